@@ -1,0 +1,410 @@
+//! JSON-RPC 2.0: bytes to messages and messages to bytes.
+//!
+//! In scope: what a message is, which ids are allowed, the error codes, and how answers are written. Not in scope:
+//! methods, params, revisions, anything of MCP. Params stay raw JSON until somebody needs them.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use crate::config::MAX_BATCH;
+
+/// Not JSON at all.
+pub(crate) const PARSE_ERROR: i32 = -32700;
+/// JSON, but not a request.
+pub(crate) const INVALID_REQUEST: i32 = -32600;
+/// No such method.
+pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
+/// The method exists, its params are wrong.
+pub(crate) const INVALID_PARAMS: i32 = -32602;
+/// The request was fine, answering it failed.
+pub(crate) const INTERNAL_ERROR: i32 = -32603;
+
+/// A request's id: the JSON of a string or an integer, in one canonical spelling, so that equal ids are equal here and
+/// are echoed with their type.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Id(Box<str>);
+
+impl Id {
+    /// Reads an id. `None` for anything but a string or an integer.
+    fn read(raw: &RawValue) -> Option<Id> {
+        let json = raw.get();
+        if json.starts_with('"') {
+            // Escapes have several spellings; only those pay for decoding.
+            if !json.contains('\\') {
+                return Some(Id(json.into()));
+            }
+            let text: String = serde_json::from_str(json).ok()?;
+            return Some(Id(serde_json::to_string(&text).ok()?.into()));
+        }
+        let digits = json.strip_prefix('-').unwrap_or(json);
+        (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then(|| Id(json.into()))
+    }
+
+    /// The id that a `requestId` or `progressToken` names, under the same rules.
+    pub(crate) fn from_raw(raw: &RawValue) -> Option<Id> {
+        Id::read(raw)
+    }
+
+    /// The id as JSON.
+    pub(crate) fn json(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Serialize for Id {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // The text was JSON when it came in, or was made by serde_json.
+        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
+        raw.serialize(serializer)
+    }
+}
+
+/// One message that asks something of us.
+#[derive(Debug)]
+pub(crate) enum Message<'a> {
+    /// Must be answered.
+    Request {
+        /// Echoed in the answer.
+        id: Id,
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The raw params, if there are any.
+        params: Option<&'a RawValue>,
+    },
+    /// Must not be answered.
+    Notification {
+        /// The method's name.
+        method: Cow<'a, str>,
+        /// The raw params, if there are any.
+        params: Option<&'a RawValue>,
+    },
+    /// An answer to something: this server never asks, so it is of no use.
+    Response,
+}
+
+/// Why something is not a message.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Invalid {
+    /// The id, where it could be read.
+    pub(crate) id: Option<Id>,
+    /// [`PARSE_ERROR`] or [`INVALID_REQUEST`].
+    pub(crate) code: i32,
+    /// What is wrong and what is right.
+    pub(crate) reason: &'static str,
+}
+
+/// What one line or body holds.
+#[derive(Debug)]
+pub(crate) enum Incoming<'a> {
+    /// One message.
+    One(Message<'a>),
+    /// An array of them, in order; never empty.
+    Batch(Vec<Result<Message<'a>, Invalid>>),
+}
+
+/// Reads one line or body. A byte order mark and white space around the JSON are ignored.
+///
+/// # Errors
+/// [`PARSE_ERROR`] for what is not UTF-8 or not JSON; [`INVALID_REQUEST`] for JSON that is no message, an empty array, or
+/// an array of more than [`MAX_BATCH`] messages.
+pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return Err(Invalid { id: None, code: PARSE_ERROR, reason: "The message is not UTF-8." });
+    };
+    let text = text.trim_start_matches('\u{feff}').trim();
+    if !text.starts_with('[') {
+        return message(text).map(Incoming::One);
+    }
+    let Items(items) = serde_json::from_str(text).map_err(|e| unreadable(text, &e))?;
+    match items.len() {
+        0 => Err(invalid("An empty batch is not a request.")),
+        n if n > MAX_BATCH => Err(invalid("The batch holds too many messages: send at most 1000 at once.")),
+        _ => Ok(Incoming::Batch(items.into_iter().map(|item| message(item.get())).collect())),
+    }
+}
+
+/// The fields a message may have. Everything is raw, so that a field of the wrong type is our error, with the id, and
+/// not the decoder's.
+#[derive(Deserialize)]
+struct Fields<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    jsonrpc: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    id: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    method: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    params: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    result: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    error: Option<&'a RawValue>,
+}
+
+/// Keeps an explicit `null` apart from a field that is not there.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    Deserialize::deserialize(deserializer).map(Some)
+}
+
+/// The elements of an array, one more than [`MAX_BATCH`] at most: what is beyond is skipped, not kept.
+struct Items<'a>(Vec<&'a RawValue>);
+
+impl<'de> Deserialize<'de> for Items<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Items<'de>, D::Error> {
+        struct Elements;
+        impl<'de> Visitor<'de> for Elements {
+            type Value = Items<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items<'de>, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    if items.len() <= MAX_BATCH {
+                        items.push(item);
+                    }
+                }
+                Ok(Items(items))
+            }
+        }
+        deserializer.deserialize_seq(Elements)
+    }
+}
+
+fn message(text: &str) -> Result<Message<'_>, Invalid> {
+    if !text.starts_with('{') {
+        return match serde_json::from_str::<&RawValue>(text) {
+            Ok(_) => Err(invalid("A message is a JSON object.")),
+            Err(e) => Err(unreadable(text, &e)),
+        };
+    }
+    let fields: Fields<'_> = serde_json::from_str(text).map_err(|e| unreadable(text, &e))?;
+    let id = fields.id.map(|raw| Id::read(raw).ok_or(()));
+    let known = match &id {
+        Some(Ok(id)) => Some(id.clone()),
+        _ => None,
+    };
+    let refuse = |reason| Err(Invalid { id: known.clone(), code: INVALID_REQUEST, reason });
+    if fields.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+        return refuse("\"jsonrpc\" must be \"2.0\".");
+    }
+    let Some(method) = fields.method else {
+        return match (fields.result.is_some() || fields.error.is_some(), id) {
+            (true, _) => Ok(Message::Response),
+            _ => refuse("\"method\" is missing."),
+        };
+    };
+    let Ok(method) = serde_json::from_str::<Name<'_>>(method.get()) else {
+        return refuse("\"method\" must be a string.");
+    };
+    match id {
+        None => Ok(Message::Notification { method: method.0, params: fields.params }),
+        Some(Ok(id)) => Ok(Message::Request { id, method: method.0, params: fields.params }),
+        Some(Err(())) => refuse("\"id\" must be a string or an integer."),
+    }
+}
+
+/// A string that is borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+fn invalid(reason: &'static str) -> Invalid {
+    Invalid { id: None, code: INVALID_REQUEST, reason }
+}
+
+/// Tells text that is not JSON from JSON that says a thing twice. The id of the latter is kept if it is said once.
+fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
+    #[derive(Deserialize)]
+    struct OnlyId<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    if !error.is_data() || serde_json::from_str::<&RawValue>(text).is_err() {
+        return Invalid { id: None, code: PARSE_ERROR, reason: "The message is not JSON." };
+    }
+    let id = serde_json::from_str::<OnlyId<'_>>(text).ok().and_then(|only| Id::read(only.id));
+    Invalid { id, code: INVALID_REQUEST, reason: "The message has the same field twice." }
+}
+
+/// Begins an answer: everything up to the result's value, which the caller appends before [`end`].
+pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    out.extend_from_slice(id.json().as_bytes());
+    out.extend_from_slice(b",\"result\":");
+    out
+}
+
+/// Ends what [`begin_result`] began.
+pub(crate) fn end(out: &mut Vec<u8>) {
+    out.push(b'}');
+}
+
+/// What stands in place of an id that could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoId {
+    /// No `id` member at all: MCP's later revisions.
+    Absent,
+    /// `"id": null`, as JSON-RPC itself has it.
+    Null,
+}
+
+/// Writes an error answer. `data` is any JSON value.
+pub(crate) fn error(id: Option<&Id>, no_id: NoId, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    match (id, no_id) {
+        (Some(id), _) => {
+            out.extend_from_slice(b",\"id\":");
+            out.extend_from_slice(id.json().as_bytes());
+        }
+        (None, NoId::Null) => out.extend_from_slice(b",\"id\":null"),
+        (None, NoId::Absent) => {}
+    }
+    out.extend_from_slice(b",\"error\":{\"code\":");
+    write_json(&mut out, &code);
+    out.extend_from_slice(b",\"message\":");
+    write_json(&mut out, message);
+    out.extend_from_slice(b",\"data\":");
+    write_json(&mut out, data);
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// Writes a notification.
+pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
+    write_json(&mut out, method);
+    out.extend_from_slice(b",\"params\":");
+    write_json(&mut out, params);
+    out.push(b'}');
+    out
+}
+
+/// Appends `value` as JSON. Writing to memory cannot fail, and none of our types refuse to be written.
+pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let start = out.len();
+    if let Err(e) = serde_json::to_writer(&mut *out, value) {
+        log::error!("a value could not be written as JSON: {e}");
+        out.truncate(start);
+        out.extend_from_slice(b"null");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(text: &str) -> String {
+        match read(text.as_bytes()) {
+            Ok(Incoming::One(message)) => describe(&Ok(message)),
+            Ok(Incoming::Batch(items)) => items.iter().map(describe).collect::<Vec<_>>().join(" | "),
+            Err(e) => describe(&Err(e)),
+        }
+    }
+
+    fn describe(message: &Result<Message<'_>, Invalid>) -> String {
+        match message {
+            Ok(Message::Request { id, method, params }) => {
+                format!("request {} {method} {}", id.json(), params.map_or("-", RawValue::get))
+            }
+            Ok(Message::Notification { method, params }) => {
+                format!("notification {method} {}", params.map_or("-", RawValue::get))
+            }
+            Ok(Message::Response) => "response".into(),
+            Err(e) => format!("{} {}", e.code, e.id.as_ref().map_or("-", Id::json)),
+        }
+    }
+
+    #[test]
+    fn messages_are_told_apart() {
+        for (text, expected) in [
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping -"),
+            (r#" {"jsonrpc":"2.0","id":"a","method":"ping","params":{ "x":1}} "#, r#"request "a" ping { "x":1}"#),
+            ("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\r", "request 0 ping -"),
+            (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, "notification notifications/x -"),
+            (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "response"),
+            (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, "response"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"p\u0069ng","params":null}"#, "request 1 ping null"),
+            (r#"{"jsonrpc":"2.0","id":"\u0061","method":"ping"}"#, r#"request "a" ping -"#),
+            (r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#, "request 123456789012345678901234567890 m -"),
+            (r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]}"#, "request -5 m -"),
+        ] {
+            assert_eq!(one(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn bad_messages_get_their_code_and_keep_a_readable_id() {
+        for (text, expected) in [
+            ("", "-32700 -"),
+            ("{", "-32700 -"),
+            ("nonsense", "-32700 -"),
+            ("5 6", "-32700 -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#, "-32700 -"),
+            ("5", "-32600 -"),
+            ("null", "-32600 -"),
+            ("\"text\"", "-32600 -"),
+            ("{}", "-32600 -"),
+            (r#"{"id":1,"method":"ping"}"#, "-32600 1"),
+            (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, "-32600 1"),
+            (r#"{"jsonrpc":2.0,"id":1,"method":"ping"}"#, "-32600 1"),
+            (r#"{"jsonrpc":"2.0","id":1}"#, "-32600 1"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, "-32600 1"),
+            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, "-32600 -"),
+            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, "-32600 -"),
+            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, "-32600 -"),
+            (r#"{"jsonrpc":"2.0","id":1e3,"method":"ping"}"#, "-32600 -"),
+            (r#"{"jsonrpc":"2.0","id":true,"method":"ping"}"#, "-32600 -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, "-32600 1"),
+            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"b"}"#, "-32600 -"),
+            ("[]", "-32600 -"),
+            ("[1,", "-32700 -"),
+            (r#"[1,{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","method":"n"}]"#, "-32600 - | request 2 ping - | notification n -"),
+        ] {
+            assert_eq!(one(text), expected, "{text}");
+        }
+        assert_eq!(read(b"{\"jsonrpc\":\"2.0\xff\"}").unwrap_err().code, PARSE_ERROR);
+    }
+
+    #[test]
+    fn batches_are_bounded() {
+        let batch = |n: usize| format!("[{}1]", "1,".repeat(n - 1));
+        assert!(matches!(read(batch(MAX_BATCH).as_bytes()), Ok(Incoming::Batch(items)) if items.len() == MAX_BATCH));
+        assert_eq!(read(batch(MAX_BATCH + 1).as_bytes()).unwrap_err().code, INVALID_REQUEST);
+    }
+
+    #[test]
+    fn deep_nesting_is_read_without_recursion() {
+        let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert!(one(&deep).starts_with("request 1 m [["));
+    }
+
+    #[test]
+    fn answers_are_exact_bytes() {
+        let id = Id("\"a\"".into());
+        let mut out = begin_result(&id);
+        write_json(&mut out, &serde_json::json!({}));
+        end(&mut out);
+        assert_eq!(out, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
+        let data = serde_json::json!({"x": 1});
+        assert_eq!(
+            error(Some(&id), NoId::Null, METHOD_NOT_FOUND, "no", &data),
+            br#"{"jsonrpc":"2.0","id":"a","error":{"code":-32601,"message":"no","data":{"x":1}}}"#
+        );
+        assert_eq!(
+            error(None, NoId::Null, PARSE_ERROR, "no", &data),
+            br#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"no","data":{"x":1}}}"#
+        );
+        assert_eq!(
+            error(None, NoId::Absent, PARSE_ERROR, "no", &data),
+            br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#
+        );
+        assert_eq!(notification("n", &data), br#"{"jsonrpc":"2.0","method":"n","params":{"x":1}}"#);
+    }
+}

@@ -1,0 +1,120 @@
+//! A call: a request that needs Fabric. It is made where messages are read and run where time may pass.
+
+use std::sync::Arc;
+
+use serde_json::Map;
+
+use crate::fabric::{Error, Kind, Wait};
+use crate::jsonrpc::{Id, NoId};
+use crate::tools::{self as registry, Failure, Job, Tool};
+use crate::{logging, random};
+
+use super::answer::{Answer, Refusal, ResultWriter};
+use super::completion::Complete;
+use super::lifecycle::{Caller, Session};
+use super::notifier::Notifier;
+use super::pages::Cursor;
+use super::{Server, prompts, resources, tools};
+
+/// Where a call's notifications go, and whether anybody still waits for it. Given by the transport.
+pub(crate) trait Outlet: Send + Sync {
+    /// Sends one notification of the call: a whole message, one line. What cannot be sent is dropped: the next look at
+    /// [`Outlet::stopped`] tells why.
+    fn notify(&self, message: &[u8]);
+
+    /// Has the caller cancelled, or gone away in a way that means the same?
+    fn stopped(&self) -> bool;
+
+    /// Called about every 100 ms while Fabric is silent, for signs of life on the line.
+    fn idle(&self) {}
+}
+
+/// What is to be done.
+pub(super) enum Work {
+    Tool { tool: &'static Tool, job: Box<dyn Job> },
+    PromptsList { cursor: Cursor },
+    PromptsGet(prompts::Get),
+    ResourcesList { cursor: Cursor },
+    ResourcesRead(resources::Read),
+    Complete(Complete),
+}
+
+/// One request that needs Fabric, its params checked.
+pub(crate) struct Call {
+    id: Id,
+    caller: Caller,
+    session: Arc<Session>,
+    work: Work,
+    request_id: String,
+}
+
+impl Call {
+    pub(super) fn new(id: Id, caller: Caller, session: Arc<Session>, work: Work) -> Call {
+        Call { id, caller, session, work, request_id: random::request_id() }
+    }
+
+    /// The id that its answer carries.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Was it asked in the stateless era?
+    pub(crate) fn is_modern(&self) -> bool {
+        !self.caller.revision.is_legacy()
+    }
+
+    /// Is it a run of a pattern: long, costly, and counted against the rate limit?
+    pub(crate) fn is_run(&self) -> bool {
+        matches!(&self.work, Work::Tool { tool, .. } if !tool.read_only)
+    }
+
+    /// Does its work and makes the answer. Notifications go to `outlet` meanwhile. Blocks as long as Fabric takes,
+    /// within the limits of the configuration.
+    pub(crate) fn run(&self, server: &Server, outlet: Arc<dyn Outlet>) -> Answer {
+        let _scope = logging::request_scope(&self.request_id);
+        let notifier = Arc::new(Notifier::new(outlet, self.caller.clone(), self.session.clone()));
+        if let Work::Tool { tool, job } = &self.work {
+            let work = registry::Work { fabric: server.fabric.clone(), caller: notifier };
+            let result = registry::run(tool, job.as_ref(), &work, &self.request_id);
+            return tools::result(&self.id, self.caller.revision, &result, &self.request_id);
+        }
+        let wait: Arc<dyn Wait> = notifier;
+        let mut result = ResultWriter::new(&self.id, self.caller.revision);
+        let done = match &self.work {
+            Work::Tool { .. } => Ok(()),
+            Work::PromptsList { cursor } => prompts::list(server, *cursor, self.caller.revision, &wait, &mut result),
+            Work::PromptsGet(get) => get.run(server, &wait, &mut result),
+            Work::ResourcesList { cursor } => resources::list(server, *cursor, self.caller.revision, &wait, &mut result),
+            Work::ResourcesRead(read) => read.run(server, self.caller.revision, &wait, &mut result),
+            Work::Complete(complete) => complete.run(server, &wait, &mut result),
+        };
+        match done {
+            Ok(()) => result.end(Map::new()),
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    /// The answer when the call cannot be run at all, or ended in a way it could not answer itself: no worker free, the
+    /// rate limit, a panic, cancelled where an answer is due all the same.
+    pub(crate) fn fail(&self, error: Error) -> Answer {
+        match &self.work {
+            Work::Tool { tool, .. } => {
+                log::info!(target: "fabric_mcp::tools", "tool={} ok=false error={} request_id={}", tool.name, error.kind.name(), self.request_id);
+                tools::result(&self.id, self.caller.revision, &Err(Failure::from(error)), &self.request_id)
+            }
+            _ => self.refuse(Refusal::from_fabric(error)),
+        }
+    }
+
+    /// The answer after a panic.
+    pub(crate) fn panicked(&self) -> Answer {
+        self.fail(Error::new(
+            Kind::Internal,
+            format!("fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id {}.", self.request_id),
+        ))
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Answer {
+        refusal.answer_as(Some(&self.id), NoId::Absent, self.is_modern(), &self.request_id)
+    }
+}

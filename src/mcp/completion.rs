@@ -1,0 +1,139 @@
+//! `completion/complete`: names of patterns and strategies, best first.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::config::MAX_COMPLETIONS;
+use crate::fabric::Wait;
+
+use super::answer::ResultWriter;
+use super::{Refusal, Server, params, prompts, resources};
+
+/// A `completion/complete`, its params read.
+pub(super) struct Complete {
+    of: Of,
+    value: String,
+}
+
+enum Of {
+    Patterns,
+    Strategies,
+    /// An argument of a prompt that takes any text: nothing to offer, but the prompt must be there.
+    AnyText {
+        prompt: String,
+    },
+    /// The strategy of a prompt.
+    StrategyOf {
+        prompt: String,
+    },
+}
+
+impl Complete {
+    /// Reads the params. `context` is accepted: no argument here depends on another.
+    ///
+    /// # Errors
+    /// -32602 for a reference that is none of ours.
+    pub(super) fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
+        #[derive(Deserialize)]
+        struct CompleteParams {
+            r#ref: Reference,
+            argument: Argument,
+        }
+        #[derive(Deserialize)]
+        struct Reference {
+            r#type: String,
+            #[serde(default)]
+            name: Option<String>,
+            #[serde(default)]
+            uri: Option<String>,
+        }
+        #[derive(Deserialize)]
+        struct Argument {
+            name: String,
+            value: String,
+        }
+        let CompleteParams { r#ref: reference, argument } = params(
+            raw,
+            "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \"ref/resource\", \"uri\"}) and \
+             params.argument ({\"name\", \"value\"}, both strings).",
+        )?;
+        let of = match (reference.r#type.as_str(), reference.name, reference.uri.as_deref()) {
+            ("ref/prompt", Some(prompt), _) if argument.name == prompts::STRATEGY => Of::StrategyOf { prompt },
+            ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },
+            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument.name == "name" => Of::Patterns,
+            ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument.name == "name" => Of::Strategies,
+            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE | resources::STRATEGY_TEMPLATE)) => {
+                return Err(Refusal::params("The templates have one argument: \"name\"."));
+            }
+            _ => {
+                return Err(Refusal::params(format!(
+                    "params.ref must name a prompt (ref/prompt) or one of the templates {} and {} (ref/resource).",
+                    resources::PATTERN_TEMPLATE,
+                    resources::STRATEGY_TEMPLATE
+                )));
+            }
+        };
+        Ok(Complete { of, value: argument.value })
+    }
+
+    /// Finds what the value may become.
+    ///
+    /// # Errors
+    /// -32602 for a prompt that is not there; else what Fabric's failure asks for.
+    pub(super) fn run(&self, server: &Server, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let patterns = || server.catalog.names(wait).map_err(Refusal::from_fabric);
+        let strategies = || -> Result<Vec<String>, Refusal> {
+            let strategies = server.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
+            Ok(strategies.into_iter().map(|s| s.name).collect())
+        };
+        let known = |prompt: &String| {
+            let names = patterns()?;
+            if names.contains(prompt) { Ok(()) } else { Err(prompts::unknown(prompt, names.iter())) }
+        };
+        let ranked = match &self.of {
+            Of::Patterns => rank(&self.value, &patterns()?),
+            Of::Strategies => rank(&self.value, &strategies()?),
+            Of::StrategyOf { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
+            Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
+        };
+        let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
+        let completion = json!({ "values": values, "total": ranked.len(), "hasMore": ranked.len() > values.len() });
+        result.field("completion", &completion);
+        Ok(())
+    }
+}
+
+/// Names that contain `value`, whatever the case: those that begin with it, then those with a word that does, then the
+/// rest; each group in the order given.
+fn rank(value: &str, names: &[String]) -> Vec<String> {
+    let value = value.to_lowercase();
+    let group = |name: &str| {
+        let name = name.to_lowercase();
+        if name.starts_with(&value) {
+            Some(0)
+        } else if name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(&value)) {
+            Some(1)
+        } else {
+            name.contains(&value).then_some(2)
+        }
+    };
+    let mut ranked: Vec<_> = names.iter().filter_map(|name| Some((group(name)?, name))).collect();
+    ranked.sort_by_key(|(group, _)| *group);
+    ranked.into_iter().map(|(_, name)| name.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_then_word_start_then_substring() {
+        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].map(String::from);
+        assert_eq!(rank("sum", &names), ["summarize", "Sum_it", "a_summary", "assume"]);
+        assert_eq!(rank("", &names).len(), 5);
+        assert!(rank("q", &names).is_empty());
+    }
+}

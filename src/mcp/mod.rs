@@ -1,0 +1,289 @@
+//! The Model Context Protocol: takes a decoded message and says what to do. Nothing here reads or writes a socket,
+//! starts a thread, or knows HTTP.
+//!
+//! ```text
+//!   bytes ──inspect──> Inbound ──Server::receive──> Action ┬ Nothing
+//!                                                          ├ Answer   send it
+//!                                                          ├ Call     needs Fabric: run it somewhere, send its answer
+//!                                                          ├ Listen   keep it, tell it of changes
+//!                                                          ├ Cancel   stop the call or subscription of that id
+//!                                                          └ Batch    all of that, answered as one array
+//! ```
+//! In scope: every rule of every revision. Not in scope: what a tool does (`tools`), how bytes come and go
+//! (`transport`).
+
+mod answer;
+mod call;
+mod completion;
+mod lifecycle;
+mod notifier;
+mod pages;
+mod prompts;
+mod resources;
+mod revision;
+mod subscriptions;
+mod tools;
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::fabric::{Catalog, Client};
+use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
+use crate::tools::Policy;
+
+pub(crate) use answer::{Answer, Refusal};
+pub(crate) use call::{Call, Outlet};
+pub(crate) use lifecycle::{Mirror, Session};
+pub(crate) use revision::Revision;
+pub(crate) use subscriptions::{Listen, Listener, Registration};
+
+use answer::ResultWriter;
+use call::Work;
+use lifecycle::{Caller, Meta};
+use subscriptions::Subscriptions;
+
+/// What to do about a message.
+pub(crate) enum Action {
+    /// Nothing: a notification, or an answer to something.
+    Nothing,
+    /// Send this.
+    Answer(Answer),
+    /// Run this where it may take its time, then send its answer.
+    Call(Box<Call>),
+    /// Keep this until it is cancelled or we end.
+    Listen(Box<Listen>),
+    /// Stop the call or subscription of this id, if there is one. Nothing is sent for it from then on.
+    Cancel(Id),
+    /// Do all of this, in order; send the answers as one array when all are there, or nothing if there are none.
+    Batch(Vec<Action>),
+}
+
+/// One line or body, read as far as a transport has to know it before anything is done.
+pub(crate) struct Inbound<'a> {
+    incoming: Result<Incoming<'a>, Invalid>,
+    modern: bool,
+    initialize: bool,
+}
+
+/// Reads one line or body. `modern_header` is for HTTP: its `MCP-Protocol-Version` is 2026-07-28 or later.
+pub(crate) fn inspect(bytes: &[u8], modern_header: bool) -> Inbound<'_> {
+    let incoming = jsonrpc::read(bytes);
+    let (modern, initialize) = match &incoming {
+        Ok(Incoming::One(Message::Request { method, params, .. })) => {
+            let modern = is_modern(method, &Meta::read(*params).unwrap_or_default(), modern_header);
+            (modern, !modern && method == "initialize")
+        }
+        _ => (modern_header, false),
+    };
+    Inbound { incoming, modern, initialize }
+}
+
+/// The era of a request, as its own envelope says, else its method, else HTTP's header.
+fn is_modern(method: &str, meta: &Meta<'_>, modern_header: bool) -> bool {
+    meta.is_modern() || method == "server/discover" || (modern_header && method != "initialize")
+}
+
+impl Inbound<'_> {
+    /// Is it of the stateless era?
+    pub(crate) fn is_modern(&self) -> bool {
+        self.modern
+    }
+
+    /// Does it open a legacy session?
+    pub(crate) fn is_initialize(&self) -> bool {
+        self.initialize
+    }
+
+    /// Is it no message at all, so that it cannot belong to any session?
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.incoming.is_err()
+    }
+
+    /// Will it be answered?
+    pub(crate) fn is_request(&self) -> bool {
+        match &self.incoming {
+            Ok(Incoming::One(message)) => matches!(message, Message::Request { .. }),
+            Ok(Incoming::Batch(items)) => !items.iter().all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response))),
+            Err(_) => true,
+        }
+    }
+}
+
+/// The protocol, with what its answers are made from. One for the whole process.
+pub(crate) struct Server {
+    fabric: Arc<Client>,
+    catalog: Arc<Catalog>,
+    policy: Policy,
+    subscriptions: Arc<Subscriptions>,
+    tools: tools::Lists,
+}
+
+impl Server {
+    /// A server in front of `fabric`.
+    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy) -> Server {
+        let subscriptions = Arc::new(Subscriptions::default());
+        let listeners = subscriptions.clone();
+        catalog.on_change(Box::new(move || listeners.lists_changed()));
+        Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default() }
+    }
+
+    /// Fabric, for those who ask it something outside of any call.
+    pub(crate) fn fabric(&self) -> &Arc<Client> {
+        &self.fabric
+    }
+
+    /// Whoever wants to hear of changes.
+    pub(crate) fn subscriptions(&self) -> &Arc<Subscriptions> {
+        &self.subscriptions
+    }
+
+    /// The catalogue behind prompts, resources and completion.
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP's headers repeat of a
+    /// modern request.
+    pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
+        match inbound.incoming {
+            Err(invalid) => Action::Answer(refuse(session, invalid, inbound.modern)),
+            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror),
+            Ok(Incoming::Batch(items)) => {
+                if inbound.modern || !session.revision().is_some_and(Revision::has_batches) {
+                    let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
+                    let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
+                    return Action::Answer(refuse(session, invalid, inbound.modern));
+                }
+                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
+            }
+        }
+    }
+
+    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
+        match item {
+            Err(invalid) => Action::Answer(refuse(session, invalid, false)),
+            Ok(Message::Request { id, method, params })
+                if method == "initialize" || is_modern(&method, &Meta::read(params).unwrap_or_default(), false) =>
+            {
+                let reason = "This request cannot be part of a batch: send it by itself.";
+                Action::Answer(refuse(session, Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason }, false))
+            }
+            Ok(message) => self.one(session, message, false, None),
+        }
+    }
+
+    fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
+        match message {
+            Message::Response => Action::Nothing,
+            Message::Notification { method, params } => cancelled(&method, params).map_or(Action::Nothing, Action::Cancel),
+            Message::Request { id, method, params } => {
+                let request = Request { id, method: &method, params };
+                match self.request(session, &request, modern, mirror) {
+                    Ok(action) => action,
+                    Err(refusal) => Action::Answer(refusal.answer(Some(&request.id), session.no_id(), modern)),
+                }
+            }
+        }
+    }
+
+    fn request(&self, session: &Arc<Session>, request: &Request<'_>, modern: bool, mirror: Option<&Mirror>) -> Result<Action, Refusal> {
+        let Request { id, method, params } = request;
+        let meta = Meta::read(*params)?;
+        if modern {
+            let caller = meta.modern(method, *params, mirror)?;
+            return match *method {
+                "server/discover" => Ok(Action::Answer(lifecycle::discover(id, caller.revision))),
+                "subscriptions/listen" => Ok(Action::Listen(Box::new(Listen::new(id, caller.revision, *params)?))),
+                _ => self.feature(session, request, caller),
+            };
+        }
+        if *method == "initialize" {
+            return lifecycle::initialize(session, id, *params).map(Action::Answer);
+        }
+        let empty = |revision| Ok(Action::Answer(ResultWriter::new(id, revision).end(serde_json::Map::new())));
+        let Some(revision) = session.revision() else {
+            return match *method {
+                "ping" => empty(Revision::NEWEST_LEGACY),
+                _ => Err(Refusal::params(
+                    "Nothing is agreed on yet: send initialize first, or put io.modelcontextprotocol/protocolVersion \
+                     (2026-07-28) and clientCapabilities into params._meta of each request.",
+                )),
+            };
+        };
+        match *method {
+            "ping" => empty(revision),
+            "logging/setLevel" => lifecycle::set_level(session, *params).and_then(|()| empty(revision)),
+            "prompts/list" | "resources/list" => {
+                session.follow_lists();
+                self.feature(session, request, meta.legacy(revision)?)
+            }
+            _ => self.feature(session, request, meta.legacy(revision)?),
+        }
+    }
+
+    /// The methods that both eras have.
+    fn feature(&self, session: &Arc<Session>, request: &Request<'_>, caller: Caller) -> Result<Action, Refusal> {
+        let Request { id, method, params } = request;
+        let work = match *method {
+            "tools/list" => return self.tools.list(id, caller.revision, *params).map(Action::Answer),
+            "resources/templates/list" => return resources::templates(id, caller.revision, *params).map(Action::Answer),
+            "tools/call" => match tools::call(*params, caller.revision, &self.policy)? {
+                tools::Prepared::Job { tool, job } => Work::Tool { tool, job },
+                tools::Prepared::Refused(error) => {
+                    return Ok(Action::Answer(tools::refused(id, caller.revision, error)));
+                }
+            },
+            "prompts/list" => Work::PromptsList { cursor: pages::cursor(*params)? },
+            "prompts/get" => Work::PromptsGet(prompts::Get::read(*params)?),
+            "resources/list" => Work::ResourcesList { cursor: pages::cursor(*params)? },
+            "resources/read" => Work::ResourcesRead(resources::Read::read(*params, caller.revision)?),
+            "completion/complete" => Work::Complete(completion::Complete::read(*params)?),
+            other => {
+                let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
+                return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, format!("There is no method \"{shown}\" here.")));
+            }
+        };
+        Ok(Action::Call(Box::new(Call::new(id.clone(), caller, session.clone(), work))))
+    }
+}
+
+/// One request, taken apart.
+struct Request<'a> {
+    id: Id,
+    method: &'a str,
+    params: Option<&'a RawValue>,
+}
+
+fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
+    Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)
+}
+
+/// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the
+/// specification asks.
+fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Cancelled<'a> {
+        #[serde(borrow)]
+        request_id: &'a RawValue,
+    }
+    if method != "notifications/cancelled" {
+        return None;
+    }
+    let params: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
+    Id::from_raw(params.request_id)
+}
+
+/// Decodes a method's params.
+///
+/// # Errors
+/// -32602 with `usage`, which says what the method takes.
+fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>, usage: &str) -> Result<T, Refusal> {
+    serde_json::from_str(params.map_or("{}", RawValue::get)).map_err(|_| Refusal::params(usage))
+}
+
+/// A string that is borrowed where it has no escapes.
+type Text<'a> = Cow<'a, str>;

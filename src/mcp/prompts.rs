@@ -1,0 +1,144 @@
+//! `prompts/list` and `prompts/get`: every pattern is a prompt, rendered by Fabric, so that the client's own model sees
+//! what Fabric would have sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use crate::fabric::{Entry, Error, Kind, Name, Wait, names};
+
+use super::answer::{Cache, ResultWriter};
+use super::pages::{self, Cursor};
+use super::revision::{Feature, Revision};
+use super::{Refusal, Server, params};
+
+/// The text that the pattern works on.
+const INPUT: &str = "input_text";
+/// A strategy to put before the pattern.
+pub(super) const STRATEGY: &str = "strategy_name";
+
+/// Answers `prompts/list`.
+pub(super) fn list(server: &Server, cursor: Cursor, revision: Revision, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+    let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
+    let (range, next) = pages::page(cursor, snapshot.patterns.len())?;
+    let prompts: Vec<Value> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
+    result.field("prompts", &prompts);
+    if let Some(next) = next {
+        result.field("nextCursor", &next);
+    }
+    result.cache(Cache { ttl_ms: server.catalog.ttl().as_millis() as u64, scope: "private" });
+    Ok(())
+}
+
+fn define(entry: &Entry, revision: Revision) -> Value {
+    let mut arguments = vec![json!({ "name": INPUT, "description": "The text that the pattern works on.", "required": false })];
+    for variable in own_variables(entry) {
+        arguments.push(json!({ "name": variable, "description": format!("Value of the pattern's variable {variable}."), "required": true }));
+    }
+    arguments.push(json!({ "name": STRATEGY, "description": "A prompting strategy to put before the pattern.", "required": false }));
+    let mut prompt = json!({ "name": entry.name, "description": entry.description, "arguments": arguments });
+    if revision.knows(Feature::Title) {
+        prompt["title"] = title(&entry.name).into();
+    }
+    prompt
+}
+
+/// The variables that are arguments of their own. One named like an argument of ours is filled by that.
+fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
+    entry.variables.iter().filter(|v| *v != INPUT && *v != STRATEGY)
+}
+
+/// A name for people: `extract_wisdom` is "Extract wisdom".
+pub(super) fn title(name: &str) -> String {
+    let words = name.replace(['_', '-'], " ");
+    let mut chars = words.trim().chars();
+    chars.next().map_or_else(|| name.to_string(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// A `prompts/get`, its params read.
+pub(super) struct Get {
+    name: Name,
+    arguments: BTreeMap<String, String>,
+}
+
+impl Get {
+    /// Reads the params.
+    ///
+    /// # Errors
+    /// -32602 that names what is wrong.
+    pub(super) fn read(raw: Option<&RawValue>) -> Result<Get, Refusal> {
+        #[derive(Deserialize)]
+        struct GetParams {
+            name: String,
+            #[serde(default)]
+            arguments: Option<BTreeMap<String, String>>,
+        }
+        let GetParams { name, arguments } =
+            params(raw, "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.")?;
+        let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
+        Ok(Get { name, arguments: arguments.unwrap_or_default() })
+    }
+
+    /// Renders the prompt.
+    ///
+    /// # Errors
+    /// -32602 for an unknown prompt, an argument it does not take, a variable it needs, an unknown strategy.
+    pub(super) fn run(&self, server: &Server, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
+        let name = self.name.as_str();
+        let Some(entry) = snapshot.patterns.iter().find(|entry| entry.name == name) else {
+            return Err(unknown(name, snapshot.patterns.iter().map(|e| &e.name)));
+        };
+        let takes: Vec<&str> = [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
+        if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
+            let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
+            return Err(Refusal::params(format!("\"{shown}\" is not an argument of the prompt {name}: it takes {}.", takes.join(", "))));
+        }
+        if let Some(missing) = own_variables(entry).find(|variable| !self.arguments.contains_key(*variable)) {
+            return Err(Refusal::params(format!("The argument \"{missing}\" is missing: the prompt {name} needs it.")));
+        }
+        let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
+        let strategy = match argument(STRATEGY) {
+            "" => None,
+            wanted => Some(snapshot.strategies.iter().find(|s| s.name == wanted).ok_or_else(|| {
+                let known: Vec<&str> = snapshot.strategies.iter().map(|s| s.name.as_str()).collect();
+                Refusal::params(format!("\"{STRATEGY}\" names no strategy of Fabric: there are {}.", known.join(", ")))
+            })?),
+        };
+        let variables: BTreeMap<String, String> =
+            entry.variables.iter().filter_map(|v| Some((v.clone(), self.arguments.get(v)?.clone()))).collect();
+        names::variables(&variables).map_err(Refusal::from_fabric)?;
+        let rendered = server.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
+        let text = match strategy {
+            Some(strategy) if !strategy.prompt.trim().is_empty() => format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt),
+            _ => rendered.system_prompt,
+        };
+        result
+            .field("description", &entry.description)
+            .field("messages", &json!([{ "role": "user", "content": { "type": "text", "text": text } }]));
+        Ok(())
+    }
+}
+
+/// A prompt that is not there, with the names that come close.
+pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Refusal {
+    let known: Vec<String> = known.cloned().collect();
+    let near = names::closest(name, &known);
+    let hint = if near.is_empty() { "prompts/list has them all".to_string() } else { format!("did you mean {}?", near.join(", ")) };
+    Refusal::from_fabric(Error::new(Kind::PatternNotFound, format!("Fabric has no pattern \"{name}\": {hint}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_for_people() {
+        assert_eq!(title("extract_wisdom"), "Extract wisdom");
+        assert_eq!(title("élan-vital"), "Élan vital");
+        assert_eq!(title("_"), "_");
+    }
+}

@@ -1,0 +1,180 @@
+//! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::config::TOOLS_TTL;
+use crate::fabric::{Error, Kind, Name, Wait, names};
+use crate::jsonrpc::{self, Id};
+
+use super::answer::{Answer, Cache, ResultWriter};
+use super::pages::{self, Cursor};
+use super::revision::{Feature, Revision};
+use super::{Refusal, Server, Text, params, prompts};
+
+/// The two templates; `{name}` is percent-encoded.
+pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
+pub(super) const STRATEGY_TEMPLATE: &str = "fabric://strategy/{name}";
+
+const MARKDOWN: &str = "text/markdown";
+/// Resource not found, before 2026-07-28 made it an error of the params.
+const RESOURCE_NOT_FOUND: i32 = -32002;
+
+/// Answers `resources/templates/list`.
+pub(super) fn templates(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Answer, Refusal> {
+    pages::page(pages::cursor(raw)?, 2)?;
+    let template = |uri: &str, name: &str, title: &str, description: &str| {
+        let mut template = json!({ "uriTemplate": uri, "name": name, "description": description, "mimeType": MARKDOWN });
+        if revision.knows(Feature::Title) {
+            template["title"] = title.into();
+        }
+        template
+    };
+    let mut result = ResultWriter::new(id, revision);
+    result
+        .field(
+            "resourceTemplates",
+            &[
+                template(PATTERN_TEMPLATE, "pattern", "Fabric pattern", "The system prompt of a Fabric pattern."),
+                template(STRATEGY_TEMPLATE, "strategy", "Fabric strategy", "The prompt of a Fabric strategy."),
+            ],
+        )
+        .cache(Cache { ttl_ms: TOOLS_TTL.as_millis() as u64, scope: "public" });
+    Ok(result.end(Map::new()))
+}
+
+/// Answers `resources/list`: patterns first, then strategies.
+pub(super) fn list(server: &Server, cursor: Cursor, revision: Revision, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+    let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
+    let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), p.description.as_str()));
+    let strategies = snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
+    let (range, next) = pages::page(cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
+    let resources: Vec<Value> = patterns
+        .chain(strategies)
+        .skip(range.start)
+        .take(range.len())
+        .map(|(template, name, description)| {
+            let uri = template.replace("{name}", &names::percent_encode(name));
+            let mut resource = json!({ "uri": uri, "name": name, "description": description, "mimeType": MARKDOWN });
+            if revision.knows(Feature::Title) {
+                resource["title"] = prompts::title(name).into();
+            }
+            resource
+        })
+        .collect();
+    result.field("resources", &resources);
+    if let Some(next) = next {
+        result.field("nextCursor", &next);
+    }
+    result.cache(Cache { ttl_ms: server.catalog.ttl().as_millis() as u64, scope: "private" });
+    Ok(())
+}
+
+/// A `resources/read`, its params read.
+pub(super) struct Read {
+    uri: String,
+    target: Target,
+}
+
+enum Target {
+    Pattern(Name),
+    Strategy(Name),
+}
+
+impl Read {
+    /// Reads the params.
+    ///
+    /// # Errors
+    /// -32602 without a `uri`; not found for a URI that cannot be ours.
+    pub(super) fn read(raw: Option<&RawValue>, revision: Revision) -> Result<Read, Refusal> {
+        #[derive(Deserialize)]
+        struct ReadParams<'a> {
+            #[serde(borrow)]
+            uri: Text<'a>,
+        }
+        let ReadParams { uri } = params(raw, "resources/read needs params.uri, a string such as fabric://pattern/summarize.")?;
+        let target = target(&uri).ok_or_else(|| not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}."))?;
+        Ok(Read { uri: uri.into_owned(), target })
+    }
+
+    /// Reads the resource.
+    ///
+    /// # Errors
+    /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
+    pub(super) fn run(&self, server: &Server, revision: Revision, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let text = match &self.target {
+            Target::Pattern(name) => match server.fabric.pattern(name, wait) {
+                Ok(pattern) => pattern.system_prompt,
+                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => return Err(not_found(&self.uri, revision, &detail)),
+                Err(error) => return Err(Refusal::from_fabric(error)),
+            },
+            Target::Strategy(name) => {
+                let strategies = server.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
+                let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
+                strategy.ok_or_else(|| not_found(&self.uri, revision, "Fabric has no such strategy: resources/list has them all."))?.prompt
+            }
+        };
+        result
+            .field("contents", &json!([{ "uri": self.uri, "mimeType": MARKDOWN, "text": text }]))
+            .cache(Cache { ttl_ms: server.catalog.ttl().as_millis() as u64, scope: "private" });
+        Ok(())
+    }
+}
+
+fn target(uri: &str) -> Option<Target> {
+    let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
+    let name = Name::parse("uri", &names::percent_decode(name)?).ok()?;
+    match kind {
+        "pattern" => Some(Target::Pattern(name)),
+        "strategy" => Some(Target::Strategy(name)),
+        _ => None,
+    }
+}
+
+fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {
+    let code = if revision.is_legacy() { RESOURCE_NOT_FOUND } else { jsonrpc::INVALID_PARAMS };
+    let shown: String = uri.chars().filter(|c| !c.is_control()).take(256).collect();
+    let error = Error::new(Kind::PatternNotFound, format!("There is no resource \"{shown}\". {why}"));
+    Refusal::of(code, error).with("uri", uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_uris_name_something() {
+        let read = |uri: &str| match target(uri) {
+            Some(Target::Pattern(name)) => format!("pattern {}", name.as_str()),
+            Some(Target::Strategy(name)) => format!("strategy {}", name.as_str()),
+            None => "-".into(),
+        };
+        for (uri, expected) in [
+            ("fabric://pattern/summarize", "pattern summarize"),
+            ("fabric://strategy/cot", "strategy cot"),
+            ("fabric://pattern/r%C3%A9sum%C3%A9%202", "pattern résumé 2"),
+            ("fabric://pattern/", "-"),
+            ("fabric://pattern/..%2Fx", "-"),
+            ("fabric://pattern/%2e%2e", "-"),
+            ("fabric://pattern/%zz", "-"),
+            ("fabric://pattern/%ff", "-"),
+            ("fabric://context/x", "-"),
+            ("file:///etc/passwd", "-"),
+            ("", "-"),
+        ] {
+            assert_eq!(read(uri), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_not_found_depends_on_the_revision() {
+        for revision in Revision::ALL {
+            let refusal = not_found("fabric://x/y", revision, "");
+            assert_eq!(refusal.code, if revision.is_legacy() { -32002 } else { -32602 });
+            assert_eq!(refusal.data["uri"], "fabric://x/y");
+        }
+    }
+}

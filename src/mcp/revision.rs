@@ -1,0 +1,129 @@
+//! The five revisions of MCP that this server speaks, and what each may be sent.
+//!
+//! In scope: names, order, and the one table of what came when. Not in scope: which revision a message is in
+//! (`lifecycle`) and how messages are built (the features). A builder asks `revision.knows(…)`; nothing else in this
+//! program compares revisions.
+
+/// A revision of the Model Context Protocol, oldest first, so that they compare by age.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Revision {
+    /// 2024-11-05.
+    R2024_11_05,
+    /// 2025-03-26.
+    R2025_03_26,
+    /// 2025-06-18.
+    R2025_06_18,
+    /// 2025-11-25, the last with an `initialize` handshake.
+    R2025_11_25,
+    /// 2026-07-28, stateless: everything is in each request's `_meta`.
+    R2026_07_28,
+}
+
+/// Something that not every revision has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Feature {
+    /// Hints such as `readOnlyHint` on a tool.
+    ToolAnnotations,
+    /// `message` in a progress notification.
+    ProgressMessage,
+    /// The `completions` capability (the method itself is older).
+    CompletionsCapability,
+    /// `title` beside `name`.
+    Title,
+    /// `outputSchema` on a tool and `structuredContent` in its result.
+    StructuredContent,
+    /// `_meta` on the items of a list.
+    ItemMeta,
+    /// `description` and `websiteUrl` in serverInfo.
+    ServerDescription,
+    /// A wrong value of a tool's argument is a result with `isError`, not a protocol error.
+    ArgumentErrorsAsResults,
+    /// An error without a readable id has no `id` member, where it used to be `null`.
+    AbsentId,
+    /// No handshake, no session: `resultType`, serverInfo in each result, cache hints, `subscriptions/listen`.
+    Stateless,
+}
+
+/// Which revision brought what. From there on every later one has it.
+const SINCE: [(Feature, Revision); 10] = [
+    (Feature::ToolAnnotations, Revision::R2025_03_26),
+    (Feature::ProgressMessage, Revision::R2025_03_26),
+    (Feature::CompletionsCapability, Revision::R2025_03_26),
+    (Feature::Title, Revision::R2025_06_18),
+    (Feature::StructuredContent, Revision::R2025_06_18),
+    (Feature::ItemMeta, Revision::R2025_06_18),
+    (Feature::ServerDescription, Revision::R2025_11_25),
+    (Feature::ArgumentErrorsAsResults, Revision::R2025_11_25),
+    (Feature::AbsentId, Revision::R2025_11_25),
+    (Feature::Stateless, Revision::R2026_07_28),
+];
+
+impl Revision {
+    /// All of them, oldest first.
+    pub(crate) const ALL: [Revision; 5] = [
+        Revision::R2024_11_05,
+        Revision::R2025_03_26,
+        Revision::R2025_06_18,
+        Revision::R2025_11_25,
+        Revision::R2026_07_28,
+    ];
+
+    /// The newest revision with an `initialize` handshake: what an unknown version is answered with.
+    pub(crate) const NEWEST_LEGACY: Revision = Revision::R2025_11_25;
+
+    /// The revision as it is written in messages and headers.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Revision::R2024_11_05 => "2024-11-05",
+            Revision::R2025_03_26 => "2025-03-26",
+            Revision::R2025_06_18 => "2025-06-18",
+            Revision::R2025_11_25 => "2025-11-25",
+            Revision::R2026_07_28 => "2026-07-28",
+        }
+    }
+
+    /// The revision of that name, if we speak it.
+    pub(crate) fn named(name: &str) -> Option<Revision> {
+        Revision::ALL.into_iter().find(|r| r.name() == name)
+    }
+
+    /// Is this one of the revisions with an `initialize` handshake?
+    pub(crate) fn is_legacy(self) -> bool {
+        !self.knows(Feature::Stateless)
+    }
+
+    /// May a client of this revision be sent `feature`?
+    pub(crate) fn knows(self, feature: Feature) -> bool {
+        SINCE.iter().any(|(f, since)| *f == feature && self >= *since)
+    }
+
+    /// Batches exist in 2025-03-26 and in no other revision.
+    pub(crate) fn has_batches(self) -> bool {
+        self == Revision::R2025_03_26
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_their_revision() {
+        for revision in Revision::ALL {
+            assert_eq!(Revision::named(revision.name()), Some(revision));
+        }
+        assert_eq!(Revision::named("2025-03-27"), None);
+        assert!(Revision::ALL.is_sorted());
+    }
+
+    #[test]
+    fn what_came_stays() {
+        for (feature, since) in SINCE {
+            for revision in Revision::ALL {
+                assert_eq!(revision.knows(feature), revision >= since, "{feature:?} in {revision:?}");
+            }
+        }
+        assert_eq!(Revision::ALL.map(Revision::is_legacy), [true, true, true, true, false]);
+        assert_eq!(Revision::ALL.map(Revision::has_batches), [false, true, false, false, false]);
+    }
+}

@@ -1,0 +1,150 @@
+//! `tools/list` and `tools/call`: definitions and outcomes as each revision has them.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::config::TOOLS_TTL;
+use crate::fabric::Error;
+use crate::jsonrpc::{self, Id};
+use crate::tools::{Failure, Job, Outcome, Policy, TOOLS, Tool};
+use crate::{random, time};
+
+use super::answer::{Answer, Cache, ResultWriter, error_object, stored};
+use super::revision::{Feature, Revision};
+use super::{Refusal, Text, pages, params};
+
+/// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
+const SCHEMA_VERSION: u32 = 1;
+
+/// `tools/list` as each revision is sent it: written once, for it never changes.
+#[derive(Default)]
+pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
+
+impl Lists {
+    /// Answers `tools/list`.
+    pub(super) fn list(&self, id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Answer, Refusal> {
+        pages::page(pages::cursor(raw)?, TOOLS.len())?;
+        let list = self.0[revision as usize].get_or_init(|| write_list(revision));
+        Ok(stored(id, revision, list))
+    }
+}
+
+fn write_list(revision: Revision) -> Vec<u8> {
+    let tools: Vec<Value> = TOOLS.iter().map(|tool| define(tool, revision)).collect();
+    let mut result = ResultWriter::body(revision);
+    result.field("tools", &tools).cache(Cache { ttl_ms: TOOLS_TTL.as_millis() as u64, scope: "public" });
+    result.end_body(Map::new())
+}
+
+fn define(tool: &Tool, revision: Revision) -> Value {
+    let mut definition = json!({ "name": tool.name, "description": tool.description, "inputSchema": (tool.input)() });
+    if revision.knows(Feature::Title) {
+        definition["title"] = tool.title.into();
+    }
+    if revision.knows(Feature::StructuredContent) {
+        definition["outputSchema"] = (tool.output)();
+    }
+    if revision.knows(Feature::ToolAnnotations) {
+        definition["annotations"] = json!({
+            "title": tool.title,
+            "readOnlyHint": tool.read_only,
+            "destructiveHint": false,
+            "idempotentHint": tool.read_only,
+            "openWorldHint": true,
+        });
+    }
+    definition
+}
+
+/// What becomes of a `tools/call`.
+pub(super) enum Prepared {
+    /// It can be run.
+    Job { tool: &'static Tool, job: Box<dyn Job> },
+    /// Its arguments are wrong, and this revision wants that as a result: a model can mend it.
+    Refused(Error),
+}
+
+/// Finds the tool and checks the arguments.
+///
+/// # Errors
+/// -32602 for an unknown tool, and for wrong arguments in the revisions that have it so.
+pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) -> Result<Prepared, Refusal> {
+    #[derive(Deserialize)]
+    struct CallParams<'a> {
+        #[serde(borrow)]
+        name: Text<'a>,
+        #[serde(borrow, default)]
+        arguments: Option<&'a RawValue>,
+    }
+    let CallParams { name, arguments } = params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
+    let Some(tool) = Tool::named(&name) else {
+        let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
+        return Err(Refusal::params(format!("There is no tool \"{shown}\": the tools are {}.", names.join(", "))));
+    };
+    match tool.job(arguments, policy) {
+        Ok(job) => Ok(Prepared::Job { tool, job }),
+        Err(error) if revision.knows(Feature::ArgumentErrorsAsResults) => Ok(Prepared::Refused(error)),
+        Err(error) => Err(Refusal::of(jsonrpc::INVALID_PARAMS, error)),
+    }
+}
+
+/// The result of a call that was refused before it began.
+pub(super) fn refused(id: &Id, revision: Revision, error: Error) -> Answer {
+    let request_id = random::request_id();
+    log::info!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
+    result(id, revision, &Err(Failure::from(error)), &request_id)
+}
+
+/// A text, as it stands in `content`.
+#[derive(Serialize)]
+struct TextContent<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+fn text(text: &str) -> TextContent<'_> {
+    TextContent { r#type: "text", text }
+}
+
+/// The result of a call, good or bad.
+pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Failure>, request_id: &str) -> Answer {
+    let mut result = ResultWriter::new(id, revision);
+    let mut meta = Map::new();
+    meta.insert("schema_version".into(), SCHEMA_VERSION.into());
+    meta.insert("generated_at".into(), time::now().into());
+    match outcome {
+        Ok(outcome) => {
+            let mut json = Vec::new();
+            let shown = match outcome.structured.text() {
+                Some(text) => text,
+                None => {
+                    outcome.structured.write(&mut json);
+                    std::str::from_utf8(&json).unwrap_or_default()
+                }
+            };
+            let content: Vec<_> = std::iter::once(shown).chain(outcome.warnings.iter().map(String::as_str)).map(text).collect();
+            result.field("content", &content);
+            if revision.knows(Feature::StructuredContent) {
+                let out = result.key("structuredContent");
+                match json.is_empty() {
+                    false => out.extend_from_slice(&json),
+                    true => outcome.structured.write(out),
+                }
+            }
+            result.field("isError", &false);
+        }
+        Err(failure) => {
+            let error = &failure.error;
+            let said = format!("{}. {} {}", error.kind.title(), error.detail, error.kind.urn());
+            let partial = Some(failure.partial.as_str()).filter(|partial| !partial.is_empty());
+            let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(text).collect();
+            result.field("content", &content).field("isError", &true);
+            meta.insert("error".into(), error_object(error, request_id).into());
+        }
+    }
+    result.end(meta)
+}

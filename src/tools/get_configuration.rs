@@ -1,0 +1,159 @@
+//! `fabric_get_configuration`: what Fabric is configured for, with every secret hidden.
+//!
+//! Redaction is by default-deny: Fabric's key names follow no rule, so a value is shown only if it is known to be
+//! harmless by its own look, whatever its key is.
+
+use serde_json::{Map, Value, json};
+
+use crate::fabric::Error;
+
+use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "fabric_get_configuration",
+    title: "Get Fabric's configuration",
+    description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
+                  read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
+    input,
+    output,
+    read_only: true,
+    prepare,
+};
+
+/// What stands in place of a value that may be secret.
+const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
+
+fn input() -> Value {
+    json!({ "type": "object", "properties": {}, "additionalProperties": false })
+}
+
+fn output() -> Value {
+    json!({ "type": "object", "properties": {}, "additionalProperties": true })
+}
+
+struct GetConfiguration;
+
+fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+    arguments.end(&[])?;
+    Ok(Box::new(GetConfiguration))
+}
+
+impl Job for GetConfiguration {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let configuration = work.fabric.configuration(&work.wait())?;
+        let rows = configuration.len();
+        Ok(Outcome::rows(redact_map(configuration), rows))
+    }
+}
+
+fn redact_map(map: Map<String, Value>) -> Map<String, Value> {
+    map.into_iter().map(|(key, value)| (key, redact(value))).collect()
+}
+
+/// Hides everything but what is known to be harmless: nothing at all, truth values, and where a service is.
+fn redact(value: Value) -> Value {
+    match value {
+        Value::Null | Value::Bool(_) => value,
+        Value::Number(_) => REDACTED.into(),
+        Value::String(text) => redact_text(&text).into(),
+        Value::Array(items) => items.into_iter().map(redact).collect(),
+        Value::Object(map) => redact_map(map).into(),
+    }
+}
+
+fn redact_text(text: &str) -> String {
+    let trimmed = text.trim();
+    if trimmed.is_empty() || trimmed.eq_ignore_ascii_case("true") || trimmed.eq_ignore_ascii_case("false") {
+        return trimmed.to_string();
+    }
+    origin(trimmed).unwrap_or_else(|| REDACTED.to_string())
+}
+
+/// `scheme://host:port` of an http or https URL; user-info, path, query and fragment may all hold secrets. `None` if it
+/// is anything else, or its host does not look like one.
+fn origin(url: &str) -> Option<String> {
+    let (scheme, rest) = url.split_once("://")?;
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "http" && scheme != "https" {
+        return None;
+    }
+    // A backslash ends the authority for browsers: whatever is behind it may be anything.
+    let authority = rest.split(['/', '?', '#', '\\']).next()?;
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let (name, port) = match host.strip_prefix('[') {
+        Some(v6) => {
+            let (address, port) = v6.split_once(']')?;
+            address.parse::<std::net::Ipv6Addr>().ok()?;
+            (&host[..address.len() + 2], port)
+        }
+        None => host.split_at(host.find(':').unwrap_or(host.len())),
+    };
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    let is_name = name.starts_with('[') || (!name.is_empty() && name.len() <= 253 && name.split('.').all(|label| label.len() <= 63) && name.chars().all(plain));
+    let is_port = port.is_empty() || port[1..].parse::<u16>().is_ok();
+    // Only one `@` can be user-info; a second one means that the text is no URL.
+    (is_name && is_port && authority.matches('@').count() <= 1).then(|| format!("{scheme}://{name}{port}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_harmless_values_are_shown() {
+        for (value, shown) in [
+            (json!("sk-live-123456"), json!(REDACTED)),
+            (json!("short"), json!(REDACTED)),
+            (json!("5"), json!(REDACTED)),
+            (json!(12345678), json!(REDACTED)),
+            (json!(""), json!("")),
+            (json!("   "), json!("")),
+            (json!(null), json!(null)),
+            (json!(true), json!(true)),
+            (json!("False"), json!("False")),
+            (json!("http://localhost:11434"), json!("http://localhost:11434")),
+            (json!("HTTPS://api.example.com/v1?key=SECRET#SECRET"), json!("https://api.example.com")),
+            (json!("https://user:SECRET@api.example.com:8443/SECRET"), json!("https://api.example.com:8443")),
+            (json!("https://SECRET@[::1]:80/x"), json!("https://[::1]:80")),
+            (json!("https://a@SECRET@b"), json!(REDACTED)),
+            (json!("https://SECRET:no-port"), json!(REDACTED)),
+            (json!("https://SEC RET/"), json!(REDACTED)),
+            (json!("https://h\\SECRET"), json!("https://h")),
+            (json!("ftp://SECRET"), json!(REDACTED)),
+            (json!("https://"), json!(REDACTED)),
+            (json!("https://[SECRET]/"), json!(REDACTED)),
+            (json!({"a": {"b": ["SECRET", false]}}), json!({"a": {"b": [REDACTED, false]}})),
+        ] {
+            assert_eq!(redact(value.clone()), shown, "{value}");
+        }
+    }
+
+    #[test]
+    fn no_secret_survives_under_any_key_or_nesting() {
+        // Every place of a URL and every shape of a value, under key names that no rule would catch.
+        let secret = "c4n4ry";
+        let mut state = 7u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        for _ in 0..2_000 {
+            let leaf = match next(6) {
+                0 => json!(secret),
+                1 => json!(format!("https://{secret}@h.example/x")),
+                2 => json!(format!("https://u:{secret}@h.example:1/x")),
+                3 => json!(format!("http://h.example/{secret}/x")),
+                4 => json!(format!("http://h.example/?k={secret}")),
+                _ => json!(format!("prefix {secret}\n")),
+            };
+            let mut value = leaf;
+            for _ in 0..next(4) {
+                value = if next(2) == 0 { json!([value, "x"]) } else { json!({ format!("k{}", next(99)): value }) };
+            }
+            let mut map = Map::new();
+            map.insert(format!("vendor_{}", next(1000)), value);
+            let shown = Value::Object(redact_map(map)).to_string();
+            assert!(!shown.contains(secret), "{shown}");
+        }
+    }
+}

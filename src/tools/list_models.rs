@@ -1,0 +1,62 @@
+//! `fabric_list_models`: what Fabric can run a pattern on.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::fabric::Error;
+
+use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "fabric_list_models",
+    title: "List models",
+    description: "List the models that Fabric can use, all together and by vendor, for model_name and vendor_name of \
+                  fabric_run_pattern. Only needed to choose another model than Fabric's default. The first call may take \
+                  some seconds: Fabric asks every vendor.",
+    input,
+    output,
+    read_only: true,
+    prepare,
+};
+
+fn input() -> Value {
+    json!({ "type": "object", "properties": {}, "additionalProperties": false })
+}
+
+fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "all_models": { "type": "array", "items": { "type": "string" }, "description": "Names of all models." },
+            "models_by_vendor": {
+                "type": "object",
+                "additionalProperties": { "type": "array", "items": { "type": "string" } },
+                "description": "Names of models under the name of their vendor."
+            }
+        },
+        "required": ["all_models", "models_by_vendor"]
+    })
+}
+
+struct ListModels;
+
+#[derive(Serialize)]
+struct ModelList {
+    all_models: Vec<String>,
+    models_by_vendor: BTreeMap<String, Vec<String>>,
+}
+
+fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+    arguments.end(&[])?;
+    Ok(Box::new(ListModels))
+}
+
+impl Job for ListModels {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let models = work.fabric.models(&work.wait())?;
+        let rows = models.models.len();
+        Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
+    }
+}

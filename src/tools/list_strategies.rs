@@ -1,0 +1,65 @@
+//! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::fabric::{Error, Strategy};
+
+use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "fabric_list_strategies",
+    title: "List strategies",
+    description: "List Fabric's prompting strategies (chain of thought and the like) with what they do. Give the name of \
+                  one as strategy_name to fabric_run_pattern.",
+    input,
+    output,
+    read_only: true,
+    prepare,
+};
+
+fn input() -> Value {
+    json!({ "type": "object", "properties": {}, "additionalProperties": false })
+}
+
+fn output() -> Value {
+    json!({
+        "type": "object",
+        "properties": {
+            "strategies": {
+                "type": "array",
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "name": { "type": "string", "description": "What strategy_name takes." },
+                        "description": { "type": "string", "description": "What it is good for." },
+                        "prompt": { "type": "string", "description": "The text put before the pattern." }
+                    },
+                    "required": ["name", "description", "prompt"]
+                },
+                "description": "The strategies, sorted by name."
+            }
+        },
+        "required": ["strategies"]
+    })
+}
+
+struct ListStrategies;
+
+#[derive(Serialize)]
+struct Strategies {
+    strategies: Vec<Strategy>,
+}
+
+fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+    arguments.end(&[])?;
+    Ok(Box::new(ListStrategies))
+}
+
+impl Job for ListStrategies {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let strategies = work.fabric.strategies(&work.wait())?;
+        let rows = strategies.len();
+        Ok(Outcome::rows(Strategies { strategies }, rows))
+    }
+}

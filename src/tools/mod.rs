@@ -1,0 +1,221 @@
+//! The six tools: what they are called, what they take, and what they do with Fabric.
+//!
+//! In scope: the registry, arguments, jobs and their outcome, the log line of a call. Not in scope: MCP's messages
+//! (`mcp` turns definitions and outcomes into them) and HTTP (`fabric`).
+
+mod arguments;
+mod get_configuration;
+mod get_pattern_details;
+mod list_models;
+mod list_patterns;
+mod list_strategies;
+mod outcome;
+mod policy;
+mod run_pattern;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::fabric::{Client, Error, Kind, Wait};
+use crate::logging;
+
+pub(crate) use arguments::Arguments;
+pub(crate) use outcome::{Failure, Json, Outcome};
+pub(crate) use policy::Policy;
+
+/// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
+/// server out call it with `{}`.
+pub(crate) static TOOLS: [Tool; 6] = [
+    list_patterns::TOOL,
+    get_pattern_details::TOOL,
+    run_pattern::TOOL,
+    list_models::TOOL,
+    list_strategies::TOOL,
+    get_configuration::TOOL,
+];
+
+/// What a tool is: everything that clients are told of it, and how its arguments become a job.
+pub(crate) struct Tool {
+    /// The name it is called by.
+    pub(crate) name: &'static str,
+    /// The name people see.
+    pub(crate) title: &'static str,
+    /// What a model has to know to use it well.
+    pub(crate) description: &'static str,
+    /// JSON Schema of the arguments: plain, for picky clients.
+    pub(crate) input: fn() -> Value,
+    /// JSON Schema of the structured result.
+    pub(crate) output: fn() -> Value,
+    /// Changes nothing, and may be repeated without harm.
+    pub(crate) read_only: bool,
+    /// Checks the arguments and makes the job of them. No I/O.
+    pub(crate) prepare: fn(Arguments, &Policy) -> Result<Box<dyn Job>, Error>,
+}
+
+impl Tool {
+    /// The tool of that name.
+    pub(crate) fn named(name: &str) -> Option<&'static Tool> {
+        TOOLS.iter().find(|tool| tool.name == name)
+    }
+
+    /// Decodes `arguments` (absent and `null` count as `{}`) and makes a job of them.
+    ///
+    /// # Errors
+    /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
+    pub(crate) fn job(&self, arguments: Option<&RawValue>, policy: &Policy) -> Result<Box<dyn Job>, Error> {
+        (self.prepare)(Arguments::read(self.name, arguments)?, policy)
+    }
+}
+
+/// One call, its arguments checked, ready to be run.
+pub(crate) trait Job: Send + Sync {
+    /// Does the work.
+    fn run(&self, work: &Work) -> Result<Outcome, Failure>;
+
+    /// What the log line says beside the tool: fields such as the pattern and the model.
+    fn fields(&self) -> Vec<(&'static str, &str)> {
+        Vec::new()
+    }
+}
+
+/// What a job works with.
+pub(crate) struct Work {
+    /// Fabric.
+    pub(crate) fabric: Arc<Client>,
+    /// Whoever waits for the result.
+    pub(crate) caller: Arc<dyn Caller>,
+}
+
+impl Work {
+    /// The caller, as Fabric's client wants it.
+    pub(crate) fn wait(&self) -> Arc<dyn Wait> {
+        self.caller.clone()
+    }
+}
+
+/// Whoever waits for a result: hears what arrives before it, and may go away.
+pub(crate) trait Caller: Wait {
+    /// Takes a piece of a run's output. It may be kept until [`Wait::before_blocking`] or [`Caller::flush`].
+    fn chunk(&self, kind: ChunkKind, format: &str, content: &str);
+
+    /// Passes on what was kept.
+    fn flush(&self);
+
+    /// Does the caller want the text as it arrives (`stream: true`), or only signs of life?
+    fn stream_text(&self, wanted: bool);
+
+    /// Has the caller gone or cancelled?
+    fn stopped(&self) -> bool;
+}
+
+/// Fabric's types of what a run sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkKind {
+    /// Text of the output.
+    Content,
+    /// A failure, as text.
+    Error,
+    /// The end.
+    Complete,
+}
+
+impl ChunkKind {
+    /// The type as Fabric writes it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            ChunkKind::Content => "content",
+            ChunkKind::Error => "error",
+            ChunkKind::Complete => "complete",
+        }
+    }
+}
+
+/// Runs `job` and writes the log line of the call.
+pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> Result<Outcome, Failure> {
+    let begun = Instant::now();
+    let result = job.run(work);
+    let mut line = String::with_capacity(160);
+    logging::logfmt(&mut line, "tool", tool.name);
+    for (key, value) in job.fields() {
+        logging::logfmt(&mut line, key, value);
+    }
+    logging::logfmt(&mut line, "duration_ms", &begun.elapsed().as_millis().to_string());
+    logging::logfmt(&mut line, "ok", if result.is_ok() { "true" } else { "false" });
+    match &result {
+        Ok(outcome) => {
+            if let Some(rows) = outcome.rows {
+                logging::logfmt(&mut line, "rows", &rows.to_string());
+            }
+            if let Some(bytes) = outcome.bytes {
+                logging::logfmt(&mut line, "bytes", &bytes.to_string());
+            }
+        }
+        Err(failure) => logging::logfmt(&mut line, "error", failure.error.kind.name()),
+    }
+    logging::logfmt(&mut line, "request_id", request_id);
+    log::info!(target: "fabric_mcp::tools", "{line}");
+    result
+}
+
+/// A refused argument, pattern or value.
+fn refused(detail: impl Into<String>) -> Error {
+    Error::new(Kind::InvalidRequest, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_the_first_tool_takes_no_arguments() {
+        let names: std::collections::HashSet<_> = TOOLS.iter().map(|t| t.name).collect();
+        assert_eq!(names.len(), TOOLS.len());
+        assert!(TOOLS[0].job(None, &Policy::default()).is_ok());
+        assert!(Tool::named("nope").is_none());
+    }
+
+    #[test]
+    fn schemas_are_plain_enough_for_picky_clients() {
+        fn walk(value: &Value, path: &str) {
+            match value {
+                Value::Object(map) => {
+                    for (key, value) in map {
+                        assert!(!["$ref", "$schema", "anyOf", "oneOf", "allOf", "not"].contains(&key.as_str()), "{path}/{key}");
+                        if key == "properties" {
+                            for (name, property) in value.as_object().unwrap() {
+                                assert!(property.is_object(), "{path}: property {name} is no object schema");
+                                assert!(property["description"].is_string(), "{path}: property {name} has no description");
+                            }
+                        }
+                        walk(value, &format!("{path}/{key}"));
+                    }
+                }
+                Value::Array(items) => items.iter().for_each(|item| walk(item, path)),
+                _ => {}
+            }
+        }
+        for tool in &TOOLS {
+            for schema in [(tool.input)(), (tool.output)()] {
+                assert_eq!(schema["type"], "object", "{}", tool.name);
+                assert!(schema["properties"].is_object(), "{}", tool.name);
+                walk(&schema, tool.name);
+            }
+            assert_eq!((tool.input)()["additionalProperties"], false, "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn an_unknown_argument_is_named_with_the_allowed_ones() {
+        for tool in &TOOLS {
+            let raw = RawValue::from_string(r#"{"pattern_name":"x","nonsense":1}"#.into()).unwrap();
+            let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{} took nonsense", tool.name) };
+            assert_eq!(error.kind, Kind::InvalidRequest);
+            if (tool.input)()["properties"]["pattern_name"].is_object() {
+                assert!(error.detail.contains("nonsense"), "{}: {}", tool.name, error.detail);
+            }
+        }
+    }
+}

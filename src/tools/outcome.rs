@@ -1,0 +1,65 @@
+//! What comes of a call: the result that a client is given, or why there is none.
+
+use serde::Serialize;
+
+use crate::fabric::Error;
+use crate::jsonrpc;
+
+/// Something that can be written as JSON, its type forgotten.
+pub(crate) trait Json: Send {
+    /// Appends the value to `out`.
+    fn write(&self, out: &mut Vec<u8>);
+
+    /// The text a person or a model reads instead of the JSON, where there is a better one.
+    fn text(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// A plain result: its text is its JSON.
+pub(super) struct Plain<T>(pub(super) T);
+
+impl<T: Serialize + Send> Json for Plain<T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        jsonrpc::write_json(out, &self.0);
+    }
+}
+
+/// The result of a call that worked.
+pub(crate) struct Outcome {
+    /// Exactly what the tool's output schema says.
+    pub(crate) structured: Box<dyn Json>,
+    /// What the caller must not overlook; each becomes a text of its own.
+    pub(crate) warnings: Vec<String>,
+    /// How many entries the result has, for the log.
+    pub(crate) rows: Option<usize>,
+    /// How long its text is, for the log.
+    pub(crate) bytes: Option<usize>,
+}
+
+impl Outcome {
+    /// A list or map of `rows` entries.
+    pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
+        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: Some(rows), bytes: None }
+    }
+
+    /// One thing with a text of `bytes` bytes.
+    pub(super) fn bytes<T: Serialize + Send + 'static>(value: T, bytes: usize) -> Outcome {
+        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: None, bytes: Some(bytes) }
+    }
+}
+
+/// A call that did not work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// Why.
+    pub(crate) error: Error,
+    /// What had arrived before it failed.
+    pub(crate) partial: String,
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure { error, partial: String::new() }
+    }
+}

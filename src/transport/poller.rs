@@ -1,0 +1,52 @@
+//! Looks for other patterns while somebody listens for changes, and rests while nobody does.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use crate::config::WORKER_STACK;
+use crate::mcp::Server;
+
+/// Starts and stops the looking. One for the process.
+pub(super) struct Poller {
+    server: Arc<Server>,
+    running: Mutex<bool>,
+    wake: Condvar,
+}
+
+impl Poller {
+    /// A poller at rest.
+    pub(super) fn new(server: Arc<Server>) -> Arc<Poller> {
+        Arc::new(Poller { server, running: Mutex::new(false), wake: Condvar::new() })
+    }
+
+    /// Somebody has begun to listen: from now on the list of names is read once per life of the catalogue, until nobody
+    /// listens any more. The catalogue itself tells the listeners.
+    pub(super) fn listened(self: &Arc<Poller>) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        if *running {
+            return;
+        }
+        let poller = self.clone();
+        match thread::Builder::new().name("poller".into()).stack_size(WORKER_STACK).spawn(move || poller.run()) {
+            Ok(_) => *running = true,
+            Err(error) => log::warn!("changes of the lists cannot be watched for: {error}"),
+        }
+    }
+
+    fn run(&self) {
+        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let ttl = self.server.catalog().ttl();
+            running = self.wake.wait_timeout(running, ttl).unwrap_or_else(PoisonError::into_inner).0;
+            if !self.server.subscriptions().any() {
+                *running = false;
+                return;
+            }
+            drop(running);
+            if let Err(error) = self.server.catalog().poll() {
+                log::debug!("the list of patterns could not be read: {error}");
+            }
+            running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
