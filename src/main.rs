@@ -1,4 +1,5 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
+mod cli;
 mod config;
 mod fabric;
 mod logging;

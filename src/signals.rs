@@ -7,9 +7,9 @@
 //! writes one byte to a pipe (`write`) or leaves (`_exit`), and touches nothing but atomics.
 
 #[cfg(not(unix))]
-pub(crate) use elsewhere::{Signals, install};
+pub(crate) use elsewhere::install;
 #[cfg(unix)]
-pub(crate) use unix::{Signals, install};
+pub(crate) use unix::install;
 
 /// What asked the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +136,8 @@ mod elsewhere {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Lines, Write};
