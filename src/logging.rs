@@ -286,6 +286,10 @@ impl Queue {
     fn push(&self, line: Line) {
         let mut state = self.lock();
         if state.lines.len() < MAX_LOG_LINES {
+            if state.dropped > 0 {
+                let lost = Line::dropped(std::mem::take(&mut state.dropped));
+                state.lines.push_back(lost);
+            }
             state.lines.push_back(line);
         } else {
             state.dropped += 1;
@@ -297,26 +301,25 @@ impl Queue {
         }
     }
 
-    /// The next line to write, after a word about lost ones if there are any. Waits for one.
+    /// The next line to write; lost ones are told of in the place where they would have been. Waits for one.
     fn next(&self) -> Line {
         let mut state = self.lock();
         state.writing = false;
         if state.is_empty() {
             self.empty.notify_all();
         }
-        while state.is_empty() {
+        loop {
+            let lost = |state: &mut State| match std::mem::take(&mut state.dropped) {
+                0 => None,
+                count => Some(Line::dropped(count)),
+            };
+            if let Some(line) = state.lines.pop_front().or_else(|| lost(&mut state)) {
+                state.idle = false;
+                state.writing = true;
+                return line;
+            }
             state.idle = true;
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        state.idle = false;
-        state.writing = true;
-        if state.dropped > 0 {
-            return Line::dropped(std::mem::take(&mut state.dropped));
-        }
-        match state.lines.pop_front() {
-            Some(line) => line,
-            // `is_empty` has just said otherwise.
-            None => Line::dropped(0),
         }
     }
 
@@ -362,8 +365,8 @@ mod tests {
         let (tell, told) = mpsc::channel();
         thread::spawn(move || {
             serve(queue, |line| {
-                permits.recv().unwrap();
-                tell.send(line.message.clone()).unwrap();
+                // Fails once the test is over.
+                let _ = permits.recv().map(|()| tell.send(line.message.clone()));
             })
         });
         (queue, permit, told)
@@ -387,24 +390,33 @@ mod tests {
         queue.push(line("held"));
         permit.send(()).unwrap();
         assert_eq!(told.recv().unwrap(), "held");
-        // The writer now waits for a permit with one line taken, or has yet to take it: fill until none fits.
         queue.push(line("first"));
-        while queue.lock().lines.len() < MAX_LOG_LINES {
-            queue.push(line("more"));
+        while !queue.lock().lines.is_empty() {
+            thread::yield_now();
+        }
+        // The writer holds the first line and waits for a permit: nothing moves while the queue is filled.
+        for _ in 0..MAX_LOG_LINES {
+            queue.push(line("kept"));
         }
         for _ in 0..7 {
             queue.push(line("lost"));
         }
-        let lost = queue.lock().dropped;
-        assert!((6..=7).contains(&lost), "{lost}");
         assert!(!queue.wait_empty(Duration::from_millis(1)));
-        let mut all = Vec::new();
-        while !all.iter().any(|line: &String| line.starts_with("stderr")) {
-            permit.send(()).unwrap();
-            all.push(told.recv().unwrap());
+        // One permit lets the writer take a line: the next one fits again, behind a word about those that did not.
+        permit.send(()).unwrap();
+        assert_eq!(told.recv().unwrap(), "first");
+        while queue.lock().lines.len() == MAX_LOG_LINES {
+            thread::yield_now();
         }
-        assert_eq!(all.last().unwrap(), &format!("stderr was not read in time: {lost} log lines were dropped."));
+        queue.push(line("late"));
+        for expected in vec!["kept"; MAX_LOG_LINES].into_iter().chain([LOST, "late"]) {
+            permit.send(()).unwrap();
+            assert_eq!(told.recv().unwrap(), expected);
+        }
+        assert!(queue.wait_empty(Duration::from_secs(60)));
     }
+
+    const LOST: &str = "stderr was not read in time: 7 log lines were dropped.";
 
     #[test]
     fn a_writer_that_panics_loses_one_line() {

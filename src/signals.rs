@@ -194,6 +194,8 @@ mod tests {
     fn the_second_signal_ends_the_process_at_once() {
         for (first, second, code) in [("TERM", "TERM", 143), ("TERM", "INT", 130), ("INT", "TERM", 143)] {
             let (mut child, mut lines) = start();
+            // Held open, since its end would end the child: `wait` closes what it finds in `child`.
+            let _stdin = child.stdin.take();
             send(&child, first);
             said(&mut lines);
             send(&child, second);
