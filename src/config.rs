@@ -3,9 +3,15 @@
 //! In scope: every setting and every bound, each with its unit and default, and the types that hold them. Not in
 //! scope: how flags are written (`cli`) and what the settings do (everyone else).
 
+mod url;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+
+pub(crate) use url::base_url;
+
+// What comes in and goes out.
 
 /// Largest message taken in, a line on stdio or a body over HTTP, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 8 << 20;
@@ -13,6 +19,182 @@ pub(crate) const MAX_MESSAGE: usize = 8 << 20;
 pub(crate) const MAX_FABRIC_BODY: usize = 16 << 20;
 /// Largest output of one run, in bytes of text.
 pub(crate) const MAX_RUN_OUTPUT: usize = 32 << 20;
+/// Longest string argument, in bytes, where no other bound is named; `input_text` is bounded by [`MAX_MESSAGE`] alone.
+pub(crate) const MAX_STRING: usize = 4 << 10;
+/// Longest name (pattern, strategy, context, session, model, vendor, variable), in characters.
+pub(crate) const MAX_NAME: usize = 128;
+/// Most variables of one run.
+pub(crate) const MAX_VARIABLES: usize = 256;
+/// Longest value of one variable, in bytes.
+pub(crate) const MAX_VARIABLE_VALUE: usize = 64 << 10;
+/// Most attachments of one run.
+pub(crate) const MAX_ATTACHMENTS: usize = 64;
+/// Most steps that may follow the first one in a chain of patterns.
+pub(crate) const MAX_CHAIN_STEPS: usize = 8;
+/// Most of a failed run's text that its result still carries, in bytes.
+pub(crate) const MAX_PARTIAL_TEXT: usize = 64 << 10;
+/// Longest vendor's message that is relayed from an `error` event, in characters.
+pub(crate) const MAX_RELAYED_ERROR: usize = 500;
+/// Most values of one completion; MCP's own limit.
+pub(crate) const MAX_COMPLETIONS: usize = 100;
+/// Entries on one page of a list: many clients read the first page only.
+pub(crate) const PAGE_SIZE: usize = 1000;
+
+// Work at the same time.
+
+/// Runs at once on stdio unless `--max-runs` says otherwise.
+pub(crate) const STDIO_MAX_RUNS: usize = 16;
+/// Runs at once on http and sse unless `--max-runs` says otherwise.
+pub(crate) const HTTP_MAX_RUNS: usize = 512;
+/// Most `--max-runs` may allow: each run has a thread.
+pub(crate) const MAX_MAX_RUNS: usize = 4096;
+/// Calls that may wait for a free worker on stdio; one more is refused as `too-many-requests`.
+pub(crate) const MAX_QUEUED_RUNS: usize = 64;
+/// Connections at once unless `--max-connections` says otherwise.
+pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 512;
+/// Most `--max-connections` may allow: each connection has a thread.
+pub(crate) const MAX_MAX_CONNECTIONS: usize = 65_536;
+/// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
+pub(crate) const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
+/// Requests to Fabric at once while the catalogue is refreshed.
+pub(crate) const CATALOG_REQUESTS: usize = 8;
+
+// Sessions of the legacy HTTP transports.
+
+/// Most sessions kept; the longest idle one goes first.
+pub(crate) const MAX_SESSIONS: usize = 10_000;
+/// How long an unused session is kept.
+pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(3600);
+/// How long an ended session's id is remembered, so that it is refused and not adopted again.
+pub(crate) const ENDED_SESSION_MEMORY: Duration = Duration::from_secs(3600);
+/// Most ended ids remembered; beyond it the oldest is forgotten early.
+pub(crate) const MAX_ENDED_SESSIONS: usize = 100_000;
+
+// Times.
+
+/// Silence of Fabric after which a heartbeat progress is sent.
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Silence on an event stream after which a comment is sent, so that proxies keep it open.
+pub(crate) const SSE_COMMENT: Duration = Duration::from_secs(15);
+/// How long what still runs may go on after the end of stdin.
+pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
+/// How often the names list is polled while somebody listens for changes.
+pub(crate) const LIST_POLL: Duration = Duration::from_secs(300);
+/// Waits before the second and the third try of a GET; a run is never tried again.
+pub(crate) const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
+/// Shortest time that can be set.
+pub(crate) const MIN_TIME: Duration = Duration::from_millis(1);
+/// Longest time that can be set: a week.
+pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+
+// Log.
+
+/// Lines that may wait for stderr; further ones are dropped and counted.
+pub(crate) const MAX_LOG_LINES: usize = 1024;
+/// Longest message of one log line, in bytes; the rest is cut off.
+pub(crate) const MAX_LOG_LINE: usize = 4 << 10;
+
+// Command line and environment.
+
+/// Longest key or token, in bytes.
+pub(crate) const MAX_SECRET: usize = 4 << 10;
+/// A token shorter than this many characters is taken, with a warning.
+pub(crate) const SHORT_TOKEN: usize = 16;
+/// Longest `--path` and base URL, in bytes.
+pub(crate) const MAX_ADDRESS: usize = 2 << 10;
+/// Port to listen on unless `--port` says otherwise.
+pub(crate) const DEFAULT_PORT: u16 = 8000;
+/// Paths the server answers itself, which `--path` may not take.
+pub(crate) const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// How clients reach this server: `--transport`, default stdio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// One client, over stdin and stdout.
+    Stdio,
+    /// Streamable HTTP, every revision from 2025-03-26 on.
+    Http,
+    /// The HTTP+SSE transport of 2024-11-05.
+    Sse,
+}
+
+impl Transport {
+    /// The name on the command line and in logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Transport::Stdio => "stdio",
+            Transport::Http => "http",
+            Transport::Sse => "sse",
+        }
+    }
+}
+
+/// The least severe records that are logged: `--log-level`, default info.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogLevel {
+    /// Everything of ours; never what libraries log.
+    Debug,
+    /// One line per call, and what happens to the server.
+    Info,
+    /// What may need a look.
+    Warning,
+    /// What failed.
+    Error,
+    /// Only what ends the process.
+    Critical,
+}
+
+/// Everything one run of the server has been told.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    /// `--transport`; default stdio.
+    pub(crate) transport: Transport,
+    /// Address or name to listen on, without brackets: `--host`; default 127.0.0.1.
+    pub(crate) host: String,
+    /// `--port`; default 8000; 0 lets the system choose.
+    pub(crate) port: u16,
+    /// Path of the MCP endpoint, with its leading slash: `--path`; default `/mcp`, on sse `/sse`.
+    pub(crate) path: String,
+    /// How to reach Fabric.
+    pub(crate) fabric: Fabric,
+    /// `--log-level`; default info.
+    pub(crate) log_level: LogLevel,
+    /// Patterns that are refused by default and that the operator allows: `--allow-pattern`.
+    pub(crate) allowed_patterns: Vec<String>,
+    /// Patterns the operator refuses: `--deny-pattern`. A pattern that is on both lists is refused.
+    pub(crate) denied_patterns: Vec<String>,
+    /// How long the list of patterns and strategies is good: `--catalog-ttl`; default 300 s.
+    pub(crate) catalog_ttl: Duration,
+    /// Runs at once: `--max-runs`; default [`STDIO_MAX_RUNS`] or [`HTTP_MAX_RUNS`].
+    pub(crate) max_runs: usize,
+    /// What only the HTTP transports need; `drain_timeout` counts on stdio too.
+    pub(crate) http: Http,
+    /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
+    pub(crate) demo: bool,
+    /// Things the operator should know though they are not errors: one line each, to be logged at the start.
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Who may come in over HTTP, and how much of it at once.
+#[derive(Clone, Debug)]
+pub(crate) struct Http {
+    /// Further values of `Host` that are let in: a name or address in lower case, with or without a port.
+    /// Loopback names and the bound address always are. `--allowed-host`.
+    pub(crate) allowed_hosts: Vec<String>,
+    /// Further values of `Origin` that are let in: `scheme://host[:port]` in lower case, without the scheme's own
+    /// port, as browsers send it. `--allowed-origin`.
+    pub(crate) allowed_origins: Vec<String>,
+    /// The bearer token callers must show: `FABRIC_MCP_AUTH_TOKEN` or `FABRIC_MCP_AUTH_TOKEN_FILE`. Visible ASCII.
+    pub(crate) token: Option<Secret>,
+    /// `--allow-unauthenticated`: listen beyond loopback without a token. Without it that is a start-up error.
+    pub(crate) allow_unauthenticated: bool,
+    /// Runs per minute and token or peer address; 0, the default, means no limit. `--max-calls-per-minute`.
+    pub(crate) max_calls_per_minute: u32,
+    /// How long what runs may go on after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
+    pub(crate) drain_timeout: Duration,
+    /// Connections at once: `--max-connections`; default 512.
+    pub(crate) max_connections: usize,
+}
 
 /// A value that must never be shown: `Debug` and `Display` print a placeholder.
 #[derive(Clone, PartialEq, Eq)]

@@ -1,0 +1,436 @@
+//! The table of flags and of the variables that are not flags.
+//!
+//! In scope: everything there is to say about a flag, as data. Not in scope: reading one (`cli`), its value (`values`),
+//! showing it (`help`, `generate`).
+
+use crate::config;
+
+/// Which flag. In the order of [`FLAGS`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the table says what each one is")]
+pub(crate) enum Id {
+    Transport,
+    Host,
+    Port,
+    Path,
+    LogLevel,
+    Demo,
+    FabricUrl,
+    ConnectTimeout,
+    IdleTimeout,
+    RunTimeout,
+    RequestTimeout,
+    ModelsTimeout,
+    CatalogTtl,
+    AllowPattern,
+    DenyPattern,
+    MaxRuns,
+    AllowedHost,
+    AllowedOrigin,
+    AllowUnauthenticated,
+    MaxCallsPerMinute,
+    MaxConnections,
+    DrainTimeout,
+    Check,
+    Json,
+    ListTools,
+    Generate,
+    Version,
+    Help,
+}
+
+/// What follows a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// It is a switch.
+    Nothing,
+    /// A value, called so in the help; the last one counts.
+    One(&'static str),
+    /// A value, called so in the help; each one counts.
+    Many(&'static str),
+}
+
+/// The variable that stands for a flag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Variable {
+    /// `FABRIC_MCP_` and the flag's name in upper case.
+    Derived,
+    /// Another name.
+    Named(&'static str),
+    /// The flag is a command, not a setting.
+    None,
+}
+
+/// Where the help shows a flag, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// How clients reach us, and the log.
+    Server,
+    /// How we reach Fabric.
+    Fabric,
+    /// What clients may run.
+    Runs,
+    /// Who may come in over HTTP.
+    Http,
+    /// What is done instead of serving.
+    Command,
+}
+
+impl Section {
+    /// Every section.
+    pub(crate) const ALL: [Section; 5] =
+        [Section::Server, Section::Fabric, Section::Runs, Section::Http, Section::Command];
+
+    /// The heading.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Section::Server => "Server",
+            Section::Fabric => "Fabric",
+            Section::Runs => "Patterns and runs",
+            Section::Http => "Network (http and sse)",
+            Section::Command => "Instead of serving",
+        }
+    }
+}
+
+/// One flag.
+#[derive(Debug)]
+pub(crate) struct Flag {
+    /// Which one it is.
+    pub(crate) id: Id,
+    /// Its name without dashes.
+    pub(crate) long: &'static str,
+    /// Its one-letter name.
+    pub(crate) short: Option<char>,
+    /// Another long name that works as well.
+    pub(crate) alias: Option<&'static str>,
+    /// Whether a value follows.
+    pub(crate) takes: Takes,
+    /// The values there are, where they are few.
+    pub(crate) choices: &'static [&'static str],
+    /// The variable that stands for it.
+    pub(crate) variable: Variable,
+    /// The default as the help shows it; empty if there is nothing to show.
+    pub(crate) default: &'static str,
+    /// What it does, in a line.
+    pub(crate) help: &'static str,
+    /// Where the help shows it.
+    pub(crate) section: Section,
+}
+
+impl Flag {
+    /// The name of its variable, if it has one.
+    pub(crate) fn env(&self) -> Option<String> {
+        match self.variable {
+            Variable::Derived => Some(format!("FABRIC_MCP_{}", self.long.to_ascii_uppercase().replace('-', "_"))),
+            Variable::Named(name) => Some(name.to_owned()),
+            Variable::None => None,
+        }
+    }
+
+    /// What the help calls its value; empty for a switch.
+    pub(crate) fn placeholder(&self) -> &'static str {
+        match self.takes {
+            Takes::Nothing => "",
+            Takes::One(name) | Takes::Many(name) => name,
+        }
+    }
+
+    /// Its long names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [self.long].into_iter().chain(self.alias)
+    }
+}
+
+/// A setting that must not be, or cannot be, a flag.
+#[derive(Debug)]
+pub(crate) struct EnvOnly {
+    /// The variable's name.
+    pub(crate) name: &'static str,
+    /// What it does, in a line.
+    pub(crate) help: &'static str,
+}
+
+/// Key of Fabric's API.
+pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
+/// Token that callers over HTTP must show.
+pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
+/// File that holds this token.
+pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
+/// Certificates to trust.
+pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
+
+/// Every variable that has no flag.
+pub(crate) const VARIABLES: &[EnvOnly] = &[
+    EnvOnly { name: API_KEY, help: "Key of Fabric's API, as given to fabric --serve --api-key" },
+    EnvOnly { name: AUTH_TOKEN, help: "Bearer token that callers over http and sse must show" },
+    EnvOnly { name: AUTH_TOKEN_FILE, help: "File that holds this token" },
+    EnvOnly { name: CERT_FILE, help: "PEM file of the certificates to trust for an https:// Fabric" },
+];
+
+/// Every flag.
+pub(crate) const FLAGS: &[Flag] = &[
+    Flag {
+        takes: Takes::One("TRANSPORT"),
+        choices: &["stdio", "http", "sse"],
+        default: "stdio",
+        ..setting(Id::Transport, "transport", Section::Server, "How clients reach the server: stdio, http or sse")
+    },
+    Flag {
+        takes: Takes::One("ADDRESS"),
+        default: "127.0.0.1",
+        ..setting(Id::Host, "host", Section::Server, "Address to listen on (http and sse)")
+    },
+    Flag {
+        takes: Takes::One("PORT"),
+        default: "8000",
+        ..setting(Id::Port, "port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
+    },
+    Flag {
+        takes: Takes::One("PATH"),
+        alias: Some("mcp-path"),
+        default: "/mcp, on sse /sse",
+        ..setting(Id::Path, "path", Section::Server, "Path of the MCP endpoint (http and sse)")
+    },
+    Flag {
+        takes: Takes::One("LEVEL"),
+        choices: &["debug", "info", "warning", "error", "critical"],
+        default: "info",
+        ..setting(Id::LogLevel, "log-level", Section::Server, "What is logged: debug, info, warning, error or critical")
+    },
+    Flag {
+        ..setting(Id::Demo, "demo", Section::Server, "Use a small Fabric built into this program, without any model")
+    },
+    Flag {
+        takes: Takes::One("URL"),
+        variable: Variable::Named("FABRIC_BASE_URL"),
+        default: "http://127.0.0.1:8080",
+        ..setting(Id::FabricUrl, "fabric-url", Section::Fabric, "Where fabric --serve listens")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "5",
+        ..setting(Id::ConnectTimeout, "connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "300",
+        ..setting(Id::IdleTimeout, "idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "3600",
+        ..setting(Id::RunTimeout, "run-timeout", Section::Fabric, "Longest run")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "30",
+        ..setting(Id::RequestTimeout, "request-timeout", Section::Fabric, "Longest time for any other request")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "120",
+        ..setting(Id::ModelsTimeout, "models-timeout", Section::Fabric, "Longest time to list the models")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "300",
+        ..setting(Id::CatalogTtl, "catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
+    },
+    Flag {
+        takes: Takes::Many("NAME"),
+        ..setting(Id::AllowPattern, "allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
+    },
+    Flag {
+        takes: Takes::Many("NAME"),
+        ..setting(Id::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
+    },
+    Flag {
+        takes: Takes::One("COUNT"),
+        default: "16, on http and sse 512",
+        ..setting(Id::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
+    },
+    Flag {
+        takes: Takes::Many("HOST"),
+        ..setting(
+            Id::AllowedHost,
+            "allowed-host",
+            Section::Http,
+            "Let in requests for this Host, with or without a port",
+        )
+    },
+    Flag {
+        takes: Takes::Many("ORIGIN"),
+        ..setting(Id::AllowedOrigin, "allowed-origin", Section::Http, "Let in web pages of this Origin (https://host)")
+    },
+    Flag {
+        ..setting(
+            Id::AllowUnauthenticated,
+            "allow-unauthenticated",
+            Section::Http,
+            "Listen beyond this machine though there is no token",
+        )
+    },
+    Flag {
+        takes: Takes::One("COUNT"),
+        default: "0",
+        ..setting(
+            Id::MaxCallsPerMinute,
+            "max-calls-per-minute",
+            Section::Http,
+            "Most runs a minute per token or peer; 0 sets no limit",
+        )
+    },
+    Flag {
+        takes: Takes::One("COUNT"),
+        default: "512",
+        ..setting(Id::MaxConnections, "max-connections", Section::Http, "Most connections at once")
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "10",
+        ..setting(Id::DrainTimeout, "drain-timeout", Section::Server, "How long runs may go on after SIGTERM or SIGINT")
+    },
+    Flag { ..command(Id::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
+    Flag { ..command(Id::Json, "json", "With --check: report in JSON") },
+    Flag { ..command(Id::ListTools, "list-tools", "Print the tools and their arguments") },
+    Flag {
+        takes: Takes::One("WHAT"),
+        choices: &["man", "complete-bash", "complete-zsh", "complete-fish", "systemd-unit", "client-config"],
+        ..command(
+            Id::Generate,
+            "generate",
+            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, client-config CLIENT",
+        )
+    },
+    Flag { short: Some('V'), ..command(Id::Version, "version", "Print the version") },
+    Flag { short: Some('h'), ..command(Id::Help, "help", "Print this help") },
+];
+
+/// The clients that may follow `--generate client-config`.
+pub(crate) const CLIENTS: &[&str] = &["claude-desktop", "claude-code", "vscode", "cursor", "zed"];
+
+const fn setting(id: Id, long: &'static str, section: Section, help: &'static str) -> Flag {
+    Flag {
+        id,
+        long,
+        short: None,
+        alias: None,
+        takes: Takes::Nothing,
+        choices: &[],
+        variable: Variable::Derived,
+        default: "",
+        help,
+        section,
+    }
+}
+
+const fn command(id: Id, long: &'static str, help: &'static str) -> Flag {
+    Flag { variable: Variable::None, ..setting(id, long, Section::Command, help) }
+}
+
+/// The flag `id` stands for.
+pub(crate) fn get(id: Id) -> &'static Flag {
+    // A test holds that the table is in the order of the ids.
+    &FLAGS[id as usize]
+}
+
+/// The flag with this long name or alias.
+pub(crate) fn by_long(name: &str) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.names().any(|own| own == name))
+}
+
+/// The flag with this letter.
+pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
+    FLAGS.iter().find(|flag| flag.short == Some(letter))
+}
+
+/// The candidate that `wanted` is most likely a slip of: at most a third of its letters, three in all, added, left out,
+/// changed or swapped with their neighbour.
+pub(crate) fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let wanted: Vec<char> = wanted.chars().take(config::MAX_NAME).collect();
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(&wanted, &candidate.chars().collect::<Vec<_>>()), candidate))
+        .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 3))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// How many letters must be added, left out, changed or swapped with their neighbour to make `a` of `b`.
+fn distance(a: &[char], b: &[char]) -> usize {
+    // Row i holds the distances between the first i letters of `a` and each beginning of `b`.
+    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        rows.rotate_left(1);
+        let [two_before, before, row] = &mut rows;
+        row.clear();
+        row.push(i);
+        for j in 1..=b.len() {
+            let changed = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(before[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(two_before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+    }
+    rows[2][b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn the_table_is_in_order_and_names_are_its_own() {
+        let mut names = HashSet::new();
+        for (place, flag) in FLAGS.iter().enumerate() {
+            assert_eq!(flag.id as usize, place, "--{}", flag.long);
+            assert!(flag.names().all(|name| names.insert(name.to_owned())), "--{}", flag.long);
+            assert!(flag.short.is_none_or(|letter| names.insert(letter.to_string())), "--{}", flag.long);
+            assert!(flag.env().is_none_or(|name| names.insert(name)), "--{}", flag.long);
+            assert!(!flag.help.is_empty() && !flag.help.ends_with('.'), "--{}", flag.long);
+            assert!(flag.choices.is_empty() || flag.choices.iter().all(|choice| flag.help.contains(choice)));
+        }
+        assert!(VARIABLES.iter().all(|variable| names.insert(variable.name.to_owned())));
+    }
+
+    #[test]
+    fn variables_are_named_after_flags() {
+        assert_eq!(get(Id::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
+        assert_eq!(get(Id::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
+        let without: Vec<_> = FLAGS.iter().filter(|flag| flag.env().is_none()).map(|flag| flag.long).collect();
+        assert_eq!(without, ["check", "json", "list-tools", "generate", "version", "help"]);
+    }
+
+    #[test]
+    fn slips_are_recognised() {
+        let names = || FLAGS.iter().flat_map(Flag::names);
+        for (wanted, found) in [
+            ("prot", Some("port")),
+            ("ports", Some("port")),
+            ("transpot", Some("transport")),
+            ("allow-patern", Some("allow-pattern")),
+            ("allowed-hosts", Some("allowed-host")),
+            ("log_level", Some("log-level")),
+            ("PORT", None),
+            ("verbose", None),
+            ("", None),
+        ] {
+            assert_eq!(closest(wanted, names()), found, "{wanted}");
+        }
+        assert_eq!(closest(&"x".repeat(100_000), names()), None);
+    }
+
+    #[test]
+    fn distances() {
+        let distance = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        for (a, b, steps) in
+            [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("ab", "ba", 1), ("abc", "axc", 1), ("kitten", "sitting", 3)]
+        {
+            assert_eq!(distance(a, b), steps, "{a} {b}");
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! Command lines and environments, and what becomes of them: exact values and exact messages.
+
+use super::flags::{CLIENTS, FLAGS, VARIABLES};
+use super::*;
+use crate::config::{LogLevel, Transport};
+use std::time::Duration;
+
+type Vars<'a> = &'a [(&'a str, &'a str)];
+
+fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, UsageError> {
+    let args: Vec<OsString> = args.split_whitespace().map(OsString::from).collect();
+    let env = |name: &str| {
+        let known = |flag: &Flag| flag.env().is_some_and(|own| own == name);
+        assert!(FLAGS.iter().any(known) || VARIABLES.iter().any(|own| own.name == name), "{name} is in no table");
+        vars.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value))
+    };
+    let read = |path: &Path| match path.to_str() {
+        Some("token") => Ok("0123456789abcdef\n".to_owned()),
+        Some("empty") => Ok(" \n".to_owned()),
+        Some("binary") => Ok("secr\u{1}et".to_owned()),
+        _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
+    };
+    parse(args, &env, &read)
+}
+
+fn config_with(args: &str, vars: Vars<'_>) -> Config {
+    match parse_with(args, vars) {
+        Ok(Command::Serve(config)) => *config,
+        other => panic!("{args} {vars:?}: {other:?}"),
+    }
+}
+
+fn error_with(args: &str, vars: Vars<'_>) -> String {
+    parse_with(args, vars).map(|command| format!("{command:?}")).expect_err(args).to_string()
+}
+
+fn command(args: &str) -> String {
+    format!("{:?}", parse_with(args, &[]).unwrap())
+}
+
+#[test]
+fn without_anything_the_defaults_hold() {
+    let config = config_with("", &[]);
+    assert_eq!(
+        format!("{config:?}"),
+        "Config { transport: Stdio, host: \"127.0.0.1\", port: 8000, path: \"/mcp\", fabric: Fabric { url: \
+         \"http://127.0.0.1:8080\", api_key: None, ca_file: None, connect_timeout: 5s, idle_timeout: 300s, run_timeout: \
+         3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, allowed_patterns: [], denied_patterns: \
+         [], catalog_ttl: 300s, max_runs: 16, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
+         allow_unauthenticated: false, max_calls_per_minute: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
+         false, warnings: [] }"
+    );
+}
+
+#[test]
+fn each_default_in_the_table_is_the_true_one() {
+    let defaults = format!("{:?}", config_with("", &[]));
+    for flag in FLAGS.iter().filter(|flag| !flag.default.is_empty() && !flag.default.contains(',')) {
+        let given = config_with(&format!("--{} {}", flag.long, flag.default), &[]);
+        assert_eq!(format!("{given:?}"), defaults, "--{}", flag.long);
+    }
+    for (transport, path, max_runs) in [("stdio", "/mcp", 16), ("http", "/mcp", 512), ("sse", "/sse", 512)] {
+        let config = config_with(&format!("--transport {transport}"), &[]);
+        assert_eq!((config.transport.name(), config.path.as_str(), config.max_runs), (transport, path, max_runs));
+    }
+    assert_eq!(flags::get(Id::Path).default, "/mcp, on sse /sse");
+    assert_eq!(flags::get(Id::MaxRuns).default, "16, on http and sse 512");
+}
+
+#[test]
+fn each_choice_in_the_table_is_taken() {
+    for flag in FLAGS {
+        for choice in flag.choices.iter().filter(|choice| **choice != "client-config") {
+            parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
+        }
+    }
+    for client in CLIENTS {
+        parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
+    }
+}
+
+/// One good value other than the default for each setting: its flag and its variable must do the same.
+#[test]
+fn flags_and_variables_say_the_same_and_flags_win() {
+    let defaults = format!("{:?}", config_with("", &[]));
+    for flag in FLAGS {
+        let Some(variable) = flag.env() else { continue };
+        let (value, other) = match flag.placeholder() {
+            "" => ("true", "false"),
+            "TRANSPORT" => ("sse", "http"),
+            "ADDRESS" => ("localhost", "::1"),
+            "PORT" => ("0", "65535"),
+            "PATH" => ("/", "/x/y"),
+            "LEVEL" => ("Warn", "DEBUG"),
+            "URL" => ("http://fabric", "http://other"),
+            "SECONDS" => ("0.25", "604800"),
+            "NAME" => ("create_coding_feature", "a b"),
+            "COUNT" => ("1", "4096"),
+            "HOST" => ("mcp.example.com:8443", "mcp"),
+            "ORIGIN" => ("https://app.example.com", "http://x"),
+            other => panic!("a value for {other}"),
+        };
+        let switch = flag.takes == Takes::Nothing;
+        let args = if switch { format!("--{}", flag.long) } else { format!("--{} {value}", flag.long) };
+        let by_flag = format!("{:?}", config_with(&args, &[]));
+        assert_ne!(by_flag, defaults, "--{}", flag.long);
+        assert_eq!(format!("{:?}", config_with("", &[(&variable, value)])), by_flag, "{variable}");
+        assert_eq!(format!("{:?}", config_with("", &[(&variable, "")])), defaults, "{variable}");
+        assert_eq!(format!("{:?}", config_with(&args, &[(&variable, other)])), by_flag, "{variable}");
+        assert_ne!(format!("{:?}", config_with("", &[(&variable, other)])), by_flag, "{variable}");
+        if matches!(flag.takes, Takes::One(_)) {
+            let twice = config_with(&format!("--{}={other} --{0}={value}", flag.long), &[]);
+            assert_eq!(format!("{twice:?}"), by_flag, "--{}", flag.long);
+        }
+    }
+}
+
+#[test]
+fn values_become_what_they_mean() {
+    let c = config_with(
+        "--mcp-path /x --allow-pattern a --allow-pattern b --transport HTTP --host [::1] --connect-timeout 1.5",
+        &[
+            ("FABRIC_MCP_DENY_PATTERN", " c , ,d"),
+            (
+                "FABRIC_MCP_ALLOWED_ORIGIN",
+                "HTTPS://App.Example.com:443/,http://x:80,vscode-webview://abc,http://[::1]:3000",
+            ),
+            ("FABRIC_MCP_ALLOWED_HOST", "MCP.example.com,::1,[::1]:8443"),
+            ("FABRIC_API_KEY", "k-1"),
+            ("SSL_CERT_FILE", "/ca.pem"),
+            ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
+        ],
+    );
+    assert_eq!((c.path.as_str(), c.host.as_str(), c.transport), ("/x", "::1", Transport::Http));
+    assert_eq!((c.allowed_patterns, c.denied_patterns), (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()]));
+    assert_eq!(
+        c.http.allowed_origins,
+        ["https://app.example.com", "http://x", "vscode-webview://abc", "http://[::1]:3000"]
+    );
+    assert_eq!(c.http.allowed_hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
+    assert_eq!(c.fabric.api_key.unwrap().expose(), "k-1");
+    assert_eq!(c.fabric.ca_file.unwrap(), Path::new("/ca.pem"));
+    assert_eq!(c.fabric.connect_timeout, Duration::from_millis(1500));
+    assert_eq!(c.http.token.unwrap().expose(), "0123456789abcdef");
+    assert!(c.warnings.is_empty());
+    for (text, level) in [
+        ("debug", LogLevel::Debug),
+        ("INFO", LogLevel::Info),
+        ("Warning", LogLevel::Warning),
+        ("warn", LogLevel::Warning),
+        ("eRRor", LogLevel::Error),
+        ("critical", LogLevel::Critical),
+    ] {
+        assert_eq!(config_with(&format!("--log-level {text}"), &[]).log_level, level);
+    }
+    for (text, on) in [("1", true), ("YES", true), ("True", true), ("0", false), ("no", false), ("false", false)] {
+        assert_eq!(config_with("", &[("FABRIC_MCP_DEMO", text)]).demo, on);
+    }
+}
+
+#[test]
+fn commands() {
+    for (args, expected) in [
+        ("--help", "Help"),
+        ("-h", "Help"),
+        ("-hV --check --port x stray", "Help"),
+        ("--version", "Version"),
+        ("-V", "Version"),
+        ("--list-tools", "ListTools"),
+        ("--generate man", "Generate(Man)"),
+        ("--generate=complete-bash", "Generate(CompleteBash)"),
+        ("--generate complete-zsh", "Generate(CompleteZsh)"),
+        ("--generate complete-fish", "Generate(CompleteFish)"),
+        ("--generate systemd-unit", "Generate(SystemdUnit)"),
+        ("--generate client-config zed", "Generate(ClientConfig(Zed))"),
+        ("--generate client-config claude-desktop", "Generate(ClientConfig(ClaudeDesktop))"),
+        ("--generate client-config claude-code", "Generate(ClientConfig(ClaudeCode))"),
+        ("--generate client-config vscode", "Generate(ClientConfig(Vscode))"),
+        ("--generate client-config cursor", "Generate(ClientConfig(Cursor))"),
+    ] {
+        assert_eq!(command(args), expected, "{args}");
+    }
+    assert!(command("--check").starts_with("Check { json: false, config: Config {"));
+    assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
+}
+
+#[test]
+fn wrong_flags_are_told_in_one_line() {
+    let url = "give something like http://127.0.0.1:8080";
+    for (args, message) in [
+        ("--prot 80", "--prot is not a flag; did you mean --port?"),
+        ("--mcp-pat /x", "--mcp-pat is not a flag; did you mean --mcp-path?"),
+        ("--PORT 80", "--PORT is not a flag; did you mean --port?"),
+        ("--log_level x", "--log_level is not a flag; did you mean --log-level?"),
+        ("--verbose", "--verbose is not a flag; fabric-mcp --help lists them"),
+        ("--ver\u{1b}bose", "--ver\\u{1b}bose is not a flag; fabric-mcp --help lists them"),
+        ("-p 80", "-p is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"),
+        ("http", "\"http\" belongs to no flag; did you mean --transport http?"),
+        ("-- x", "\"x\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them"),
+        ("--port", "--port needs a value: --port PORT"),
+        ("--host --demo", "--host needs a value: --host ADDRESS"),
+        ("--demo=yes", "--demo takes no value; write --demo alone"),
+        ("-V=1", "-V takes no value; write -V alone"),
+        ("--json", "--json only goes with --check; add --check or leave --json out"),
+        (
+            "--api-key hunter2",
+            "--api-key is refused, because every user of this machine can read a command line; set the variable \
+             FABRIC_API_KEY instead",
+        ),
+        (
+            "--auth-token=hunter2",
+            "--auth-token is refused, because every user of this machine can read a command line; set the variable \
+             FABRIC_MCP_AUTH_TOKEN instead",
+        ),
+        (
+            "--API_KEY=hunter2",
+            "--API_KEY is refused, because every user of this machine can read a command line; set the variable \
+             FABRIC_API_KEY instead",
+        ),
+        ("--host http://joe:hunter2@x", "--host: \"…@x\" is a URL; give an address or name alone, such as 127.0.0.1"),
+        ("--transport streamable", "--transport: \"streamable\" is not a transport; give stdio, http or sse"),
+        ("--transport=", "--transport: \"\" is not a transport; give stdio, http or sse"),
+        ("--log-level loud", "--log-level: \"loud\" is not a log level; give debug, info, warning, error or critical"),
+        ("--port 65536", "--port: \"65536\" is not a port; give a number from 0 to 65535"),
+        ("--port +1", "--port: \"+1\" is not a port; give a number from 0 to 65535"),
+        ("--port -1", "--port: \"-1\" is not a port; give a number from 0 to 65535"),
+        ("--host=", "--host: \"\" is not an address or name; give something like 127.0.0.1"),
+        ("--host a/b", "--host: \"a/b\" is not an address or name; give something like 127.0.0.1"),
+        ("--host 127.0.0.1:80", "--host: \"127.0.0.1:80\" is not an address or name; give the port by --port"),
+        ("--host http://x", "--host: \"http://x\" is a URL; give an address or name alone, such as 127.0.0.1"),
+        ("--path mcp", "--path: \"mcp\" is not a path; begin it with /, as in /mcp"),
+        ("--mcp-path mcp", "--path: \"mcp\" is not a path; begin it with /, as in /mcp"),
+        (
+            "--path /a?b",
+            "--path: \"/a?b\" holds what a path must not; give visible ASCII characters without ? # \" < > \\",
+        ),
+        ("--path /é", "--path: \"/é\" holds what a path must not; give visible ASCII characters without ? # \" < > \\"),
+        ("--path /metrics", "--path: \"/metrics\" is taken by the server itself; give another one, such as /mcp"),
+        ("--fabric-url localhost:8080", "--fabric-url: the URL has no scheme; did you mean http://localhost:8080?"),
+        ("--fabric-url=", &format!("--fabric-url: the URL is empty; {url}")),
+        ("--run-timeout 0", TIME),
+        ("--run-timeout 0.0009", &TIME.replace("\"0\"", "\"0.0009\"")),
+        ("--run-timeout 604800.1", &TIME.replace("\"0\"", "\"604800.1\"")),
+        ("--run-timeout -1", &TIME.replace("\"0\"", "\"-1\"")),
+        ("--run-timeout 1e3", &TIME.replace("\"0\"", "\"1e3\"")),
+        ("--run-timeout inf", &TIME.replace("\"0\"", "\"inf\"")),
+        ("--run-timeout nan", &TIME.replace("\"0\"", "\"nan\"")),
+        ("--run-timeout 30s", &TIME.replace("\"0\"", "\"30s\"")),
+        ("--run-timeout .", &TIME.replace("\"0\"", "\".\"")),
+        ("--run-timeout 1.2.3", &TIME.replace("\"0\"", "\"1.2.3\"")),
+        ("--max-runs 0", "--max-runs: \"0\" is not a number from 1 to 4096; give one"),
+        ("--max-runs 4097", "--max-runs: \"4097\" is not a number from 1 to 4096; give one"),
+        ("--max-connections 0", "--max-connections: \"0\" is not a number from 1 to 65536; give one"),
+        ("--max-connections 65537", "--max-connections: \"65537\" is not a number from 1 to 65536; give one"),
+        (
+            "--max-calls-per-minute 1000001",
+            "--max-calls-per-minute: \"1000001\" is not a number from 0 to 1000000; give one",
+        ),
+        (
+            "--allow-pattern a/b",
+            "--allow-pattern: \"a/b\" is not a pattern's name; give 1 to 128 characters without / and \\",
+        ),
+        (
+            "--allowed-host https://x",
+            "--allowed-host: \"https://x\" is a URL; give the host alone, such as mcp.example.com",
+        ),
+        (
+            "--allowed-host *.x",
+            "--allowed-host: \"*.x\" has a wildcard, which is not supported; give each host by its name",
+        ),
+        (
+            "--allowed-host x:0",
+            "--allowed-host: \"x:0\" is not a host; give something like mcp.example.com or mcp.example.com:8443",
+        ),
+        (
+            "--allowed-origin x.com",
+            "--allowed-origin: \"x.com\" is not an origin; give scheme and host, such as https://app.example.com",
+        ),
+        (
+            "--allowed-origin https://x/y",
+            "--allowed-origin: \"https://x/y\" is not an origin; give scheme and host, such as https://app.example.com",
+        ),
+        (
+            "--allowed-origin *",
+            "--allowed-origin: \"*\" has a wildcard, which is not supported; give each origin in full",
+        ),
+        (
+            "--generate pdf",
+            "--generate: \"pdf\" is unknown; give one of man, complete-bash, complete-zsh, complete-fish, systemd-unit, \
+             client-config",
+        ),
+        (
+            "--generate client-config",
+            "--generate client-config needs a client; add one of claude-desktop, claude-code, vscode, cursor, zed",
+        ),
+        (
+            "--generate client-config vi",
+            "--generate client-config: \"vi\" is not a client we know; give one of claude-desktop, claude-code, vscode, \
+             cursor, zed",
+        ),
+        (
+            "--generate man zed",
+            "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
+        ),
+    ] {
+        let error = error_with(args, &[]);
+        assert_eq!(error, message, "{args}");
+        assert!(!error.contains("hunter2") && !error.contains(char::is_control));
+    }
+}
+
+const TIME: &str = "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
+
+#[test]
+fn wrong_variables_are_told_by_their_names() {
+    let header = "the value holds a space, a line break or another character that cannot be sent in a header; copy it \
+                  again, only visible ASCII characters";
+    let long = "x".repeat(4097);
+    for (vars, message) in [
+        (&[("FABRIC_MCP_PORT", "x")][..], "FABRIC_MCP_PORT: \"x\" is not a port; give a number from 0 to 65535"),
+        (
+            &[("FABRIC_MCP_PORT", "tcp://10.0.0.1:8000")],
+            "FABRIC_MCP_PORT: \"tcp://10.0.0.1:8000\" is not a port but what Kubernetes sets for a Service called \
+             fabric-mcp; give --port, or set enableServiceLinks: false",
+        ),
+        (&[("FABRIC_MCP_DEMO", "on")], "FABRIC_MCP_DEMO: \"on\" is neither yes nor no; give true or false"),
+        (
+            &[("FABRIC_MCP_ALLOW_PATTERN", "a,b\\c")],
+            "FABRIC_MCP_ALLOW_PATTERN: \"b\\\\c\" is not a pattern's name; give 1 to 128 characters without / and \\",
+        ),
+        (
+            &[("FABRIC_BASE_URL", "http://joe:hunter2@fabric")],
+            "FABRIC_BASE_URL: the URL holds a user name or password, which would end up in logs and never reaches \
+             Fabric; take the part before the @ out and set FABRIC_API_KEY instead",
+        ),
+        (&[("FABRIC_API_KEY", "hunter2\r\nX: y")], &format!("FABRIC_API_KEY: {header}")),
+        (&[("FABRIC_API_KEY", "hunter2 ")], &format!("FABRIC_API_KEY: {header}")),
+        (&[("FABRIC_MCP_AUTH_TOKEN", "hunter2é")], &format!("FABRIC_MCP_AUTH_TOKEN: {header}")),
+        (&[("FABRIC_API_KEY", &long)], "FABRIC_API_KEY: the value is longer than 4096 bytes; copy it again"),
+        (&[("FABRIC_MCP_AUTH_TOKEN_FILE", "binary")], &format!("FABRIC_MCP_AUTH_TOKEN_FILE: {header}")),
+        (
+            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "empty")],
+            "FABRIC_MCP_AUTH_TOKEN_FILE: \"empty\" is empty; put the token into it",
+        ),
+        (
+            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "nowhere")],
+            "FABRIC_MCP_AUTH_TOKEN_FILE: \"nowhere\" cannot be read: no such file; give a file that holds the token",
+        ),
+        (
+            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token"), ("FABRIC_MCP_AUTH_TOKEN", "hunter2")],
+            "FABRIC_MCP_AUTH_TOKEN and FABRIC_MCP_AUTH_TOKEN_FILE are both set; unset one of them",
+        ),
+    ] {
+        let error = error_with("", vars);
+        assert_eq!(error, message, "{vars:?}");
+        assert!(!error.contains("hunter2") && !error.contains("joe") && !error.contains(char::is_control));
+    }
+}
+
+#[test]
+fn a_long_or_strange_value_is_repeated_in_part() {
+    let error = error_with(&format!("--host {}/\u{1b}", "x".repeat(39)), &[]);
+    assert!(error.starts_with(&format!("--host: \"{}/…\" is not", "x".repeat(39))), "{error}");
+    let error = error_with("--host \u{1b}[2J", &[]);
+    assert!(error.starts_with("--host: \"\\u{1b}[2J\" is not"), "{error}");
+}
+
+#[test]
+#[cfg(unix)]
+fn values_that_are_not_utf8_are_refused() {
+    use std::os::unix::ffi::OsStringExt;
+    let bad = || OsString::from_vec(b"caf\xe9".to_vec());
+    let none = |_: &Path| Err(io::Error::other("none"));
+    let error = parse(["--host".into(), bad()], &|_| None, &none).unwrap_err();
+    assert_eq!(error.to_string(), "--host: the value is not UTF-8; write it in UTF-8");
+    for name in ["FABRIC_BASE_URL", "FABRIC_API_KEY", "FABRIC_MCP_ALLOWED_HOST", "FABRIC_MCP_DEMO"] {
+        let error = parse([], &|wanted| (wanted == name).then(bad), &none).unwrap_err();
+        assert_eq!(error.to_string(), format!("{name}: the value is not UTF-8; write it in UTF-8"));
+    }
+    let error = parse([bad()], &|_| None, &none).unwrap_err();
+    assert!(error.to_string().starts_with("\"caf\u{fffd}\" belongs to no flag; "));
+}
+
+#[test]
+fn beyond_loopback_a_token_is_needed() {
+    let refused = |host: &str, name: &str| {
+        format!(
+            "{name}: {host} can be reached from other machines, and there is no token; set FABRIC_MCP_AUTH_TOKEN (or \
+             FABRIC_MCP_AUTH_TOKEN_FILE), or give --allow-unauthenticated if something in front of it decides who may \
+             come in"
+        )
+    };
+    for host in ["0.0.0.0", "::", "192.168.0.1", "example.com", "::ffff:10.0.0.1", "localhost.example.com"] {
+        assert_eq!(error_with(&format!("--transport http --host {host}"), &[]), refused(host, "--host"));
+        assert_eq!(error_with("--transport sse", &[("FABRIC_MCP_HOST", host)]), refused(host, "FABRIC_MCP_HOST"));
+        // On stdio nothing listens.
+        config_with(&format!("--host {host}"), &[]);
+        config_with(&format!("--transport http --host {host} --allow-unauthenticated"), &[]);
+        config_with(&format!("--transport http --host {host}"), &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcdef")]);
+        config_with(&format!("--transport http --host {host}"), &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token")]);
+    }
+    for host in ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "LocalHost", "::ffff:127.0.0.1"] {
+        config_with(&format!("--transport http --host {host}"), &[]);
+    }
+}
+
+#[test]
+fn what_is_odd_but_not_wrong_becomes_a_warning() {
+    let short = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcde")]);
+    assert_eq!(
+        short.warnings,
+        ["FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make a longer one, for \
+          example by openssl rand -hex 32."]
+    );
+    assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
+    let demo = config_with("--demo --fabric-url http://fabric", &[("FABRIC_API_KEY", "k")]);
+    assert_eq!(demo.warnings, ["--demo uses the Fabric built into this program: --fabric-url is ignored."]);
+    assert_eq!(demo.fabric.api_key, None);
+}
+
+#[test]
+fn bounds_are_taken_and_secrets_not_shown() {
+    let name = "é".repeat(128);
+    let key = "k".repeat(4096);
+    let path = format!("/{}", "x".repeat(2047));
+    let config = config_with(
+        &format!("--allow-pattern {name} --path {path} --max-runs 4096 --idle-timeout 604800 --run-timeout 0.001"),
+        &[("FABRIC_API_KEY", &key), ("FABRIC_MCP_AUTH_TOKEN", &key)],
+    );
+    assert_eq!((config.allowed_patterns.as_slice(), config.path.len()), ([name.clone()].as_slice(), 2048));
+    assert!(!format!("{config:?}").contains("kkk"));
+    assert_eq!(
+        error_with(&format!("--path {path}x"), &[]),
+        "--path: the path is longer than 2048 bytes; give a shorter one"
+    );
+    assert!(
+        error_with(&format!("--allow-pattern {name}é"), &[])
+            .ends_with("…\" is not a pattern's name; give 1 to 128 characters without / and \\")
+    );
+}
+
+#[test]
+fn a_token_file_is_read_within_bounds() {
+    let file = std::env::temp_dir().join(format!("fabric-mcp-{}-token", std::process::id()));
+    for (size, fits) in [(4096, true), (4097, false)] {
+        std::fs::write(&file, "x".repeat(size)).unwrap();
+        assert_eq!(read_secret(&file).map(|text| text.len()).ok(), fits.then_some(size));
+    }
+    std::fs::write(&file, b"\xff").unwrap();
+    assert_eq!(read_secret(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(read_secret(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+}

@@ -1,0 +1,272 @@
+//! Values: from text to what it means.
+//!
+//! In scope: one function per kind of value, with its bounds. Each takes the text of a flag or variable and gives the
+//! value, or a reason in words that ends with what to give instead; the caller puts the name in front. Not in scope:
+//! where the text comes from (`resolve`) and Fabric's URL (`config`).
+
+use std::ffi::{OsStr, OsString};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use super::flags::{self, CLIENTS, Id};
+use super::{Client, Generate, UsageError};
+use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, MAX_TIME, MIN_TIME, OPERATIONS_PATHS, Transport};
+
+/// Text as an error may repeat it: on one line, 40 characters at most, without what may be a password before an `@`.
+pub(super) fn shown(text: &str) -> String {
+    const MOST: usize = 40;
+    if let Some((_, after)) = text.rsplit_once('@') {
+        return format!("…@{}", shown(after));
+    }
+    let mut start: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    if text.chars().nth(MOST).is_some() {
+        start.push('…');
+    }
+    start
+}
+
+/// `"text" is not …; give …`.
+fn wrong(text: &str, rest: impl std::fmt::Display) -> String {
+    format!("\"{}\" {rest}", shown(text))
+}
+
+pub(super) fn transport(text: &str) -> Result<Transport, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "stdio" => Ok(Transport::Stdio),
+        "http" => Ok(Transport::Http),
+        "sse" => Ok(Transport::Sse),
+        _ => Err(wrong(text, "is not a transport; give stdio, http or sse")),
+    }
+}
+
+pub(super) fn log_level(text: &str) -> Result<LogLevel, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "debug" => Ok(LogLevel::Debug),
+        "info" => Ok(LogLevel::Info),
+        "warning" | "warn" => Ok(LogLevel::Warning),
+        "error" => Ok(LogLevel::Error),
+        "critical" => Ok(LogLevel::Critical),
+        _ => Err(wrong(text, "is not a log level; give debug, info, warning, error or critical")),
+    }
+}
+
+pub(super) fn switch(text: &str) -> Result<bool, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "1" | "yes" => Ok(true),
+        "false" | "0" | "no" => Ok(false),
+        _ => Err(wrong(text, "is neither yes nor no; give true or false")),
+    }
+}
+
+/// An address or name to listen on, without brackets.
+pub(super) fn host(text: &str) -> Result<String, String> {
+    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    match (inner.unwrap_or(text).parse::<IpAddr>(), inner) {
+        (Ok(IpAddr::V6(address)), _) => return Ok(address.to_string()),
+        (Ok(IpAddr::V4(address)), None) => return Ok(address.to_string()),
+        _ => {}
+    }
+    let named =
+        !text.is_empty() && text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
+    if named {
+        Ok(text.to_ascii_lowercase())
+    } else if text.contains("://") {
+        Err(wrong(text, "is a URL; give an address or name alone, such as 127.0.0.1"))
+    } else if text.contains(':') {
+        Err(wrong(text, "is not an address or name; give the port by --port"))
+    } else {
+        Err(wrong(text, "is not an address or name; give something like 127.0.0.1"))
+    }
+}
+
+/// Whether only this machine can reach what listens there. Names other than localhost are not trusted to be.
+pub(super) fn is_loopback(host: &str) -> bool {
+    match host.parse::<IpAddr>() {
+        Ok(address) => address.to_canonical().is_loopback(),
+        Err(_) => host == "localhost",
+    }
+}
+
+pub(super) fn port(text: &str) -> Result<u16, String> {
+    if text.starts_with("tcp://") {
+        // Kubernetes sets NAME_PORT for each Service NAME.
+        return Err(wrong(
+            text,
+            "is not a port but what Kubernetes sets for a Service called fabric-mcp; \
+             give --port, or set enableServiceLinks: false",
+        ));
+    }
+    whole(text, 0, u16::MAX.into())
+        .and_then(|number| u16::try_from(number).ok())
+        .ok_or_else(|| wrong(text, "is not a port; give a number from 0 to 65535"))
+}
+
+/// A whole number within bounds.
+pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, String> {
+    whole(text, least, most)
+        .ok_or_else(|| wrong(text, format_args!("is not a number from {least} to {most}; give one")))
+}
+
+fn whole(text: &str, least: u64, most: u64) -> Option<u64> {
+    // `parse` would take a plus sign.
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|number| digits && (least..=most).contains(number))
+}
+
+/// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit());
+    // `parse` would also take exponents, infinity and signs.
+    text.parse::<f64>()
+        .ok()
+        .filter(|_| plain)
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|time| (MIN_TIME..=MAX_TIME).contains(time))
+        .ok_or_else(|| {
+            let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs());
+            wrong(text, format_args!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5"))
+        })
+}
+
+/// The path of the MCP endpoint.
+pub(super) fn path(text: &str) -> Result<String, String> {
+    if !text.starts_with('/') {
+        return Err(wrong(text, "is not a path; begin it with /, as in /mcp"));
+    }
+    if text.len() > MAX_ADDRESS {
+        return Err(format!("the path is longer than {MAX_ADDRESS} bytes; give a shorter one"));
+    }
+    if !text.bytes().all(|b| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b)) {
+        return Err(wrong(text, "holds what a path must not; give visible ASCII characters without ? # \" < > \\"));
+    }
+    if OPERATIONS_PATHS.contains(&text) {
+        return Err(wrong(text, "is taken by the server itself; give another one, such as /mcp"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of a pattern.
+pub(super) fn pattern(text: &str) -> Result<String, String> {
+    if text.is_empty()
+        || text.chars().count() > MAX_NAME
+        || text.chars().any(|c| c.is_control() || c == '/' || c == '\\')
+    {
+        return Err(wrong(
+            text,
+            format_args!("is not a pattern's name; give 1 to {MAX_NAME} characters without / and \\"),
+        ));
+    }
+    Ok(text.to_owned())
+}
+
+/// A value of the header `Host`.
+pub(super) fn allowed_host(text: &str) -> Result<String, String> {
+    if text.contains("://") {
+        return Err(wrong(text, "is a URL; give the host alone, such as mcp.example.com"));
+    }
+    if text.contains('*') {
+        return Err(wrong(text, "has a wildcard, which is not supported; give each host by its name"));
+    }
+    let bare_ipv6 = text.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6());
+    let lower = if bare_ipv6 { format!("[{text}]") } else { text.to_owned() }.to_ascii_lowercase();
+    if authority(&lower) {
+        Ok(lower)
+    } else {
+        Err(wrong(text, "is not a host; give something like mcp.example.com or mcp.example.com:8443"))
+    }
+}
+
+/// A value of the header `Origin`, as a browser writes it.
+pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
+    if text.contains('*') {
+        return Err(wrong(text, "has a wildcard, which is not supported; give each origin in full"));
+    }
+    let lower = text.to_ascii_lowercase();
+    let origin = lower.strip_suffix('/').unwrap_or(&lower);
+    let scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_lowercase())
+            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+    };
+    match origin.split_once("://") {
+        Some((name, rest)) if scheme(name) && authority(rest) => Ok(match name {
+            "http" => origin.strip_suffix(":80").unwrap_or(origin),
+            "https" => origin.strip_suffix(":443").unwrap_or(origin),
+            _ => origin,
+        }
+        .to_owned()),
+        _ => Err(wrong(text, "is not an origin; give scheme and host, such as https://app.example.com")),
+    }
+}
+
+/// Whether this is `host` or `host:port`, with IPv6 in brackets.
+fn authority(text: &str) -> bool {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let ipv6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let host_is_good = match ipv6 {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
+    };
+    text.len() <= MAX_ADDRESS && host_is_good && port.is_none_or(|port| whole(port, 1, u16::MAX.into()).is_some())
+}
+
+/// A key or token: what can stand in a header. The reason never repeats any of it.
+pub(super) fn secret(text: &str) -> Result<(), String> {
+    if text.len() > MAX_SECRET {
+        return Err(format!("the value is longer than {MAX_SECRET} bytes; copy it again"));
+    }
+    match text.bytes().all(|b| b.is_ascii_graphic()) {
+        true => Ok(()),
+        false => Err("the value holds a space, a line break or another character that cannot be sent in a header; \
+             copy it again, only visible ASCII characters"
+            .to_owned()),
+    }
+}
+
+/// What `--generate` shall print; `words` are those that belong to no flag.
+pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, UsageError> {
+    let what = what.to_string_lossy();
+    let most_words = usize::from(what == "client-config");
+    if let Some(word) = words.get(most_words) {
+        return Err(super::unexpected_word(word));
+    }
+    Ok(match &*what {
+        "man" => Generate::Man,
+        "complete-bash" => Generate::CompleteBash,
+        "complete-zsh" => Generate::CompleteZsh,
+        "complete-fish" => Generate::CompleteFish,
+        "systemd-unit" => Generate::SystemdUnit,
+        "client-config" => Generate::ClientConfig(client(words.first())?),
+        _ => {
+            let choices = flags::get(Id::Generate).choices.join(", ");
+            return Err(UsageError(format!(
+                "--generate: {}",
+                wrong(&what, format_args!("is unknown; give one of {choices}"))
+            )));
+        }
+    })
+}
+
+fn client(word: Option<&OsString>) -> Result<Client, UsageError> {
+    let word = word.map(|word| word.to_string_lossy()).unwrap_or_default();
+    Ok(match &*word {
+        "claude-desktop" => Client::ClaudeDesktop,
+        "claude-code" => Client::ClaudeCode,
+        "vscode" => Client::Vscode,
+        "cursor" => Client::Cursor,
+        "zed" => Client::Zed,
+        "" => {
+            return Err(UsageError(format!(
+                "--generate client-config needs a client; add one of {}",
+                CLIENTS.join(", ")
+            )));
+        }
+        _ => {
+            let clients = CLIENTS.join(", ");
+            let reason = wrong(&word, format_args!("is not a client we know; give one of {clients}"));
+            return Err(UsageError(format!("--generate client-config: {reason}")));
+        }
+    })
+}

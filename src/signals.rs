@@ -1,0 +1,205 @@
+//! SIGTERM and SIGINT as something a thread can wait for.
+//!
+//! In scope: the self-pipe that carries a signal from its handler to a thread, and the second signal, which ends the
+//! process at once. Not in scope: what happens on the first one (`transport`). SIGPIPE stays ignored, as Rust starts us.
+//!
+//! This is the one place with `unsafe`: std has no signals. A handler may only do what is async-signal-safe, so it
+//! writes one byte to a pipe (`write`) or leaves (`_exit`), and touches nothing but atomics.
+
+#[cfg(not(unix))]
+pub(crate) use elsewhere::install;
+#[cfg(unix)]
+pub(crate) use unix::install;
+
+/// What asked the process to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Signal {
+    /// SIGINT, Ctrl-C.
+    Interrupt,
+    /// SIGTERM, what service managers send.
+    Terminate,
+}
+
+impl Signal {
+    /// The name, for the log.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Signal::Interrupt => "SIGINT",
+            Signal::Terminate => "SIGTERM",
+        }
+    }
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::ffi::c_int;
+    use std::io::{PipeReader, Read};
+    use std::os::fd::{AsRawFd, IntoRawFd};
+    use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+
+    use super::Signal;
+
+    // POSIX: `signal` with these two numbers, and the value of SIG_IGN, are the same on every Unix Rust supports.
+    const SIGINT: c_int = 2;
+    const SIGTERM: c_int = 15;
+    const SIG_IGN: usize = 1;
+
+    /// The pipe's end for the handler.
+    static PIPE: AtomicI32 = AtomicI32::new(-1);
+    /// Whether a signal has arrived before.
+    static ASKED: AtomicBool = AtomicBool::new(false);
+
+    #[allow(unsafe_code, reason = "std has no signals; these are POSIX functions with their POSIX signatures")]
+    unsafe extern "C" {
+        fn signal(number: c_int, handler: usize) -> usize;
+        fn write(fd: c_int, bytes: *const u8, count: usize) -> isize;
+        fn _exit(code: c_int) -> !;
+    }
+
+    /// The signals that have arrived.
+    pub(crate) struct Signals {
+        pipe: PipeReader,
+    }
+
+    /// Takes SIGTERM and SIGINT over from now on; `None` where that cannot be done, or was done before. A SIGINT that the
+    /// process was started to ignore (`nohup`, a job in a script's background) stays ignored.
+    pub(crate) fn install() -> Option<Signals> {
+        let (reader, writer) = std::io::pipe().ok()?;
+        let free = PIPE.compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        if !free {
+            return None;
+        }
+        // The handler needs it until the process ends.
+        let _ = writer.into_raw_fd();
+        let handler = on_signal as extern "C" fn(c_int) as usize;
+        #[allow(unsafe_code, reason = "std has no way to set a signal handler")]
+        // SAFETY: `signal` takes any handler with C's ABI and one int; ours only does what POSIX allows in a handler.
+        unsafe {
+            if signal(SIGINT, handler) == SIG_IGN {
+                signal(SIGINT, SIG_IGN);
+            }
+            signal(SIGTERM, handler);
+        }
+        Some(Signals { pipe: reader })
+    }
+
+    impl Signals {
+        /// Blocks until a signal arrives. The one after it ends the process with 128 + its number, whoever is waiting.
+        pub(crate) fn wait(&mut self) -> Signal {
+            let mut number = [0];
+            loop {
+                match self.pipe.read(&mut number) {
+                    Ok(1) if number[0] == SIGINT as u8 => return Signal::Interrupt,
+                    Ok(1) => return Signal::Terminate,
+                    // Neither can happen while PIPE is open. Sleeping is better than ending or spinning if they do.
+                    Ok(_) | Err(_) => std::thread::sleep(std::time::Duration::from_millis(100)),
+                }
+            }
+        }
+    }
+
+    extern "C" fn on_signal(number: c_int) {
+        if ASKED.swap(true, Ordering::SeqCst) {
+            #[allow(unsafe_code, reason = "the only way to end a process that is safe in a handler")]
+            // SAFETY: async-signal-safe by POSIX; takes any int.
+            unsafe {
+                _exit(128 + number)
+            }
+        }
+        let byte = number as u8;
+        #[allow(unsafe_code, reason = "std's own writing is not safe in a handler")]
+        // SAFETY: async-signal-safe by POSIX; one byte that lives until it returns, to a pipe that is never closed. It
+        // cannot block: only the first signal writes, to an empty pipe. It cannot fail, so errno stays as it was.
+        unsafe {
+            write(PIPE.load(Ordering::SeqCst), &raw const byte, 1);
+        }
+    }
+}
+
+#[cfg(not(unix))]
+mod elsewhere {
+    use super::Signal;
+
+    /// Nobody makes one of these here: the process ends as its system has it.
+    pub(crate) enum Signals {}
+
+    /// There are no such signals here.
+    pub(crate) fn install() -> Option<Signals> {
+        None
+    }
+
+    impl Signals {
+        /// Never called, since there is no value to call it on.
+        pub(crate) fn wait(&mut self) -> Signal {
+            match *self {}
+        }
+    }
+}
+
+#[cfg(unix)]
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Lines, Write};
+    use std::process::{Child, ChildStdout, Command, Stdio};
+
+    /// Not a test: what the tests below start, in a process of its own.
+    #[test]
+    #[ignore = "the other tests' child process"]
+    fn child() {
+        let mut signals = install().unwrap();
+        assert!(install().is_none());
+        let say = |text: &str| writeln!(std::io::stdout(), "\nsaid {text}").unwrap();
+        say("ready");
+        say(signals.wait().name());
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        std::process::exit(0);
+    }
+
+    /// The child after it has installed its handlers.
+    fn start() -> (Child, Lines<BufReader<ChildStdout>>) {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "signals::tests::child", "--ignored", "--nocapture", "--test-threads=1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        assert_eq!(said(&mut lines), "ready");
+        (child, lines)
+    }
+
+    fn said(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+        lines.map_while(Result::ok).find_map(|line| line.strip_prefix("said ").map(str::to_owned)).unwrap()
+    }
+
+    fn send(child: &Child, signal: &str) {
+        let kill = format!("kill -{signal} {}", child.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    #[test]
+    fn the_first_signal_is_told_and_ends_nothing() {
+        for (sent, name) in [("TERM", "SIGTERM"), ("INT", "SIGINT")] {
+            let (mut child, mut lines) = start();
+            send(&child, sent);
+            assert_eq!(said(&mut lines), name);
+            drop(child.stdin.take());
+            assert_eq!(child.wait().unwrap().code(), Some(0));
+        }
+    }
+
+    #[test]
+    fn the_second_signal_ends_the_process_at_once() {
+        for (first, second, code) in [("TERM", "TERM", 143), ("TERM", "INT", 130), ("INT", "TERM", 143)] {
+            let (mut child, mut lines) = start();
+            // Held open, since its end would end the child: `wait` closes what it finds in `child`.
+            let _stdin = child.stdin.take();
+            send(&child, first);
+            said(&mut lines);
+            send(&child, second);
+            assert_eq!(child.wait().unwrap().code(), Some(code));
+        }
+    }
+}

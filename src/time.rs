@@ -1,0 +1,123 @@
+//! The time of day as RFC 3339 writes it.
+//!
+//! In scope: UTC, whole seconds, years 0000 to 9999. Not in scope: measuring how long something took (use
+//! `std::time::Instant`) and the log's timestamps (`logging`).
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const DAY: i64 = 86_400;
+/// 0000-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970: RFC 3339 has four digits for the year.
+const FIRST: i64 = -62_167_219_200;
+const LAST: i64 = 253_402_300_799;
+
+/// Now, like `2026-07-28T12:00:00Z`. A clock beyond what RFC 3339 can say gives the nearest time it can.
+pub(crate) fn now() -> String {
+    rfc3339(seconds(SystemTime::now()))
+}
+
+/// Seconds since 1970, rounded down; negative before.
+fn seconds(time: SystemTime) -> i64 {
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
+        Err(error) => {
+            let before = error.duration();
+            let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
+            whole.saturating_add(i64::from(before.subsec_nanos() > 0)).saturating_neg()
+        }
+    }
+}
+
+fn rfc3339(seconds: i64) -> String {
+    let seconds = seconds.clamp(FIRST, LAST);
+    let (days, second) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
+    let (year, month, day) = date(days);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The Gregorian date (year, month, day) of a day counted from 1970-01-01.
+///
+/// Counts in years that begin on 1 March, so that a leap day is the last day of its year, its four years, its century
+/// and its 400 years: each of these is a fixed length but for a possible extra day at its end.
+fn date(days_since_1970: i64) -> (i64, i64, i64) {
+    const FROM_MARCH_0000: i64 = 719_468;
+    const YEAR: i64 = 365;
+    const FOUR_YEARS: i64 = 4 * YEAR + 1;
+    const CENTURY: i64 = 25 * FOUR_YEARS - 1;
+    const FOUR_CENTURIES: i64 = 4 * CENTURY + 1;
+    /// The day of such a year on which each month from March on begins.
+    const MONTHS: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337];
+
+    let day = days_since_1970 + FROM_MARCH_0000;
+    let (cycles, day) = (day.div_euclid(FOUR_CENTURIES), day.rem_euclid(FOUR_CENTURIES));
+    let centuries = (day / CENTURY).min(3);
+    let day = day - centuries * CENTURY;
+    let (fours, day) = (day / FOUR_YEARS, day % FOUR_YEARS);
+    let years = (day / YEAR).min(3);
+    let day = day - years * YEAR;
+    let year = 400 * cycles + 100 * centuries + 4 * fours + years;
+
+    let after_march = MONTHS.iter().rposition(|&first| first <= day).unwrap_or(0);
+    let day = day - MONTHS[after_march] + 1;
+    match after_march as i64 + 3 {
+        month @ ..=12 => (year, month, day),
+        month => (year + 1, month - 12, day),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn known_times() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+            (59, "1970-01-01T00:00:59Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (951_868_800, "2000-03-01T00:00:00Z"),
+            (1_709_164_800, "2024-02-29T00:00:00Z"),
+            (1_785_240_000, "2026-07-28T12:00:00Z"),
+            (2_147_483_648, "2038-01-19T03:14:08Z"),
+            (4_107_542_400, "2100-03-01T00:00:00Z"),
+            (4_107_542_399, "2100-02-28T23:59:59Z"),
+            (FIRST, "0000-01-01T00:00:00Z"),
+            (FIRST - 1, "0000-01-01T00:00:00Z"),
+            (i64::MIN, "0000-01-01T00:00:00Z"),
+            (LAST, "9999-12-31T23:59:59Z"),
+            (LAST + 1, "9999-12-31T23:59:59Z"),
+            (i64::MAX, "9999-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), text, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn every_day_follows_the_one_before() {
+        let leap = |year: i64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+        let (mut year, mut month, mut day) = (0, 1, 1);
+        for days in FIRST / DAY..=LAST / DAY {
+            assert_eq!(date(days), (year, month, day));
+            let length = match month {
+                2 => 28 + i64::from(leap(year)),
+                4 | 6 | 9 | 11 => 30,
+                _ => 31,
+            };
+            (day, month) = if day < length { (day + 1, month) } else { (1, month + 1) };
+            (month, year) = if month <= 12 { (month, year) } else { (1, year + 1) };
+        }
+        assert_eq!((year, month, day), (10_000, 1, 1));
+    }
+
+    #[test]
+    fn a_clock_before_1970_rounds_down() {
+        let at = |before: Duration| UNIX_EPOCH.checked_sub(before).map(seconds);
+        assert_eq!(at(Duration::from_millis(500)), Some(-1));
+        assert_eq!(at(Duration::from_secs(1)), Some(-1));
+        assert_eq!(seconds(UNIX_EPOCH), 0);
+        assert_eq!(now().len(), 20);
+    }
+}
