@@ -19,6 +19,8 @@ pub(crate) const MAX_MESSAGE: usize = 8 << 20;
 pub(crate) const MAX_FABRIC_BODY: usize = 16 << 20;
 /// Largest output of one run, in bytes of text.
 pub(crate) const MAX_RUN_OUTPUT: usize = 32 << 20;
+/// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
+pub(crate) const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 /// Longest string argument, in bytes, where no other bound is named; `input_text` is bounded by [`MAX_MESSAGE`] alone.
 pub(crate) const MAX_STRING: usize = 4 << 10;
 /// Longest name (pattern, strategy, context, session, model, vendor, variable), in characters.
@@ -35,10 +37,16 @@ pub(crate) const MAX_CHAIN_STEPS: usize = 8;
 pub(crate) const MAX_PARTIAL_TEXT: usize = 64 << 10;
 /// Longest vendor's message that is relayed from an `error` event, in characters.
 pub(crate) const MAX_RELAYED_ERROR: usize = 500;
+/// Longest one-line description of a pattern, in characters.
+pub(crate) const MAX_SUMMARY: usize = 300;
 /// Most values of one completion; MCP's own limit.
 pub(crate) const MAX_COMPLETIONS: usize = 100;
 /// Entries on one page of a list: many clients read the first page only.
 pub(crate) const PAGE_SIZE: usize = 1000;
+/// Most messages in one JSON-RPC batch.
+pub(crate) const MAX_BATCH: usize = 1000;
+/// Largest `limit` of `fabric_list_patterns`.
+pub(crate) const MAX_ROWS: usize = 10_000;
 
 // Work at the same time.
 
@@ -46,6 +54,8 @@ pub(crate) const PAGE_SIZE: usize = 1000;
 pub(crate) const STDIO_MAX_RUNS: usize = 16;
 /// Runs at once on http and sse unless `--max-runs` says otherwise.
 pub(crate) const HTTP_MAX_RUNS: usize = 512;
+/// Stack of a thread that runs a call, in bytes: room for JSON nested as deeply as serde_json reads it, in a debug build.
+pub(crate) const WORKER_STACK: usize = 512 << 10;
 /// Most `--max-runs` may allow: each run has a thread.
 pub(crate) const MAX_MAX_RUNS: usize = 4096;
 /// Calls that may wait for a free worker on stdio; one more is refused as `too-many-requests`.
@@ -78,8 +88,8 @@ pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 pub(crate) const SSE_COMMENT: Duration = Duration::from_secs(15);
 /// How long what still runs may go on after the end of stdin.
 pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
-/// How often the names list is polled while somebody listens for changes.
-pub(crate) const LIST_POLL: Duration = Duration::from_secs(300);
+/// How long clients of 2026-07-28 may keep what only changes with the program: tools, templates, `server/discover`.
+pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
 /// Waits before the second and the third try of a GET; a run is never tried again.
 pub(crate) const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 /// Shortest time that can be set.

@@ -1,9 +1,144 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
+//!
+//! This file wires the parts together and turns results into exit codes: 0 for what worked, 1 for what did not, 2 for a
+//! mistake in a flag or variable. What the parts do is told in their own files; arrows point one way,
+//! `main → transport → mcp → tools → fabric`.
+
+mod check;
 mod cli;
 mod config;
+mod demo;
 mod fabric;
+mod http;
+mod jsonrpc;
 mod logging;
+mod mcp;
 mod random;
 mod signals;
 mod time;
-fn main() {}
+mod tools;
+mod transport;
+
+use std::io::{self, Write};
+use std::process::{ExitCode, exit};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use cli::Command;
+use config::{Config, Transport};
+use fabric::{Catalog, Client};
+use mcp::Server;
+use tools::Policy;
+use transport::stdio::Stdio;
+
+/// How long the last log lines may take to be written: nobody may be reading stderr.
+const LOG_GRACE: Duration = Duration::from_millis(200);
+
+fn main() -> ExitCode {
+    let code = match cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret) {
+        Ok(command) => run(command).unwrap_or_else(|failure| failure.report()),
+        Err(usage) => Failure { code: 2, reason: usage.to_string() }.report(),
+    };
+    logging::flush(LOG_GRACE);
+    code
+}
+
+/// Why the program ends with another code than 0.
+struct Failure {
+    code: u8,
+    reason: String,
+}
+
+impl Failure {
+    fn report(self) -> ExitCode {
+        // Nobody may be reading: there is nothing left to do about that.
+        let _ = writeln!(io::stderr(), "fabric-mcp: {}", self.reason);
+        ExitCode::from(self.code)
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Failure> {
+    match command {
+        Command::Help => print(&cli::help()),
+        Command::Version => print(&format!("{}\n", cli::version())),
+        Command::ListTools => print(&tools::catalogue()),
+        Command::Generate(_) => Err(Failure { code: 1, reason: "--generate: not yet".into() }),
+        Command::Check { json, config } => {
+            let (server, config) = assemble(*config)?;
+            let (report, good) = check::run(&server, &config, json);
+            print(&report)?;
+            Ok(ExitCode::from(u8::from(!good)))
+        }
+        Command::Serve(config) => {
+            logging::start(config.log_level);
+            logging::install_panic_hook();
+            for warning in &config.warnings {
+                log::warn!("{warning}");
+            }
+            let (server, config) = assemble(*config)?;
+            greet(&server);
+            serve(server, &config)
+        }
+    }
+}
+
+fn print(text: &str) -> Result<ExitCode, Failure> {
+    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        // `| head` has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
+    }
+}
+
+/// Builds everything but the transport. With `--demo`, Fabric is our own.
+fn assemble(mut config: Config) -> Result<(Arc<Server>, Config), Failure> {
+    if config.demo {
+        let demo = demo::start().map_err(|error| Failure { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
+        config.fabric.url = demo.url();
+        config.fabric.api_key = None;
+    }
+    let client = Arc::new(Client::new(&config.fabric).map_err(|reason| Failure { code: 2, reason })?);
+    let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
+    let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
+    Ok((Arc::new(Server::new(client, catalog, policy)), config))
+}
+
+/// Says in the log whether Fabric answers. In the background: the first client must not wait for it.
+fn greet(server: &Arc<Server>) {
+    let client = server.fabric().clone();
+    if let Err(error) = thread::Builder::new().name("greet".into()).spawn(move || check::greet(&client)) {
+        log::warn!("the connection to Fabric could not be tested: {error}");
+    }
+}
+
+fn serve(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
+    match config.transport {
+        Transport::Stdio => serve_stdio(server, config),
+        Transport::Http | Transport::Sse => Err(Failure { code: 1, reason: "this transport is not there yet: use --transport stdio".into() }),
+    }
+}
+
+fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
+    // A client that closed our stdout has left: there is nobody to tell and nothing to finish.
+    let stdio = Arc::new(Stdio::new(server, config.max_runs, io::stdout(), || exit(0)));
+    if let Some(mut signals) = signals::install() {
+        let (stdio, limit) = (stdio.clone(), config.http.drain_timeout);
+        let wait = move || {
+            let signal = signals.wait();
+            log::info!("{}: finishing what runs", signal.name());
+            stdio.stop(limit);
+            logging::flush(LOG_GRACE);
+            exit(0);
+        };
+        if let Err(error) = thread::Builder::new().name("signals".into()).spawn(wait) {
+            log::warn!("signals end the process at once: {error}");
+        }
+    }
+    log::info!("Fabric MCP Server started on stdio transport.");
+    match stdio.serve(io::stdin().lock()) {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Failure { code: 1, reason: format!("stdin cannot be read: {error}") }),
+    }
+}

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::config::DISCOVER_TTL;
+use crate::config::STATIC_TTL;
 use crate::jsonrpc::{Id, NoId};
 
 use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
@@ -127,7 +127,7 @@ impl Session {
     }
 
     /// How an error without a readable id is written here.
-    pub(super) fn no_id(&self) -> NoId {
+    pub(crate) fn no_id(&self) -> NoId {
         match self.revision() {
             Some(revision) if revision.knows(Feature::AbsentId) => NoId::Absent,
             _ => self.no_id,
@@ -331,7 +331,7 @@ pub(super) fn discover(id: &Id, revision: Revision) -> Answer {
         .field("supportedVersions", &Revision::ALL.map(Revision::name))
         .field("capabilities", &capabilities(revision))
         .field("instructions", INSTRUCTIONS)
-        .cache(Cache { ttl_ms: DISCOVER_TTL.as_millis() as u64, scope: "public" });
+        .cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
     result.end(Map::new())
 }
 

@@ -5,11 +5,11 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::config::PAGE;
+use crate::config::PAGE_SIZE;
 
 use super::{Refusal, Text, params};
 
-/// Where a page begins: a multiple of [`PAGE`].
+/// Where a page begins: a multiple of [`PAGE_SIZE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cursor(usize);
 
@@ -26,7 +26,7 @@ pub(super) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
     let paged: Paged<'_> = params(raw, "\"cursor\" must be a string.")?;
     let Some(text) = paged.cursor else { return Ok(Cursor(0)) };
     let page = text.strip_prefix("page-").and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0 && write(*n) == *text);
-    page.and_then(|n| n.checked_mul(PAGE)).map(Cursor).ok_or_else(bad)
+    page.and_then(|n| n.checked_mul(PAGE_SIZE)).map(Cursor).ok_or_else(bad)
 }
 
 /// The entries of the page at `cursor` out of `total`, and the cursor of the next one.
@@ -38,8 +38,8 @@ pub(super) fn page(cursor: Cursor, total: usize) -> Result<(Range<usize>, Option
     if begin > 0 && begin >= total {
         return Err(bad());
     }
-    let end = (begin + PAGE).min(total);
-    Ok((begin..end, (end < total).then(|| write(end / PAGE))))
+    let end = (begin + PAGE_SIZE).min(total);
+    Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
 }
 
 fn write(page: usize) -> String {
@@ -61,11 +61,11 @@ mod tests {
     #[test]
     fn a_list_is_one_page_up_to_the_limit() {
         assert_eq!(page(Cursor(0), 0).unwrap(), (0..0, None));
-        assert_eq!(page(Cursor(0), PAGE).unwrap(), (0..PAGE, None));
-        assert_eq!(page(Cursor(0), PAGE + 1).unwrap(), (0..PAGE, Some("page-1".into())));
+        assert_eq!(page(Cursor(0), PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
+        assert_eq!(page(Cursor(0), PAGE_SIZE + 1).unwrap(), (0..PAGE_SIZE, Some("page-1".into())));
         let next = read(r#"{"cursor":"page-1"}"#).unwrap();
-        assert_eq!(page(next, PAGE + 1).unwrap(), (PAGE..PAGE + 1, None));
-        assert!(page(next, PAGE).is_err());
+        assert_eq!(page(next, PAGE_SIZE + 1).unwrap(), (PAGE_SIZE..PAGE_SIZE + 1, None));
+        assert!(page(next, PAGE_SIZE).is_err());
     }
 
     #[test]

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::config::TOOLS_TTL;
-use crate::fabric::{Error, Kind, Name, Wait, names};
+use crate::config::STATIC_TTL;
+use crate::fabric::{Error, Kind, Name, Wait};
 use crate::jsonrpc::{self, Id};
 
 use super::answer::{Answer, Cache, ResultWriter};
@@ -42,7 +42,7 @@ pub(super) fn templates(id: &Id, revision: Revision, raw: Option<&RawValue>) -> 
                 template(STRATEGY_TEMPLATE, "strategy", "Fabric strategy", "The prompt of a Fabric strategy."),
             ],
         )
-        .cache(Cache { ttl_ms: TOOLS_TTL.as_millis() as u64, scope: "public" });
+        .cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
     Ok(result.end(Map::new()))
 }
 
@@ -57,7 +57,7 @@ pub(super) fn list(server: &Server, cursor: Cursor, revision: Revision, wait: &A
         .skip(range.start)
         .take(range.len())
         .map(|(template, name, description)| {
-            let uri = template.replace("{name}", &names::percent_encode(name));
+            let uri = template.replace("{name}", &percent_encode(name));
             let mut resource = json!({ "uri": uri, "name": name, "description": description, "mimeType": MARKDOWN });
             if revision.knows(Feature::Title) {
                 resource["title"] = prompts::title(name).into();
@@ -126,12 +126,40 @@ impl Read {
 
 fn target(uri: &str) -> Option<Target> {
     let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
-    let name = Name::parse("uri", &names::percent_decode(name)?).ok()?;
+    let name = Name::parse("uri", &percent_decode(name)?).ok()?;
     match kind {
         "pattern" => Some(Target::Pattern(name)),
         "strategy" => Some(Target::Strategy(name)),
         _ => None,
     }
+}
+
+/// Escapes everything but RFC 3986's unreserved characters.
+fn percent_encode(name: &str) -> String {
+    let mut encoded = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            _ => encoded.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    encoded
+}
+
+/// Undoes [`percent_encode`]. `None` for a broken escape or what is not UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut decoded = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        decoded.push(match byte {
+            b'%' => {
+                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+                (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(decoded).ok()
 }
 
 fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::config::TOOLS_TTL;
+use crate::config::STATIC_TTL;
 use crate::fabric::Error;
 use crate::jsonrpc::{self, Id};
 use crate::tools::{Failure, Job, Outcome, Policy, TOOLS, Tool};
@@ -35,7 +35,7 @@ impl Lists {
 fn write_list(revision: Revision) -> Vec<u8> {
     let tools: Vec<Value> = TOOLS.iter().map(|tool| define(tool, revision)).collect();
     let mut result = ResultWriter::body(revision);
-    result.field("tools", &tools).cache(Cache { ttl_ms: TOOLS_TTL.as_millis() as u64, scope: "public" });
+    result.field("tools", &tools).cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
     result.end_body(Map::new())
 }
 

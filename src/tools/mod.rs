@@ -142,15 +142,15 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
     for (key, value) in job.fields() {
         logging::logfmt(&mut line, key, value);
     }
-    logging::logfmt(&mut line, "duration_ms", &begun.elapsed().as_millis().to_string());
-    logging::logfmt(&mut line, "ok", if result.is_ok() { "true" } else { "false" });
+    logging::logfmt(&mut line, "duration_ms", begun.elapsed().as_millis());
+    logging::logfmt(&mut line, "ok", result.is_ok());
     match &result {
         Ok(outcome) => {
             if let Some(rows) = outcome.rows {
-                logging::logfmt(&mut line, "rows", &rows.to_string());
+                logging::logfmt(&mut line, "rows", rows);
             }
             if let Some(bytes) = outcome.bytes {
-                logging::logfmt(&mut line, "bytes", &bytes.to_string());
+                logging::logfmt(&mut line, "bytes", bytes);
             }
         }
         Err(failure) => logging::logfmt(&mut line, "error", failure.error.kind.name()),
@@ -158,6 +158,23 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
     logging::logfmt(&mut line, "request_id", request_id);
     log::info!(target: "fabric_mcp::tools", "{line}");
     result
+}
+
+/// The catalogue for `--list-tools`: each tool's name, what it does in a line, and its arguments.
+pub(crate) fn catalogue() -> String {
+    let mut text = String::new();
+    for tool in &TOOLS {
+        let first = tool.description.split_inclusive(['.', ':']).next().unwrap_or_default().trim_end_matches(':');
+        text.push_str(&format!("{}\n    {first}\n", tool.name));
+        let schema = (tool.input)();
+        let required = schema["required"].as_array().cloned().unwrap_or_default();
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            let needed = if required.iter().any(|r| r == name) { " (required)" } else { "" };
+            let (kind, about) = (property["type"].as_str().unwrap_or_default(), property["description"].as_str().unwrap_or_default());
+            text.push_str(&format!("      {name}: {kind}{needed}. {about}\n"));
+        }
+    }
+    text
 }
 
 /// A refused argument, pattern or value.

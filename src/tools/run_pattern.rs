@@ -5,8 +5,8 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::config::{MAX_ATTACHMENTS, MAX_PARTIAL, MAX_RUN_OUTPUT};
-use crate::fabric::{Chat, Error, Event, Kind, Name, Usage, sanitize};
+use crate::config::{MAX_ATTACHMENTS, MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
+use crate::fabric::{Chat, Error, Event, Kind, Usage, sanitize};
 use crate::jsonrpc;
 
 use super::{Arguments, ChunkKind, Failure, Job, Json, Outcome, Policy, Tool, Work, refused};
@@ -94,7 +94,6 @@ fn output() -> Value {
 }
 
 struct RunPattern {
-    pattern: Name,
     chat: Chat,
     stream: bool,
 }
@@ -102,28 +101,24 @@ struct RunPattern {
 fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Error> {
     let pattern = arguments.pattern()?;
     policy.check("pattern_name", &pattern)?;
-    let text = |name: Option<Name>| name.map_or(String::new(), |name| name.as_str().to_string());
-    let chat = Chat {
-        pattern: pattern.as_str().to_string(),
-        input: arguments.text("input_text")?,
-        model: arguments.model("model_name")?,
-        vendor: arguments.model("vendor_name")?,
-        strategy: text(arguments.name("strategy_name")?),
-        context: text(arguments.name("context_name")?),
-        session: text(arguments.name("session_name")?),
-        language: language(arguments.string("language")?.unwrap_or_default())?,
-        variables: arguments.variables("variables")?,
-        attachments: arguments.attachments("attachments")?,
-        temperature: arguments.number("temperature", 0.0..=2.0)?.unwrap_or(Chat::TEMPERATURE),
-        top_p: arguments.number("top_p", 0.0..=1.0)?.unwrap_or(Chat::TOP_P),
-        presence_penalty: arguments.number("presence_penalty", -2.0..=2.0)?.unwrap_or(0.0),
-        frequency_penalty: arguments.number("frequency_penalty", -2.0..=2.0)?.unwrap_or(0.0),
-        thinking: thinking(arguments.string("thinking")?.unwrap_or_default())?,
-        search: arguments.flag("search")?,
-    };
+    let mut chat = Chat::new(pattern.clone(), arguments.text("input_text")?);
+    chat.model = arguments.model("model_name")?;
+    chat.vendor = arguments.model("vendor_name")?;
+    chat.strategy = arguments.name("strategy_name")?;
+    chat.context = arguments.name("context_name")?;
+    chat.session = arguments.name("session_name")?;
+    chat.language = language(arguments.string("language")?.unwrap_or_default())?;
+    chat.variables = arguments.variables("variables")?;
+    chat.attachments = arguments.attachments("attachments")?;
+    chat.temperature = arguments.number("temperature", 0.0..=2.0)?.unwrap_or(chat.temperature);
+    chat.top_p = arguments.number("top_p", 0.0..=1.0)?.unwrap_or(chat.top_p);
+    chat.presence_penalty = arguments.number("presence_penalty", -2.0..=2.0)?.unwrap_or(chat.presence_penalty);
+    chat.frequency_penalty = arguments.number("frequency_penalty", -2.0..=2.0)?.unwrap_or(chat.frequency_penalty);
+    chat.thinking = thinking(arguments.string("thinking")?.unwrap_or_default())?;
+    chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
     arguments.end(&ARGUMENTS)?;
-    Ok(Box::new(RunPattern { pattern, chat, stream }))
+    Ok(Box::new(RunPattern { chat, stream }))
 }
 
 /// Fabric puts the language into the prompt: it must look like one, not like more instructions.
@@ -154,14 +149,14 @@ impl Job for RunPattern {
             Ok(()) => Ok(output.into_outcome(self.warnings())),
             Err(error) => {
                 // A failure may be a pattern that is not there; only a failed run asks for the names.
-                let error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&self.pattern, error, &wait) };
+                let error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&self.chat.pattern, error, &wait) };
                 Err(Failure { error, partial: output.into_partial() })
             }
         }
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {
-        let mut fields = vec![("pattern", self.pattern.as_str())];
+        let mut fields = vec![("pattern", self.chat.pattern.as_str())];
         if !self.chat.model.is_empty() {
             fields.push(("model", &self.chat.model));
         }
@@ -259,9 +254,9 @@ impl Output {
         self.format.clone().unwrap_or_else(|| DEFAULT_FORMAT.to_string())
     }
 
-    /// The first [`MAX_PARTIAL`] bytes of what had arrived.
+    /// The first [`MAX_PARTIAL_TEXT`] bytes of what had arrived.
     fn into_partial(mut self) -> String {
-        let mut end = self.text.len().min(MAX_PARTIAL);
+        let mut end = self.text.len().min(MAX_PARTIAL_TEXT);
         while !self.text.is_char_boundary(end) {
             end -= 1;
         }
@@ -362,8 +357,8 @@ mod tests {
 
     #[test]
     fn partial_text_is_cut_between_characters() {
-        let text = format!("{}é", "x".repeat(MAX_PARTIAL - 1));
+        let text = format!("{}é", "x".repeat(MAX_PARTIAL_TEXT - 1));
         let partial = Output { text, ..Output::default() }.into_partial();
-        assert_eq!(partial.len(), MAX_PARTIAL - 1);
+        assert_eq!(partial.len(), MAX_PARTIAL_TEXT - 1);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::config::{EOF_GRACE, MAX_MESSAGE, STDIO_QUEUE};
+use crate::config::{STDIO_DRAIN, MAX_MESSAGE, MAX_QUEUED_RUNS};
 use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
 use crate::mcp::{self, Action, Answer, Call, Listen, Listener, Outlet, Refusal, Registration, Server, Session};
@@ -41,13 +41,13 @@ impl<W: Write + Send + 'static> Stdio<W> {
             server,
             session: Arc::new(Session::stdio()),
             inflight: Arc::new(Inflight::default()),
-            workers: Workers::new(max_calls, STDIO_QUEUE),
+            workers: Workers::new(max_calls, MAX_QUEUED_RUNS),
             writer: Arc::new(Writer::new(output, broken)),
             follower: OnceLock::new(),
         }
     }
 
-    /// Serves `input` to its end, then gives what runs [`EOF_GRACE`] to finish.
+    /// Serves `input` to its end, then gives what runs [`STDIO_DRAIN`] to finish.
     ///
     /// # Errors
     /// Those of reading `input`.
@@ -66,7 +66,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 self.writer.flush();
             }
         }
-        self.stop(EOF_GRACE);
+        self.stop(STDIO_DRAIN);
         Ok(())
     }
 
