@@ -1,0 +1,174 @@
+//! The body of a request, by Content-Length or in chunks, into one `Vec` that grows with what arrives.
+//!
+//! In scope: the limits on one body, on all bodies and on the time. Not in scope: what the body means.
+
+use std::fmt;
+use std::io::{self, ErrorKind, IoSlice};
+use std::time::Instant;
+
+use super::request::Framing;
+use super::wire::{Wait, Wire};
+use crate::config::HTTP_MAX_CHUNK_LINE;
+
+/// First size of a body's buffer, in bytes; then it doubles with what has arrived.
+const FIRST_STEP: usize = 64 << 10;
+
+/// Why there is no body. The connection ends after the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyError {
+    /// Over the limit: 413.
+    TooLarge,
+    /// Not complete in time: 408.
+    Timeout,
+    /// The chunks cannot be read: 400.
+    Malformed,
+    /// The bodies of all connections together are over their limit: 503.
+    Overloaded,
+    /// The client left; nobody reads the answer, which may be a 400 all the same.
+    Disconnected,
+}
+
+impl BodyError {
+    /// The status that tells it.
+    pub(crate) fn status(self) -> u16 {
+        match self {
+            BodyError::TooLarge => 413,
+            BodyError::Timeout => 408,
+            BodyError::Malformed | BodyError::Disconnected => 400,
+            BodyError::Overloaded => 503,
+        }
+    }
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            BodyError::TooLarge => "The body of the request is too large.",
+            BodyError::Timeout => "The body of the request did not arrive in time.",
+            BodyError::Malformed => "The body of the request is not properly chunked.",
+            BodyError::Overloaded => "The server holds too many large requests at once. Try again in a moment.",
+            BodyError::Disconnected => "The connection ended before the body of the request.",
+        })
+    }
+}
+
+impl std::error::Error for BodyError {}
+
+impl From<io::Error> for BodyError {
+    fn from(error: io::Error) -> BodyError {
+        if error.kind() == ErrorKind::TimedOut { BodyError::Timeout } else { BodyError::Disconnected }
+    }
+}
+
+/// Reads the whole body. With `expects_continue` the client is told to send it first, unless it is too large anyway.
+pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: bool) -> Result<Vec<u8>, BodyError> {
+    let max = wire.limits().max_body;
+    let length = match framing {
+        Framing::None => return Ok(Vec::new()),
+        Framing::Length(length) => {
+            Some(usize::try_from(length).ok().filter(|length| *length <= max).ok_or(BodyError::TooLarge)?)
+        }
+        Framing::Chunked => None,
+    };
+    if expects_continue && wire.unread().is_empty() {
+        wire.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
+    }
+    let deadline = Wait::Until(Instant::now() + wire.limits().body_timeout);
+    let mut body = Vec::new();
+    match length {
+        Some(length) => append(wire, &mut body, length, deadline)?,
+        None => read_chunks(wire, &mut body, max, deadline)?,
+    }
+    Ok(body)
+}
+
+/// Appends exactly `count` bytes. Memory and budget are taken for what has arrived, not for what was promised.
+fn append(wire: &mut Wire, body: &mut Vec<u8>, count: usize, deadline: Wait) -> Result<(), BodyError> {
+    let ready = wire.unread().len().min(count);
+    grow(wire, body, ready)?;
+    body.extend_from_slice(&wire.unread()[..ready]);
+    wire.consume(ready);
+    let end = body.len() + count - ready;
+    while body.len() < end {
+        let mut filled = body.len();
+        let step = (end - filled).min(filled.max(FIRST_STEP));
+        grow(wire, body, step)?;
+        body.resize(filled + step, 0);
+        while filled < body.len() {
+            match wire.read_past(&mut body[filled..], deadline)? {
+                0 => return Err(BodyError::Disconnected),
+                read => filled += read,
+            }
+        }
+    }
+    Ok(())
+}
+
+fn grow(wire: &mut Wire, body: &mut Vec<u8>, more: usize) -> Result<(), BodyError> {
+    if !wire.reserve(more) || body.try_reserve(more).is_err() {
+        return Err(BodyError::Overloaded);
+    }
+    Ok(())
+}
+
+fn read_chunks(wire: &mut Wire, body: &mut Vec<u8>, max: usize, deadline: Wait) -> Result<(), BodyError> {
+    loop {
+        let line = line(wire, deadline)?;
+        let size = chunk_size(&wire.unread()[..line])?;
+        wire.consume(line + 2);
+        if size == 0 {
+            break;
+        }
+        if size > (max - body.len()) as u64 {
+            return Err(BodyError::TooLarge);
+        }
+        append(wire, body, size as usize, deadline)?;
+        if self::line(wire, deadline)? != 0 {
+            return Err(BodyError::Malformed);
+        }
+        wire.consume(2);
+    }
+    // Trailers mean nothing here, but count against the limit of a head.
+    let mut trailers = 0;
+    loop {
+        let line = line(wire, deadline)?;
+        wire.consume(line + 2);
+        trailers += line + 2;
+        if line == 0 {
+            return Ok(());
+        }
+        if trailers > wire.limits().max_head {
+            return Err(BodyError::TooLarge);
+        }
+    }
+}
+
+/// Waits until a whole line is in the buffer; gives its length without the CR LF.
+fn line(wire: &mut Wire, deadline: Wait) -> Result<usize, BodyError> {
+    loop {
+        let unread = wire.unread();
+        let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
+        if let Some(end) = searched.iter().position(|&b| b == b'\n') {
+            let line = searched[..end].strip_suffix(b"\r").ok_or(BodyError::Malformed)?;
+            return if line.contains(&b'\r') { Err(BodyError::Malformed) } else { Ok(line.len()) };
+        }
+        if searched.len() == HTTP_MAX_CHUNK_LINE {
+            return Err(BodyError::Malformed);
+        }
+        if wire.fill(deadline)? == 0 {
+            return Err(BodyError::Disconnected);
+        }
+    }
+}
+
+/// The hexadecimal number at the start of a chunk; extensions after `;` are ignored.
+fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
+    let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (digits, rest) = line.split_at(end);
+    if digits.is_empty() || !matches!(rest.trim_ascii_start().first(), None | Some(b';')) {
+        return Err(BodyError::Malformed);
+    }
+    let text = std::str::from_utf8(digits).map_err(|_| BodyError::Malformed)?;
+    // More digits than a u64 has: too large for any limit, all the same.
+    Ok(u64::from_str_radix(text, 16).unwrap_or(u64::MAX))
+}

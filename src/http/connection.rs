@@ -1,0 +1,168 @@
+//! One connection from its first byte to its last, and the exchange a handler sees of it.
+//!
+//! In scope: the loop of requests, what happens to bodies nobody read, panics, and when the connection ends. Not in scope:
+//! reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
+
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::body::{self, BodyError};
+use super::registry::{Lease, StreamState};
+use super::request::{self, Framing, Head, Refusal};
+use super::response::{self, After};
+use super::stream::EventStream;
+use super::wire::Wire;
+use super::{Handler, Method};
+
+const UNANSWERED: Refusal = Refusal { status: 500, text: "The server failed to answer this request." };
+
+/// Serves a connection until it ends, or until a stream takes it over.
+pub(super) fn serve<H: Handler>(lease: Lease, handler: &H) {
+    let peer = lease.slot.peer;
+    let Ok(mut wire) = Wire::new(Arc::new(lease)) else { return };
+    let mut head = Head::empty();
+    loop {
+        match request::next_head(&mut wire, &mut head) {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(refusal) => {
+                log::debug!("{peer}: answered {}: {}", refusal.status, refusal.text);
+                if response::refuse(&wire, refusal).is_ok() {
+                    wire.linger();
+                }
+                return;
+            }
+        }
+        match answer(&mut wire, &head, handler) {
+            Then::Next => {}
+            Then::Leave => return,
+            Then::Linger => return wire.linger(),
+        }
+    }
+}
+
+/// What follows an answer.
+enum Then {
+    /// The next request.
+    Next,
+    /// Nothing: the connection is over, or a stream owns it.
+    Leave,
+    /// The end, after hearing the client out.
+    Linger,
+}
+
+/// How far the answer to a request has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Nothing,
+    /// All of it, or as much as could be written.
+    Sent(After),
+    Failed,
+    Stream(After),
+}
+
+fn answer<H: Handler>(wire: &mut Wire, head: &Head, handler: &H) -> Then {
+    let mut state = State { body: head.framing, read_failed: false, progress: Progress::Nothing };
+    let exchange = Exchange { head, wire: &mut *wire, state: &mut state };
+    let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();
+    wire.release();
+    if state.progress == Progress::Nothing {
+        log::error!("{} {} from {} was not answered", head.method(), head.path(), wire.slot().peer);
+        return if response::refuse(wire, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
+    }
+    let slot = wire.slot();
+    let after = match state.progress {
+        Progress::Sent(after) => after,
+        // Whether it goes on or the thread leaves is decided here, against a stream that may end at this very moment.
+        Progress::Stream(after) if !slot.end_stream(StreamState::Detached) && slot.stream_finished() => after,
+        Progress::Stream(_) | Progress::Failed | Progress::Nothing => return Then::Leave,
+    };
+    let unread = state.body != Framing::None || !wire.unread().is_empty();
+    match after {
+        After::Keep if !panicked => Then::Next,
+        _ if unread => Then::Linger,
+        _ => Then::Leave,
+    }
+}
+
+/// What an exchange leaves behind for its connection.
+struct State {
+    /// What of the request's body is still to be read.
+    body: Framing,
+    read_failed: bool,
+    progress: Progress,
+}
+
+/// One request, and the way to answer it once.
+pub(crate) struct Exchange<'a> {
+    head: &'a Head,
+    wire: &'a mut Wire,
+    state: &'a mut State,
+}
+
+impl<'a> Exchange<'a> {
+    /// The request's head. It outlives the exchange: what is taken from it can still be used while answering.
+    pub(crate) fn head(&self) -> &'a Head {
+        self.head
+    }
+
+    /// The other end: the client, or the proxy in front of us.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.wire.slot().peer
+    }
+
+    /// Reads the whole body, within the limits on its size, its time and all bodies together. `Expect: 100-continue` is
+    /// granted here, so that a client whose request is refused need not send its body. A second call gives nothing.
+    /// After an error the connection ends with the answer.
+    pub(crate) fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {
+        let body = body::read_body(self.wire, self.state.body, self.head.expects_continue);
+        match &body {
+            Ok(_) => self.state.body = Framing::None,
+            Err(_) => self.state.read_failed = true,
+        }
+        body
+    }
+
+    /// Whether the client has left. Takes about 2 µs and never waits. Only meaningful once the body has been read; a
+    /// client that has already sent its next request counts as present.
+    pub(crate) fn gone(&mut self) -> bool {
+        self.wire.gone()
+    }
+
+    /// Answers with a body of known size. Headers that describe the framing are added; a header that is not visible
+    /// ASCII is left out. A client that left, or does not read for `write_timeout`, ends the connection.
+    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+        let after = self.after();
+        let head_only = *self.head.method() == Method::Head;
+        let sent = response::respond(self.wire, self.head.version(), status, headers, body, head_only, after);
+        if let Err(e) = &sent {
+            log::debug!("{}: the answer could not be sent: {e}", self.peer());
+        }
+        self.state.progress = if sent.is_ok() { Progress::Sent(after) } else { Progress::Failed };
+    }
+
+    /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`.
+    pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
+        let chunked = *self.head.version() == (1, 1);
+        let after = if chunked { self.after() } else { After::Close };
+        let head_only = *self.head.method() == Method::Head;
+        self.state.progress = Progress::Stream(after);
+        let head = response::stream_head(self.head.version(), headers, after).unwrap_or_default();
+        EventStream::start(self.wire, &head, chunked, head_only)
+    }
+
+    /// Whether the connection can be used after this answer. A body that nobody asked for is skipped if it is here
+    /// already; waiting for it would be work for a request that was refused.
+    fn after(&mut self) -> After {
+        if let (Framing::Length(length), false) = (self.state.body, self.state.read_failed) {
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            if length <= self.wire.unread().len() {
+                self.wire.consume(length);
+                self.state.body = Framing::None;
+            }
+        }
+        let reusable = self.state.body == Framing::None && self.head.keep_alive && !self.wire.lease.shared.draining();
+        if reusable { After::Keep } else { After::Close }
+    }
+}

@@ -1,0 +1,363 @@
+//! The head of a request: bytes to values, strictly.
+//!
+//! In scope: RFC 9112's request line and header lines, and what they say about framing and keep-alive. Whatever two
+//! readers could understand differently is refused: that is how requests are smuggled. Not in scope: the body (`body`).
+
+use std::ops::Range;
+use std::time::Instant;
+
+use tiny_http::{HTTPVersion, Method};
+
+use super::wire::{Wait, Wire};
+use crate::config::HttpLimits;
+
+/// How many empty lines may stand before a request; some clients send one after a body (RFC 9112, 2.2).
+const MAX_EMPTY_LINES: usize = 2;
+
+/// How much memory for a head an idle connection keeps, in bytes.
+const KEPT_TEXT: usize = 4 << 10;
+
+/// A request that gets no further: the status and the sentence that answer it. The connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) status: u16,
+    pub(super) text: &'static str,
+}
+
+const fn refusal(status: u16, text: &'static str) -> Refusal {
+    Refusal { status, text }
+}
+
+const HEAD_TIMEOUT: Refusal = refusal(408, "The head of the request did not arrive in time.");
+const HEAD_TOO_LARGE: Refusal = refusal(431, "The head of the request is too large.");
+const TOO_MANY_HEADERS: Refusal = refusal(431, "The request has too many headers.");
+const TARGET_TOO_LONG: Refusal = refusal(414, "The request line is too long.");
+const BAD_LINE_END: Refusal = refusal(400, "Lines of a request's head end in CR LF.");
+const BAD_REQUEST_LINE: Refusal = refusal(400, "The request line is not `METHOD target HTTP/1.1`.");
+const BAD_METHOD: Refusal = refusal(400, "The method is not made of upper-case letters.");
+const BAD_TARGET: Refusal = refusal(400, "The request target is neither a path nor an http URL.");
+const BAD_VERSION: Refusal = refusal(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
+const BAD_BYTE: Refusal = refusal(400, "The head of a request holds visible ASCII only.");
+const BAD_HEADER: Refusal = refusal(400, "A header line is not `Name: value`.");
+const BAD_HOST: Refusal = refusal(400, "A request needs exactly one Host header.");
+const BAD_LENGTH: Refusal = refusal(400, "A request has at most one Content-Length, made of digits.");
+const BAD_CODING: Refusal = refusal(501, "The only transfer coding this server reads is `chunked`.");
+const TWO_FRAMINGS: Refusal = refusal(400, "Content-Length and Transfer-Encoding exclude each other.");
+const CODING_ON_1_0: Refusal = refusal(400, "HTTP/1.0 has no Transfer-Encoding.");
+const BAD_EXPECTATION: Refusal = refusal(417, "The only expectation this server knows is `100-continue`.");
+
+/// Where the body of a request ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    /// There is none, or it has been read.
+    None,
+    /// After so many bytes, always more than 0.
+    Length(u64),
+    /// After the chunk of size 0.
+    Chunked,
+}
+
+/// The head of one request. Header names compare without case, values are visible ASCII without space around them.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// The head as it came; everything below points into it, so that a request costs no allocation.
+    text: String,
+    method: Method,
+    version: HTTPVersion,
+    authority: Option<Range<usize>>,
+    path: Range<usize>,
+    query: Option<Range<usize>>,
+    headers: Vec<(Range<usize>, Range<usize>)>,
+    /// How the body is framed.
+    pub(super) framing: Framing,
+    /// Whether the client waits for `100 Continue` before it sends the body.
+    pub(super) expects_continue: bool,
+    /// Whether the client wants to send a further request.
+    pub(super) keep_alive: bool,
+}
+
+impl Head {
+    /// Room for a head; reused for every request of a connection.
+    pub(super) fn empty() -> Head {
+        Head {
+            text: String::new(),
+            method: Method::Get,
+            version: HTTPVersion(1, 1),
+            authority: None,
+            path: 0..0,
+            query: None,
+            headers: Vec::new(),
+            framing: Framing::None,
+            expects_continue: false,
+            keep_alive: false,
+        }
+    }
+
+    /// The method, always in upper case.
+    pub(crate) fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// 1.1 or 1.0.
+    pub(crate) fn version(&self) -> &HTTPVersion {
+        &self.version
+    }
+
+    /// The path as it came, percent-encoded, beginning with `/`; or `*`.
+    pub(crate) fn path(&self) -> &str {
+        &self.text[self.path.clone()]
+    }
+
+    /// What stands after the first `?`, as it came.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.clone().map(|range| &self.text[range])
+    }
+
+    /// The first value of `name` in the query, as it came, percent-encoded.
+    pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
+        self.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+    }
+
+    /// The first header of that name.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers_named(name).next()
+    }
+
+    /// All headers of that name, in order.
+    pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+    }
+
+    /// Every header as name and value, in order.
+    pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().map(|(name, value)| (&self.text[name.clone()], &self.text[value.clone()]))
+    }
+
+    /// Whom the client meant, `host` or `host:port`: the authority of an absolute target, else the Host header. Only
+    /// HTTP/1.0 can have none.
+    pub(crate) fn host(&self) -> Option<&str> {
+        match self.authority.clone() {
+            Some(range) => Some(&self.text[range]),
+            None => self.header("host"),
+        }
+    }
+
+    /// Takes a whole head, its empty line included, in place of the one before.
+    fn parse(&mut self, bytes: &[u8], limits: &HttpLimits) -> Result<(), Refusal> {
+        self.text.clear();
+        self.text.push_str(std::str::from_utf8(bytes).map_err(|_| BAD_BYTE)?);
+        self.headers.clear();
+        let first = line_end(&self.text, 0)?;
+        let line = RequestLine::parse(&self.text[..first])?;
+        (self.method, self.version) = (line.method, line.version);
+        (self.authority, self.path, self.query) = (line.authority, line.path, line.query);
+
+        let mut start = first + 2;
+        loop {
+            let end = line_end(&self.text, start)?;
+            if end == start {
+                break;
+            }
+            if self.headers.len() == limits.max_headers {
+                return Err(TOO_MANY_HEADERS);
+            }
+            self.headers.push(header_line(&self.text, start..end)?);
+            start = end + 2;
+        }
+        self.interpret()
+    }
+
+    /// What the headers say about framing, keep-alive and whom the request is for.
+    fn interpret(&mut self) -> Result<(), Refusal> {
+        let modern = self.version == HTTPVersion(1, 1);
+        let (mut hosts, mut length, mut chunked) = (0, None, false);
+        let (mut close, mut keep, mut expects) = (false, false, false);
+        for (name, value) in self.headers() {
+            if name.eq_ignore_ascii_case("host") {
+                hosts += 1;
+            } else if name.eq_ignore_ascii_case("content-length") {
+                let digits = !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit());
+                if !digits || length.is_some() {
+                    return Err(BAD_LENGTH);
+                }
+                // More than 20 digits: too large for any limit, all the same.
+                length = Some(value.parse().unwrap_or(u64::MAX));
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                if !value.eq_ignore_ascii_case("chunked") || chunked {
+                    return Err(BAD_CODING);
+                }
+                chunked = true;
+            } else if name.eq_ignore_ascii_case("connection") {
+                for option in value.split(',').map(str::trim) {
+                    close |= option.eq_ignore_ascii_case("close");
+                    keep |= option.eq_ignore_ascii_case("keep-alive");
+                }
+            } else if name.eq_ignore_ascii_case("expect") {
+                if !value.eq_ignore_ascii_case("100-continue") {
+                    return Err(BAD_EXPECTATION);
+                }
+                expects = modern;
+            }
+        }
+        if hosts > 1 || (modern && hosts == 0) {
+            return Err(BAD_HOST);
+        }
+        self.framing = match (length, chunked) {
+            (Some(_), true) => return Err(TWO_FRAMINGS),
+            (None, true) if !modern => return Err(CODING_ON_1_0),
+            (None, true) => Framing::Chunked,
+            (Some(0) | None, false) => Framing::None,
+            (Some(length), false) => Framing::Length(length),
+        };
+        self.expects_continue = expects;
+        self.keep_alive = !close && (modern || keep);
+        Ok(())
+    }
+}
+
+/// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long, or
+/// the server closes.
+pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusal> {
+    if wire.unread().is_empty() {
+        head.text.shrink_to(KEPT_TEXT);
+        if !wire.rest() || !matches!(wire.fill(Wait::Idle), Ok(1..)) {
+            return Ok(false);
+        }
+        if !wire.slot().begin() {
+            return Ok(false);
+        }
+    }
+    let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
+    loop {
+        while scanned == 0 && empty_lines < MAX_EMPTY_LINES && wire.unread().starts_with(b"\r\n") {
+            wire.consume(2);
+            empty_lines += 1;
+        }
+        let max = wire.limits().max_head;
+        let end = head_end(wire.unread(), &mut scanned)?;
+        if end.unwrap_or(wire.unread().len()) > max || (end.is_none() && wire.unread().len() == max) {
+            return Err(if scanned == 0 { TARGET_TOO_LONG } else { HEAD_TOO_LARGE });
+        }
+        if let Some(end) = end {
+            head.parse(&wire.unread()[..end], wire.limits())?;
+            wire.consume(end);
+            return Ok(true);
+        }
+        // Only now, so that a head that comes in one piece never asks for the time.
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + wire.limits().head_timeout);
+        match wire.fill(Wait::Until(deadline)) {
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),
+            Err(_) => return Ok(false),
+        }
+    }
+}
+
+/// Where the head ends, its empty line included. `scanned` is where the first unfinished line begins. Bad line ends and a
+/// bad request line are told at once: their sender may wait for an answer and send nothing more.
+fn head_end(bytes: &[u8], scanned: &mut usize) -> Result<Option<usize>, Refusal> {
+    while let Some(at) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
+        let line = &bytes[*scanned..*scanned + at];
+        let Some((b'\r', line)) = line.split_last() else { return Err(BAD_LINE_END) };
+        if *scanned == 0 {
+            RequestLine::parse(std::str::from_utf8(line).map_err(|_| BAD_BYTE)?)?;
+        }
+        *scanned += at + 1;
+        if line.is_empty() {
+            return Ok(Some(*scanned));
+        }
+    }
+    Ok(None)
+}
+
+struct RequestLine {
+    method: Method,
+    version: HTTPVersion,
+    authority: Option<Range<usize>>,
+    path: Range<usize>,
+    query: Option<Range<usize>>,
+}
+
+impl RequestLine {
+    fn parse(line: &str) -> Result<RequestLine, Refusal> {
+        let mut words = line.split(' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(BAD_REQUEST_LINE);
+        };
+        let version = match version.as_bytes() {
+            b"HTTP/1.1" => HTTPVersion(1, 1),
+            b"HTTP/1.0" => HTTPVersion(1, 0),
+            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(BAD_VERSION),
+            _ => return Err(BAD_REQUEST_LINE),
+        };
+        if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
+            return Err(BAD_METHOD);
+        }
+        let method: Method = method.parse().map_err(|()| BAD_METHOD)?;
+        if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
+            return Err(BAD_TARGET);
+        }
+        let start = method.as_str().len() + 1;
+        let end = start + target.len();
+        let mut path = start..end;
+        let mut authority = None;
+        if let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
+            let host = end - rest.len();
+            path.start = host + rest.find(['/', '?']).unwrap_or(rest.len());
+            authority = Some(host..path.start).filter(|range| !range.is_empty());
+            if authority.is_none() || !line[path.clone()].starts_with('/') {
+                return Err(BAD_TARGET);
+            }
+        } else if !(target.starts_with('/') || (target == "*" && method == Method::Options)) {
+            return Err(BAD_TARGET);
+        }
+        let query = line[path.clone()].find('?').map(|at| path.start + at + 1..end);
+        if let Some(query) = &query {
+            path.end = query.start - 1;
+        }
+        Ok(RequestLine { method, version, authority, path, query })
+    }
+}
+
+/// Where the line that begins at `start` ends, its CR LF excluded.
+fn line_end(text: &str, start: usize) -> Result<usize, Refusal> {
+    let end = text[start..].find('\n').ok_or(BAD_LINE_END)? + start;
+    if end > start && text.as_bytes()[end - 1] == b'\r' { Ok(end - 1) } else { Err(BAD_LINE_END) }
+}
+
+fn header_line(text: &str, line: Range<usize>) -> Result<(Range<usize>, Range<usize>), Refusal> {
+    let colon = text[line.clone()].find(':').ok_or(BAD_HEADER)? + line.start;
+    let name = line.start..colon;
+    // Refuses a continuation line and a space before the colon as well.
+    if name.is_empty() || !text[name.clone()].bytes().all(is_token) {
+        return Err(BAD_HEADER);
+    }
+    let value = &text[colon + 1..line.end];
+    if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+        return Err(BAD_BYTE);
+    }
+    let start = line.end - value.trim_ascii_start().len();
+    Ok((name, start..start + value.trim_ascii().len()))
+}
+
+/// The characters of header names (RFC 9110, 5.6.2).
+pub(super) fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+/// Undoes percent-encoding. None when an escape is cut short or not hex, or the result is not UTF-8.
+pub(crate) fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(if byte == b'%' { hex(rest.next()?)? << 4 | hex(rest.next()?)? } else { byte });
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).map(|value| value as u8)
+}

@@ -1,0 +1,180 @@
+//! The listening socket: accepting, a thread for each connection, and the end of it all.
+//!
+//! In scope: surviving what `accept` and `spawn` can fail with. Not in scope: what happens on a connection.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::registry::Shared;
+use super::request::Refusal;
+use super::{Handler, connection, response, wire};
+use crate::config::{HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
+
+const FULL: Refusal = Refusal { status: 503, text: "The server has too many connections. Try again in a moment." };
+/// How many connections that were turned away are held open for a moment, so that they see why.
+const MAX_TURNED_AWAY: usize = 32;
+/// How long a server that stops tries to wake its own `accept`.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A server on one address. Dropping it stops it and cuts all connections.
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    listener: Mutex<Option<TcpListener>>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Listens on the first of the addresses that can be had; port 0 takes any free one. Connections queue up in the
+    /// kernel, as many as it allows, until [`Server::serve`].
+    pub(crate) fn bind(addresses: impl ToSocketAddrs, limits: HttpLimits) -> io::Result<Server> {
+        let listener = TcpListener::bind(addresses)?;
+        Ok(Server {
+            shared: Arc::new(Shared::new(limits)),
+            address: listener.local_addr()?,
+            listener: Mutex::new(Some(listener)),
+            acceptor: Mutex::new(None),
+        })
+    }
+
+    /// The address it listens on, with the real port.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves from now on, on threads of its own. An error when it was called before, or no thread can be had.
+    pub(crate) fn serve<H: Handler>(&self, handler: Arc<H>) -> io::Result<()> {
+        let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
+        let listener = lock(&self.listener).take().ok_or_else(already)?;
+        let shared = Arc::clone(&self.shared);
+        let acceptor = thread::Builder::new()
+            .name("http-accept".to_owned())
+            .spawn(move || accept_loop(&shared, &handler, || listener.accept()))?;
+        *lock(&self.acceptor) = Some(acceptor);
+        Ok(())
+    }
+
+    /// How many connections there are now.
+    pub(crate) fn connections(&self) -> usize {
+        self.shared.connections()
+    }
+
+    /// Takes no new connections and gives the port back. Those that exist go on.
+    pub(crate) fn stop_accepting(&self) {
+        lock(&self.listener).take();
+        if !self.shared.stop() {
+            return;
+        }
+        let Some(acceptor) = lock(&self.acceptor).take() else { return };
+        // `accept` cannot be interrupted with std; a connection of our own wakes it. Where that fails it is not waiting.
+        let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
+        if woken.is_ok() {
+            let _ = acceptor.join();
+        }
+    }
+
+    /// Stops gracefully: no new connections, idle ones are closed now, requests are answered to their end and their
+    /// connections closed then. Streams end when their owners end them. Returns when all is over or at `deadline`, with
+    /// the number of connections left.
+    pub(crate) fn drain(&self, deadline: Instant) -> usize {
+        self.stop_accepting();
+        self.shared.drain(deadline)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_accepting();
+        self.shared.cut();
+    }
+}
+
+/// An address that reaches a listener on `bound`: the unspecified addresses are not meant for connecting.
+fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
+}
+
+/// Accepts until the server stops. Nothing `accept` says ends it.
+pub(super) fn accept_loop<H: Handler>(
+    shared: &Arc<Shared>,
+    handler: &Arc<H>,
+    mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
+) {
+    let mut turned_away = TurnedAway::default();
+    let mut failing = false;
+    while !shared.stopping() {
+        match accept() {
+            Ok(_) if shared.stopping() => return,
+            Ok((socket, peer)) => {
+                failing = false;
+                match shared.admit(socket, peer) {
+                    Ok(lease) => start(lease, handler, shared.limits.stack_size),
+                    Err(socket) => turned_away.push(socket, peer),
+                }
+                turned_away.forget();
+            }
+            // The client's doing, and over with that client.
+            Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => {
+                // This machine's doing, most likely no file descriptors: told once, then waited out.
+                if !std::mem::replace(&mut failing, true) {
+                    log::error!("cannot accept connections, trying again: {e}");
+                }
+                turned_away = TurnedAway::default();
+                shared.make_room();
+                shared.pause(HTTP_ACCEPT_PAUSE);
+            }
+        }
+    }
+}
+
+/// Gives a connection its thread. Where none can be had the connection is dropped, and the server lives.
+fn start<H: Handler>(lease: super::registry::Lease, handler: &Arc<H>, stack_size: usize) {
+    let peer = lease.slot.peer;
+    let handler = Arc::clone(handler);
+    let thread = thread::Builder::new().name("http".to_owned()).stack_size(stack_size);
+    if let Err(e) = thread.spawn(move || connection::serve(lease, &*handler)) {
+        log::error!("{peer}: dropped, no thread for it: {e}");
+    }
+}
+
+/// Connections over the cap. Each has been told so; closing it at once could overtake the answer with a reset, and waiting
+/// for it would hold up all others, so the latest few are kept until they have had time to read.
+#[derive(Default)]
+struct TurnedAway(VecDeque<(Instant, TcpStream)>);
+
+impl TurnedAway {
+    fn push(&mut self, socket: TcpStream, peer: SocketAddr) {
+        log::warn!("{peer}: answered 503, all connections are in use");
+        if self.0.len() == MAX_TURNED_AWAY {
+            self.0.pop_front();
+        }
+        // A new socket has room for these few bytes; non-blocking all the same, so that nobody can hold `accept` up.
+        let told = socket.set_nonblocking(true).and_then(|()| {
+            wire::write_all(&socket, &mut [IoSlice::new(&response::refusal_bytes(FULL)?)], Duration::ZERO)
+        });
+        if told.is_ok() && socket.shutdown(Shutdown::Write).is_ok() {
+            self.0.push_back((Instant::now(), socket));
+        }
+    }
+
+    fn forget(&mut self) {
+        while self.0.front().is_some_and(|(since, _)| since.elapsed() > HTTP_LINGER_TIME) {
+            self.0.pop_front();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

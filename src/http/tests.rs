@@ -1,0 +1,813 @@
+//! The server over real sockets: what it must do, what it must refuse, and what may not knock it over.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::registry::Shared;
+use super::server::accept_loop;
+use super::{EventStream, Exchange, Handler, Server};
+use crate::config::HttpLimits;
+
+/// Long enough for anything that is going to happen at all.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct By<F>(F);
+
+impl<F: Fn(Exchange<'_>) + Send + Sync + 'static> Handler for By<F> {
+    fn handle(&self, exchange: Exchange<'_>) {
+        (self.0)(exchange);
+    }
+}
+
+/// A server on a free port that answers with `handler`.
+pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send + Sync + 'static) -> Server {
+    let server = Server::bind("127.0.0.1:0", limits).unwrap();
+    server.serve(Arc::new(By(handler))).unwrap();
+    server
+}
+
+/// Gives every request's body back; `/unread` does not read it, `/panic` and `/silent` do not answer.
+pub(super) fn echo(mut exchange: Exchange<'_>) {
+    match exchange.head().path() {
+        "/unread" => exchange.respond(200, &[], b"unread"),
+        "/panic" => panic!("a handler that panics"),
+        "/silent" => {}
+        _ => match exchange.read_body() {
+            Ok(body) => exchange.respond(200, &[], &body),
+            Err(e) => exchange.respond(e.status(), &[], e.to_string().as_bytes()),
+        },
+    }
+}
+
+pub(super) fn connect(server: &Server) -> TcpStream {
+    let client = TcpStream::connect(server.local_addr()).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_write_timeout(Some(PATIENCE)).unwrap();
+    client
+}
+
+/// Everything the server says until it closes the connection.
+fn rest(client: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    let end = client.read_to_end(&mut answer);
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    assert!(end.is_ok(), "{end:?} after {answer:?}");
+    answer
+}
+
+/// Sends all of `bytes` and gives everything that comes back until the server closes.
+fn talk(server: &Server, bytes: &[u8]) -> String {
+    let mut client = connect(server);
+    client.write_all(bytes).unwrap();
+    rest(&mut client)
+}
+
+/// Reads one sized response: its head and its body.
+pub(super) fn response(client: &mut TcpStream) -> (String, String) {
+    let head = until(client, "\r\n\r\n");
+    let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap_or("0");
+    let mut body = vec![0; length.parse().unwrap()];
+    client.read_exact(&mut body).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// Reads up to and including `end`.
+fn until(client: &mut TcpStream, end: &str) -> String {
+    let mut text = Vec::new();
+    while !text.ends_with(end.as_bytes()) {
+        let mut byte = [0];
+        assert_eq!(client.read(&mut byte).unwrap(), 1, "the end after {:?}", String::from_utf8_lossy(&text));
+        text.push(byte[0]);
+    }
+    String::from_utf8(text).unwrap()
+}
+
+pub(super) fn ask(client: &mut TcpStream, body: &str) {
+    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    client.write_all((head + body).as_bytes()).unwrap();
+}
+
+/// One request that must succeed, on a connection of its own.
+pub(super) fn works(server: &Server) {
+    let mut client = connect(server);
+    ask(&mut client, "fine");
+    let (head, body) = response(&mut client);
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert_eq!(body, "fine");
+}
+
+#[track_caller]
+fn assert_status(answer: &str, status: u16) {
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "not {status}: {answer:?}");
+}
+
+/// The end of the stream, whether the other side closed politely or not.
+fn ended(client: &mut TcpStream) -> bool {
+    match client.read(&mut [0; 64]) {
+        Ok(count) => count == 0,
+        Err(e) => e.kind() == ErrorKind::ConnectionReset,
+    }
+}
+
+#[test]
+fn what_two_readers_could_understand_differently_is_refused() {
+    let server = server(HttpLimits::default(), echo);
+    let post = |headers: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes();
+    let get = |line: &str| format!("{line}\r\nHost: a\r\n\r\n").into_bytes();
+    let many = |count: usize| post(&"X-Many: 1\r\n".repeat(count - 1));
+    let cases: Vec<(Vec<u8>, u16)> = vec![
+        (post("Content-Length: -5\r\n"), 400),
+        (post("Content-Length: +5\r\n"), 400),
+        (post("Content-Length: 0x5\r\n"), 400),
+        (post("Content-Length: \r\n"), 400),
+        (post("Content-Length: 5, 5\r\n"), 400),
+        (post("Content-Length: 5\r\nContent-Length: 5\r\n"), 400),
+        (post("Content-Length: 5\r\nContent-Length: 6\r\n"), 400),
+        (post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), 400),
+        (post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), 400),
+        (post("Transfer-Encoding: gzip, chunked\r\n"), 501),
+        (post("Transfer-Encoding: identity\r\n"), 501),
+        (post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), 501),
+        (post("Transfer-Encoding : chunked\r\n"), 400),
+        (post("Transfer-Encoding:\x0bchunked\r\n"), 400),
+        (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(), 400),
+        (post("Expect: the unexpected\r\n"), 417),
+        (post("X-Folded: a\r\n b\r\n"), 400),
+        (post(": nameless\r\n"), 400),
+        (post("no colon\r\n"), 400),
+        (post("X-Bare-Cr: a\rb\r\n"), 400),
+        (post("X-Nul: a\0b\r\n"), 400),
+        (post("X-Umlaut: ä\r\n"), 400),
+        (post("X-Ümlaut: a\r\n"), 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\n\r\n".to_vec(), 400),
+        (b"GET / HTTP/1.1\nHost: a\n\n".to_vec(), 400),
+        (b"GET / HTTP/1.1\r\nHost: a\n\r\n".to_vec(), 400),
+        (b"GET / HTTP/1.1\r\n\r\n".to_vec(), 400),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".to_vec(), 400),
+        (b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n".to_vec(), 400),
+        (b"GET /\r\n".to_vec(), 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n".to_vec(), 400),
+        (b"\r\n\r\n\r\n".to_vec(), 400),
+        (get("GET / HTTP/2.0"), 505),
+        (get("GET / HTTP/1.2"), 505),
+        (get("GET / HTTP/0.9"), 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(), 505),
+        (get("GET / HTTP/1.1 "), 400),
+        (get("GET  / HTTP/1.1"), 400),
+        (get("GET / http/1.1"), 400),
+        (get("GET / HTTP/11"), 400),
+        (get("get / HTTP/1.1"), 400),
+        (get("Get / HTTP/1.1"), 400),
+        (get("G@T / HTTP/1.1"), 400),
+        (get("GET /ä HTTP/1.1"), 400),
+        (get("GET /#part HTTP/1.1"), 400),
+        (get("GET * HTTP/1.1"), 400),
+        (get("GET a/b HTTP/1.1"), 400),
+        (get("GET http:///b HTTP/1.1"), 400),
+        (get("GET http://a?b HTTP/1.1"), 400),
+        (get("CONNECT a:80 HTTP/1.1"), 400),
+        (many(101), 431),
+        (many(100_000), 431),
+        (post(&format!("X-Long: {}\r\n", "a".repeat(16 << 10))), 431),
+        (get(&format!("GET /{} HTTP/1.1", "a".repeat(16 << 10))), 414),
+    ];
+    for (bytes, status) in cases {
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
+        let answer = talk(&server, &bytes);
+        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: not {status}: {answer:?}");
+        assert!(answer.contains("\r\nConnection: close\r\n"), "{shown:?}: {answer:?}");
+    }
+    works(&server);
+}
+
+#[test]
+fn what_is_unusual_but_clear_is_served() {
+    let server = server(HttpLimits::default(), |exchange| {
+        let head = exchange.head();
+        let many = head.headers_named("x-many").count();
+        let seen = format!("{} {} {:?} {:?} {many}", head.method(), head.path(), head.query(), head.host());
+        exchange.respond(200, &[], seen.as_bytes());
+    });
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{}\r\n", "X-Many: 1\r\n".repeat(98));
+    let long = format!("GET /?{} HTTP/1.0\r\n\r\n", "a".repeat((16 << 10) - 20));
+    let long_seen = format!("GET / Some({:?}) None 0", "a".repeat((16 << 10) - 20));
+    let cases = [
+        ("GET / HTTP/1.0\r\n\r\n", "GET / None None 0"),
+        ("\r\nGET /a?b=c?d HTTP/1.0\r\nhOsT:\t a:1 \t\r\n\r\n", "GET /a Some(\"b=c?d\") Some(\"a:1\") 0"),
+        (
+            "GET http://b:2/c?d HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n",
+            "GET /c Some(\"d\") Some(\"b:2\") 0",
+        ),
+        ("OPTIONS * HTTP/1.0\r\n\r\n", "OPTIONS * None None 0"),
+        ("M-SEARCH /%20? HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", "M-SEARCH /%20 Some(\"\") None 0"),
+        (&many, "GET / None Some(\"a\") 98"),
+        (&long, &long_seen),
+    ];
+    for (request, seen) in cases {
+        let answer = talk(&server, request.as_bytes());
+        assert_eq!(answer.split_once("\r\n\r\n").unwrap().1, seen, "{request}");
+    }
+}
+
+#[test]
+fn http_1_0_closes_unless_asked_to_keep_the_connection() {
+    let server = server(HttpLimits::default(), echo);
+    let answer = talk(&server, b"GET / HTTP/1.0\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n") && !answer.contains("Connection"), "{answer}");
+    let mut client = connect(&server);
+    for _ in 0..2 {
+        client.write_all(b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").unwrap();
+        assert!(response(&mut client).0.contains("\r\nConnection: keep-alive\r\n"));
+    }
+}
+
+#[test]
+fn head_gets_the_size_without_the_body() {
+    let server = server(HttpLimits::default(), |exchange| match exchange.head().path() {
+        "/stream" => {
+            let mut stream = exchange.stream(&[("Content-Type", "text/event-stream")]);
+            assert!(stream.gone() && stream.event(b"unheard").is_err());
+        }
+        _ => exchange.respond(200, &[], b"four"),
+    });
+    let answer = talk(
+        &server,
+        b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\nHEAD /stream HTTP/1.1\r\nHost: a\r\n\r\n\
+          HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    );
+    assert_eq!(answer.matches("\r\n\r\n").count(), 3, "{answer}");
+    assert_eq!(answer.matches("Content-Length: 4\r\n").count(), 2, "{answer}");
+    assert!(answer.ends_with("\r\n\r\n") && !answer.contains("unheard"), "{answer}");
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let server = server(HttpLimits::default(), echo);
+    let mut client = connect(&server);
+    let mut all = Vec::new();
+    for i in 0..300 {
+        let body = format!("{i}").repeat(i % 7);
+        all.extend(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len()).bytes());
+    }
+    client.write_all(&all).unwrap();
+    for i in 0..300 {
+        assert_eq!(response(&mut client).1, format!("{i}").repeat(i % 7));
+    }
+}
+
+#[test]
+fn many_keep_alive_connections_opened_back_to_back_all_work() {
+    let server = server(HttpLimits::default(), echo);
+    let mut clients: Vec<_> = (0..64).map(|_| connect(&server)).collect();
+    for round in 0..3 {
+        for (i, client) in clients.iter_mut().enumerate() {
+            ask(client, &format!("{round} {i}"));
+        }
+        for (i, client) in clients.iter_mut().enumerate() {
+            assert_eq!(response(client).1, format!("{round} {i}"));
+        }
+    }
+    assert_eq!(server.connections(), 64);
+}
+
+#[test]
+fn bodies_arrive_whole_however_they_are_cut() {
+    let server = server(HttpLimits::default(), echo);
+    let big = "x".repeat(3 << 20);
+    let mut client = connect(&server);
+    ask(&mut client, &big);
+    assert!(response(&mut client).1 == big);
+    let chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: CHUNKED\r\n\r\n\
+        4;ext=\"x\"\r\nWiki\r\n00005 ;y\r\npedia\r\n0\r\nTrailer: a\r\n\r\n";
+    // On one connection, so that every cut also proves that the next request begins where it should.
+    for cut in 0..chunked.len() {
+        client.write_all(&chunked[..cut]).unwrap();
+        client.write_all(&chunked[cut..]).unwrap();
+        assert_eq!(response(&mut client).1, "Wikipedia");
+    }
+}
+
+#[test]
+fn bad_chunks_are_refused() {
+    let server = server(HttpLimits::default(), echo);
+    let long = format!("5;{}\r\n", "x".repeat(2000));
+    let trailers = format!("0\r\n{}\r\n", "T: x\r\n".repeat(4000));
+    for (chunks, status) in [
+        ("\r\n", 400),
+        ("x\r\n", 400),
+        ("-5\r\nhello\r\n", 400),
+        ("+5\r\nhello\r\n", 400),
+        ("0x5\r\nhello\r\n", 400),
+        ("5 5\r\nhello\r\n", 400),
+        ("5\nhello\n", 400),
+        ("5;\rx\r\nhello\r\n", 400),
+        ("5\r\nhello!\r\n", 400),
+        ("ffffffffffffffffffff\r\n", 413),
+        ("800001\r\n", 413),
+        (&*long, 400),
+        (&*trailers, 413),
+    ] {
+        let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+        assert_status(&talk(&server, (head.to_owned() + chunks).as_bytes()), status);
+    }
+    works(&server);
+}
+
+#[test]
+fn a_promised_body_costs_nothing_before_it_arrives() {
+    let server = server(HttpLimits::default(), echo);
+    for length in ["200000000000", "8388609", "99999999999999999999999999"] {
+        for path in ["/", "/unread"] {
+            let request = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\nstart");
+            let mut client = connect(&server);
+            client.write_all(request.as_bytes()).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+            assert_status(&rest(&mut client), if path == "/" { 413 } else { 200 });
+        }
+    }
+    // Within the limit, but never sent.
+    let mut client = connect(&server);
+    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nstart").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_status(&rest(&mut client), 400);
+    works(&server);
+}
+
+/// Sends `piece` for ever, while another thread reads; gives the answer and how much was sent.
+fn flood(server: &Server, head: &[u8], piece: &[u8], most: usize) -> (String, usize) {
+    let mut client = connect(server);
+    let mut reader = client.try_clone().unwrap();
+    let answer = thread::spawn(move || {
+        let mut answer = Vec::new();
+        let _ = reader.read_to_end(&mut answer);
+        String::from_utf8(answer).unwrap()
+    });
+    client.write_all(head).unwrap();
+    let mut sent = 0;
+    while sent < most && client.write_all(piece).is_ok() {
+        sent += piece.len();
+    }
+    (answer.join().unwrap(), sent)
+}
+
+#[test]
+fn endless_input_is_cut_off_and_the_answer_is_seen() {
+    let server = server(HttpLimits::default(), echo);
+    let (answer, sent) = flood(&server, b"GET / HTTP/1.1\r\nHost: a\r\nX: ", &[b'a'; 1 << 16], 300 << 20);
+    assert_status(&answer, 431);
+    assert!(sent < 100 << 20, "{sent}");
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunk = format!("10000\r\n{}\r\n", "x".repeat(1 << 16));
+    let (answer, sent) = flood(&server, head, chunk.as_bytes(), 300 << 20);
+    assert_status(&answer, 413);
+    assert!(sent < 100 << 20, "{sent}");
+    works(&server);
+}
+
+#[test]
+fn an_answer_before_the_body_is_seen_by_a_client_that_sends_on() {
+    let server = server(HttpLimits::default(), echo);
+    let mut request = b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 4194304\r\n\r\n".to_vec();
+    request.resize(request.len() + (4 << 20), b'x');
+    let answer = talk(&server, &request);
+    assert_status(&answer, 200);
+    assert!(answer.contains("\r\nConnection: close\r\n") && answer.ends_with("unread"), "{answer}");
+}
+
+#[test]
+fn a_small_body_nobody_read_is_skipped() {
+    let server = server(HttpLimits::default(), echo);
+    let mut client = connect(&server);
+    for _ in 0..3 {
+        client.write_all(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+        assert_eq!(response(&mut client).1, "unread");
+    }
+}
+
+#[test]
+fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
+    let server = server(HttpLimits::default(), echo);
+    let head = |path: &str, length: usize| {
+        format!("POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: {length}\r\n\r\n")
+    };
+    let mut client = connect(&server);
+    client.write_all(head("/", 5).as_bytes()).unwrap();
+    assert_eq!(until(&mut client, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.write_all(b"hello").unwrap();
+    assert_eq!(response(&mut client).1, "hello");
+    client.write_all(head("/", 9 << 20).as_bytes()).unwrap();
+    assert_status(&response(&mut client).0, 413);
+    client = connect(&server);
+    client.write_all(head("/unread", 5).as_bytes()).unwrap();
+    let (answer, body) = response(&mut client);
+    assert_status(&answer, 200);
+    assert!(answer.contains("\r\nConnection: close\r\n") && body == "unread");
+}
+
+/// Sends `start`, then a byte of `drip` whenever nothing has come back for 5 ms; gives the answer.
+fn drip(server: &Server, start: &[u8], drip: u8) -> String {
+    let mut client = connect(server);
+    client.write_all(start).unwrap();
+    client.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    let (mut answer, begin) = (Vec::new(), Instant::now());
+    loop {
+        assert!(begin.elapsed() < PATIENCE, "still dripping");
+        let mut some = [0; 1024];
+        match client.read(&mut some) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&some[..count]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock && answer.is_empty() => client.write_all(&[drip]).unwrap(),
+            // Answered: a polite client goes.
+            Err(_) => break,
+        }
+    }
+    String::from_utf8(answer).unwrap()
+}
+
+#[test]
+fn slow_heads_and_slow_bodies_are_dropped_at_a_deadline_of_the_whole() {
+    let short = Duration::from_millis(300);
+    let server = server(HttpLimits { head_timeout: short, body_timeout: short, ..HttpLimits::default() }, echo);
+    assert_status(&drip(&server, b"GET / HTTP/1.1\r\nX: ", b'x'), 408);
+    assert_status(&drip(&server, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n", b'x'), 408);
+    let chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;";
+    assert_status(&drip(&server, chunked, b'x'), 408);
+    works(&server);
+}
+
+#[test]
+fn an_idle_connection_is_closed_without_a_word() {
+    let limits = HttpLimits { idle_timeout: Duration::from_millis(50), ..HttpLimits::default() };
+    let server = server(limits, echo);
+    assert_eq!(rest(&mut connect(&server)), "");
+    let mut client = connect(&server);
+    ask(&mut client, "once");
+    response(&mut client);
+    assert_eq!(rest(&mut client), "");
+}
+
+#[test]
+fn a_client_that_leaves_at_any_byte_costs_nothing() {
+    let server = server(HttpLimits::default(), echo);
+    for request in [
+        &b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello"[..],
+        b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+    ] {
+        for cut in 0..=request.len() {
+            let mut client = connect(&server);
+            client.write_all(&request[..cut]).unwrap();
+        }
+    }
+    works(&server);
+    assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
+}
+
+#[test]
+fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
+    let server = server(HttpLimits::default(), |exchange| match exchange.head().path() {
+        "/late" => {
+            exchange.respond(200, &[], b"late");
+            panic!("after the answer");
+        }
+        "/stream" => {
+            let mut stream = exchange.stream(&[]);
+            stream.event(b"one").unwrap();
+            panic!("in a stream");
+        }
+        _ => echo(exchange),
+    });
+    for path in ["/panic", "/silent"] {
+        let answer = talk(&server, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        assert_status(&answer, 500);
+        assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
+    }
+    let answer = talk(&server, b"GET /late HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(answer.ends_with("\r\n\r\nlate"), "{answer}");
+    let answer = talk(&server, b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(answer.ends_with("\r\nb\r\ndata: one\n\n\r\n"), "{answer}");
+    works(&server);
+}
+
+#[test]
+fn json_of_128_levels_fits_the_stack() {
+    let server = server(HttpLimits::default(), |mut exchange| {
+        let body = exchange.read_body().unwrap();
+        let value: Result<serde_json::Value, _> = serde_json::from_slice(&body);
+        exchange.respond(200, &[], value.map_or_else(|e| e.to_string(), |v| v.to_string()).as_bytes());
+    });
+    let mut client = connect(&server);
+    for levels in [127, 128, 100_000] {
+        let deep = "[".repeat(levels) + &"]".repeat(levels);
+        ask(&mut client, &deep);
+        let body = response(&mut client).1;
+        assert!(if levels < 128 { body == deep } else { body.starts_with("recursion limit") }, "{levels}: {body}");
+    }
+}
+
+/// A handler that says when it has begun and waits to be told to go on.
+fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>) {
+    let (begun, has_begun) = sync_channel(64);
+    let (go, may_go) = sync_channel::<()>(64);
+    let may_go = Mutex::new(may_go);
+    let handler = move |mut exchange: Exchange<'_>| {
+        let body = exchange.read_body();
+        let _ = begun.send(());
+        let _ = may_go.lock().unwrap().recv_timeout(PATIENCE);
+        match body {
+            Ok(body) => exchange.respond(200, &[], &body),
+            Err(e) => exchange.respond(e.status(), &[], b""),
+        }
+    };
+    (handler, has_begun, go)
+}
+
+#[test]
+fn at_the_cap_the_longest_idle_connection_makes_room() {
+    let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
+    let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
+    for client in &mut clients {
+        ask(client, "hello");
+        response(client);
+    }
+    // The first becomes the most recently used, if the clock has moved on.
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_millis(3) {
+        thread::yield_now();
+    }
+    ask(&mut clients[0], "again");
+    response(&mut clients[0]);
+    // A fourth fits, although it says nothing yet; then a fifth.
+    let mut fourth = connect(&server);
+    assert!(ended(&mut clients[1]));
+    works(&server);
+    assert!(ended(&mut clients[2]));
+    for client in [&mut fourth, &mut clients[0]] {
+        ask(client, "still here");
+        assert_eq!(response(client).1, "still here");
+    }
+}
+
+#[test]
+fn at_the_cap_with_all_busy_the_newcomer_is_told() {
+    let (handler, has_begun, go) = gated();
+    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, handler);
+    let mut busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
+    for client in &mut busy {
+        ask(client, "busy");
+        has_begun.recv_timeout(PATIENCE).unwrap();
+    }
+    for _ in 0..50 {
+        let mut client = connect(&server);
+        ask(&mut client, &"x".repeat(4000));
+        assert_status(&rest(&mut client), 503);
+    }
+    for client in &mut busy {
+        go.send(()).unwrap();
+        assert_eq!(response(client).1, "busy");
+    }
+    go.send(()).unwrap();
+    works(&server);
+}
+
+#[test]
+fn a_flood_of_silent_connections_does_not_keep_others_out() {
+    let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
+    let _silent: Vec<_> = (0..300).map(|_| connect(&server)).collect();
+    works(&server);
+    assert!(server.connections() <= 8 + crate::config::HTTP_MAX_CLOSING, "{}", server.connections());
+}
+
+#[test]
+fn all_bodies_together_have_a_budget() {
+    let (handler, has_begun, go) = gated();
+    let server = server(HttpLimits { max_bodies: 100_000, ..HttpLimits::default() }, handler);
+    let body = "x".repeat(60_000);
+    let mut first = connect(&server);
+    ask(&mut first, &body);
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    let mut second = connect(&server);
+    ask(&mut second, &body);
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    go.send(()).unwrap();
+    go.send(()).unwrap();
+    assert_eq!(response(&mut first).1.len(), body.len());
+    assert_status(&response(&mut second).0, 503);
+    // Both have given back what they held.
+    go.send(()).unwrap();
+    ask(&mut first, &body);
+    assert_eq!(response(&mut first).1.len(), body.len());
+}
+
+#[test]
+fn errors_of_accept_are_waited_out() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let shared = Arc::new(Shared::new(HttpLimits::default()));
+    let errors = AtomicUsize::new(0);
+    let acceptor = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            accept_loop(&shared, &Arc::new(By(echo)), || match errors.fetch_add(1, Ordering::Relaxed) {
+                0 => Err(io::Error::from_raw_os_error(24)), // EMFILE
+                1 => Err(ErrorKind::ConnectionAborted.into()),
+                2 => Err(ErrorKind::Interrupted.into()),
+                3 => Err(ErrorKind::OutOfMemory.into()),
+                _ => listener.accept(),
+            });
+        })
+    };
+    let mut client = TcpStream::connect(address).unwrap();
+    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    ask(&mut client, "in the end");
+    assert_eq!(response(&mut client).1, "in the end");
+    shared.stop();
+    drop(TcpStream::connect(address));
+    acceptor.join().unwrap();
+}
+
+#[test]
+fn a_thread_that_cannot_be_had_costs_one_connection() {
+    // More address space than there is.
+    let server = server(HttpLimits { stack_size: 1 << 47, ..HttpLimits::default() }, echo);
+    for _ in 0..3 {
+        assert!(ended(&mut connect(&server)));
+    }
+    assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
+}
+
+fn events(mut stream: EventStream) {
+    stream.event(b"{\"a\":1}").unwrap();
+    stream.named_event("endpoint", b"/x").unwrap();
+    stream.comment().unwrap();
+    stream.event(b"two\nlines").unwrap();
+    stream.finish().unwrap();
+}
+
+const SSE: [(&str, &str); 1] = [("Content-Type", "text/event-stream")];
+
+#[test]
+fn streams_are_exactly_these_bytes() {
+    let server = server(HttpLimits::default(), |exchange| events(exchange.stream(&SSE)));
+    let request = |version: &str| format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n");
+    let mut client = connect(&server);
+    for _ in 0..2 {
+        client.write_all(request("1.1").as_bytes()).unwrap();
+        let head = until(&mut client, "\r\n\r\n");
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n"));
+        assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"), "{head}");
+        assert_eq!(
+            until(&mut client, "\r\n0\r\n\r\n"),
+            "f\r\ndata: {\"a\":1}\n\n\r\n1a\r\nevent: endpoint\ndata: /x\n\n\r\n3\r\n:\n\n\r\n\
+             17\r\ndata: two\ndata: lines\n\n\r\n0\r\n\r\n"
+        );
+    }
+    let answer = talk(&server, request("1.0").as_bytes());
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n") && !head.contains("chunked") && !head.contains("Connection"));
+    assert_eq!(body, "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two\ndata: lines\n\n");
+}
+
+#[test]
+fn a_stream_that_is_dropped_has_no_end() {
+    let server = server(HttpLimits::default(), |exchange| {
+        exchange.stream(&SSE).event(b"one").unwrap();
+    });
+    let answer = talk(&server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(answer.ends_with("\r\n\r\nb\r\ndata: one\n\n\r\n"), "{answer}");
+}
+
+#[test]
+fn a_stream_can_outlive_its_handler_and_its_thread() {
+    let (hand_over, handed) = sync_channel(1);
+    let server = server(HttpLimits::default(), move |exchange| hand_over.send(exchange.stream(&SSE)).unwrap());
+    let mut client = connect(&server);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    let mut stream: EventStream = handed.recv_timeout(PATIENCE).unwrap();
+    until(&mut client, "\r\n\r\n");
+    stream.event(b"late").unwrap();
+    assert_eq!(until(&mut client, "\n\n\r\n"), "c\r\ndata: late\n\n\r\n");
+    assert_eq!(server.connections(), 1);
+    assert!(!stream.gone());
+    // A stream is work in progress: draining waits for its owner.
+    assert_eq!(server.drain(Instant::now()), 1);
+    stream.finish().unwrap();
+    // Whether the thread had left already or not, this is the end of the connection.
+    assert_eq!(rest(&mut client), "0\r\n\r\n");
+    assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
+}
+
+#[test]
+fn streams_ended_by_another_thread_leave_the_connection_usable_or_closed() {
+    let server = server(HttpLimits::default(), |exchange| {
+        let stream = exchange.stream(&SSE);
+        thread::spawn(move || stream.finish().unwrap());
+    });
+    // Thread and stream race for the end; either way the client sees a complete stream.
+    for _ in 0..200 {
+        let mut client = connect(&server);
+        for _ in 0..2 {
+            if client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_err() {
+                break;
+            }
+            let mut first = [0];
+            if !matches!(client.read(&mut first), Ok(1)) {
+                break;
+            }
+            assert!(until(&mut client, "0\r\n\r\n").ends_with("\r\n\r\n0\r\n\r\n"));
+        }
+    }
+}
+
+#[test]
+fn a_client_that_left_is_noticed_while_nothing_is_sent() {
+    let (left, has_left) = sync_channel(1);
+    let server = server(HttpLimits::default(), move |exchange| {
+        let pipelined = exchange.head().path() == "/pipelined";
+        let mut stream = exchange.stream(&SSE);
+        stream.event(b"here").unwrap();
+        let begin = Instant::now();
+        while !stream.gone() && begin.elapsed() < if pipelined { Duration::from_millis(50) } else { PATIENCE } {
+            thread::yield_now();
+        }
+        left.send(stream.gone()).unwrap();
+    });
+    let mut client = connect(&server);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    until(&mut client, "here\n\n\r\n");
+    drop(client);
+    assert!(has_left.recv_timeout(PATIENCE).unwrap());
+    // With a further request already here, the client counts as present.
+    let mut client = connect(&server);
+    let request = "GET /pipelined HTTP/1.1\r\nHost: a\r\n\r\n";
+    client.write_all(request.repeat(2).as_bytes()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    until(&mut client, "here\n\n\r\n");
+    assert!(!has_left.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
+    let (done, is_done) = sync_channel(1);
+    let limits = HttpLimits { write_timeout: Duration::from_millis(100), ..HttpLimits::default() };
+    let server = server(limits, move |exchange| {
+        if *exchange.head().method() == super::Method::Post {
+            return echo(exchange);
+        }
+        let mut stream = exchange.stream(&SSE);
+        let error = loop {
+            if let Err(e) = stream.event(&[b'x'; 1 << 16]) {
+                break e.kind();
+            }
+        };
+        assert!(stream.gone() && stream.event(b"").is_err() && stream.comment().is_err());
+        done.send((error, stream.finish().is_err())).unwrap();
+    });
+    let mut client = connect(&server);
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), (ErrorKind::TimedOut, true));
+    works(&server);
+}
+
+#[test]
+fn draining_lets_requests_end_and_closes_idle_connections() {
+    let (handler, has_begun, go) = gated();
+    let server = server(HttpLimits::default(), handler);
+    let (mut idle, mut busy) = (connect(&server), connect(&server));
+    go.send(()).unwrap();
+    ask(&mut idle, "idle");
+    response(&mut idle);
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    ask(&mut busy, "busy");
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(server.drain(Instant::now()), 2);
+    assert!(ended(&mut idle));
+    assert!(TcpStream::connect(server.local_addr()).is_err(), "the port is free");
+    go.send(()).unwrap();
+    let (head, body) = response(&mut busy);
+    assert!(head.contains("\r\nConnection: close\r\n") && body == "busy", "{head}");
+    assert!(ended(&mut busy));
+    assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
+}
+
+#[test]
+fn a_dropped_server_leaves_nothing_behind() {
+    let server = server(HttpLimits::default(), echo);
+    works(&server);
+    let mut client = connect(&server);
+    ask(&mut client, "hello");
+    response(&mut client);
+    let address = server.local_addr();
+    assert!(server.serve(Arc::new(By(echo))).is_err(), "serves once");
+    drop(server);
+    assert!(ended(&mut client));
+    assert!(TcpStream::connect(address).is_err());
+    // Never started, it gives its port back all the same.
+    let unused = Server::bind(address, HttpLimits::default()).unwrap();
+    drop(unused);
+    assert!(TcpStream::connect(address).is_err());
+}

@@ -1,0 +1,224 @@
+//! The bytes of one connection: buffered reading against a deadline, writing that does not wait for ever.
+//!
+//! In scope: the read buffer, the socket's timeouts, the linger before a close, the peek that shows a client has gone.
+//! Not in scope: what the bytes mean.
+
+use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::registry::{Lease, Slot};
+use crate::config::{HTTP_LINGER_BYTES, HTTP_LINGER_TIME, HTTP_MIN_WRITE_RATE, HttpLimits};
+
+/// First size of the read buffer, in bytes: nearly every head, and most bodies with it, in one read.
+const FIRST_BUFFER: usize = 8 << 10;
+/// Deadlines are kept to this grain, so that a stream of small reads does not set the socket's timeout for each.
+const GRAIN: Duration = Duration::from_millis(100);
+
+/// How long a read may wait.
+#[derive(Clone, Copy)]
+pub(super) enum Wait {
+    /// For the next request: the idle timeout.
+    Idle,
+    /// For more of what has begun.
+    Until(Instant),
+}
+
+/// One connection's socket with what was read from it and is not used yet.
+pub(super) struct Wire {
+    /// The connection's place; the socket lives in it.
+    pub(super) lease: Arc<Lease>,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// What the socket's read timeout is, to save the system call that sets it to the same again.
+    read_timeout: Option<Duration>,
+    /// This connection's part of the budget of all bodies, in bytes.
+    reserved: usize,
+}
+
+impl Wire {
+    /// A new connection: no delay for small packets, and no write that blocks for ever.
+    pub(super) fn new(lease: Arc<Lease>) -> io::Result<Wire> {
+        let socket = &lease.slot.socket;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(lease.shared.limits.write_timeout))?;
+        Ok(Wire { lease, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, read_timeout: None, reserved: 0 })
+    }
+
+    /// The connection's entry in the registry.
+    pub(super) fn slot(&self) -> &Slot {
+        &self.lease.slot
+    }
+
+    /// The server's bounds.
+    pub(super) fn limits(&self) -> &HttpLimits {
+        &self.lease.shared.limits
+    }
+
+    /// What was read and not used yet.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// The first `count` bytes of [`Wire::unread`] are used.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Reads once into the buffer, which may grow to the limit of a head. 0 is the end; `TimedOut` the deadline.
+    pub(super) fn fill(&mut self, wait: Wait) -> io::Result<usize> {
+        self.set_timeout(wait)?;
+        if self.end == self.buffer.len() {
+            self.buffer.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+            if self.end == self.buffer.len() {
+                let longer = (self.buffer.len() * 2).min(self.limits().max_head.max(FIRST_BUFFER));
+                self.buffer.resize(longer, 0);
+            }
+        }
+        let count = read(&self.lease.slot.socket, &mut self.buffer[self.end..])?;
+        self.end += count;
+        Ok(count)
+    }
+
+    /// Reads once, past the buffer, which must be empty.
+    pub(super) fn read_past(&mut self, into: &mut [u8], wait: Wait) -> io::Result<usize> {
+        self.set_timeout(wait)?;
+        read(&self.lease.slot.socket, into)
+    }
+
+    /// The connection waits for a request: gives back the memory of a large head. False when it must close instead.
+    pub(super) fn rest(&mut self) -> bool {
+        if self.buffer.len() > FIRST_BUFFER {
+            self.buffer.truncate(FIRST_BUFFER);
+            self.buffer.shrink_to_fit();
+        }
+        self.lease.rest()
+    }
+
+    /// Takes `bytes` from the budget of all bodies, until [`Wire::release`]. False when it is used up.
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+        let fits = self.lease.shared.reserve_body(bytes);
+        self.reserved += if fits { bytes } else { 0 };
+        fits
+    }
+
+    /// Gives back all that was reserved.
+    pub(super) fn release(&mut self) {
+        if self.reserved > 0 {
+            self.lease.shared.release_body(std::mem::take(&mut self.reserved));
+        }
+    }
+
+    /// Writes all parts, in one system call if the client keeps up.
+    pub(super) fn write(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        write_all(&self.lease.slot.socket, parts, self.limits().write_timeout)
+    }
+
+    /// Whether the client has left. While bytes of a further request wait in the buffer, it counts as present.
+    pub(super) fn gone(&self) -> bool {
+        self.unread().is_empty() && gone(&self.lease.slot.socket)
+    }
+
+    /// Ends the connection after an answer to a request that was not read to its end. Closing at once would make the
+    /// kernel send a reset, which may overtake the answer; so the client is heard out for a moment.
+    pub(super) fn linger(&mut self) {
+        let socket = &self.lease.slot.socket;
+        if socket.shutdown(Shutdown::Write).is_err() {
+            return;
+        }
+        self.lease.rest_as_oldest();
+        let deadline = Instant::now() + HTTP_LINGER_TIME;
+        let mut heard = 0;
+        while heard < HTTP_LINGER_BYTES {
+            (self.start, self.end) = (0, 0);
+            match self.fill(Wait::Until(deadline)) {
+                Ok(0) | Err(_) => return,
+                Ok(count) => heard += count,
+            }
+        }
+    }
+
+    fn set_timeout(&mut self, wait: Wait) -> io::Result<()> {
+        let timeout = match wait {
+            Wait::Idle => self.limits().idle_timeout,
+            Wait::Until(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(ErrorKind::TimedOut.into());
+                }
+                GRAIN * (left.as_millis() / GRAIN.as_millis() + 1).min(u32::MAX.into()) as u32
+            }
+        };
+        if self.read_timeout != Some(timeout) {
+            self.lease.slot.socket.set_read_timeout(Some(timeout))?;
+            self.read_timeout = Some(timeout);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Writes all of `parts`. A write that makes no progress for `timeout` fails, and so does a reader slower than
+/// [`HTTP_MIN_WRITE_RATE`] over the whole: both as `TimedOut`.
+pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeout: Duration) -> io::Result<()> {
+    let total: usize = parts.iter().map(|part| part.len()).sum();
+    let mut deadline = None;
+    IoSlice::advance_slices(&mut parts, 0);
+    while !parts.is_empty() {
+        match (&mut &*socket).write_vectored(parts) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut parts, count),
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) => return Err(as_timeout(e)),
+        }
+        if !parts.is_empty() {
+            let now = Instant::now();
+            let allowed = timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
+            if now > *deadline.get_or_insert(now + allowed) {
+                return Err(ErrorKind::TimedOut.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether the other end has closed, by a peek that does not wait. Nobody else may use the socket at the same time: the
+/// switch to non-blocking is seen by all.
+pub(super) fn gone(socket: &TcpStream) -> bool {
+    if socket.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let peeked = socket.peek(&mut [0]);
+    if socket.set_nonblocking(false).is_err() {
+        return true;
+    }
+    match peeked {
+        Ok(count) => count == 0,
+        Err(e) => e.kind() != ErrorKind::WouldBlock && e.kind() != ErrorKind::Interrupted,
+    }
+}
+
+fn read(mut socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.read(into) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            result => return result.map_err(as_timeout),
+        }
+    }
+}
+
+/// An expired socket timeout is `WouldBlock` on Unix and `TimedOut` on Windows.
+fn as_timeout(error: io::Error) -> io::Error {
+    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
+}
