@@ -103,6 +103,8 @@ pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 pub(crate) const MAX_LOG_LINES: usize = 1024;
 /// Longest message of one log line, in bytes; the rest is cut off.
 pub(crate) const MAX_LOG_LINE: usize = 4 << 10;
+/// How long the end of the process waits for the last lines to be written.
+pub(crate) const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 // Command line and environment.
 

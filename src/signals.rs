@@ -33,7 +33,7 @@ impl Signal {
 #[cfg(unix)]
 mod unix {
     use std::ffi::c_int;
-    use std::io::{PipeReader, Read};
+    use std::io::{ErrorKind, PipeReader, Read};
     use std::os::fd::{AsRawFd, IntoRawFd};
     use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
@@ -91,6 +91,7 @@ mod unix {
                 match self.pipe.read(&mut number) {
                     Ok(1) if number[0] == SIGINT as u8 => return Signal::Interrupt,
                     Ok(1) => return Signal::Terminate,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     // Neither can happen while PIPE is open. Sleeping is better than ending or spinning if they do.
                     Ok(_) | Err(_) => std::thread::sleep(std::time::Duration::from_millis(100)),
                 }
