@@ -332,7 +332,10 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, "response"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"p\u0069ng","params":null}"#, "request 1 ping null"),
             (r#"{"jsonrpc":"2.0","id":"\u0061","method":"ping"}"#, r#"request "a" ping -"#),
-            (r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#, "request 123456789012345678901234567890 m -"),
+            (
+                r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#,
+                "request 123456789012345678901234567890 m -",
+            ),
             (r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]}"#, "request -5 m -"),
         ] {
             assert_eq!(one(text), expected, "{text}");
@@ -365,7 +368,10 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"b"}"#, "-32600 -"),
             ("[]", "-32600 -"),
             ("[1,", "-32700 -"),
-            (r#"[1,{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","method":"n"}]"#, "-32600 - | request 2 ping - | notification n -"),
+            (
+                r#"[1,{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","method":"n"}]"#,
+                "-32600 - | request 2 ping - | notification n -",
+            ),
         ] {
             assert_eq!(one(text), expected, "{text}");
         }
@@ -381,7 +387,11 @@ mod tests {
 
     #[test]
     fn deep_nesting_is_read_without_recursion() {
-        let deep = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}{}}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        let deep = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}{}}}"#,
+            "[".repeat(100_000),
+            "]".repeat(100_000)
+        );
         assert!(one(&deep).starts_with("request 1 m [["));
     }
 

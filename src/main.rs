@@ -23,24 +23,21 @@ use std::io::{self, Write};
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use cli::Command;
-use config::{Config, Transport};
+use config::{Config, LOG_FLUSH, Transport};
+use demo::Demo;
 use fabric::{Catalog, Client};
 use mcp::Server;
 use tools::Policy;
 use transport::stdio::Stdio;
-
-/// How long the last log lines may take to be written: nobody may be reading stderr.
-const LOG_GRACE: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     let code = match cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret) {
         Ok(command) => run(command).unwrap_or_else(|failure| failure.report()),
         Err(usage) => Failure { code: 2, reason: usage.to_string() }.report(),
     };
-    logging::flush(LOG_GRACE);
+    logging::flush(LOG_FLUSH);
     code
 }
 
@@ -65,7 +62,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::ListTools => print(&tools::catalogue()),
         Command::Generate(_) => Err(Failure { code: 1, reason: "--generate: not yet".into() }),
         Command::Check { json, config } => {
-            let (server, config) = assemble(*config)?;
+            let (server, config, _demo) = assemble(*config)?;
             let (report, good) = check::run(&server, &config, json);
             print(&report)?;
             Ok(ExitCode::from(u8::from(!good)))
@@ -76,7 +73,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             for warning in &config.warnings {
                 log::warn!("{warning}");
             }
-            let (server, config) = assemble(*config)?;
+            let (server, config, _demo) = assemble(*config)?;
             greet(&server);
             serve(server, &config)
         }
@@ -92,17 +89,19 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Builds everything but the transport. With `--demo`, Fabric is our own.
-fn assemble(mut config: Config) -> Result<(Arc<Server>, Config), Failure> {
+/// Builds everything but the transport. With `--demo`, Fabric is our own, for as long as the [`Demo`] is kept.
+fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), Failure> {
+    let mut demo = None;
     if config.demo {
-        let demo = demo::start().map_err(|error| Failure { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
-        config.fabric.url = demo.url();
-        config.fabric.api_key = None;
+        let started = demo::start()
+            .map_err(|error| Failure { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
+        config.fabric.url = started.url().to_string();
+        demo = Some(started);
     }
     let client = Arc::new(Client::new(&config.fabric).map_err(|reason| Failure { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
-    Ok((Arc::new(Server::new(client, catalog, policy)), config))
+    Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
 }
 
 /// Says in the log whether Fabric answers. In the background: the first client must not wait for it.
@@ -116,7 +115,9 @@ fn greet(server: &Arc<Server>) {
 fn serve(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
     match config.transport {
         Transport::Stdio => serve_stdio(server, config),
-        Transport::Http | Transport::Sse => Err(Failure { code: 1, reason: "this transport is not there yet: use --transport stdio".into() }),
+        Transport::Http | Transport::Sse => {
+            Err(Failure { code: 1, reason: "this transport is not there yet: use --transport stdio".into() })
+        }
     }
 }
 
@@ -129,7 +130,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
             let signal = signals.wait();
             log::info!("{}: finishing what runs", signal.name());
             stdio.stop(limit);
-            logging::flush(LOG_GRACE);
+            logging::flush(LOG_FLUSH);
             exit(0);
         };
         if let Err(error) = thread::Builder::new().name("signals".into()).spawn(wait) {

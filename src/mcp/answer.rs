@@ -180,11 +180,7 @@ impl Refusal {
         for (key, value) in error_object(&self.error, request_id) {
             data.entry(key).or_insert(value);
         }
-        Answer {
-            body: jsonrpc::error(id, no_id, self.code, &self.error.detail, &data),
-            code: Some(self.code),
-            modern,
-        }
+        Answer { body: jsonrpc::error(id, no_id, self.code, &self.error.detail, &data), code: Some(self.code), modern }
     }
 }
 
@@ -233,7 +229,10 @@ mod tests {
         assert_eq!((answer.code, answer.modern), (Some(-32022), true));
         let error: Value = serde_json::from_slice(&answer.body).unwrap();
         let data = &error["error"]["data"];
-        assert_eq!((&error["id"], &error["error"]["code"], &error["error"]["message"]), (&json!(1), &json!(-32022), &json!("no")));
+        assert_eq!(
+            (&error["id"], &error["error"]["code"], &error["error"]["message"]),
+            (&json!(1), &json!(-32022), &json!("no"))
+        );
         assert_eq!((&data["requested"], &data["type"]), (&json!("x"), &json!("urn:fabric-mcp:error:invalid-request")));
         assert_eq!((&data["title"], &data["detail"]), (&json!("The request was refused"), &json!("no")));
         assert!(data["request_id"].is_string());

@@ -84,7 +84,9 @@ impl Call {
             Work::Tool { .. } => Ok(()),
             Work::PromptsList { cursor } => prompts::list(server, *cursor, self.caller.revision, &wait, &mut result),
             Work::PromptsGet(get) => get.run(server, &wait, &mut result),
-            Work::ResourcesList { cursor } => resources::list(server, *cursor, self.caller.revision, &wait, &mut result),
+            Work::ResourcesList { cursor } => {
+                resources::list(server, *cursor, self.caller.revision, &wait, &mut result)
+            }
             Work::ResourcesRead(read) => read.run(server, self.caller.revision, &wait, &mut result),
             Work::Complete(complete) => complete.run(server, &wait, &mut result),
         };
@@ -110,7 +112,10 @@ impl Call {
     pub(crate) fn panicked(&self) -> Answer {
         self.fail(Error::new(
             Kind::Internal,
-            format!("fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id {}.", self.request_id),
+            format!(
+                "fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id {}.",
+                self.request_id
+            ),
         ))
     }
 

@@ -103,7 +103,12 @@ impl Session {
 
     fn new(revision: u8, no_id: NoId) -> Session {
         // Chunks reach streaming callers as progress; the level starts where they are not sent a second time.
-        Session { revision: AtomicU8::new(revision), level: AtomicU8::new(Level::Warning as u8), follows_lists: AtomicBool::new(false), no_id }
+        Session {
+            revision: AtomicU8::new(revision),
+            level: AtomicU8::new(Level::Warning as u8),
+            follows_lists: AtomicBool::new(false),
+            no_id,
+        }
     }
 
     /// The revision agreed on, if there was a handshake.
@@ -206,14 +211,22 @@ impl<'a> Meta<'a> {
     }
 
     fn progress_token(&self) -> Result<Option<Id>, Refusal> {
-        let read = |raw| Id::from_raw(raw).ok_or_else(|| Refusal::params("\"progressToken\" must be a string or an integer."));
+        let read =
+            |raw| Id::from_raw(raw).ok_or_else(|| Refusal::params("\"progressToken\" must be a string or an integer."));
         self.progress_token.map(read).transpose()
     }
 
     /// The caller of a modern request, after all checks of its envelope.
-    pub(super) fn modern(&self, method: &str, params: Option<&RawValue>, mirror: Option<&Mirror>) -> Result<Caller, Refusal> {
+    pub(super) fn modern(
+        &self,
+        method: &str,
+        params: Option<&RawValue>,
+        mirror: Option<&Mirror>,
+    ) -> Result<Caller, Refusal> {
         let missing = |name: &str, what: &str| {
-            Refusal::params(format!("params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of 2026-07-28 carries it."))
+            Refusal::params(format!(
+                "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of 2026-07-28 carries it."
+            ))
         };
         let Some(version) = self.version.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()) else {
             return Err(missing("protocolVersion", "a string"));
@@ -224,10 +237,9 @@ impl<'a> Meta<'a> {
         let level = match self.level {
             None => None,
             Some(raw) => Some(
-                serde_json::from_str::<Cow<'_, str>>(raw.get())
-                    .ok()
-                    .and_then(|name| Level::named(&name))
-                    .ok_or_else(|| missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency"))?,
+                serde_json::from_str::<Cow<'_, str>>(raw.get()).ok().and_then(|name| Level::named(&name)).ok_or_else(
+                    || missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency"),
+                )?,
             ),
         };
         let progress_token = self.progress_token()?;
@@ -288,7 +300,9 @@ impl Mirror {
         };
         let value = value.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok());
         match (&self.name, value) {
-            (Some(Err(why)), _) => Err(Refusal::new(HEADER_MISMATCH, format!("The header Mcp-Name is not readable: {why}."))),
+            (Some(Err(why)), _) => {
+                Err(Refusal::new(HEADER_MISMATCH, format!("The header Mcp-Name is not readable: {why}.")))
+            }
             (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
             (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
             (None, Some(_)) => differs("Mcp-Name", body, None),
@@ -310,10 +324,11 @@ pub(super) fn initialize(session: &Session, id: &Id, params: Option<&RawValue>) 
         #[serde(borrow)]
         protocol_version: Cow<'a, str>,
     }
-    let wanted = params.and_then(|p| serde_json::from_str::<Initialize<'_>>(p.get()).ok()).ok_or_else(|| {
-        Refusal::params("initialize needs params.protocolVersion, a string such as \"2025-11-25\".")
-    })?;
-    let revision = Revision::named(&wanted.protocol_version).filter(|r| r.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
+    let wanted = params
+        .and_then(|p| serde_json::from_str::<Initialize<'_>>(p.get()).ok())
+        .ok_or_else(|| Refusal::params("initialize needs params.protocolVersion, a string such as \"2025-11-25\"."))?;
+    let revision =
+        Revision::named(&wanted.protocol_version).filter(|r| r.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
     session.revision.store(revision as u8, Ordering::Relaxed);
     let mut result = ResultWriter::new(id, revision);
     result
@@ -359,9 +374,12 @@ pub(super) fn set_level(session: &Session, params: Option<&RawValue>) -> Result<
         #[serde(borrow)]
         level: Cow<'a, str>,
     }
-    let level = params.and_then(|p| serde_json::from_str::<SetLevel<'_>>(p.get()).ok()).and_then(|p| Level::named(&p.level));
+    let level =
+        params.and_then(|p| serde_json::from_str::<SetLevel<'_>>(p.get()).ok()).and_then(|p| Level::named(&p.level));
     let level = level.ok_or_else(|| {
-        Refusal::params("logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.")
+        Refusal::params(
+            "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.",
+        )
     })?;
     session.level.store(level as u8, Ordering::Relaxed);
     Ok(())

@@ -106,7 +106,9 @@ impl Inbound<'_> {
     pub(crate) fn is_request(&self) -> bool {
         match &self.incoming {
             Ok(Incoming::One(message)) => matches!(message, Message::Request { .. }),
-            Ok(Incoming::Batch(items)) => !items.iter().all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response))),
+            Ok(Incoming::Batch(items)) => {
+                !items.iter().all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response)))
+            }
             Err(_) => true,
         }
     }
@@ -178,7 +180,9 @@ impl Server {
     fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
         match message {
             Message::Response => Action::Nothing,
-            Message::Notification { method, params } => cancelled(&method, params).map_or(Action::Nothing, Action::Cancel),
+            Message::Notification { method, params } => {
+                cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
+            }
             Message::Request { id, method, params } => {
                 let request = Request { id, method: &method, params };
                 match self.request(session, &request, modern, mirror) {
@@ -189,7 +193,13 @@ impl Server {
         }
     }
 
-    fn request(&self, session: &Arc<Session>, request: &Request<'_>, modern: bool, mirror: Option<&Mirror>) -> Result<Action, Refusal> {
+    fn request(
+        &self,
+        session: &Arc<Session>,
+        request: &Request<'_>,
+        modern: bool,
+        mirror: Option<&Mirror>,
+    ) -> Result<Action, Refusal> {
         let Request { id, method, params } = request;
         let meta = Meta::read(*params)?;
         if modern {
@@ -229,7 +239,9 @@ impl Server {
         let Request { id, method, params } = request;
         let work = match *method {
             "tools/list" => return self.tools.list(id, caller.revision, *params).map(Action::Answer),
-            "resources/templates/list" => return resources::templates(id, caller.revision, *params).map(Action::Answer),
+            "resources/templates/list" => {
+                return resources::templates(id, caller.revision, *params).map(Action::Answer);
+            }
             "tools/call" => match tools::call(*params, caller.revision, &self.policy)? {
                 tools::Prepared::Job { tool, job } => Work::Tool { tool, job },
                 tools::Prepared::Refused(error) => {

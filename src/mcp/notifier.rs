@@ -65,7 +65,13 @@ struct Chunk<'a> {
 
 impl Notifier {
     pub(super) fn new(outlet: Arc<dyn Outlet>, caller: Caller, session: Arc<Session>) -> Notifier {
-        let state = State { stream_text: false, pending: String::new(), format: String::new(), progress: 0, last: Instant::now() };
+        let state = State {
+            stream_text: false,
+            pending: String::new(),
+            format: String::new(),
+            progress: 0,
+            last: Instant::now(),
+        };
         Notifier { outlet, caller, session, state: Mutex::new(state) }
     }
 
@@ -163,4 +169,3 @@ impl tools::Caller for Notifier {
         self.outlet.stopped()
     }
 }
-

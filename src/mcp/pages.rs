@@ -25,7 +25,8 @@ pub(super) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
     }
     let paged: Paged<'_> = params(raw, "\"cursor\" must be a string.")?;
     let Some(text) = paged.cursor else { return Ok(Cursor(0)) };
-    let page = text.strip_prefix("page-").and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0 && write(*n) == *text);
+    let page =
+        text.strip_prefix("page-").and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0 && write(*n) == *text);
     page.and_then(|n| n.checked_mul(PAGE_SIZE)).map(Cursor).ok_or_else(bad)
 }
 
@@ -71,7 +72,15 @@ mod tests {
     #[test]
     fn made_up_cursors_are_refused() {
         assert_eq!(read("{}"), Ok(Cursor(0)));
-        for json in [r#"{"cursor":5}"#, r#"{"cursor":""}"#, r#"{"cursor":"page-0"}"#, r#"{"cursor":"page-01"}"#, r#"{"cursor":"page--1"}"#, r#"{"cursor":"page-99999999999999999999"}"#, r#"{"cursor":"page-18446744073709551615"}"#] {
+        for json in [
+            r#"{"cursor":5}"#,
+            r#"{"cursor":""}"#,
+            r#"{"cursor":"page-0"}"#,
+            r#"{"cursor":"page-01"}"#,
+            r#"{"cursor":"page--1"}"#,
+            r#"{"cursor":"page-99999999999999999999"}"#,
+            r#"{"cursor":"page-18446744073709551615"}"#,
+        ] {
             assert_eq!(read(json), Err(-32602), "{json}");
         }
     }

@@ -21,7 +21,13 @@ const INPUT: &str = "input_text";
 pub(super) const STRATEGY: &str = "strategy_name";
 
 /// Answers `prompts/list`.
-pub(super) fn list(server: &Server, cursor: Cursor, revision: Revision, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+pub(super) fn list(
+    server: &Server,
+    cursor: Cursor,
+    revision: Revision,
+    wait: &Arc<dyn Wait>,
+    result: &mut ResultWriter,
+) -> Result<(), Refusal> {
     let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
     let (range, next) = pages::page(cursor, snapshot.patterns.len())?;
     let prompts: Vec<Value> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
@@ -34,7 +40,8 @@ pub(super) fn list(server: &Server, cursor: Cursor, revision: Revision, wait: &A
 }
 
 fn define(entry: &Entry, revision: Revision) -> Value {
-    let mut arguments = vec![json!({ "name": INPUT, "description": "The text that the pattern works on.", "required": false })];
+    let mut arguments =
+        vec![json!({ "name": INPUT, "description": "The text that the pattern works on.", "required": false })];
     for variable in own_variables(entry) {
         arguments.push(json!({ "name": variable, "description": format!("Value of the pattern's variable {variable}."), "required": true }));
     }
@@ -76,8 +83,10 @@ impl Get {
             #[serde(default)]
             arguments: Option<BTreeMap<String, String>>,
         }
-        let GetParams { name, arguments } =
-            params(raw, "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.")?;
+        let GetParams { name, arguments } = params(
+            raw,
+            "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.",
+        )?;
         let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
         Ok(Get { name, arguments: arguments.unwrap_or_default() })
     }
@@ -92,10 +101,14 @@ impl Get {
         let Some(entry) = snapshot.patterns.iter().find(|entry| entry.name == name) else {
             return Err(unknown(name, snapshot.patterns.iter().map(|e| &e.name)));
         };
-        let takes: Vec<&str> = [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
+        let takes: Vec<&str> =
+            [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
         if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
             let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
-            return Err(Refusal::params(format!("\"{shown}\" is not an argument of the prompt {name}: it takes {}.", takes.join(", "))));
+            return Err(Refusal::params(format!(
+                "\"{shown}\" is not an argument of the prompt {name}: it takes {}.",
+                takes.join(", ")
+            )));
         }
         if let Some(missing) = own_variables(entry).find(|variable| !self.arguments.contains_key(*variable)) {
             return Err(Refusal::params(format!("The argument \"{missing}\" is missing: the prompt {name} needs it.")));
@@ -111,9 +124,12 @@ impl Get {
         let variables: BTreeMap<String, String> =
             entry.variables.iter().filter_map(|v| Some((v.clone(), self.arguments.get(v)?.clone()))).collect();
         names::variables(&variables).map_err(Refusal::from_fabric)?;
-        let rendered = server.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
+        let rendered =
+            server.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
         let text = match strategy {
-            Some(strategy) if !strategy.prompt.trim().is_empty() => format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt),
+            Some(strategy) if !strategy.prompt.trim().is_empty() => {
+                format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt)
+            }
             _ => rendered.system_prompt,
         };
         result
@@ -127,7 +143,11 @@ impl Get {
 pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Refusal {
     let known: Vec<String> = known.cloned().collect();
     let near = names::closest(name, &known);
-    let hint = if near.is_empty() { "prompts/list has them all".to_string() } else { format!("did you mean {}?", near.join(", ")) };
+    let hint = if near.is_empty() {
+        "prompts/list has them all".to_string()
+    } else {
+        format!("did you mean {}?", near.join(", "))
+    };
     Refusal::from_fabric(Error::new(Kind::PatternNotFound, format!("Fabric has no pattern \"{name}\": {hint}")))
 }
 

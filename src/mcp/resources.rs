@@ -27,7 +27,8 @@ const RESOURCE_NOT_FOUND: i32 = -32002;
 pub(super) fn templates(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Answer, Refusal> {
     pages::page(pages::cursor(raw)?, 2)?;
     let template = |uri: &str, name: &str, title: &str, description: &str| {
-        let mut template = json!({ "uriTemplate": uri, "name": name, "description": description, "mimeType": MARKDOWN });
+        let mut template =
+            json!({ "uriTemplate": uri, "name": name, "description": description, "mimeType": MARKDOWN });
         if revision.knows(Feature::Title) {
             template["title"] = title.into();
         }
@@ -47,7 +48,13 @@ pub(super) fn templates(id: &Id, revision: Revision, raw: Option<&RawValue>) -> 
 }
 
 /// Answers `resources/list`: patterns first, then strategies.
-pub(super) fn list(server: &Server, cursor: Cursor, revision: Revision, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+pub(super) fn list(
+    server: &Server,
+    cursor: Cursor,
+    revision: Revision,
+    wait: &Arc<dyn Wait>,
+    result: &mut ResultWriter,
+) -> Result<(), Refusal> {
     let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
     let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), p.description.as_str()));
     let strategies = snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
@@ -95,8 +102,11 @@ impl Read {
             #[serde(borrow)]
             uri: Text<'a>,
         }
-        let ReadParams { uri } = params(raw, "resources/read needs params.uri, a string such as fabric://pattern/summarize.")?;
-        let target = target(&uri).ok_or_else(|| not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}."))?;
+        let ReadParams { uri } =
+            params(raw, "resources/read needs params.uri, a string such as fabric://pattern/summarize.")?;
+        let target = target(&uri).ok_or_else(|| {
+            not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
+        })?;
         Ok(Read { uri: uri.into_owned(), target })
     }
 
@@ -104,17 +114,29 @@ impl Read {
     ///
     /// # Errors
     /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
-    pub(super) fn run(&self, server: &Server, revision: Revision, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
+    pub(super) fn run(
+        &self,
+        server: &Server,
+        revision: Revision,
+        wait: &Arc<dyn Wait>,
+        result: &mut ResultWriter,
+    ) -> Result<(), Refusal> {
         let text = match &self.target {
             Target::Pattern(name) => match server.fabric.pattern(name, wait) {
                 Ok(pattern) => pattern.system_prompt,
-                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => return Err(not_found(&self.uri, revision, &detail)),
+                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => {
+                    return Err(not_found(&self.uri, revision, &detail));
+                }
                 Err(error) => return Err(Refusal::from_fabric(error)),
             },
             Target::Strategy(name) => {
                 let strategies = server.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
-                strategy.ok_or_else(|| not_found(&self.uri, revision, "Fabric has no such strategy: resources/list has them all."))?.prompt
+                strategy
+                    .ok_or_else(|| {
+                        not_found(&self.uri, revision, "Fabric has no such strategy: resources/list has them all.")
+                    })?
+                    .prompt
             }
         };
         result

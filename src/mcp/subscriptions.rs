@@ -48,7 +48,12 @@ impl Listen {
             raw,
             "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, with true or false as values.",
         )?;
-        Ok(Listen { id: id.clone(), revision, prompts: notifications.prompts_list_changed, resources: notifications.resources_list_changed })
+        Ok(Listen {
+            id: id.clone(),
+            revision,
+            prompts: notifications.prompts_list_changed,
+            resources: notifications.resources_list_changed,
+        })
     }
 
     /// The id that cancels it.
@@ -75,7 +80,10 @@ impl Listen {
 
     /// What stdio sends after the end, where no stream closes: the specification has servers cancel it.
     pub(crate) fn cancelled(&self) -> Vec<u8> {
-        jsonrpc::notification("notifications/cancelled", &json!({ "requestId": self.id, "reason": "The server is shutting down." }))
+        jsonrpc::notification(
+            "notifications/cancelled",
+            &json!({ "requestId": self.id, "reason": "The server is shutting down." }),
+        )
     }
 
     /// Whoever is told through `outlet`.
@@ -106,7 +114,10 @@ impl Listener {
     }
 
     fn tell(&self) {
-        let methods = [("notifications/prompts/list_changed", self.prompts), ("notifications/resources/list_changed", self.resources)];
+        let methods = [
+            ("notifications/prompts/list_changed", self.prompts),
+            ("notifications/resources/list_changed", self.resources),
+        ];
         for (method, _) in methods.into_iter().filter(|(_, wanted)| *wanted) {
             let params = self.meta.as_ref().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }));
             self.outlet.notify(&jsonrpc::notification(method, &params));
@@ -179,7 +190,10 @@ mod tests {
 
     #[test]
     fn only_what_is_served_is_honoured() {
-        let listen = listen(r#"{"notifications":{"promptsListChanged":true,"toolsListChanged":true,"resourceSubscriptions":["x"]}}"#).unwrap();
+        let listen = listen(
+            r#"{"notifications":{"promptsListChanged":true,"toolsListChanged":true,"resourceSubscriptions":["x"]}}"#,
+        )
+        .unwrap();
         assert_eq!(
             String::from_utf8(listen.acknowledgement()).unwrap(),
             r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"promptsListChanged":true}}}"#
@@ -211,7 +225,9 @@ mod tests {
         all.lists_changed();
         assert_eq!(
             *modern.0.lock().unwrap(),
-            [r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#]
+            [
+                r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
+            ]
         );
         let heard = legacy.0.lock().unwrap();
         assert_eq!(heard.len(), 4);

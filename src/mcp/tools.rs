@@ -79,7 +79,8 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
         #[serde(borrow, default)]
         arguments: Option<&'a RawValue>,
     }
-    let CallParams { name, arguments } = params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
+    let CallParams { name, arguments } =
+        params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
     let Some(tool) = Tool::named(&name) else {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
         let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
@@ -126,7 +127,8 @@ pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Fail
                     std::str::from_utf8(&json).unwrap_or_default()
                 }
             };
-            let content: Vec<_> = std::iter::once(shown).chain(outcome.warnings.iter().map(String::as_str)).map(text).collect();
+            let content: Vec<_> =
+                std::iter::once(shown).chain(outcome.warnings.iter().map(String::as_str)).map(text).collect();
             result.field("content", &content);
             if revision.knows(Feature::StructuredContent) {
                 let out = result.key("structuredContent");

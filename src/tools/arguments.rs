@@ -28,7 +28,11 @@ impl Arguments {
             Ok(Value::Object(map)) => map,
             Ok(Value::Null) => Map::new(),
             Ok(_) => return Err(refused("\"arguments\" must be an object.")),
-            Err(_) => return Err(refused("\"arguments\" cannot be read: they are nested too deeply, or hold text that is not Unicode.")),
+            Err(_) => {
+                return Err(refused(
+                    "\"arguments\" cannot be read: they are nested too deeply, or hold text that is not Unicode.",
+                ));
+            }
         };
         Ok(Arguments { tool, left })
     }
@@ -63,7 +67,10 @@ impl Arguments {
     /// The pattern to work on.
     pub(super) fn pattern(&mut self) -> Result<Name, Error> {
         self.name("pattern_name")?.ok_or_else(|| {
-            refused(format!("\"pattern_name\" is missing: {} needs the name of a pattern, as fabric_list_patterns gives it.", self.tool))
+            refused(format!(
+                "\"pattern_name\" is missing: {} needs the name of a pattern, as fabric_list_patterns gives it.",
+                self.tool
+            ))
         })
     }
 
@@ -101,7 +108,9 @@ impl Arguments {
             None => Ok(None),
             Some(Value::Number(number)) => {
                 // JavaScript knows one kind of number: 5.0 is 5.
-                let whole = number.as_u64().or_else(|| number.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
+                let whole = number
+                    .as_u64()
+                    .or_else(|| number.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
                 match whole {
                     Some(value) if range.contains(&value) => Ok(Some(value)),
                     _ => Err(refused(format!("\"{name}\" is {number}: it must be {allowed}."))),
@@ -137,11 +146,16 @@ impl Arguments {
             Some(other) => return Err(wrong_type(name, "a list of strings", &other)),
         };
         if items.len() > MAX_ATTACHMENTS {
-            return Err(refused(format!("\"{name}\" has {} entries: at most {MAX_ATTACHMENTS} are allowed.", items.len())));
+            return Err(refused(format!(
+                "\"{name}\" has {} entries: at most {MAX_ATTACHMENTS} are allowed.",
+                items.len()
+            )));
         }
         let string = |(i, item)| match item {
             Value::String(text) if text.len() <= MAX_STRING => Ok(text),
-            Value::String(text) => Err(refused(format!("\"{name}[{i}]\" is {} bytes long: at most {MAX_STRING} are allowed.", text.len()))),
+            Value::String(text) => {
+                Err(refused(format!("\"{name}[{i}]\" is {} bytes long: at most {MAX_STRING} are allowed.", text.len())))
+            }
             other => Err(wrong_type(&format!("{name}[{i}]"), "a string", &other)),
         };
         items.into_iter().enumerate().map(string).collect()
@@ -151,7 +165,8 @@ impl Arguments {
     pub(super) fn end(self, known: &[&str]) -> Result<(), Error> {
         let Some(name) = self.left.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
-        let takes = if known.is_empty() { "it takes none".to_string() } else { format!("it takes {}", known.join(", ")) };
+        let takes =
+            if known.is_empty() { "it takes none".to_string() } else { format!("it takes {}", known.join(", ")) };
         Err(refused(format!("\"{shown}\" is not an argument of {}: {takes}.", self.tool)))
     }
 }
@@ -202,10 +217,19 @@ mod tests {
     fn refusals_name_the_argument_and_what_is_allowed() {
         assert_eq!(detail(arguments(json!({"x": 5})).string("x")), "\"x\" must be a string, not a number.");
         assert_eq!(detail(arguments(json!({"x": "5"})).flag("x")), "\"x\" must be true or false, not a string.");
-        assert_eq!(detail(arguments(json!({"x": 2.5})).number("x", 0.0..=2.0)), "\"x\" is 2.5: it must be a number from 0 to 2.");
-        assert_eq!(detail(arguments(json!({"x": 0})).integer("x", 1..=9)), "\"x\" is 0: it must be a whole number from 1 to 9.");
+        assert_eq!(
+            detail(arguments(json!({"x": 2.5})).number("x", 0.0..=2.0)),
+            "\"x\" is 2.5: it must be a number from 0 to 2."
+        );
+        assert_eq!(
+            detail(arguments(json!({"x": 0})).integer("x", 1..=9)),
+            "\"x\" is 0: it must be a whole number from 1 to 9."
+        );
         assert_eq!(detail(arguments(json!({"v": {"a": 1}})).variables("v")), "\"v.a\" must be a string, not a number.");
-        assert_eq!(detail(arguments(json!({"l": ["a", {}]})).attachments("l")), "\"l[1]\" must be a string, not an object.");
+        assert_eq!(
+            detail(arguments(json!({"l": ["a", {}]})).attachments("l")),
+            "\"l[1]\" must be a string, not an object."
+        );
         assert_eq!(detail(arguments(json!({"y": 1})).end(&["x"])), "\"y\" is not an argument of tool: it takes x.");
         assert!(detail(arguments(json!({})).pattern()).starts_with("\"pattern_name\" is missing"));
     }
@@ -215,7 +239,10 @@ mod tests {
         let fits = "x".repeat(MAX_STRING);
         assert_eq!(arguments(json!({"x": fits})).string("x").unwrap().map(|s| s.len()), Some(MAX_STRING));
         assert!(arguments(json!({"x": format!("{fits}x")})).string("x").is_err());
-        assert_eq!(arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS]})).attachments("l").unwrap().len(), MAX_ATTACHMENTS);
+        assert_eq!(
+            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS]})).attachments("l").unwrap().len(),
+            MAX_ATTACHMENTS
+        );
         assert!(arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS + 1]})).attachments("l").is_err());
         for (value, ok) in [(json!(0), true), (json!(2), true), (json!(-0.001), false), (json!(2.001), false)] {
             assert_eq!(arguments(json!({"x": value})).number("x", 0.0..=2.0).is_ok(), ok, "{value}");
@@ -225,7 +252,9 @@ mod tests {
 
     #[test]
     fn arguments_that_are_no_object_or_too_deep_are_refused() {
-        for json in ["[]", "5", "\"x\"", &format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500)), r#"{"a":"\ud800"}"#] {
+        for json in
+            ["[]", "5", "\"x\"", &format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500)), r#"{"a":"\ud800"}"#]
+        {
             let raw = RawValue::from_string(json.to_string()).unwrap();
             assert!(Arguments::read("tool", Some(&raw)).is_err(), "{json}");
         }

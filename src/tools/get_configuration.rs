@@ -89,7 +89,11 @@ fn origin(url: &str) -> Option<String> {
         None => host.split_at(host.find(':').unwrap_or(host.len())),
     };
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-    let is_name = name.starts_with('[') || (!name.is_empty() && name.len() <= 253 && name.split('.').all(|label| label.len() <= 63) && name.chars().all(plain));
+    let is_name = name.starts_with('[')
+        || (!name.is_empty()
+            && name.len() <= 253
+            && name.split('.').all(|label| label.len() <= 63)
+            && name.chars().all(plain));
     let is_port = port.is_empty() || port[1..].parse::<u16>().is_ok();
     // Only one `@` can be user-info; a second one means that the text is no URL.
     (is_name && is_port && authority.matches('@').count() <= 1).then(|| format!("{scheme}://{name}{port}"))

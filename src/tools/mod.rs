@@ -164,13 +164,14 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
 pub(crate) fn catalogue() -> String {
     let mut text = String::new();
     for tool in &TOOLS {
-        let first = tool.description.split_inclusive(['.', ':']).next().unwrap_or_default().trim_end_matches(':');
+        let first = tool.description.split_inclusive(". ").next().unwrap_or_default().trim_end();
         text.push_str(&format!("{}\n    {first}\n", tool.name));
         let schema = (tool.input)();
         let required = schema["required"].as_array().cloned().unwrap_or_default();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let needed = if required.iter().any(|r| r == name) { " (required)" } else { "" };
-            let (kind, about) = (property["type"].as_str().unwrap_or_default(), property["description"].as_str().unwrap_or_default());
+            let (kind, about) =
+                (property["type"].as_str().unwrap_or_default(), property["description"].as_str().unwrap_or_default());
             text.push_str(&format!("      {name}: {kind}{needed}. {about}\n"));
         }
     }
@@ -200,11 +201,17 @@ mod tests {
             match value {
                 Value::Object(map) => {
                     for (key, value) in map {
-                        assert!(!["$ref", "$schema", "anyOf", "oneOf", "allOf", "not"].contains(&key.as_str()), "{path}/{key}");
+                        assert!(
+                            !["$ref", "$schema", "anyOf", "oneOf", "allOf", "not"].contains(&key.as_str()),
+                            "{path}/{key}"
+                        );
                         if key == "properties" {
                             for (name, property) in value.as_object().unwrap() {
                                 assert!(property.is_object(), "{path}: property {name} is no object schema");
-                                assert!(property["description"].is_string(), "{path}: property {name} has no description");
+                                assert!(
+                                    property["description"].is_string(),
+                                    "{path}: property {name} has no description"
+                                );
                             }
                         }
                         walk(value, &format!("{path}/{key}"));

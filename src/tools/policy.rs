@@ -47,7 +47,9 @@ mod tests {
         let name = |n| Name::parse("pattern_name", n).unwrap();
         let verdict = |allowed: &[&str], denied: &[&str], pattern| {
             let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-            Policy { allowed: own(allowed), denied: own(denied) }.check("pattern_name", &name(pattern)).map_err(|e| e.detail)
+            Policy { allowed: own(allowed), denied: own(denied) }
+                .check("pattern_name", &name(pattern))
+                .map_err(|e| e.detail)
         };
         assert_eq!(verdict(&[], &[], "summarize"), Ok(()));
         assert!(verdict(&[], &[], WRITES_FILES).unwrap_err().contains("--allow-pattern create_coding_feature"));

@@ -149,7 +149,11 @@ impl Job for RunPattern {
             Ok(()) => Ok(output.into_outcome(self.warnings())),
             Err(error) => {
                 // A failure may be a pattern that is not there; only a failed run asks for the names.
-                let error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&self.chat.pattern, error, &wait) };
+                let error = if error.kind == Kind::Cancelled {
+                    error
+                } else {
+                    work.fabric.explain(&self.chat.pattern, error, &wait)
+                };
                 Err(Failure { error, partial: output.into_partial() })
             }
         }
@@ -197,7 +201,10 @@ impl Output {
                 if self.text.len() + content.len() > MAX_RUN_OUTPUT {
                     return Err(Error::new(
                         Kind::ResponseTooLarge,
-                        format!("The output is larger than {} MiB, so the run was stopped. Ask for less at once.", MAX_RUN_OUTPUT >> 20),
+                        format!(
+                            "The output is larger than {} MiB, so the run was stopped. Ask for less at once.",
+                            MAX_RUN_OUTPUT >> 20
+                        ),
                     ));
                 }
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
@@ -216,7 +223,10 @@ impl Output {
                 let said = if said.is_empty() { "no reason was given".to_string() } else { said };
                 Err(Error::new(
                     Kind::ApiError,
-                    format!("The run failed in Fabric or at the model's vendor: {}. Mend what it names, then run the pattern again.", said.trim_end_matches('.')),
+                    format!(
+                        "The run failed in Fabric or at the model's vendor: {}. Mend what it names, then run the pattern again.",
+                        said.trim_end_matches('.')
+                    ),
                 ))
             }
             Event::Complete => {
@@ -288,7 +298,12 @@ impl Json for RunOutput {
             #[serde(skip_serializing_if = "<[String]>::is_empty")]
             warnings: &'a [String],
         }
-        let fields = Fields { output_format: &self.format, output_text: &self.text, usage: self.usage.as_ref(), warnings: &self.warnings };
+        let fields = Fields {
+            output_format: &self.format,
+            output_text: &self.text,
+            usage: self.usage.as_ref(),
+            warnings: &self.warnings,
+        };
         jsonrpc::write_json(out, &fields);
     }
 
@@ -349,7 +364,9 @@ mod tests {
 
     #[test]
     fn the_whole_text_decides_the_format() {
-        let format = |text: &str, first: Option<&str>| Output { text: text.into(), format: first.map(String::from), usage: None }.output_format();
+        let format = |text: &str, first: Option<&str>| {
+            Output { text: text.into(), format: first.map(String::from), usage: None }.output_format()
+        };
         assert_eq!(format("\n graph TD\n A-->B", Some("markdown")), "mermaid");
         assert_eq!(format("text about a graph TD", Some("plain")), "plain");
         assert_eq!(format("text", None), "markdown");

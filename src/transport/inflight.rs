@@ -33,7 +33,10 @@ impl Cancel {
 enum Entry {
     Call(Cancel),
     /// A subscription, with what we send when we end it.
-    Listen { _place: Registration, end: Vec<Vec<u8>> },
+    Listen {
+        _place: Registration,
+        end: Vec<Vec<u8>>,
+    },
 }
 
 /// The requests of one connection that have no answer yet.
@@ -110,7 +113,8 @@ impl Inflight {
     /// Ends all subscriptions, and gives what has to be sent for that.
     pub(super) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut entries = self.lock();
-        let ids: Vec<Id> = entries.iter().filter(|(_, e)| matches!(e, Entry::Listen { .. })).map(|(id, _)| id.clone()).collect();
+        let ids: Vec<Id> =
+            entries.iter().filter(|(_, e)| matches!(e, Entry::Listen { .. })).map(|(id, _)| id.clone()).collect();
         let mut messages = Vec::new();
         for id in ids {
             if let Some(Entry::Listen { end, .. }) = entries.remove(&id) {

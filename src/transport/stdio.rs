@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::config::{STDIO_DRAIN, MAX_MESSAGE, MAX_QUEUED_RUNS};
+use crate::config::{MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
 use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
 use crate::mcp::{self, Action, Answer, Call, Listen, Listener, Outlet, Refusal, Registration, Server, Session};
@@ -59,7 +59,8 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 self.receive(&line);
             } else {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
-                self.writer.send(&Refusal::new(INVALID_REQUEST, reason).answer(None, self.no_id(), false).body, Flush::Later);
+                self.writer
+                    .send(&Refusal::new(INVALID_REQUEST, reason).answer(None, self.no_id(), false).body, Flush::Later);
             }
             // What was answered so far waits only while there is another message to answer.
             if !input.buffer().contains(&b'\n') {
@@ -120,7 +121,8 @@ impl<W: Write + Send + 'static> Stdio<W> {
         };
         let call = Arc::new(call);
         let job = {
-            let (server, inflight, call, cancel, reply) = (self.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
+            let (server, inflight, call, cancel, reply) =
+                (self.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
             let outlet = Arc::new(StdioOutlet { writer: self.writer.clone(), cancel: cancel.clone() });
             move || {
                 // It may have been cancelled while it waited for a thread.
@@ -159,7 +161,10 @@ impl<W: Write + Send + 'static> Stdio<W> {
 
 /// All workers are busy and the queue is full.
 fn busy() -> Error {
-    Error::new(Kind::TooManyRequests, "Too many calls are running and waiting already. Wait for one of them to end, then try again.")
+    Error::new(
+        Kind::TooManyRequests,
+        "Too many calls are running and waiting already. Wait for one of them to end, then try again.",
+    )
 }
 
 /// Reads one line into `line`, without its end. `None` at the end of input; false if the line was longer than

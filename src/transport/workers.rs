@@ -49,7 +49,8 @@ impl Workers {
         }
         if state.threads < self.threads {
             let shared = self.shared.clone();
-            let spawned = thread::Builder::new().name("call".into()).stack_size(WORKER_STACK).spawn(move || shared.work());
+            let spawned =
+                thread::Builder::new().name("call".into()).stack_size(WORKER_STACK).spawn(move || shared.work());
             match spawned {
                 Ok(_) => {
                     state.threads += 1;

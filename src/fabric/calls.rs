@@ -1,0 +1,261 @@
+//! The requests we make of Fabric, and what their answers mean.
+//!
+//! In scope: every route of Fabric that is used, in every shape that Fabric versions answer in, and what a run's
+//! events add up to. Not in scope: HTTP (`client`) and framing (`events`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::events::{self, Decoder};
+use super::{Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
+
+/// Bytes read from a run at once.
+const READ: usize = 16 << 10;
+/// How long the `complete` that follows an `error` is waited for.
+const AFTER_ERROR: Duration = Duration::from_secs(2);
+
+impl Client {
+    /// `GET /patterns/names`: the names of all patterns, sorted.
+    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+        let mut names = self.list("/patterns/names", wait)?;
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
+    pub(crate) fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+        self.listed_pattern(name, wait).map_err(|error| self.explain(name, error, wait))
+    }
+
+    /// The same for a name that was just read from the list.
+    pub(super) fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+        let path = format!("/patterns/{}", name.percent_encoded());
+        let body = self.get(&path, self.request_limits(), wait)?;
+        decode(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
+    }
+
+    /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in.
+    /// Sent once: rendering may run plugins. Variables as [`names::variables`] lets them through.
+    pub(crate) fn apply(
+        &self,
+        name: &Name,
+        input: &str,
+        variables: &BTreeMap<String, String>,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Pattern, Error> {
+        #[derive(Serialize)]
+        struct Apply<'a> {
+            input: &'a str,
+            variables: &'a BTreeMap<String, String>,
+        }
+        names::variables(variables)?;
+        let path = format!("/patterns/{}/apply", name.percent_encoded());
+        let request = encode(&Apply { input, variables })?;
+        self.post(&path, &request, self.request_limits(), wait)
+            .and_then(|reply| reply.into_bytes(self.max_body))
+            .and_then(|body| {
+                let pattern = decode(&body).and_then(|body| Pattern::from_body(body, name));
+                pattern.ok_or_else(|| self.unexpected("POST", &path))
+            })
+            .map_err(|error| self.explain(name, error, wait))
+    }
+
+    /// `GET /models/names`. The first time, Fabric asks every vendor: this has a limit of its own.
+    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+        let path = "/models/names";
+        let body = self.get(path, self.models_limits(), wait)?;
+        decode::<Option<Models>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+    }
+
+    /// `GET /strategies`, sorted by name.
+    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
+        let mut strategies: Vec<Strategy> = self.list("/strategies", wait)?;
+        strategies.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(strategies)
+    }
+
+    /// `GET /config` as it comes, **keys of vendors in the clear**: whoever shows any of it must redact it.
+    pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
+        let path = "/config";
+        let body = self.get(path, self.request_limits(), wait)?;
+        decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+    }
+
+    /// `GET /contexts/names`: the names of the stored contexts, sorted.
+    pub(crate) fn contexts(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+        let mut names = self.list("/contexts/names", wait)?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// `GET /sessions/names`: the names of the stored sessions, sorted.
+    pub(crate) fn sessions(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+        let mut names = self.list("/sessions/names", wait)?;
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// `POST /chat`, once and never again. Each event goes to `each` as soon as it is read, errors sanitised; an error
+    /// of `each` ends the run and closes the connection, and so does leaving early in any other way.
+    ///
+    /// `Ok` comes after `complete` went to `each`. A run that sent an `error` event, or completed without any content,
+    /// is [`Kind::ApiError`]; one that ended without `complete` is [`Kind::StreamInterrupted`]; output beyond
+    /// 32 MiB is [`Kind::ResponseTooLarge`].
+    pub(crate) fn chat(
+        &self,
+        request: &Chat,
+        wait: &Arc<dyn Wait>,
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        names::variables(&request.variables)?;
+        let mut reply = self.post("/chat", &encode(request)?, self.run_limits(), wait)?;
+        let mut run = Run { each, limit: self.max_output, received: 0, failed: None, is_complete: false };
+        if reply.is_json {
+            let body = reply.into_bytes(self.max_body)?;
+            run.take(events::parse(&body)?)?;
+            return run.end();
+        }
+        let mut decoder = Decoder::new();
+        let mut buffer = vec![0; READ];
+        while !run.is_complete {
+            let was_failed = run.failed.is_some();
+            let result = match reply.read(&mut buffer) {
+                Ok(0) => {
+                    let last = decoder.finish(&mut |event| run.take(event));
+                    return run.unless_failed(last).and_then(|()| run.end());
+                }
+                Ok(read) => decoder.feed(&buffer[..read], &mut |event| run.take(event)),
+                Err(error) => Err(error),
+            };
+            run.unless_failed(result)?;
+            if run.failed.is_some() && !was_failed {
+                reply.hurry(AFTER_ERROR);
+            }
+        }
+        run.end()
+    }
+
+    /// Says more about the `error` of a run or read of the pattern `name`: if the list of names can be had and does not
+    /// have it, that is what was wrong. Errors that cannot come from a missing pattern are given back at once.
+    pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
+        // Fabric tells a missing pattern in words of the host's language only, as a 500 or as an `error` event.
+        let may_be_missing = matches!(error.kind, Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted);
+        if !may_be_missing || error.retry_after.is_some() {
+            return error;
+        }
+        match self.pattern_names(wait) {
+            Err(stopped) if stopped.kind == Kind::Cancelled => stopped,
+            Ok(names) if names.binary_search_by(|n| n.as_str().cmp(name.as_str())).is_err() => not_found(name, &names),
+            _ => error,
+        }
+    }
+
+    /// A list that Go writes as `null` when it is empty.
+    fn list<T: DeserializeOwned>(&self, path: &str, wait: &Arc<dyn Wait>) -> Result<Vec<T>, Error> {
+        let body = self.get(path, self.request_limits(), wait)?;
+        decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+    }
+
+    fn unexpected(&self, method: &str, path: &str) -> Error {
+        let detail = format!(
+            "What came back for {method} {path} is not what Fabric answers: another program may listen at {}, or this \
+             version of Fabric is too old or too new. Check FABRIC_BASE_URL.",
+            self.url()
+        );
+        Error::new(Kind::ApiError, detail)
+    }
+}
+
+/// A pattern that Fabric does not have, with what may have been meant.
+fn not_found(name: &Name, names: &[String]) -> Error {
+    let quoted: Vec<String> = names::closest(name.as_str(), names).into_iter().map(|n| format!("\"{n}\"")).collect();
+    let hint = match quoted.split_last() {
+        None => String::new(),
+        Some((one, [])) => format!(" Did you mean {one}?"),
+        Some((last, others)) => format!(" Did you mean {} or {last}?", others.join(", ")),
+    };
+    let detail = format!(
+        "Fabric has no pattern named \"{}\".{hint} List the patterns to see all {} names.",
+        name.as_str(),
+        names.len()
+    );
+    Error::new(Kind::PatternNotFound, detail)
+}
+
+/// The reason is not told: it would quote the body.
+fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    serde_json::from_slice(body).ok()
+}
+
+fn encode(body: &impl Serialize) -> Result<Vec<u8>, Error> {
+    serde_json::to_vec(body).map_err(|_| Error::new(Kind::Internal, "The request to Fabric could not be written."))
+}
+
+/// What the events of one run add up to.
+struct Run<'a> {
+    each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
+    limit: usize,
+    /// Bytes of content.
+    received: usize,
+    /// What the first `error` event said. It wins over whatever else happens.
+    failed: Option<Error>,
+    is_complete: bool,
+}
+
+impl Run<'_> {
+    fn take(&mut self, mut event: Event) -> Result<(), Error> {
+        if self.is_complete {
+            return Ok(());
+        }
+        match &mut event {
+            Event::Content { content, .. } => {
+                self.received += content.len();
+                if self.received > self.limit {
+                    let detail = format!("The output has more than {} MiB, the limit. Ask for less.", self.limit >> 20);
+                    return Err(Error::new(Kind::ResponseTooLarge, detail));
+                }
+            }
+            Event::Error { content } => {
+                *content = sanitize(content);
+                if self.failed.is_none() {
+                    let said = if content.is_empty() { "no reason given" } else { content.as_str() };
+                    self.failed = Some(Error::new(Kind::ApiError, format!("Fabric could not run the pattern. {said}")));
+                }
+            }
+            Event::Complete => self.is_complete = true,
+            Event::Usage(_) => {}
+            Event::Other => return Ok(()),
+        }
+        (self.each)(event)
+    }
+
+    /// After an `error` event, how the stream went on matters no more.
+    fn unless_failed(&mut self, result: Result<(), Error>) -> Result<(), Error> {
+        match result {
+            Err(error) if error.kind != Kind::Cancelled => Err(self.failed.take().unwrap_or(error)),
+            other => other,
+        }
+    }
+
+    fn end(self) -> Result<(), Error> {
+        match self.failed {
+            Some(error) => Err(error),
+            None if !self.is_complete => Err(Error::new(
+                Kind::StreamInterrupted,
+                "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.",
+            )),
+            None if self.received == 0 => Err(Error::new(
+                Kind::ApiError,
+                "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: look \
+                 into Fabric's log, and check pattern, model and variables.",
+            )),
+            None => Ok(()),
+        }
+    }
+}
