@@ -35,6 +35,7 @@
 //! ```
 mod body;
 mod connection;
+mod deferred;
 mod registry;
 mod request;
 mod response;
@@ -49,6 +50,7 @@ mod tests;
 
 pub(crate) use body::BodyError;
 pub(crate) use connection::Exchange;
+pub(crate) use deferred::Deferred;
 pub(crate) use request::{Head, percent_decode};
 pub(crate) use server::Server;
 pub(crate) use stream::EventStream;
