@@ -19,6 +19,8 @@ pub(crate) const MAX_MESSAGE: usize = 8 << 20;
 pub(crate) const MAX_FABRIC_BODY: usize = 16 << 20;
 /// Largest output of one run, in bytes of text.
 pub(crate) const MAX_RUN_OUTPUT: usize = 32 << 20;
+/// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
+pub(crate) const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 /// Longest string argument, in bytes, where no other bound is named; `input_text` is bounded by [`MAX_MESSAGE`] alone.
 pub(crate) const MAX_STRING: usize = 4 << 10;
 /// Longest name (pattern, strategy, context, session, model, vendor, variable), in characters.
@@ -35,6 +37,8 @@ pub(crate) const MAX_CHAIN_STEPS: usize = 8;
 pub(crate) const MAX_PARTIAL_TEXT: usize = 64 << 10;
 /// Longest vendor's message that is relayed from an `error` event, in characters.
 pub(crate) const MAX_RELAYED_ERROR: usize = 500;
+/// Longest one-line description of a pattern, in characters.
+pub(crate) const MAX_SUMMARY: usize = 300;
 /// Most values of one completion; MCP's own limit.
 pub(crate) const MAX_COMPLETIONS: usize = 100;
 /// Entries on one page of a list: many clients read the first page only.

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::config::MAX_RELAYED_ERROR;
+
 /// What happened. Each kind is one URN, `urn:fabric-mcp:error:…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
@@ -84,6 +86,16 @@ impl Kind {
         }
     }
 
+    /// What an HTTP status other than 200 means.
+    pub(super) fn from_status(status: u16) -> Kind {
+        match status {
+            401 | 403 => Kind::ApiUnauthorized,
+            502..=504 => Kind::ApiUnavailable,
+            500.. => Kind::FabricInternal,
+            _ => Kind::ApiError,
+        }
+    }
+
     /// The whole URN.
     pub(crate) fn urn(self) -> String {
         format!("urn:fabric-mcp:error:{}", self.name())
@@ -121,6 +133,216 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// The text of an `error` event as a caller may see it: one line of at most 500 characters without control characters,
+/// in which paths (of Unix and Windows), URLs and whatever looks like a key are replaced by `[path]`, `[url]` and
+/// `[key]`. Names of models stay: they are mostly the clue.
+///
+/// It cannot know every secret, so in doubt it replaces.
+pub(crate) fn sanitize(text: &str) -> String {
+    // Replacing shortens, so look at more than is kept, but not at megabytes; a word cut there might be half a key.
+    let most = MAX_RELAYED_ERROR * 8;
+    let text = match text.char_indices().nth(most) {
+        Some((end, _)) => text[..end].rsplit_once(char::is_whitespace).map_or("", |(whole, _)| whole),
+        None => text,
+    };
+    let mut line = String::with_capacity(text.len());
+    for word in text.split(|c: char| c.is_whitespace() || c.is_control()) {
+        let word = word.replace(is_invisible, "");
+        if !word.is_empty() {
+            line.push_str(if line.is_empty() { "" } else { " " });
+            line.push_str(&word);
+        }
+    }
+    let line = Scrubber::default().scrub(&without_urls(&line));
+    match line.char_indices().nth(MAX_RELAYED_ERROR) {
+        None => line,
+        Some(_) => line.chars().take(MAX_RELAYED_ERROR - 1).chain(['…']).collect(),
+    }
+}
+
+/// Characters that show nothing but change how a line reads: zero width, and the directions of writing.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+fn without_urls(line: &str) -> String {
+    let mut out = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some(at) = rest.find("://") {
+        let before = &rest[..at];
+        let scheme = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        let after = &rest[at..];
+        let end = after.find([' ', '"', '\'', '`', '<', '>']).unwrap_or(after.len());
+        // What ends the sentence or closes the bracket around it does not belong to the address.
+        let url = after[..end].trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']', '}']);
+        out.push_str(scheme);
+        out.push_str("[url]");
+        rest = &after[url.len().max(3)..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Goes through a line piece by piece, and remembers what was said just before.
+#[derive(Default)]
+struct Scrubber {
+    /// The last piece, in lower case.
+    last: String,
+    /// What comes next is the value of something secret.
+    secret: bool,
+    /// The last word was a path: the next may be more of it, if its name has blanks.
+    path: bool,
+}
+
+impl Scrubber {
+    fn scrub(&mut self, line: &str) -> String {
+        let mut out = String::with_capacity(line.len());
+        let mut rest = line;
+        while let Some(first) = rest.chars().next() {
+            let length = rest.find(is_delimiter).unwrap_or(rest.len());
+            if length == 0 {
+                self.see(first);
+                out.push(first);
+                rest = &rest[first.len_utf8()..];
+            } else {
+                self.piece(&rest[..length], &mut out);
+                rest = &rest[length..];
+            }
+        }
+        out
+    }
+
+    fn see(&mut self, delimiter: char) {
+        match delimiter {
+            '=' => self.secret |= is_secret(&self.last) || ["token", "auth"].iter().any(|n| self.last.ends_with(n)),
+            ' ' => self.secret |= matches!(self.last.as_str(), "bearer" | "basic"),
+            _ => {}
+        }
+        self.path &= delimiter == ' ';
+    }
+
+    /// One piece without delimiters. Colons are in it, because drives and paths have them.
+    fn piece(&mut self, piece: &str, out: &mut String) {
+        let bare = piece.trim_end_matches(['.', ':', '!', '?']);
+        let after = &piece[bare.len()..];
+        let continued = std::mem::take(&mut self.path) && bare.contains(['/', '\\']);
+        if continued || is_windows_path(bare) {
+            self.path = true;
+            out.push_str("[path]");
+        } else {
+            for (i, part) in bare.split(':').enumerate() {
+                if i > 0 {
+                    out.push(':');
+                    self.secret |= is_secret(&self.last);
+                }
+                self.part(part, out);
+            }
+        }
+        out.push_str(after);
+        self.path &= after.is_empty();
+        // Only a colon in its own right, not one inside, can be told from the piece alone.
+        self.secret |= after.starts_with(':') && is_secret(&self.last);
+    }
+
+    fn part(&mut self, part: &str, out: &mut String) {
+        let is_scheme = matches!(part.to_ascii_lowercase().as_str(), "bearer" | "basic");
+        if is_unix_path(part) {
+            self.path = true;
+            out.push_str("[path]");
+        } else if !is_scheme && !part.is_empty() && (std::mem::take(&mut self.secret) || is_key(part)) {
+            out.push_str("[key]");
+        } else {
+            out.push_str(part);
+        }
+        if !part.is_empty() {
+            self.last = part.to_lowercase();
+        }
+    }
+}
+
+fn is_delimiter(c: char) -> bool {
+    matches!(
+        c,
+        ' ' | '"'
+            | '\''
+            | '`'
+            | '('
+            | ')'
+            | '<'
+            | '>'
+            | '['
+            | ']'
+            | '{'
+            | '}'
+            | ','
+            | ';'
+            | '|'
+            | '='
+            | '&'
+            | '@'
+            | '“'
+            | '”'
+            | '‘'
+            | '’'
+            | '«'
+            | '»'
+    )
+}
+
+/// Absolute, or relative to the home or working directory. `and/or` and `vendor/model` are none.
+fn is_unix_path(part: &str) -> bool {
+    ["/", "~/", "./", "../"].iter().any(|start| part.starts_with(start))
+        && part.contains(|c| !matches!(c, '/' | '~' | '.'))
+}
+
+/// `C:\x`, `C:/x`, `\\host\share`, `dir\file`: a backslash has no other business in an error message.
+fn is_windows_path(piece: &str) -> bool {
+    let bytes = piece.as_bytes();
+    let has_drive = bytes.windows(3).any(|w| w[0].is_ascii_alphabetic() && w[1] == b':' && w[2] == b'/')
+        && bytes.get(1) == Some(&b':');
+    has_drive || piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
+}
+
+/// Names after which a value follows that is nobody's business.
+fn is_secret(name: &str) -> bool {
+    ["key", "apikey", "password", "passwd", "pwd", "secret", "authorization"].iter().any(|end| name.ends_with(end))
+}
+
+/// What vendors' keys look like. A long run of letters *and* digits is one; the names of models are broken up by
+/// dashes and dots.
+fn is_key(part: &str) -> bool {
+    const PREFIXES: [&str; 20] = [
+        "sk-",
+        "sk_",
+        "pk-",
+        "pk_",
+        "rk_",
+        "xai-",
+        "gsk_",
+        "ghp_",
+        "gho_",
+        "ghs_",
+        "github_pat_",
+        "glpat-",
+        "hf_",
+        "r8_",
+        "nvapi-",
+        "pplx-",
+        "xoxb-",
+        "xoxp-",
+        "AIza",
+        "eyJ",
+    ];
+    let has_prefix = PREFIXES.iter().any(|prefix| part.strip_prefix(prefix).is_some_and(|rest| rest.len() >= 6));
+    has_prefix
+        || part.split(|c: char| !c.is_ascii_alphanumeric()).any(|run| {
+            let mixed = run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_alphabetic());
+            run.len() >= 32 || (run.len() >= 20 && mixed)
+        })
+        // Masked, as newer vendors write it back: `abcd****wxyz`.
+        || part.contains("***")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,5 +353,89 @@ mod tests {
         let titles: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.title()).collect();
         assert_eq!((names.len(), titles.len()), (Kind::ALL.len(), Kind::ALL.len()));
         assert_eq!(Kind::ApiUnavailable.urn(), "urn:fabric-mcp:error:fabric-api-unavailable");
+    }
+
+    #[test]
+    fn every_status_has_its_kind() {
+        for (status, kind) in [
+            (401, Kind::ApiUnauthorized),
+            (403, Kind::ApiUnauthorized),
+            (502, Kind::ApiUnavailable),
+            (503, Kind::ApiUnavailable),
+            (504, Kind::ApiUnavailable),
+            (500, Kind::FabricInternal),
+            (501, Kind::FabricInternal),
+            (505, Kind::FabricInternal),
+            (599, Kind::FabricInternal),
+            (429, Kind::ApiError),
+            (400, Kind::ApiError),
+            (404, Kind::ApiError),
+            (301, Kind::ApiError),
+            (204, Kind::ApiError),
+        ] {
+            assert_eq!(Kind::from_status(status), kind, "{status}");
+        }
+    }
+
+    #[test]
+    fn paths_urls_and_keys_are_replaced() {
+        for (text, expected) in [
+            // As real versions of Fabric write it.
+            (
+                "Error: could not get pattern nope: open /home/u/.config/fabric/patterns/nope/system.md: no such file",
+                "Error: could not get pattern nope: open [path]: no such file",
+            ),
+            ("open C:\\Users\\Bob Smith\\x.md: denied", "open [path] [path]: denied"),
+            ("open C:/Users/bob/x: denied", "open [path]: denied"),
+            ("read \"\\\\host\\share\\f\".", "read \"[path]\"."),
+            ("at patterns\\nope\\system.md", "at [path]"),
+            ("in ~/.config and ./x, ../y; (/tmp/z)", "in [path] and [path], [path]; ([path])"),
+            ("path=/etc/passwd, file:/etc/shadow", "path=[path], file:[path]"),
+            ("open /tmp/x: meta-llama/y is unknown", "open [path]: meta-llama/y is unknown"),
+            ("open '/srv/my files/a b/c'", "open '[path] [path] [path]'"),
+            ("Post \"https://api.openai.com/v1/chat?key=abc\": dial tcp: timeout", "Post \"[url]\": dial tcp: timeout"),
+            ("see http://user:pw@h/x, or (https://y.z/a_b).", "see [url], or ([url])."),
+            ("url=file:///etc/x ws://[::1]:80/p", "url=[url] [url]"),
+            ("Incorrect API key provided: sk-proj-abc123_DEF456.", "Incorrect API key provided: [key]."),
+            ("key sk-ab***********************xyz wrong", "key [key] wrong"),
+            ("Authorization: Bearer abc.def", "Authorization: Bearer [key]"),
+            ("got {\"api_key\": \"hunter2\"}", "got {\"api_key\": \"[key]\"}"),
+            ("token=abc&x=1 PASSWORD: geheim", "token=[key]&x=1 PASSWORD: [key]"),
+            ("invalid api key: my-own", "invalid api key: [key]"),
+            ("AIzaSyA1234567 gsk_abcdefgh hf_abcdefgh eyJhbGciOi.x.y", "[key] [key] [key] [key]"),
+            ("id 0123456789abcdef0123456789abcdef", "id [key]"),
+        ] {
+            assert_eq!(sanitize(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_clue_stays() {
+        for text in [
+            "Error: could not get pattern rig_vars: missing required variable: lang_code",
+            "model \"meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8\" not found",
+            "the model claude-3-5-sonnet-20241022 and llama3:8b, gpt-4o-mini-2024-07-18 were tried",
+            "accounts/fireworks/models/llama-v3p1-8b does not exist and/or is not 1/2 ready (I/O error)",
+            "rate limited: 429, try again in 20s; status code: 500",
+            "request 123e4567-e89b-12d3-a456-426614174000 failed",
+            "unexpected token } in JSON, max_tokens: 4096 > 2048",
+            "Fehler: Modell „größer“ nicht gefunden — 漢字",
+            "a / b // c : d = e",
+            "",
+        ] {
+            assert_eq!(sanitize(text), text);
+        }
+    }
+
+    #[test]
+    fn it_is_one_short_line() {
+        assert_eq!(sanitize(" a\r\n\tb\u{0}c\u{1b}[31m\u{202e}d\u{200b}e \u{85} f"), "a b c [31mde f");
+        let long = sanitize(&"wörd ".repeat(10_000));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (500, true));
+        assert_eq!(sanitize(&"x ".repeat(250)).chars().count(), 499);
+        // A key across the point up to which is looked is not shown by half.
+        let cut = format!("{} sk-{}", "/a".repeat(1990), "k1".repeat(400));
+        assert_eq!(sanitize(&cut), "[path]");
+        assert_eq!(sanitize(&"y1".repeat(5_000)), "");
     }
 }

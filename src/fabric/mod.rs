@@ -1,3 +1,25 @@
-//! What Fabric is to us.
+//! What Fabric is to us: a REST API of a handful of reads and one streamed run.
+//!
+//! In scope: every request we make and every shape of answer (`calls` over `client`), the guard on what may be sent
+//! (`names`), what an answer holds (`types`, `events`), what can go wrong (`error`), and the shared, timed list of
+//! patterns and strategies (`catalog`). Not in scope: MCP, and what a tool makes of an answer. Nothing here knows who
+//! is asking; whoever waits says so through [`Wait`].
+
+mod calls;
+mod catalog;
+mod client;
 mod error;
-pub(crate) use error::{Error, Kind};
+mod events;
+#[cfg(test)]
+mod fixture;
+pub(crate) mod names;
+mod types;
+mod wait;
+
+pub(crate) use catalog::{Catalog, Entry, Snapshot};
+pub(crate) use client::Client;
+pub(crate) use error::{Error, Kind, sanitize};
+pub(crate) use events::{Event, Usage};
+pub(crate) use names::Name;
+pub(crate) use types::{Chat, Models, Pattern, Strategy};
+pub(crate) use wait::{NoWait, Stop, Wait};

@@ -1,0 +1,753 @@
+//! One HTTP request to Fabric at a time: connecting, limits, retries, cancelling.
+//!
+//! In scope: everything that is HTTP, and turning what can go wrong there into our [`Error`]. This is the only file
+//! that names ureq. Not in scope: which requests there are and what their bodies mean (`calls`).
+//!
+//! GETs share kept connections and are tried again. POSTs cost money or run templates, so each goes out exactly once
+//! and on a connection of its own: a kept one may just be closing, and a request lost there could not be repeated.
+//!
+//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. The same cannot be done
+//! while a name is looked up, a connection is made or a request is written; those end within their own limits.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{ErrorKind, Read};
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
+};
+use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
+
+use super::{Error, Kind, Stop, Wait};
+use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
+
+/// How often a blocked read asks whether to go on.
+const SLICE: Duration = Duration::from_millis(100);
+/// Buffer of one connection, in each direction: about 74 KB a stream in all, where ureq's own default makes 306 KB.
+const BUFFER: usize = 16 << 10;
+/// Unused connections that are kept: as many as a refresh of the catalogue uses at once.
+const KEPT: usize = config::CATALOG_REQUESTS;
+/// An error's body up to this size is read, unseen, so that its connection can be kept.
+const SMALL_BODY: u64 = 16 << 10;
+/// Longest time that a `Retry-After` is believed.
+const MAX_RETRY_AFTER: u64 = 24 * 3600;
+
+/// Fabric, as one set of settings reaches it. Shared by all threads.
+pub(crate) struct Client {
+    url: String,
+    key: Option<HeaderValue>,
+    kept: Agent,
+    fresh: Agent,
+    settings: config::Fabric,
+    /// Waits before the second and third try of a GET.
+    pub(super) retry_delays: [Duration; 2],
+    /// Largest JSON body, in bytes.
+    pub(super) max_body: usize,
+    /// Largest output of a run, in bytes.
+    pub(super) max_output: usize,
+}
+
+/// How long one request may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// From the first byte to the last.
+    total: Duration,
+    /// The flag that sets `total`.
+    flag: &'static str,
+    /// Longest silence, the wait for the headers included.
+    idle: Option<Duration>,
+}
+
+/// A failed try, and whether another one makes sense.
+struct Failure {
+    error: Error,
+    again: bool,
+}
+
+/// How far the exchange had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Head,
+    Body,
+}
+
+impl Client {
+    /// Prepares everything that does not need Fabric to be there. The error is one line that names the variable to
+    /// set right.
+    pub(crate) fn new(settings: &config::Fabric) -> Result<Client, String> {
+        let uri: Uri = format!("{}/", settings.url)
+            .parse()
+            .map_err(|_| "FABRIC_BASE_URL is not a URL: give it as http://HOST:PORT".to_owned())?;
+        let Some(host) = uri.host() else {
+            return Err("FABRIC_BASE_URL has no host: give it as http://HOST:PORT".into());
+        };
+        let key = match &settings.api_key {
+            None => None,
+            Some(key) => {
+                let mut value = HeaderValue::from_str(key.expose())
+                    .map_err(|_| "FABRIC_API_KEY has characters that cannot be sent in a header".to_owned())?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        let proxy = if is_loopback(host) { None } else { usable(Proxy::try_from_env(), &uri)? };
+        let tls = Tls::new(settings, uri.scheme_str() == Some("https"))?;
+        let agent = |kept: usize| {
+            let builder = Agent::config_builder()
+                .http_status_as_error(false)
+                // A redirect would take the key along to wherever it points.
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .proxy(proxy.clone())
+                .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
+                .accept_encoding("identity")
+                .timeout_connect(Some(settings.connect_timeout))
+                .timeout_per_write(Some(settings.request_timeout))
+                .input_buffer_size(BUFFER)
+                .output_buffer_size(BUFFER)
+                // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
+                .max_response_header_size(BUFFER - 1)
+                .max_idle_connections(kept)
+                .max_idle_connections_per_host(kept);
+            Agent::with_parts(tls.configure(builder).build(), Watched(DefaultConnector::new()), Lookup::default())
+        };
+        Ok(Client {
+            url: settings.url.clone(),
+            key,
+            kept: agent(KEPT),
+            fresh: agent(0),
+            settings: settings.clone(),
+            retry_delays: RETRY_DELAYS,
+            max_body: MAX_FABRIC_BODY,
+            max_output: MAX_RUN_OUTPUT,
+        })
+    }
+
+    /// Where Fabric is: without user-info, and without a slash at the end.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The limits of an ordinary request.
+    pub(super) fn request_limits(&self) -> Limits {
+        Limits { total: self.settings.request_timeout, flag: "--request-timeout", idle: None }
+    }
+
+    /// The limits of the list of models.
+    pub(super) fn models_limits(&self) -> Limits {
+        Limits { total: self.settings.models_timeout, flag: "--models-timeout", idle: None }
+    }
+
+    /// The limits of a run.
+    pub(super) fn run_limits(&self) -> Limits {
+        Limits { total: self.settings.run_timeout, flag: "--run-timeout", idle: Some(self.settings.idle_timeout) }
+    }
+
+    /// The body of `GET path`, of at most `max_body` bytes. Tried up to three times in all within one total limit, on
+    /// connection errors and 502, 503 and 504 only.
+    pub(super) fn get(&self, path: &str, limits: Limits, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
+        let deadline = Instant::now() + limits.total;
+        let mut delays = self.retry_delays.iter();
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let request = self.kept.get(format!("{}{path}", self.url));
+            let request = match &self.key {
+                Some(key) => request.header("X-API-Key", key),
+                None => request,
+            };
+            let waiting = Waiting::enter(wait);
+            let sent = request.config().timeout_global(Some(left)).build().call();
+            let call = Call { client: self, method: "GET", path, limits };
+            let result = call.opened(sent, waiting).and_then(|reply| reply.read_all(self.max_body));
+            match (result, delays.next()) {
+                (Ok(body), _) => return Ok(body),
+                (Err(Failure { again: true, .. }), Some(delay)) if jittered(*delay) < left => {
+                    pause(jittered(*delay), wait.as_ref())?;
+                }
+                (Err(Failure { error, .. }), _) => return Err(error),
+            }
+        }
+    }
+
+    /// The answer to `POST path`, sent once and never again, with its body still to be read.
+    pub(super) fn post<'c>(
+        &'c self,
+        path: &'c str,
+        json: &[u8],
+        limits: Limits,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Reply<'c>, Error> {
+        let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
+        let request = match &self.key {
+            Some(key) => request.header("X-API-Key", key),
+            None => request,
+        };
+        let waiting = Waiting::enter(wait);
+        let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
+        let call = Call { client: self, method: "POST", path, limits };
+        call.opened(request.send(json), waiting).map_err(|failure| failure.error)
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// A 200 whose body is still to be read, on the thread that asked for it.
+pub(super) struct Reply<'c> {
+    call: Call<'c>,
+    /// Whether the body says it is one JSON document.
+    pub(super) is_json: bool,
+    length: Option<u64>,
+    body: BodyReader<'static>,
+    waiting: Waiting,
+}
+
+impl Reply<'_> {
+    /// The next bytes of the body; 0 at its proper end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.body.read(buffer).map_err(|e| self.call.failure(e.into(), Phase::Body).error)
+    }
+
+    /// All of the body, if that is at most `limit` bytes.
+    pub(super) fn into_bytes(self, limit: usize) -> Result<Vec<u8>, Error> {
+        self.read_all(limit).map_err(|failure| failure.error)
+    }
+
+    /// From now on wait for `rest` at most, however long the limits still are.
+    pub(super) fn hurry(&self, rest: Duration) {
+        self.waiting.hurry(rest);
+    }
+
+    fn read_all(mut self, limit: usize) -> Result<Vec<u8>, Failure> {
+        let limit = limit as u64;
+        let too_large = |call: &Call<'_>| {
+            let detail = format!("Fabric's answer to {call} has more than {} MiB, the limit.", limit >> 20);
+            Failure { error: Error::new(Kind::ResponseTooLarge, detail), again: false }
+        };
+        if self.length.is_some_and(|length| length > limit) {
+            return Err(too_large(&self.call));
+        }
+        // Grows with what arrives, not with what is promised.
+        let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
+        match (&mut self.body).take(limit + 1).read_to_end(&mut bytes) {
+            Ok(read) if read as u64 > limit => Err(too_large(&self.call)),
+            Ok(_) => Ok(bytes),
+            Err(e) => Err(self.call.failure(e.into(), Phase::Body)),
+        }
+    }
+}
+
+/// What was asked for, to be told in errors.
+#[derive(Clone, Copy)]
+struct Call<'c> {
+    client: &'c Client,
+    method: &'static str,
+    path: &'c str,
+    limits: Limits,
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+impl<'c> Call<'c> {
+    /// A 200 that is no web page goes on; everything else is a failure.
+    fn opened(self, sent: Result<Response<Body>, ureq::Error>, waiting: Waiting) -> Result<Reply<'c>, Failure> {
+        let (head, body) = sent.map_err(|e| self.failure(e, Phase::Head))?.into_parts();
+        let length = body.content_length();
+        let mut body = body.into_with_config().limit(u64::MAX).reader();
+        if head.status != 200 {
+            if length.is_some_and(|length| length <= SMALL_BODY) {
+                // Only for the sake of the connection; what it says stays with Fabric's operator.
+                let _ = std::io::copy(&mut body, &mut std::io::sink());
+            }
+            return Err(self.refused(head.status.as_u16(), &head.headers));
+        }
+        let media = head.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
+        let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if media == "text/html" {
+            let detail = format!(
+                "A web page came back for {self} from {}: another program or a proxy may be answering there. Check \
+                 FABRIC_BASE_URL, its port and its path.",
+                self.client.url
+            );
+            return Err(Failure { error: Error::new(Kind::ApiError, detail), again: false });
+        }
+        Ok(Reply { call: self, is_json: media == "application/json", length, body, waiting })
+    }
+
+    fn refused(&self, status: u16, headers: &HeaderMap) -> Failure {
+        let url = &self.client.url;
+        let retry_after = headers
+            .get(header::RETRY_AFTER)
+            .filter(|_| matches!(status, 429 | 503))
+            .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok())
+            .map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER)));
+        let later = match retry_after {
+            Some(time) => format!("Try again in {} s.", time.as_secs()),
+            None => "Try again later.".to_owned(),
+        };
+        let detail = match status {
+            401 | 403 if self.client.key.is_none() => format!(
+                "Fabric at {url} wants an API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
+            ),
+            401 | 403 => format!(
+                "Fabric at {url} refused the API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
+            ),
+            300..=399 => format!(
+                "{url} answered {self} with a redirect (HTTP {status}), which is not followed, so that the API key goes \
+                 nowhere else: set FABRIC_BASE_URL to Fabric's own address."
+            ),
+            404 => format!(
+                "Fabric at {url} does not know {self} (HTTP 404): check the name, and the path in FABRIC_BASE_URL."
+            ),
+            429 => format!("Fabric at {url} gets too many requests (HTTP 429). {later}"),
+            502..=504 => format!("Fabric at {url} is not available behind its proxy (HTTP {status}). {later}"),
+            500.. => format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
+            _ => format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
+        };
+        let kind = Kind::from_status(status);
+        let again = matches!(status, 502..=504);
+        Failure { error: Error { retry_after, ..Error::new(kind, detail) }, again }
+    }
+
+    fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
+        let url = &self.client.url;
+        let is_https = url.starts_with("https:");
+        let unavailable = match phase {
+            Phase::Head => Kind::ApiUnavailable,
+            Phase::Body => Kind::StreamInterrupted,
+        };
+        let (kind, again, detail) = match error {
+            ureq::Error::Other(other) if other.is::<Stop>() => {
+                return Failure { error: Error::cancelled(), again: false };
+            }
+            ureq::Error::Timeout(which) => (unavailable, false, self.too_slow(which, phase)),
+            ureq::Error::Io(e) if e.kind() == ErrorKind::TimedOut => {
+                (unavailable, false, self.too_slow(Timeout::Connect, phase))
+            }
+            // rustls puts its errors into this kind; nothing else between us and the socket uses it.
+            ureq::Error::Io(e) if is_https && e.kind() == ErrorKind::InvalidData => {
+                (unavailable, false, self.no_tls(&e.to_string()))
+            }
+            ureq::Error::Tls(why) => (unavailable, false, self.no_tls(why)),
+            #[cfg(feature = "tls")]
+            ureq::Error::Rustls(e) => (unavailable, false, self.no_tls(&e.to_string())),
+            ureq::Error::HostNotFound => {
+                let detail = format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
+                (unavailable, true, detail)
+            }
+            ureq::Error::ConnectProxyFailed(_) => {
+                let detail = format!(
+                    "The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}. If \
+                     Fabric needs no proxy, add its host to NO_PROXY."
+                );
+                (unavailable, true, detail)
+            }
+            ureq::Error::Io(e) => (unavailable, true, self.lost(e.kind(), phase)),
+            ureq::Error::ConnectionFailed => (unavailable, true, self.lost(ErrorKind::NotConnected, phase)),
+            ureq::Error::LargeResponseHeader(..) => {
+                let detail = format!("The headers of the answer to {self} from {url} are too large.");
+                (Kind::ResponseTooLarge, false, detail)
+            }
+            _ if phase == Phase::Body => (Kind::StreamInterrupted, false, self.lost(ErrorKind::InvalidData, phase)),
+            _ => {
+                let detail = format!(
+                    "What answers at {url} does not speak HTTP as Fabric does: another program may listen there. Check \
+                     FABRIC_BASE_URL, its scheme and its port."
+                );
+                (Kind::ApiError, false, detail)
+            }
+        };
+        Failure { error: Error::new(kind, detail), again }
+    }
+
+    fn too_slow(&self, which: Timeout, phase: Phase) -> String {
+        let url = &self.client.url;
+        let Limits { total, flag, idle } = self.limits;
+        match (which, idle) {
+            (Timeout::Connect | Timeout::Resolve, _) => format!(
+                "No connection to Fabric at {url} within {} s. Check that it runs and FABRIC_BASE_URL, or raise \
+                 --connect-timeout.",
+                self.client.settings.connect_timeout.as_secs_f64()
+            ),
+            (Timeout::PerWrite, _) => format!("Fabric at {url} stopped taking in {self}."),
+            (Timeout::PerRead, Some(idle)) => format!(
+                "Fabric at {url} was silent for {} s during {self}. A slower model needs a longer --idle-timeout.",
+                idle.as_secs_f64()
+            ),
+            _ if phase == Phase::Head => format!(
+                "Fabric at {url} did not answer {self} within {} s. If that is how slow it is, raise {flag}.",
+                total.as_secs_f64()
+            ),
+            _ => format!(
+                "Fabric at {url} did not finish {self} within {} s. If that is how slow it is, raise {flag}.",
+                total.as_secs_f64()
+            ),
+        }
+    }
+
+    fn no_tls(&self, why: &str) -> String {
+        format!(
+            "No secure connection to Fabric at {}: {why}. If its certificate is of a private authority, set \
+             SSL_CERT_FILE to that one's certificate.",
+            self.client.url
+        )
+    }
+
+    fn lost(&self, kind: ErrorKind, phase: Phase) -> String {
+        let url = &self.client.url;
+        match (phase, kind) {
+            (Phase::Body, _) => {
+                format!("The connection to Fabric at {url} broke off in the middle of the answer to {self}.")
+            }
+            (_, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+                format!("Fabric at {url} closed the connection without an answer to {self}. Its own log may tell why.")
+            }
+            _ => format!(
+                "No connection to Fabric at {url} ({kind}). Start it with `fabric --serve`, or set FABRIC_BASE_URL to \
+                 where it runs."
+            ),
+        }
+    }
+}
+
+/// TLS as configured, or proof that none is needed.
+struct Tls {
+    #[cfg(feature = "tls")]
+    roots: Option<ureq::tls::RootCerts>,
+}
+
+impl Tls {
+    #[cfg(feature = "tls")]
+    fn new(settings: &config::Fabric, is_https: bool) -> Result<Tls, String> {
+        // The variable is often set for the whole machine: for http it does not matter.
+        let Some(file) = settings.ca_file.as_deref().filter(|_| is_https) else { return Ok(Tls { roots: None }) };
+        let pem =
+            std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {}: {}", file.display(), e.kind()))?;
+        let mut certificates = Vec::new();
+        for item in ureq::tls::parse_pem(&pem) {
+            match item {
+                Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
+                Ok(_) => {}
+                Err(_) => return Err(format!("SSL_CERT_FILE: {} is not a readable PEM file", file.display())),
+            }
+        }
+        if certificates.is_empty() {
+            return Err(format!("SSL_CERT_FILE: there is no certificate in {}", file.display()));
+        }
+        Ok(Tls { roots: Some(ureq::tls::RootCerts::Specific(Arc::new(certificates))) })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn new(_: &config::Fabric, is_https: bool) -> Result<Tls, String> {
+        match is_https {
+            true => Err("FABRIC_BASE_URL is https, but this build has no TLS: use http, or build with `tls`".into()),
+            false => Ok(Tls {}),
+        }
+    }
+
+    fn configure(&self, builder: AgentBuilder) -> AgentBuilder {
+        #[cfg(feature = "tls")]
+        if let Some(roots) = &self.roots {
+            return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());
+        }
+        builder
+    }
+}
+
+type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
+
+fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The proxy of the environment, if it is to be used for `uri` and can be.
+fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
+    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
+    match proxy.protocol() {
+        ProxyProtocol::Http => Ok(Some(proxy)),
+        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
+        other => Err(format!(
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: name an http one, or \
+             add Fabric's host to NO_PROXY"
+        )),
+    }
+}
+
+/// A quarter more or less, so that clients that failed together do not come back together.
+fn jittered(delay: Duration) -> Duration {
+    let random = RandomState::new().hash_one(0) % 512;
+    delay * (768 + random as u32) / 1024
+}
+
+/// Sleeps, but lets the caller go.
+fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
+    let end = Instant::now() + time;
+    loop {
+        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        std::thread::sleep(left.min(SLICE));
+    }
+}
+
+/// ureq gives a lookup a thread of its own for each request, kept connections included, as soon as there is a limit
+/// on time. An address that needs no lookup can do without.
+#[derive(Debug, Default)]
+struct Lookup(DefaultResolver);
+
+impl Resolver for Lookup {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_at_hand = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
+        let timeout = if is_at_hand { NextTimeout::default() } else { timeout };
+        self.0.resolve(uri, config, timeout).map_err(|error| match error {
+            ureq::Error::Io(_) => ureq::Error::HostNotFound,
+            other => other,
+        })
+    }
+}
+
+/// ureq's own connections, with reads that can be given up.
+#[derive(Debug)]
+struct Watched<T>(T);
+
+impl Connector for Watched<DefaultConnector> {
+    type Out = Watched<Box<dyn Transport>>;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(self.0.connect(details, chained)?.map(Watched))
+    }
+}
+
+impl Transport for Watched<Box<dyn Transport>> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.0.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.0.transmit_output(amount, timeout)
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let started = Instant::now();
+        let Some(watch) = Watch::current() else { return self.0.await_input(timeout) };
+        watch.wait.before_blocking();
+        if watch.is_due(started) {
+            watch.ask()?;
+        }
+        let limit = timeout.for_read();
+        loop {
+            let now = Instant::now();
+            let mut left = limit.after.saturating_sub(now - started);
+            if let Some(until) = watch.until {
+                left = left.min(until.saturating_duration_since(now));
+            }
+            if left.is_zero() {
+                return Err(ureq::Error::Timeout(limit.reason));
+            }
+            // The same slice each time: only a changed one costs a system call.
+            let slice = time::Duration::from(left.min(SLICE));
+            match self.0.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
+                Err(ureq::Error::Timeout(_)) => watch.ask()?,
+                other => return other,
+            }
+        }
+    }
+
+    fn is_open(&mut self) -> bool {
+        self.0.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.0.is_tls()
+    }
+}
+
+thread_local! {
+    /// Who waits on this thread. A kept connection serves one caller after the other, so it cannot know.
+    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+}
+
+#[derive(Clone)]
+struct Watch {
+    wait: Arc<dyn Wait>,
+    asked: Instant,
+    until: Option<Instant>,
+}
+
+impl Watch {
+    fn current() -> Option<Watch> {
+        WATCH.with_borrow(Clone::clone)
+    }
+
+    /// Also between reads that never are silent for long: a caller may leave during a trickle, too.
+    fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) >= SLICE
+    }
+
+    fn ask(&self) -> Result<(), ureq::Error> {
+        WATCH.with_borrow_mut(|watch| {
+            if let Some(watch) = watch {
+                watch.asked = Instant::now();
+            }
+        });
+        self.wait.still_waiting().map_err(|stop| ureq::Error::Other(Box::new(stop)))
+    }
+}
+
+/// While this lives, reads on this thread ask its [`Wait`]; then the one before it.
+struct Waiting {
+    previous: Option<Watch>,
+    /// It must end on the thread it began on.
+    here: PhantomData<*const ()>,
+}
+
+impl Waiting {
+    fn enter(wait: &Arc<dyn Wait>) -> Waiting {
+        let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None };
+        Waiting { previous: WATCH.replace(Some(watch)), here: PhantomData }
+    }
+
+    fn hurry(&self, rest: Duration) {
+        WATCH.with_borrow_mut(|watch| {
+            if let Some(watch) = watch {
+                watch.until = Some(Instant::now() + rest);
+            }
+        });
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WATCH.set(self.previous.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::fixture::settings;
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_told_at_the_start_by_the_variable_to_set_right() {
+        let refused = |settings: config::Fabric| Client::new(&settings).unwrap_err();
+        assert!(refused(settings("no url")).starts_with("FABRIC_BASE_URL "));
+        assert!(refused(settings("/path")).starts_with("FABRIC_BASE_URL "));
+        let key = Some(config::Secret::new("two\nlines"));
+        let error = refused(config::Fabric { api_key: key, ..settings("http://h") });
+        assert!(error.starts_with("FABRIC_API_KEY ") && !error.contains("two"), "{error}");
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_private_authority_is_read_at_the_start_but_only_for_https() {
+        let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
+        let with = |url: &str, file: &PathBuf| {
+            Client::new(&config::Fabric { ca_file: Some(file.clone()), ..settings(url) }).map(|_| ())
+        };
+        let missing = PathBuf::from("/no/such/file.pem");
+        assert_eq!(with("http://h", &missing), Ok(()));
+        assert_eq!(
+            with("https://h", &missing).unwrap_err(),
+            "SSL_CERT_FILE: cannot read /no/such/file.pem: entity not found"
+        );
+        std::fs::write(&file, "no certificate").unwrap();
+        let empty = with("https://h", &file);
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
+        let broken = with("https://h", &file);
+        std::fs::remove_file(&file).unwrap();
+        assert!(empty.unwrap_err().starts_with("SSL_CERT_FILE: there is no certificate in "));
+        assert!(broken.unwrap_err().starts_with("SSL_CERT_FILE: "));
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn https_needs_a_build_with_tls() {
+        assert!(Client::new(&settings("https://h")).unwrap_err().starts_with("FABRIC_BASE_URL is https"));
+    }
+
+    #[test]
+    fn loopback_is_known_in_every_spelling() {
+        for host in
+            ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn only_proxies_that_work_are_used() {
+        let uri: Uri = "http://fabric.example".parse().unwrap();
+        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
+        assert_eq!(usable(None, &uri), Ok(None));
+        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
+        let error = usable(proxy("socks5://proxy:1080"), &uri).unwrap_err();
+        assert!(error.contains("ALL_PROXY") && error.contains("NO_PROXY"), "{error}");
+        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("fabric.example").build().unwrap();
+        assert_eq!(usable(Some(exempt), &uri), Ok(None));
+    }
+
+    #[test]
+    fn jitter_stays_within_a_quarter() {
+        for _ in 0..200 {
+            let delay = jittered(Duration::from_millis(400));
+            assert!((300..=500).contains(&delay.as_millis()), "{delay:?}");
+        }
+    }
+
+    #[test]
+    fn callers_on_one_thread_do_not_mix() {
+        struct Named;
+        impl Wait for Named {
+            fn still_waiting(&self) -> Result<(), Stop> {
+                Ok(())
+            }
+        }
+        let (outer, inner): (Arc<dyn Wait>, Arc<dyn Wait>) = (Arc::new(Named), Arc::new(Named));
+        // Both are of no size, so count who holds them instead of comparing addresses.
+        let first = Waiting::enter(&outer);
+        {
+            let _second = Waiting::enter(&inner);
+            assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 2));
+        }
+        assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 1));
+        assert!(Watch::current().is_some());
+        drop(first);
+        assert!(Watch::current().is_none());
+    }
+
+    #[test]
+    fn debug_shows_no_key() {
+        let settings = config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings("http://h") };
+        assert!(!format!("{:?}", Client::new(&settings).unwrap()).contains("k-1"));
+    }
+}

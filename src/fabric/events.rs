@@ -1,0 +1,401 @@
+//! The stream of `POST /chat`: bytes in, events out.
+//!
+//! In scope: Server-Sent Events as Fabric and what stands between sends them, cut anywhere, and what one event means.
+//! Not in scope: reading the bytes, what the events add up to, and the size of the output (`calls`).
+//! The framing follows WHATWG HTML, section "Server-sent events", with one leniency: an event at the very end counts
+//! without its blank line, because the end of the stream says the same.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{Error, Kind};
+use crate::config::MAX_EVENT;
+
+/// One event of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// A piece of the output.
+    Content {
+        /// `markdown`, `mermaid` or `plain`, as Fabric guessed it from this piece alone; `None` if it did not say.
+        format: Option<String>,
+        /// The text.
+        content: String,
+    },
+    /// What the run has cost so far.
+    Usage(Usage),
+    /// The run failed.
+    Error {
+        /// The model's or vendor's own words.
+        content: String,
+    },
+    /// The run is over.
+    Complete,
+    /// Something newer than us, to be ignored.
+    Other,
+}
+
+/// Tokens as the vendor counted them; what it left out is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub(crate) struct Usage {
+    /// Tokens of the prompt.
+    pub(crate) input_tokens: u64,
+    /// Tokens of the answer.
+    pub(crate) output_tokens: u64,
+    /// Their sum, as the vendor sees it.
+    pub(crate) total_tokens: u64,
+}
+
+/// Collects bytes into events. Every byte is looked at once; what is complete in the bytes given is never copied.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    /// The beginning of a line whose end has not arrived.
+    line: Vec<u8>,
+    /// The data of an event whose blank line has not arrived.
+    data: Vec<u8>,
+    /// Whether `data` stands for at least one `data` line, be it an empty one.
+    has_data: bool,
+    /// The last line ended with CR: an LF that comes next belongs to it.
+    after_cr: bool,
+    /// No line has ended yet, so a byte order mark may stand at its start.
+    at_start: bool,
+    limit: usize,
+}
+
+impl Decoder {
+    /// A decoder at the start of a stream, for events of at most [`MAX_EVENT`] bytes.
+    pub(crate) fn new() -> Decoder {
+        Decoder::with_limit(MAX_EVENT)
+    }
+
+    fn with_limit(limit: usize) -> Decoder {
+        Decoder { line: Vec::new(), data: Vec::new(), has_data: false, after_cr: false, at_start: true, limit }
+    }
+
+    /// Takes the next bytes and gives each event they complete to `each`, whose error ends it all.
+    ///
+    /// Data that is not a JSON object is [`Kind::ApiError`], an event beyond the limit [`Kind::ResponseTooLarge`].
+    pub(crate) fn feed(
+        &mut self,
+        mut bytes: &[u8],
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        // The data of an event that began in these bytes stays here, uncopied, until its blank line is seen.
+        let mut whole: Option<&[u8]> = None;
+        while let Some(&first) = bytes.first() {
+            if std::mem::take(&mut self.after_cr) && first == b'\n' {
+                bytes = &bytes[1..];
+                continue;
+            }
+            let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+                self.grow_line(bytes)?;
+                break;
+            };
+            let (line, rest) = bytes.split_at(end);
+            self.after_cr = rest[0] == b'\r';
+            bytes = &rest[1..];
+            if !self.line.is_empty() {
+                // A line of several reads: only here is data copied, once.
+                self.grow_line(line)?;
+                self.take_collected_line(&mut whole, each)?;
+                continue;
+            }
+            match field(line, std::mem::take(&mut self.at_start)) {
+                Line::Blank => self.dispatch(&mut whole, each)?,
+                Line::Data(data) if whole.is_none() && !self.has_data => whole = Some(data),
+                Line::Data(data) => self.append_data(&mut whole, data)?,
+                Line::Ignored => {}
+            }
+        }
+        if let Some(data) = whole {
+            self.append_data(&mut None, data)?;
+        }
+        Ok(())
+    }
+
+    /// The stream has ended: gives the event that may still wait for its blank line to `each`. If that was cut off in
+    /// the middle, it is [`Kind::StreamInterrupted`].
+    pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
+        let mut whole = None;
+        if !self.line.is_empty() {
+            self.take_collected_line(&mut whole, each)?;
+        }
+        match self.dispatch(&mut whole, each) {
+            Err(error) if error.kind == Kind::ApiError => Err(Error::new(
+                Kind::StreamInterrupted,
+                "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.",
+            )),
+            other => other,
+        }
+    }
+
+    fn grow_line(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        self.check_size(self.line.len() + bytes.len())?;
+        self.line.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn check_size(&self, size: usize) -> Result<(), Error> {
+        if size <= self.limit {
+            return Ok(());
+        }
+        let detail =
+            format!("Fabric sent a single event of more than {} MiB, the limit. Ask for less.", self.limit >> 20);
+        Err(Error::new(Kind::ResponseTooLarge, detail))
+    }
+
+    /// Deals with the line in `self.line`, and leaves that empty.
+    fn take_collected_line(
+        &mut self,
+        whole: &mut Option<&[u8]>,
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut line = std::mem::take(&mut self.line);
+        match field(&line, std::mem::take(&mut self.at_start)) {
+            Line::Blank => self.dispatch(whole, each)?,
+            Line::Ignored => {}
+            Line::Data(data) if whole.is_none() && !self.has_data => {
+                // The first and mostly only data line becomes the data by trading places, however long it is.
+                let start = line.len() - data.len();
+                line.drain(..start);
+                std::mem::swap(&mut self.data, &mut line);
+                self.has_data = true;
+            }
+            Line::Data(data) => self.append_data(whole, data)?,
+        }
+        line.clear();
+        self.line = line;
+        Ok(())
+    }
+
+    /// Adds one more data line behind what there is.
+    fn append_data(&mut self, whole: &mut Option<&[u8]>, data: &[u8]) -> Result<(), Error> {
+        for line in whole.take().into_iter().chain([data]) {
+            self.check_size(self.data.len() + line.len() + 1)?;
+            if self.has_data {
+                self.data.push(b'\n');
+            }
+            self.has_data = true;
+            self.data.extend_from_slice(line);
+        }
+        Ok(())
+    }
+
+    /// A blank line: what was collected is one event.
+    fn dispatch(
+        &mut self,
+        whole: &mut Option<&[u8]>,
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.has_data = false;
+        let data = whole.take().unwrap_or(&self.data);
+        let event = if data.is_empty() { None } else { Some(parse(data)?) };
+        self.data.clear();
+        event.map_or(Ok(()), each)
+    }
+}
+
+enum Line<'a> {
+    Blank,
+    Data(&'a [u8]),
+    Ignored,
+}
+
+/// What one line, without its end, is. Comments, `event`, `id`, `retry` and unknown fields are ignored.
+fn field(line: &[u8], may_have_mark: bool) -> Line<'_> {
+    let line = if may_have_mark { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line };
+    if line.is_empty() {
+        return Line::Blank;
+    }
+    match line.strip_prefix(b"data") {
+        Some(b"") => Line::Data(b""),
+        Some([b':', b' ', data @ ..] | [b':', data @ ..]) => Line::Data(data),
+        _ => Line::Ignored,
+    }
+}
+
+/// What one event says. Anything but a JSON object whose known fields are of their kind is [`Kind::ApiError`].
+pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
+    #[derive(Deserialize)]
+    struct Wire<'a> {
+        #[serde(borrow, default, rename = "type")]
+        kind: Option<Cow<'a, str>>,
+        format: Option<String>,
+        content: Option<String>,
+        #[serde(borrow)]
+        usage: Option<&'a RawValue>,
+    }
+    // serde would read an array as the fields in order.
+    let is_object = data.trim_ascii_start().starts_with(b"{");
+    let Some(wire) = is_object.then(|| serde_json::from_slice::<Wire<'_>>(data).ok()).flatten() else {
+        let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
+                      it passes the stream on unchanged.";
+        return Err(Error::new(Kind::ApiError, detail));
+    };
+    let content = wire.content.unwrap_or_default();
+    Ok(match wire.kind.as_deref() {
+        Some("content") => Event::Content { format: wire.format.filter(|f| !f.is_empty()), content },
+        Some("error") => Event::Error { content },
+        Some("complete") => Event::Complete,
+        // Statistics are no reason to lose an answer: what cannot be read counts as unknown.
+        Some("usage") => wire.usage.and_then(|u| serde_json::from_str(u.get()).ok()).map_or(Event::Other, Event::Usage),
+        _ => Event::Other,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn content(text: &str) -> Event {
+        Event::Content { format: Some("markdown".into()), content: text.into() }
+    }
+
+    /// Decodes `parts` as so many reads.
+    fn decode_parts(decoder: &mut Decoder, parts: &[&[u8]]) -> Result<Vec<Event>, Error> {
+        let mut events = Vec::new();
+        let mut each = |event| {
+            events.push(event);
+            Ok(())
+        };
+        for part in parts {
+            decoder.feed(part, &mut each)?;
+        }
+        decoder.finish(&mut each)?;
+        Ok(events)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Vec<Event>, Error> {
+        decode_parts(&mut Decoder::new(), &[bytes])
+    }
+
+    #[test]
+    fn a_run_of_a_new_fabric() {
+        let wire = "data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"The \"}\n\n\
+                    data: {\"type\":\"content\",\"content\":\"end\"}\n\n\
+                    data: {\"type\":\"usage\",\"usage\":{\"input_tokens\":1,\"output_tokens\":4,\"total_tokens\":5}}\n\n\
+                    data: {\"type\":\"complete\",\"format\":\"plain\"}\n\n";
+        let usage = Usage { input_tokens: 1, output_tokens: 4, total_tokens: 5 };
+        let plain = Event::Content { format: None, content: "end".into() };
+        assert_eq!(decode(wire.as_bytes()), Ok(vec![content("The "), plain, Event::Usage(usage), Event::Complete]));
+    }
+
+    /// Everything a stream may contain, and what it means.
+    const ODD: &str = "\u{feff}: comment\r\nevent: message\r\nid: 1\r\nretry: 5\r\n\
+                       data:{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"漢\u{1f600}\"}\r\n\r\n\
+                       data: {\"type\":\"content\",\ndata: \"format\":\"markdown\",\ndata:\"content\":\"b\"}\n\n\
+                       :\n\n\n\ndata\n\ndata: \n\ndatax: 1\n\n\
+                       data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"c\"}\r\r\
+                       data: {\"type\":\"later\",\"x\":[1]}\n\ndata: {\"type\":\"complete\",\"content\":\"\"}\n\n";
+
+    #[test]
+    fn odd_streams_mean_the_same_however_they_are_cut() {
+        let wire = ODD.as_bytes();
+        let expected = vec![content("漢😀"), content("b"), content("c"), Event::Other, Event::Complete];
+        assert_eq!(decode(wire).unwrap(), expected);
+        for cut in 0..=wire.len() {
+            let (a, b) = wire.split_at(cut);
+            assert_eq!(decode_parts(&mut Decoder::new(), &[a, b]).unwrap(), expected, "cut at {cut}");
+        }
+        for size in 1..8 {
+            let parts: Vec<&[u8]> = wire.chunks(size).collect();
+            assert_eq!(decode_parts(&mut Decoder::new(), &parts).unwrap(), expected, "reads of {size}");
+        }
+    }
+
+    #[test]
+    fn an_event_is_given_as_soon_as_its_blank_line_is_read() {
+        let mut decoder = Decoder::new();
+        let mut seen = 0;
+        let mut feed = |bytes: &[u8]| {
+            decoder
+                .feed(bytes, &mut |_| {
+                    seen += 1;
+                    Ok(())
+                })
+                .unwrap();
+            seen
+        };
+        assert_eq!(feed(b"data: {\"type\":\"content\",\"content\":\"a\"}\n"), 0);
+        assert_eq!(feed(b"\n"), 1);
+        assert_eq!(feed(b"data: {\"type\":\"content\",\"content\":\"b\"}\r\n\r"), 2);
+        assert_eq!(feed(b"\ndata: {\"type\":\"complete\"}\n\n"), 3);
+    }
+
+    #[test]
+    fn what_is_not_json_ends_the_run() {
+        for data in ["[DONE]", "hello", "[\"content\"]", "1", "{\"type\":\"content\",\"content\":5}", "{\"type\":"] {
+            let error = decode(format!("data: {data}\n\n").as_bytes()).unwrap_err();
+            assert_eq!(error.kind, Kind::ApiError, "{data}");
+        }
+        // Invalid UTF-8 inside a text.
+        let error = decode(b"data: {\"type\":\"content\",\"content\":\"a\xff\"}\n\n").unwrap_err();
+        assert_eq!(error.kind, Kind::ApiError);
+    }
+
+    #[test]
+    fn usage_that_cannot_be_read_is_no_failure() {
+        for usage in ["{\"input_tokens\":-1}", "null", "5", "{\"input_tokens\":\"x\"}"] {
+            let wire = format!("data: {{\"type\":\"usage\",\"usage\":{usage}}}\n\n");
+            assert_eq!(decode(wire.as_bytes()).unwrap(), [Event::Other], "{usage}");
+        }
+        let partly = decode(b"data: {\"type\":\"usage\",\"usage\":{\"output_tokens\":7,\"more\":1}}\n\n").unwrap();
+        assert_eq!(partly, [Event::Usage(Usage { output_tokens: 7, ..Usage::default() })]);
+    }
+
+    #[test]
+    fn empty_and_missing_fields() {
+        let none = Event::Content { format: None, content: String::new() };
+        assert_eq!(decode(b"data: {\"type\":\"content\",\"format\":\"\",\"content\":null}\n\n").unwrap(), [none]);
+        assert_eq!(decode(b"data: {\"type\":\"error\"}\n\n").unwrap(), [Event::Error { content: String::new() }]);
+        assert_eq!(decode(b"data: {}\n\n").unwrap(), [Event::Other]);
+        assert_eq!(decode(b"").unwrap(), []);
+    }
+
+    #[test]
+    fn the_end_completes_a_whole_event_and_betrays_a_cut_one() {
+        assert_eq!(decode(b"data: {\"type\":\"complete\"}").unwrap(), [Event::Complete]);
+        assert_eq!(decode(b"data: {\"type\":\"complete\"}\n").unwrap(), [Event::Complete]);
+        for cut in ["data: {\"type\":\"comp", "data: {\"type\":\"content\",\n"] {
+            assert_eq!(decode(cut.as_bytes()).unwrap_err().kind, Kind::StreamInterrupted, "{cut}");
+        }
+    }
+
+    #[test]
+    fn the_error_of_the_callback_stops_everything() {
+        let wire = b"data: {\"type\":\"complete\"}\n\ndata: {\"type\":\"complete\"}\n\n";
+        let mut calls = 0;
+        let result = Decoder::new().feed(wire, &mut |_| {
+            calls += 1;
+            Err(Error::cancelled())
+        });
+        assert_eq!((result, calls), (Err(Error::cancelled()), 1));
+    }
+
+    #[test]
+    fn an_event_beyond_the_limit_is_refused_whichever_way_it_comes() {
+        let fits = format!("data: {{\"type\":\"content\",\"content\":\"{}\"}}\n\n", "x".repeat(60));
+        let parts: Vec<&[u8]> = fits.as_bytes().chunks(7).collect();
+        assert!(decode_parts(&mut Decoder::with_limit(120), &parts).is_ok());
+        let endless = vec![b"xxxxxxxxxx".as_slice(); 20];
+        let many_lines = vec![b"data: xxxxxxxxxx\n".as_slice(); 20];
+        for parts in [endless, many_lines] {
+            let error = decode_parts(&mut Decoder::with_limit(120), &parts).unwrap_err();
+            assert_eq!(error.kind, Kind::ResponseTooLarge);
+        }
+    }
+
+    #[test]
+    fn large_events_and_floods_take_linear_work() {
+        // Quadratic work would take minutes here, even in a release build.
+        let text = "x".repeat(4 << 20);
+        let wire = format!("data: {{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}\n\n");
+        let parts: Vec<&[u8]> = wire.as_bytes().chunks(1000).collect();
+        assert_eq!(decode_parts(&mut Decoder::new(), &parts).unwrap(), [content(&text)]);
+
+        let flood = "data: {\"type\":\"content\",\"content\":\"x\"}\n\n".repeat(100_000);
+        assert_eq!(decode(flood.as_bytes()).unwrap().len(), 100_000);
+    }
+}

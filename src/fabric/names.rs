@@ -1,0 +1,313 @@
+//! The guard on names and variables before they reach Fabric.
+//!
+//! In scope: what a name may consist of, how it is written into a URL, which variables are refused, and which names
+//! come closest to a wrong one. Not in scope: whether a name exists.
+//!
+//! Fabric opens a pattern name that looks like a path as a file of its host, joins the other names into paths, and
+//! expands the values of variables as templates again, plugin calls included. All of it is refused here.
+
+use std::collections::BTreeMap;
+
+use super::{Error, Kind};
+use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
+
+/// The name of a pattern, strategy, context or session that is safe to give to Fabric: 1 to 128 characters, letters
+/// of any script, digits, space, `_`, `-` and `.`, and no dot at its start.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name(String);
+
+impl Name {
+    /// Takes a name in. A refusal is [`Kind::InvalidRequest`] and tells `field`, the argument that `value` came from,
+    /// and why.
+    pub(crate) fn parse(field: &str, value: &str) -> Result<Name, Error> {
+        let refused = |why: String| Err(Error::new(Kind::InvalidRequest, format!("`{field}` {why}")));
+        if value.is_empty() {
+            return refused("is empty: give a name.".into());
+        }
+        if value.chars().nth(MAX_NAME).is_some() {
+            return refused(format!("is too long: a name has at most {MAX_NAME} characters."));
+        }
+        if value.starts_with(['.', '~']) {
+            return refused("must not start with `.` or `~`: Fabric would take it for a path.".into());
+        }
+        match value.chars().find(|c| !is_allowed(*c)) {
+            None => Ok(Name(value.to_owned())),
+            Some(c @ ('/' | '\\')) => {
+                refused(format!("must not contain `{c}`: give a name as Fabric lists it, not a path."))
+            }
+            Some(c) => refused(format!(
+                "must not contain the character `{}`: letters, digits, space, `_`, `-` and `.` are allowed.",
+                c.escape_debug()
+            )),
+        }
+    }
+
+    /// The name as it was given.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name as one segment of a URL path: everything but RFC 3986's unreserved characters is escaped.
+    pub(crate) fn percent_encoded(&self) -> String {
+        let mut encoded = String::with_capacity(self.0.len());
+        for &byte in self.0.as_bytes() {
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+                encoded.push(char::from(byte));
+            } else {
+                encoded.push('%');
+                for nibble in [byte >> 4, byte & 15] {
+                    encoded.push(char::from(b"0123456789ABCDEF"[usize::from(nibble)]));
+                }
+            }
+        }
+        encoded
+    }
+}
+
+/// Combining accents belong to letters in decomposed spelling, as file names of macOS have it.
+fn is_allowed(c: char) -> bool {
+    c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}')
+}
+
+/// Takes the name of a model or vendor in: at most 128 characters and no control characters. Slashes and colons are
+/// right there (`meta-llama/x`, `llama3:8b`), and empty means Fabric's default.
+pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
+    if value.chars().nth(MAX_NAME).is_some() {
+        let why = format!("`{field}` is too long: a name has at most {MAX_NAME} characters.");
+        return Err(Error::new(Kind::InvalidRequest, why));
+    }
+    if value.chars().any(char::is_control) {
+        return Err(Error::new(Kind::InvalidRequest, format!("`{field}` must not contain control characters.")));
+    }
+    Ok(value.to_owned())
+}
+
+/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and nothing
+/// that could become a template call on Fabric's host. A refusal is [`Kind::InvalidRequest`].
+pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
+    let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));
+    if variables.len() > MAX_VARIABLES {
+        return refused(format!("`variables` has {} entries: at most {MAX_VARIABLES} are allowed.", variables.len()));
+    }
+    for (name, value) in variables {
+        if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
+            return refused(format!("`variables` has a name that is empty or longer than {MAX_NAME} characters."));
+        }
+        if name.contains("{{") || name.chars().any(|c| c.is_control() && !c.is_whitespace()) {
+            return refused("`variables` has a name with `{{` or control characters in it.".into());
+        }
+        let name = name.escape_debug();
+        if value.len() > MAX_VARIABLE_VALUE {
+            return refused(format!(
+                "`variables.{name}` is too long: at most {} KiB are allowed.",
+                MAX_VARIABLE_VALUE >> 10
+            ));
+        }
+        if value.contains("{{") {
+            return refused(format!("`variables.{name}` must not contain `{{{{`: Fabric would run it as a template."));
+        }
+        if joins_into_a_call(value) {
+            return refused(format!(
+                "`variables.{name}` must not end with `{{`, nor start with `plugin:` or `ext:`: together with what \
+                 stands around it in the pattern, Fabric could run it as a template."
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a value without `{{` in it could still complete a `{{plugin:…}}` or `{{ext:…}}` call with its neighbours.
+///
+/// Fabric replaces in rounds, so a pattern's `{{{x}}}`, or two variables side by side, glue a brace of one text to the
+/// brace of the next (seen with Fabric 1.4.470). Such a call has to start where the value starts or ends; other
+/// braces are harmless and stay allowed, so that a value may be code or JSON.
+fn joins_into_a_call(value: &str) -> bool {
+    if value.ends_with('{') {
+        return true;
+    }
+    let start = value.strip_prefix('{');
+    let inside = start.unwrap_or(value);
+    ["plugin:", "ext:"].iter().any(|call| inside.starts_with(call) || (start.is_some() && call.starts_with(inside)))
+}
+
+/// The names that come closest to `wanted`, best first, at most three: few letters differ, or one contains the other.
+/// Case, and whether words are joined by `_`, `-` or space, do not count.
+pub(crate) fn closest<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
+    let wanted = folded(wanted);
+    let furthest = (wanted.len() / 3).max(1);
+    let mut ranked: Vec<(usize, &str)> = names
+        .iter()
+        .filter_map(|name| {
+            let candidate = folded(name);
+            let edits = distance(&wanted, &candidate);
+            let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
+            // What is contained comes after a plain typing error, and the shorter the rest the better.
+            let rank = if edits <= furthest { edits } else { furthest + edits };
+            (edits <= furthest || contained).then_some((rank, name.as_str()))
+        })
+        .collect();
+    ranked.sort_unstable();
+    ranked.truncate(3);
+    ranked.into_iter().map(|(_, name)| name).collect()
+}
+
+fn folded(name: &str) -> Vec<char> {
+    // Longer names are no names; the bound keeps the work of a hostile list small.
+    let joined = name.chars().take(MAX_NAME).map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
+    joined.flat_map(char::to_lowercase).collect()
+}
+
+fn contains(text: &[char], part: &[char]) -> bool {
+    part.len() >= 3 && text.windows(part.len()).any(|window| window == part)
+}
+
+/// Levenshtein's distance, one row at a time.
+fn distance(a: &[char], b: &[char]) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn names_as_fabric_lists_them_pass() {
+        for name in
+            ["summarize", "a", "Öffne_das-2", "漢字", "e\u{301}te", "with space", "v1.2", "a..b", &"x".repeat(128)]
+        {
+            assert_eq!(Name::parse("pattern_name", name).unwrap().as_str(), name);
+        }
+    }
+
+    #[test]
+    fn everything_that_could_be_a_path_or_more_is_refused_and_says_why() {
+        for (name, why) in [
+            ("", "is empty"),
+            ("/etc/passwd", "`/`"),
+            ("~/x", "start with"),
+            (".", "start with"),
+            ("..", "start with"),
+            (".hidden", "start with"),
+            ("a/../b", "`/`"),
+            ("\\\\host\\share", "`\\`"),
+            ("C:\\x", "`:`"),
+            ("a\nb", "`\\n`"),
+            ("a\0b", "`\\0`"),
+            ("a\u{202e}b", "`\\u{202e}`"),
+            ("a%2fb", "`%`"),
+            ("{{x}}", "`{`"),
+        ] {
+            let error = Name::parse("pattern_name", name).unwrap_err();
+            assert_eq!(error.kind, Kind::InvalidRequest, "{name:?}");
+            assert!(error.detail.starts_with("`pattern_name` ") && error.detail.contains(why), "{name:?}: {error}");
+        }
+        assert!(Name::parse("x", &"é".repeat(129)).unwrap_err().detail.contains("too long"));
+        assert!(Name::parse("x", &"é".repeat(128)).is_ok());
+    }
+
+    #[test]
+    fn a_name_becomes_one_url_segment() {
+        let encoded = |name| Name::parse("x", name).unwrap().percent_encoded();
+        assert_eq!(encoded("a b"), "a%20b");
+        assert_eq!(encoded("é_1-2.3"), "%C3%A9_1-2.3");
+        assert_eq!(encoded("漢"), "%E6%BC%A2");
+    }
+
+    #[test]
+    fn models_may_have_slashes_and_colons_only_size_and_control_characters_count() {
+        assert_eq!(model("model_name", "meta-llama/x:8b").unwrap(), "meta-llama/x:8b");
+        assert_eq!(model("model_name", "").unwrap(), "");
+        assert!(model("model_name", "a\tb").unwrap_err().detail.contains("`model_name`"));
+        assert!(model("model_name", &"x".repeat(129)).is_err());
+    }
+
+    #[test]
+    fn values_that_fabric_would_run_are_refused() {
+        for value in [
+            "{{plugin:sys:env:OPENAI_API_KEY}}",
+            "a {{x}} b",
+            "{{ext:a:b}}",
+            // These were run by a real Fabric: in `{{{name}}}`, and in `{{a}}{{b}}` with `{` in front.
+            "{plugin:sys:env:HOME}",
+            "{plugin:sys:env:HOME}}",
+            "{",
+            "{plu",
+            "text {",
+            "plugin:sys:env:HOME",
+            "ext:a:b",
+            "{ext:",
+        ] {
+            let error = variables(&map(&[("name", value)])).unwrap_err();
+            assert_eq!(error.kind, Kind::InvalidRequest, "{value}");
+            assert!(error.detail.starts_with("`variables.name` "), "{error}");
+        }
+    }
+
+    #[test]
+    fn code_and_json_pass() {
+        for value in
+            ["", "fn f() { x }", "{\"a\": {\"b\": 1}}", "}}", "{ plugin: 1 }", "a plugin:b", "text:", "{example}"]
+        {
+            assert_eq!(variables(&map(&[("name", value)])), Ok(()), "{value}");
+        }
+    }
+
+    #[test]
+    fn the_bounds_of_variables_hold() {
+        let many = |n: usize| (0..n).map(|i| (format!("v{i}"), String::new())).collect::<BTreeMap<_, _>>();
+        assert_eq!(variables(&many(256)), Ok(()));
+        assert!(variables(&many(257)).unwrap_err().detail.contains("257"));
+        assert_eq!(variables(&map(&[("v", &"x".repeat(65_536))])), Ok(()));
+        assert!(variables(&map(&[("v", &"x".repeat(65_537))])).unwrap_err().detail.contains("`variables.v`"));
+        for name in ["", "a{{b", "a\u{7}b", &"x".repeat(129)] {
+            assert!(variables(&map(&[(name, "x")])).is_err(), "{name:?}");
+        }
+        assert_eq!(variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")])), Ok(()));
+    }
+
+    #[test]
+    fn suggestions_are_few_and_close() {
+        let names: Vec<String> = [
+            "analyze_claims",
+            "extract_wisdom",
+            "summarize",
+            "summarize_micro",
+            "summarize_paper",
+            "summarize_rpg",
+            "zz",
+        ]
+        .map(String::from)
+        .into();
+        assert_eq!(closest("sumarize", &names), ["summarize"]);
+        assert_eq!(closest("Summarize", &names)[0], "summarize");
+        assert_eq!(closest("summarize", &names), ["summarize", "summarize_rpg", "summarize_micro"]);
+        assert_eq!(closest("extract-wisdom", &names), ["extract_wisdom"]);
+        assert_eq!(closest("wisdom", &names), ["extract_wisdom"]);
+        assert_eq!(closest("claim", &names), ["analyze_claims"]);
+        assert!(closest("qqqqqqqq", &names).is_empty());
+        assert!(closest("", &names).is_empty());
+        assert!(closest("x", &[]).is_empty());
+    }
+
+    #[test]
+    fn the_distance_is_levenshteins() {
+        let chars = |s: &str| s.chars().collect::<Vec<_>>();
+        for (a, b, d) in [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("abc", "abc", 0), ("ab", "ba", 2)] {
+            assert_eq!(distance(&chars(a), &chars(b)), d, "{a} {b}");
+        }
+    }
+}
