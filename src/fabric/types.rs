@@ -266,7 +266,7 @@ pub(crate) struct Models {
 }
 
 /// A prompting strategy.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, serde::Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub(crate) struct Strategy {
     /// Its name.
     #[serde(default, deserialize_with = "or_empty")]
