@@ -173,7 +173,7 @@ impl Client {
 }
 
 /// A pattern that Fabric does not have, with what may have been meant.
-fn not_found(name: &Name, names: &[String]) -> Error {
+pub(crate) fn not_found(name: &Name, names: &[String]) -> Error {
     let quoted: Vec<String> = names::closest(name.as_str(), names).into_iter().map(|n| format!("\"{n}\"")).collect();
     let hint = match quoted.split_last() {
         None => String::new(),

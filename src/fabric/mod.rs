@@ -16,6 +16,7 @@ pub(crate) mod names;
 mod types;
 mod wait;
 
+pub(crate) use calls::not_found;
 pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::Client;
 pub(crate) use error::{Error, Kind, sanitize};
