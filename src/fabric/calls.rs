@@ -365,8 +365,10 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_resolve_is_unavailable() {
-        let error = run(&quick(&settings("http://no-such-host.invalid:1"))).2.unwrap_err();
-        assert_eq!(error.kind, Kind::ApiUnavailable);
+        // Whether the resolver says no or nothing at all.
+        let short = Duration::from_millis(50);
+        let lost = config::Fabric { connect_timeout: short, ..settings("http://no-such-host.invalid:1") };
+        assert_eq!(run(&quick(&lost)).2.unwrap_err().kind, Kind::ApiUnavailable);
     }
 
     #[test]
@@ -390,7 +392,8 @@ mod tests {
         let error = quick(&total).pattern_names(&no_wait()).unwrap_err();
         assert_eq!(error.kind, Kind::ApiUnavailable);
         assert!(error.detail.contains("--request-timeout"), "{error}");
-        assert_eq!((fixture.count(POST), fixture.count(NAMES)), (2, 1), "a timeout is not tried again");
+        // On a busy machine the time may be over before the request is out; but nothing is tried again.
+        assert!(fixture.count(POST) <= 2 && fixture.count(NAMES) <= 1);
     }
 
     #[test]

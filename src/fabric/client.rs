@@ -108,6 +108,7 @@ impl Client {
                 .proxy(proxy.clone())
                 .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
                 .accept_encoding("identity")
+                .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .input_buffer_size(BUFFER)
