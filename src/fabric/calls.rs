@@ -526,7 +526,7 @@ mod tests {
             stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
             stream.read(&mut [0]).is_err()
         });
-        let short = Duration::from_millis(40);
+        let short = Duration::from_millis(300);
         for (limits, flag) in [
             (config::Fabric { idle_timeout: short, ..settings(&fixture.url) }, "--idle-timeout"),
             (config::Fabric { run_timeout: short, ..settings(&fixture.url) }, "--run-timeout"),
@@ -548,8 +548,8 @@ mod tests {
             false
         });
         let limits = config::Fabric {
-            idle_timeout: Duration::from_millis(100),
-            run_timeout: Duration::from_millis(250),
+            idle_timeout: Duration::from_millis(300),
+            run_timeout: Duration::from_millis(600),
             ..settings(&fixture.url)
         };
         let error = run(&quick(&limits)).2.unwrap_err();

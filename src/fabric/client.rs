@@ -402,8 +402,8 @@ impl<'c> Call<'c> {
 
     fn no_tls(&self, why: &str) -> String {
         format!(
-            "No secure connection to Fabric at {}: {why}. If its certificate is of a private authority, set \
-             SSL_CERT_FILE to that one's certificate.",
+            "No secure connection to Fabric at {}: {why}. Check whether it is https at all; if its certificate is of a \
+             private authority, set SSL_CERT_FILE to that one's certificate.",
             self.client.url
         )
     }
