@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,8 +15,6 @@ use super::{Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, W
 
 /// Bytes read from a run at once.
 const READ: usize = 16 << 10;
-/// How long the `complete` that follows an `error` is waited for.
-const AFTER_ERROR: Duration = Duration::from_secs(2);
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns, sorted.
@@ -135,7 +132,7 @@ impl Client {
             };
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
-                reply.hurry(AFTER_ERROR);
+                reply.hurry(self.after_error);
             }
         }
         run.end()
@@ -265,7 +262,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, mpsc};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::super::fixture::{END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status};
     use super::super::{NoWait, Stop, Usage};
@@ -493,6 +490,14 @@ mod tests {
             let fixture = Fixture::cut_after(format!("{STREAM}{error}{rest}"));
             assert_eq!(failed_run(&fixture).kind, Kind::ApiError, "{rest}");
         }
+        // And is not held back by a stream that just stays open.
+        let fixture = Fixture::new(move |_, _, stream| {
+            stream.write_all(format!("{STREAM}{error}").as_bytes()).unwrap();
+            stream.read(&mut [0]).is_err()
+        });
+        let mut client = fixture.client();
+        client.after_error = Duration::from_millis(20);
+        assert_eq!(run(&client).2.unwrap_err().kind, Kind::ApiError);
     }
 
     #[test]

@@ -188,11 +188,13 @@ impl<S: Source> Catalog<S> {
                 let sender = sender.clone();
                 let (next, stop, wait) = (&next, &stop, &helpers_wait);
                 let helper = move || {
-                    while stop.still_waiting().is_ok()
-                        && let at = next.fetch_add(1, Ordering::Relaxed)
-                        && let Some(name) = names.get(at)
-                        && sender.send((at, self.read_pattern(name, wait))).is_ok()
-                    {}
+                    while stop.still_waiting().is_ok() {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(name) = names.get(at) else { return };
+                        if sender.send((at, self.read_pattern(name, wait))).is_err() {
+                            return;
+                        }
+                    }
                 };
                 // A system short of threads gets by with fewer.
                 if std::thread::Builder::new().name("catalog".into()).spawn_scoped(scope, helper).is_err() {
@@ -343,20 +345,33 @@ impl<T> Shared<T> {
         let forgotten = state.forgotten;
         drop(state);
         // Also if `read` panics: others must not wait for ever.
-        let mut refresh = Refresh { shared: self, outcome: None };
+        let mut refresh = Refresh { shared: self, outcome: Outcome::Abandoned };
         let begun = now();
         let result = read().map(Arc::new);
-        refresh.outcome = Some(match &result {
-            Ok(value) => Ok((begun, Arc::clone(value), forgotten)),
-            Err(error) => Err(error.clone()),
-        });
+        refresh.outcome = match &result {
+            Ok(value) => Outcome::Read { begun, value: Arc::clone(value), forgotten },
+            Err(error) if error.kind != Kind::Cancelled => Outcome::Failed(error.clone()),
+            Err(_) => Outcome::Abandoned,
+        };
         result
     }
 }
 
+/// A refresh under way; its end, whichever it is, is its drop.
 struct Refresh<'a, T> {
     shared: &'a Shared<T>,
-    outcome: Option<Result<(Instant, Arc<T>, u64), Error>>,
+    outcome: Outcome<T>,
+}
+
+enum Outcome<T> {
+    Read {
+        begun: Instant,
+        value: Arc<T>,
+        forgotten: u64,
+    },
+    Failed(Error),
+    /// Cancelled, or a panic: says nothing about Fabric.
+    Abandoned,
 }
 
 impl<T> Drop for Refresh<'_, T> {
@@ -365,10 +380,12 @@ impl<T> Drop for Refresh<'_, T> {
         state.is_refreshing = false;
         state.ended += 1;
         state.failure = None;
-        match self.outcome.take() {
-            Some(Ok((begun, value, forgotten))) if state.forgotten == forgotten => state.value = Some((begun, value)),
-            Some(Err(error)) if error.kind != Kind::Cancelled => state.failure = Some(error),
-            _ => {}
+        match std::mem::replace(&mut self.outcome, Outcome::Abandoned) {
+            Outcome::Read { begun, value, forgotten } if state.forgotten == forgotten => {
+                state.value = Some((begun, value));
+            }
+            Outcome::Failed(error) => state.failure = Some(error),
+            Outcome::Read { .. } | Outcome::Abandoned => {}
         }
         drop(state);
         self.shared.changed.notify_all();
