@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -16,8 +15,6 @@ use super::{Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, W
 
 /// Bytes read from a run at once.
 const READ: usize = 16 << 10;
-/// How long the `complete` that follows an `error` is waited for.
-const AFTER_ERROR: Duration = Duration::from_secs(2);
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns, sorted.
@@ -135,7 +132,7 @@ impl Client {
             };
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
-                reply.hurry(AFTER_ERROR);
+                reply.hurry(self.after_error);
             }
         }
         run.end()
@@ -265,7 +262,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Mutex, mpsc};
-    use std::time::Instant;
+    use std::time::{Duration, Instant};
 
     use super::super::fixture::{END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status};
     use super::super::{NoWait, Stop, Usage};
@@ -365,8 +362,10 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_resolve_is_unavailable() {
-        let error = run(&quick(&settings("http://no-such-host.invalid:1"))).2.unwrap_err();
-        assert_eq!(error.kind, Kind::ApiUnavailable);
+        // Whether the resolver says no or nothing at all.
+        let short = Duration::from_millis(50);
+        let lost = config::Fabric { connect_timeout: short, ..settings("http://no-such-host.invalid:1") };
+        assert_eq!(run(&quick(&lost)).2.unwrap_err().kind, Kind::ApiUnavailable);
     }
 
     #[test]
@@ -390,7 +389,8 @@ mod tests {
         let error = quick(&total).pattern_names(&no_wait()).unwrap_err();
         assert_eq!(error.kind, Kind::ApiUnavailable);
         assert!(error.detail.contains("--request-timeout"), "{error}");
-        assert_eq!((fixture.count(POST), fixture.count(NAMES)), (2, 1), "a timeout is not tried again");
+        // On a busy machine the time may be over before the request is out; but nothing is tried again.
+        assert!(fixture.count(POST) <= 2 && fixture.count(NAMES) <= 1);
     }
 
     #[test]
@@ -490,6 +490,14 @@ mod tests {
             let fixture = Fixture::cut_after(format!("{STREAM}{error}{rest}"));
             assert_eq!(failed_run(&fixture).kind, Kind::ApiError, "{rest}");
         }
+        // And is not held back by a stream that just stays open.
+        let fixture = Fixture::new(move |_, _, stream| {
+            stream.write_all(format!("{STREAM}{error}").as_bytes()).unwrap();
+            stream.read(&mut [0]).is_err()
+        });
+        let mut client = fixture.client();
+        client.after_error = Duration::from_millis(20);
+        assert_eq!(run(&client).2.unwrap_err().kind, Kind::ApiError);
     }
 
     #[test]
@@ -523,7 +531,7 @@ mod tests {
             stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
             stream.read(&mut [0]).is_err()
         });
-        let short = Duration::from_millis(40);
+        let short = Duration::from_millis(300);
         for (limits, flag) in [
             (config::Fabric { idle_timeout: short, ..settings(&fixture.url) }, "--idle-timeout"),
             (config::Fabric { run_timeout: short, ..settings(&fixture.url) }, "--run-timeout"),
@@ -545,8 +553,8 @@ mod tests {
             false
         });
         let limits = config::Fabric {
-            idle_timeout: Duration::from_millis(100),
-            run_timeout: Duration::from_millis(250),
+            idle_timeout: Duration::from_millis(300),
+            run_timeout: Duration::from_millis(600),
             ..settings(&fixture.url)
         };
         let error = run(&quick(&limits)).2.unwrap_err();

@@ -36,7 +36,9 @@ const BUFFER: usize = 16 << 10;
 const KEPT: usize = config::CATALOG_REQUESTS;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
-/// Longest time that a `Retry-After` is believed.
+/// Fabric sends `complete` right after an `error`; a version that does not must not hold the error back.
+const AFTER_ERROR: Duration = Duration::from_secs(2);
+/// Longest time, in seconds, that a `Retry-After` is believed.
 const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
 /// Fabric, as one set of settings reaches it. Shared by all threads.
@@ -48,6 +50,8 @@ pub(crate) struct Client {
     settings: config::Fabric,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
+    /// How long the `complete` that follows an `error` is waited for.
+    pub(super) after_error: Duration,
     /// Largest JSON body, in bytes.
     pub(super) max_body: usize,
     /// Largest output of a run, in bytes.
@@ -108,6 +112,7 @@ impl Client {
                 .proxy(proxy.clone())
                 .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
                 .accept_encoding("identity")
+                .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .input_buffer_size(BUFFER)
@@ -125,6 +130,7 @@ impl Client {
             fresh: agent(0),
             settings: settings.clone(),
             retry_delays: RETRY_DELAYS,
+            after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,
             max_output: MAX_RUN_OUTPUT,
         })
@@ -166,12 +172,14 @@ impl Client {
             let sent = request.config().timeout_global(Some(left)).build().call();
             let call = Call { client: self, method: "GET", path, limits };
             let result = call.opened(sent, waiting).and_then(|reply| reply.read_all(self.max_body));
-            match (result, delays.next()) {
-                (Ok(body), _) => return Ok(body),
-                (Err(Failure { again: true, .. }), Some(delay)) if jittered(*delay) < left => {
-                    pause(jittered(*delay), wait.as_ref())?;
-                }
-                (Err(Failure { error, .. }), _) => return Err(error),
+            let Failure { error, again } = match result {
+                Ok(body) => return Ok(body),
+                Err(failure) => failure,
+            };
+            let delay = delays.next().map(|delay| jittered(*delay));
+            match delay.filter(|delay| again && Instant::now() + *delay < deadline) {
+                Some(delay) => pause(delay, wait.as_ref())?,
+                None => return Err(error),
             }
         }
     }
@@ -401,8 +409,8 @@ impl<'c> Call<'c> {
 
     fn no_tls(&self, why: &str) -> String {
         format!(
-            "No secure connection to Fabric at {}: {why}. If its certificate is of a private authority, set \
-             SSL_CERT_FILE to that one's certificate.",
+            "No secure connection to Fabric at {}: {why}. Check whether it is https at all; if its certificate is of a \
+             private authority, set SSL_CERT_FILE to that one's certificate.",
             self.client.url
         )
     }

@@ -291,16 +291,17 @@ fn is_delimiter(c: char) -> bool {
 
 /// Absolute, or relative to the home or working directory. `and/or` and `vendor/model` are none.
 fn is_unix_path(part: &str) -> bool {
-    ["/", "~/", "./", "../"].iter().any(|start| part.starts_with(start))
-        && part.contains(|c| !matches!(c, '/' | '~' | '.'))
+    let is_relative = ["~/", "./", "../"].iter().any(|start| part.starts_with(start));
+    let is_absolute = part.match_indices('/').any(|(at, _)| {
+        let before = part[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_' | '~'))
+    });
+    (is_relative || is_absolute) && part.contains(|c| !matches!(c, '/' | '~' | '.'))
 }
 
-/// `C:\x`, `C:/x`, `\\host\share`, `dir\file`: a backslash has no other business in an error message.
+/// `C:\x`, `\\host\share`, `dir\file`: a backslash has no other business in an error message.
 fn is_windows_path(piece: &str) -> bool {
-    let bytes = piece.as_bytes();
-    let has_drive = bytes.windows(3).any(|w| w[0].is_ascii_alphabetic() && w[1] == b':' && w[2] == b'/')
-        && bytes.get(1) == Some(&b':');
-    has_drive || piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
+    piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
 }
 
 /// Names after which a value follows that is nobody's business.
@@ -386,11 +387,12 @@ mod tests {
                 "Error: could not get pattern nope: open [path]: no such file",
             ),
             ("open C:\\Users\\Bob Smith\\x.md: denied", "open [path] [path]: denied"),
-            ("open C:/Users/bob/x: denied", "open [path]: denied"),
+            ("open C:/Users/bob/x: denied", "open C:[path]: denied"),
             ("read \"\\\\host\\share\\f\".", "read \"[path]\"."),
             ("at patterns\\nope\\system.md", "at [path]"),
             ("in ~/.config and ./x, ../y; (/tmp/z)", "in [path] and [path], [path]; ([path])"),
             ("path=/etc/passwd, file:/etc/shadow", "path=[path], file:[path]"),
+            ("in …/home/u/x or *//srv/y", "in [path] or [path]"),
             ("open /tmp/x: meta-llama/y is unknown", "open [path]: meta-llama/y is unknown"),
             ("open '/srv/my files/a b/c'", "open '[path] [path] [path]'"),
             ("Post \"https://api.openai.com/v1/chat?key=abc\": dial tcp: timeout", "Post \"[url]\": dial tcp: timeout"),
