@@ -9,5 +9,19 @@
 
 mod support;
 
+mod cancelling;
+mod checkdemo;
+mod cli;
+mod concurrency;
+mod faults;
+mod http_transport;
 mod layers;
+mod limits;
+mod process;
+mod secrets;
+mod stdio_bad_input;
+mod stdio_protocol;
+mod streaming;
 mod support_tests;
+mod tools;
+mod tools_arguments;

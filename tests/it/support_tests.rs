@@ -129,7 +129,7 @@ fn a_reset_is_a_reset_and_a_cut_is_not() {
     // The kernel may throw away what was sent before a reset: only the end is certain.
     let end = chat(&fabric).and_then(|mut events| {
         loop {
-            if let None = events.next()? {
+            if events.next()?.is_none() {
                 return Ok(());
             }
         }

@@ -138,7 +138,6 @@ impl Program {
         });
         let status = process.wait_exit(limit);
         let stdout = String::from_utf8(reader.join().expect("the reader of stdout")).expect("stdout is UTF-8");
-        process.log.wait_end(limit);
         Finished { command: self.shown(), code: status.code(), stdout, stderr: process.stderr() }
     }
 }
@@ -192,7 +191,14 @@ impl Finished {
 
 /// What came on stderr so far; clones share it.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<(Mutex<(Vec<u8>, bool)>, Condvar)>);
+pub(crate) struct Log(Arc<LogState>);
+
+#[derive(Default)]
+struct LogState {
+    /// The bytes so far, and whether the end has come.
+    said: Mutex<(Vec<u8>, bool)>,
+    changed: Condvar,
+}
 
 impl Log {
     fn collect(&self, mut stderr: ChildStderr) {
@@ -201,11 +207,10 @@ impl Log {
             let mut bytes = [0; 4096];
             loop {
                 let read = stderr.read(&mut bytes).unwrap_or(0);
-                let (lock, changed) = &*log.0;
-                let mut state = lock.lock().unwrap();
-                state.0.extend_from_slice(&bytes[..read]);
-                state.1 = read == 0;
-                changed.notify_all();
+                let mut said = log.0.said.lock().unwrap();
+                said.0.extend_from_slice(&bytes[..read]);
+                said.1 = read == 0;
+                log.0.changed.notify_all();
                 if read == 0 {
                     return;
                 }
@@ -215,33 +220,29 @@ impl Log {
 
     /// Everything so far.
     pub(crate) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.0.lock().unwrap().0).into_owned()
+        String::from_utf8_lossy(&self.0.said.lock().unwrap().0).into_owned()
     }
 
     /// Waits until `found` gives a value for what came so far; `None` after `limit` or at the end of stderr.
     pub(crate) fn wait<T>(&self, limit: Duration, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         let end = Instant::now() + limit;
-        let (lock, changed) = &*self.0;
-        let mut state = lock.lock().unwrap();
+        let mut said = self.0.said.lock().unwrap();
         loop {
-            if let Some(value) = found(&String::from_utf8_lossy(&state.0)) {
+            if let Some(value) = found(&String::from_utf8_lossy(&said.0)) {
                 return Some(value);
             }
-            let rest = end.checked_duration_since(Instant::now())?;
-            if state.1 {
-                return None;
-            }
-            state = changed.wait_timeout(state, rest).unwrap().0;
+            let rest = end.checked_duration_since(Instant::now()).filter(|_| !said.1)?;
+            said = self.0.changed.wait_timeout(said, rest).unwrap().0;
         }
     }
 
-    fn wait_end(&self, limit: Duration) {
+    /// Waits for the end of stderr, for what the child wrote last.
+    pub(crate) fn wait_end(&self, limit: Duration) {
         let end = Instant::now() + limit;
-        let (lock, changed) = &*self.0;
-        let mut state = lock.lock().unwrap();
-        while !state.1 {
+        let mut said = self.0.said.lock().unwrap();
+        while !said.1 {
             let Some(rest) = end.checked_duration_since(Instant::now()) else { return };
-            state = changed.wait_timeout(state, rest).unwrap().0;
+            said = self.0.changed.wait_timeout(said, rest).unwrap().0;
         }
     }
 }
@@ -300,17 +301,17 @@ impl Process {
     #[track_caller]
     pub(crate) fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
         match poll(limit, || self.child.try_wait().expect("the child's state")) {
-            Some(status) => status,
+            Some(status) => {
+                if self.program.stderr == Output::Read {
+                    self.log.wait_end(limit);
+                }
+                status
+            }
             None => {
                 let _ = self.child.kill();
                 self.fail(&format!("it did not end within {limit:?}"))
             }
         }
-    }
-
-    /// Whether it is still running.
-    pub(crate) fn running(&mut self) -> bool {
-        self.child.try_wait().expect("the child's state").is_none()
     }
 
     /// Sends it a signal by the system's own `kill`.

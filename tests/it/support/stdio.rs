@@ -264,14 +264,6 @@ impl Stdio {
         drop(self.process.stdin.take());
     }
 
-    /// Stops reading what the server says, as a client does that is gone: our end of the pipe closes.
-    ///
-    /// The thread that reads it ends at the next line it cannot hand over; started with [`Output::Closed`], there is
-    /// no such thread and the pipe is closed from the start.
-    pub(crate) fn stop_reading(&mut self) {
-        self.lines = None;
-    }
-
     /// Waits for the server's end.
     #[track_caller]
     pub(crate) fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
