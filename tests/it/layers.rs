@@ -34,9 +34,8 @@ const HEIGHTS: [(&str, u8); 19] = [
 ];
 
 /// Arrows that point down and are wrong all the same.
-const FORBIDDEN: [(&str, &str, &str); 6] = [
+const FORBIDDEN: [(&str, &str, &str); 5] = [
     ("mcp", "http", "the protocol does no I/O and knows no HTTP"),
-    ("mcp", "logging", "the protocol does no I/O"),
     ("tools", "http", "tools know no transport"),
     ("fabric", "http", "src/http is a server; Fabric's client is ureq"),
     ("fabric", "jsonrpc", "fabric knows no MCP"),

@@ -73,6 +73,7 @@ fn a_last_line_without_newline_is_still_a_message() {
 fn a_closed_stdout_ends_it_quietly() {
     let fabric = FakeFabric::start();
     let mut client = deaf(Program::with(&fabric));
+    client.process.wait_stderr("started on stdio transport");
     // Writes may fail once it has ended; more than one is needed where the first only fills a buffer.
     for n in 0..50 {
         let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"ping\"}}\n");
@@ -96,6 +97,7 @@ fn a_stdout_closed_in_mid_run_stops_the_run() {
     let params = crate::support::stdio::with_meta(json!({"name": "fabric_run_pattern", "arguments": run(),
                                                          "_meta": {"progressToken": 1}}));
     client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    fabric.wait_requests("POST /chat", 1);
     let status = client.wait_exit(DEADLINE);
     assert!(status.code().is_some(), "{status}\n{}", client.stderr());
     fabric.wait_none_open();
