@@ -31,7 +31,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::fabric::{Catalog, Client};
-use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
+use crate::jsonrpc::{self, Id, Incoming, Invalid, Message, NoId};
 use crate::tools::Policy;
 
 pub(crate) use answer::{Answer, Refusal};
@@ -148,23 +148,35 @@ impl Server {
     }
 
     /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP's headers repeat of a
-    /// modern request.
-    pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
+    /// modern request. `in_use` tells which ids have no answer yet where ids must not be used twice: a request with one
+    /// of those is refused, and the first one goes on.
+    pub(crate) fn receive(
+        &self,
+        session: &Arc<Session>,
+        inbound: Inbound<'_>,
+        mirror: Option<&Mirror>,
+        in_use: &dyn Fn(&Id) -> bool,
+    ) -> Action {
         match inbound.incoming {
             Err(invalid) => Action::Answer(refuse(session, invalid, inbound.modern)),
-            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror),
+            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror, in_use),
             Ok(Incoming::Batch(items)) => {
                 if inbound.modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
                     let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
                     return Action::Answer(refuse(session, invalid, inbound.modern));
                 }
-                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
+                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item, in_use)).collect())
             }
         }
     }
 
-    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
+    fn in_batch(
+        &self,
+        session: &Arc<Session>,
+        item: Result<Message<'_>, Invalid>,
+        in_use: &dyn Fn(&Id) -> bool,
+    ) -> Action {
         match item {
             Err(invalid) => Action::Answer(refuse(session, invalid, false)),
             Ok(Message::Request { id, method, params })
@@ -173,16 +185,24 @@ impl Server {
                 let reason = "This request cannot be part of a batch: send it by itself.";
                 Action::Answer(refuse(session, Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason }, false))
             }
-            Ok(message) => self.one(session, message, false, None),
+            Ok(message) => self.one(session, message, false, None, in_use),
         }
     }
 
-    fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
+    fn one(
+        &self,
+        session: &Arc<Session>,
+        message: Message<'_>,
+        modern: bool,
+        mirror: Option<&Mirror>,
+        in_use: &dyn Fn(&Id) -> bool,
+    ) -> Action {
         match message {
             Message::Response => Action::Nothing,
             Message::Notification { method, params } => {
                 cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
             }
+            Message::Request { id, .. } if in_use(&id) => Action::Answer(duplicate(&id, modern)),
             Message::Request { id, method, params } => {
                 let request = Request { id, method: &method, params };
                 match self.request(session, &request, modern, mirror) {
@@ -271,6 +291,12 @@ struct Request<'a> {
 
 fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)
+}
+
+/// The answer to a request whose id is in use.
+fn duplicate(id: &Id, modern: bool) -> Answer {
+    let reason = "This id is in use by a request that has no answer yet: give every request an id of its own.";
+    Refusal::new(jsonrpc::INVALID_REQUEST, reason).answer(Some(id), NoId::Null, modern)
 }
 
 /// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the

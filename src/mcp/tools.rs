@@ -86,8 +86,12 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
         #[serde(borrow, default)]
         arguments: Option<&'a RawValue>,
     }
-    let CallParams { name, arguments } =
-        params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
+    const USAGE: &str =
+        "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
+    let CallParams { name, arguments } = params(raw, USAGE)?;
+    if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
+        return Err(Refusal::params(USAGE));
+    }
     let Some(tool) = Tool::named(&name) else {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
         let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();

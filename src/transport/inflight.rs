@@ -1,9 +1,10 @@
 //! Which requests of one connection are being worked on, by id.
 //!
 //! ```text
-//!   begin ──> in flight ──finish──> true: answer it
+//!   begin ──> in flight ──finish──> true: answer it ──sent──> gone
 //!                  └──cancel──> gone ──finish──> false: say nothing
 //! ```
+//! The id is free as soon as the answer may be written: a client may use it again the moment it reads the answer.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,18 +43,25 @@ enum Entry {
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
 pub(super) struct Inflight {
-    entries: Mutex<HashMap<Id, Entry>>,
+    state: Mutex<State>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct State {
+    entries: HashMap<Id, Entry>,
+    /// Answers that are being written.
+    answering: usize,
+}
+
 impl Inflight {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a call. `None` if the id is in use: the first one goes on.
     pub(super) fn begin(&self, id: &Id) -> Option<Cancel> {
-        let mut entries = self.lock();
+        let entries = &mut self.lock().entries;
         if entries.contains_key(id) {
             return None;
         }
@@ -64,7 +72,7 @@ impl Inflight {
 
     /// Enters a subscription. `end` is what to send if we end it ourselves. False if the id is in use.
     pub(super) fn listen(&self, id: &Id, place: impl FnOnce() -> Registration, end: Vec<Vec<u8>>) -> bool {
-        let mut entries = self.lock();
+        let entries = &mut self.lock().entries;
         if entries.contains_key(id) {
             return false;
         }
@@ -74,25 +82,30 @@ impl Inflight {
 
     /// Is the id in use?
     pub(super) fn contains(&self, id: &Id) -> bool {
-        self.lock().contains_key(id)
+        self.lock().entries.contains_key(id)
     }
 
-    /// Takes a call out. True if its answer is still wanted.
+    /// Takes a call out. True if its answer is still wanted: then write it, and say so with [`Inflight::sent`].
     pub(super) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
-        let mut entries = self.lock();
+        let mut state = self.lock();
         // The id may be in use again after it was cancelled.
-        let own = matches!(entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        let own = matches!(state.entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
         if own {
-            entries.remove(id);
+            state.entries.remove(id);
+            state.answering += 1;
         }
-        drop(entries);
+        own
+    }
+
+    /// The answer of a finished call has been written.
+    pub(super) fn sent(&self) {
+        self.lock().answering -= 1;
         self.changed.notify_all();
-        own && !cancel.is_cancelled()
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(super) fn cancel(&self, id: &Id) {
-        let entry = self.lock().remove(id);
+        let entry = self.lock().entries.remove(id);
         if let Some(Entry::Call(cancel)) = &entry {
             cancel.cancel();
         }
@@ -101,7 +114,7 @@ impl Inflight {
 
     /// Stops everything.
     pub(super) fn cancel_all(&self) {
-        let entries = std::mem::take(&mut *self.lock());
+        let entries = std::mem::take(&mut self.lock().entries);
         for entry in entries.values() {
             if let Entry::Call(cancel) = entry {
                 cancel.cancel();
@@ -112,28 +125,27 @@ impl Inflight {
 
     /// Ends all subscriptions, and gives what has to be sent for that.
     pub(super) fn end_listening(&self) -> Vec<Vec<u8>> {
-        let mut entries = self.lock();
-        let ids: Vec<Id> =
-            entries.iter().filter(|(_, e)| matches!(e, Entry::Listen { .. })).map(|(id, _)| id.clone()).collect();
         let mut messages = Vec::new();
-        for id in ids {
-            if let Some(Entry::Listen { end, .. }) = entries.remove(&id) {
-                messages.extend(end);
+        self.lock().entries.retain(|_, entry| match entry {
+            Entry::Call(_) => true,
+            Entry::Listen { end, .. } => {
+                messages.append(end);
+                false
             }
-        }
+        });
         messages
     }
 
-    /// Waits until no call is in flight, at most for `limit`. True if none is.
+    /// Waits until no call is in flight and all answers are written, at most for `limit`. True if so.
     pub(super) fn wait_idle(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
-        let mut entries = self.lock();
-        while entries.values().any(|e| matches!(e, Entry::Call(_))) {
+        let mut state = self.lock();
+        while state.answering > 0 || state.entries.values().any(|e| matches!(e, Entry::Call(_))) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            entries = self.changed.wait_timeout(entries, left).unwrap_or_else(PoisonError::into_inner).0;
+            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
@@ -168,6 +180,8 @@ mod tests {
         let second = all.begin(&id("1")).unwrap();
         assert!(!all.finish(&id("1"), &first), "the first is gone");
         assert!(all.finish(&id("1"), &second), "the second is another call");
+        assert!(!all.wait_idle(Duration::ZERO), "its answer is not written yet");
+        all.sent();
         assert!(all.wait_idle(Duration::ZERO));
     }
 
@@ -179,6 +193,7 @@ mod tests {
         let other = all.clone();
         let thread = std::thread::spawn(move || other.wait_idle(Duration::from_secs(20)));
         all.finish(&id("1"), &call);
+        all.sent();
         assert!(thread.join().unwrap());
     }
 }

@@ -19,6 +19,8 @@ use super::workers::Workers;
 
 /// Input is read in pieces of this size, and output is collected up to it.
 const BUFFER: usize = 64 << 10;
+/// Some programs begin what they write with it.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio<W: Write + Send + 'static> {
@@ -87,10 +89,11 @@ impl<W: Write + Send + 'static> Stdio<W> {
     }
 
     fn receive(&self, line: &[u8]) {
-        if line.iter().all(u8::is_ascii_whitespace) {
+        if line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).iter().all(u8::is_ascii_whitespace) {
             return;
         }
-        let action = self.server.receive(&self.session, mcp::inspect(line, false), None);
+        let in_use = |id: &Id| self.inflight.contains(id);
+        let action = self.server.receive(&self.session, mcp::inspect(line, false), None, &in_use);
         self.act(action, &Reply::Line(self.writer.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let outlet = Arc::new(StdioOutlet { writer: self.writer.clone(), cancel: Cancel::default() });
@@ -117,7 +120,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
 
     fn call(&self, call: Box<Call>, reply: &Reply<W>) {
         let Some(cancel) = self.inflight.begin(call.id()) else {
-            return reply.send(self.duplicate(call.id(), call.is_modern()), Flush::Later);
+            return reply.send(call.duplicate(), Flush::Later);
         };
         let call = Arc::new(call);
         let job = {
@@ -132,30 +135,26 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 let answer = super::run(&server, &call, outlet);
                 if inflight.finish(call.id(), &cancel) {
                     reply.send(answer, Flush::Now);
+                    drop(reply);
+                    inflight.sent();
                 }
             }
         };
         if self.workers.submit(Box::new(job)).is_err() {
-            self.inflight.finish(call.id(), &cancel);
-            reply.send(call.fail(busy()), Flush::Later);
+            if self.inflight.finish(call.id(), &cancel) {
+                reply.send(call.fail(busy()), Flush::Later);
+                self.inflight.sent();
+            }
         }
     }
 
     fn listen(&self, listen: &Listen) {
-        if self.inflight.contains(listen.id()) {
-            return self.writer.send(&self.duplicate(listen.id(), true).body, Flush::Later);
-        }
         // The acknowledgement comes first: only then can anything be told.
         self.writer.send(&listen.acknowledgement(), Flush::Later);
         let outlet = Arc::new(StdioOutlet { writer: self.writer.clone(), cancel: Cancel::default() });
         let end = vec![listen.end().body, listen.cancelled()];
         self.inflight.listen(listen.id(), || self.server.subscriptions().add(listen.listener(outlet)), end);
         self.poller.listened();
-    }
-
-    fn duplicate(&self, id: &Id, modern: bool) -> Answer {
-        let reason = "This id is in use by a request that has no answer yet: give every request an id of its own.";
-        Refusal::new(INVALID_REQUEST, reason).answer(Some(id), NoId::Null, modern)
     }
 }
 
