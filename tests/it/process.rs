@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::process::{Output, Program};
-use crate::support::reply::Reply;
+use crate::support::reply::{Reply, Step};
 use crate::support::stdio::{Stdio, deaf};
 use crate::support::{Caller, DEADLINE, Era, expect};
 
@@ -134,7 +134,9 @@ fn a_stderr_nobody_reads_blocks_nothing() {
 #[test]
 fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
     let fabric = FakeFabric::start();
-    fabric.once("GET /patterns/names", Reply::json(json!(["ai"])).step(crate::support::reply::Step::Gate));
+    let mut held = Reply::json(json!(["ai"]));
+    held.steps.insert(0, Step::Gate);
+    fabric.once("GET /patterns/names", held);
     let mut client = Stdio::ready(&fabric);
     client.process.wait_stderr("Fabric MCP Server started on stdio transport.");
     assert_eq!(client.result("ping", Value::Null), json!({}));
