@@ -217,13 +217,17 @@ impl<S: Source> Catalog<S> {
             // Whichever way this ends, the helpers do.
             let _stop = StopOnDrop(&stop);
             let mut general = 0;
+            let mut asked = Instant::now();
             loop {
-                let (at, result) = match receiver.recv_timeout(SLICE) {
+                let received = receiver.recv_timeout(SLICE);
+                // By the clock: patterns that keep coming must not keep a caller who has left.
+                if asked.elapsed() >= SLICE {
+                    wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+                    asked = Instant::now();
+                }
+                let (at, result) = match received {
                     Ok(read) => read,
-                    Err(mpsc::RecvTimeoutError::Timeout) => {
-                        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-                        continue;
-                    }
+                    Err(mpsc::RecvTimeoutError::Timeout) => continue,
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 };
                 entries[at] = match result {
