@@ -92,6 +92,9 @@ pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
 /// Waits before the second and the third try of a GET; a run is never tried again.
 pub(crate) const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
+/// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
+pub(crate) const EMPTY_MODELS_DELAYS: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 /// Shortest time that can be set.
 pub(crate) const MIN_TIME: Duration = Duration::from_millis(1);
 /// Longest time that can be set: a week.

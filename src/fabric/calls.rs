@@ -10,6 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::config::EMPTY_MODELS_DELAYS;
+
+use super::client::pause;
 use super::events::{self, Decoder};
 use super::{Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
 
@@ -64,10 +67,21 @@ impl Client {
     }
 
     /// `GET /models/names`. The first time, Fabric asks every vendor: this has a limit of its own.
+    ///
+    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470). A list
+    /// without a single model is therefore asked for again after each of [`EMPTY_MODELS_DELAYS`].
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let path = "/models/names";
-        let body = self.get(path, self.models_limits(), wait)?;
-        decode::<Option<Models>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+        let mut delays = EMPTY_MODELS_DELAYS.iter();
+        loop {
+            let body = self.get(path, self.models_limits(), wait)?;
+            let models: Models =
+                decode::<Option<_>>(&body).ok_or_else(|| self.unexpected("GET", path))?.unwrap_or_default();
+            match delays.next() {
+                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => pause(*delay, wait.as_ref())?,
+                _ => return Ok(models),
+            }
+        }
     }
 
     /// `GET /strategies`, sorted by name.

@@ -514,7 +514,7 @@ fn jittered(delay: Duration) -> Duration {
 }
 
 /// Sleeps, but lets the caller go.
-fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
+pub(super) fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;

@@ -141,6 +141,17 @@ fn models_and_strategies_may_be_null() {
 }
 
 #[test]
+fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking() {
+    let (fabric, mut client) = ready();
+    for _ in 0..2 {
+        fabric.once("GET /models/names", Reply::json(json!({"models": null, "vendors": {}})));
+    }
+    let models = data(&mut client, "fabric_list_models", json!({}));
+    assert_eq!(models["all_models"], fixtures::models()["models"]);
+    fabric.wait_requests("GET /models/names", 3);
+}
+
+#[test]
 fn the_configuration_is_redacted_by_default() {
     let (fabric, mut client) = ready();
     let result = client.call("fabric_get_configuration", json!({}));
