@@ -66,6 +66,8 @@ pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 512;
 pub(crate) const MAX_MAX_CONNECTIONS: usize = 65_536;
 /// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
 pub(crate) const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
+/// Subscriptions (`subscriptions/listen`) at once on one pipe.
+pub(crate) const MAX_SUBSCRIPTIONS: usize = 64;
 /// Requests to Fabric at once while the catalogue is refreshed.
 pub(crate) const CATALOG_REQUESTS: usize = 8;
 

@@ -108,11 +108,6 @@ impl Call {
         }
     }
 
-    /// The answer if another request took the id in the meantime.
-    pub(crate) fn duplicate(&self) -> Answer {
-        super::duplicate(&self.id, self.is_modern())
-    }
-
     /// The answer after a panic.
     pub(crate) fn panicked(&self) -> Answer {
         self.fail(Error::new(

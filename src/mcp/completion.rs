@@ -38,9 +38,11 @@ impl Complete {
     /// -32602 for a reference that is none of ours.
     pub(super) fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
         #[derive(Deserialize)]
-        struct CompleteParams {
-            r#ref: Reference,
-            argument: Argument,
+        struct CompleteParams<'a> {
+            #[serde(borrow)]
+            r#ref: &'a RawValue,
+            #[serde(borrow)]
+            argument: &'a RawValue,
         }
         #[derive(Deserialize)]
         struct Reference {
@@ -55,11 +57,11 @@ impl Complete {
             name: String,
             value: String,
         }
-        let CompleteParams { r#ref: reference, argument } = params(
-            raw,
-            "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \"ref/resource\", \"uri\"}) and \
-             params.argument ({\"name\", \"value\"}, both strings).",
-        )?;
+        let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
+                     \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
+        let complete: CompleteParams<'_> = params(raw, usage)?;
+        let reference: Reference = params(Some(complete.r#ref), usage)?;
+        let argument: Argument = params(Some(complete.argument), usage)?;
         let prompt =
             reference.name.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
         let of = match (reference.r#type.as_str(), prompt, reference.uri.as_deref()) {

@@ -22,16 +22,19 @@ mod prompts;
 mod resources;
 mod revision;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 mod tools;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::fabric::{Catalog, Client};
-use crate::jsonrpc::{self, Id, Incoming, Invalid, Message, NoId};
+use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::tools::Policy;
 
 pub(crate) use answer::{Answer, Refusal};
@@ -97,6 +100,26 @@ impl Inbound<'_> {
         self.initialize
     }
 
+    /// Refuses every request whose id is in flight on its connection, as `in_use` says, or occurs twice in its batch. The
+    /// first one goes on. To be called before [`Server::receive`], where ids are shared: not for modern HTTP.
+    pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
+        let refusal = |id: &Id| Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason: ID_IN_USE };
+        match &mut self.incoming {
+            Ok(Incoming::One(Message::Request { id, .. })) if in_use(id) => self.incoming = Err(refusal(id)),
+            Ok(Incoming::Batch(items)) => {
+                let mut seen = HashSet::new();
+                for item in items {
+                    if let Ok(Message::Request { id, .. }) = item
+                        && (in_use(id) || !seen.insert(id.clone()))
+                    {
+                        *item = Err(refusal(id));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     /// Is it no message at all, so that it cannot belong to any session?
     pub(crate) fn is_unreadable(&self) -> bool {
         self.incoming.is_err()
@@ -148,35 +171,23 @@ impl Server {
     }
 
     /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP's headers repeat of a
-    /// modern request. `in_use` tells which ids have no answer yet where ids must not be used twice: a request with one
-    /// of those is refused, and the first one goes on.
-    pub(crate) fn receive(
-        &self,
-        session: &Arc<Session>,
-        inbound: Inbound<'_>,
-        mirror: Option<&Mirror>,
-        in_use: &dyn Fn(&Id) -> bool,
-    ) -> Action {
+    /// modern request.
+    pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
         match inbound.incoming {
             Err(invalid) => Action::Answer(refuse(session, invalid, inbound.modern)),
-            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror, in_use),
+            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror),
             Ok(Incoming::Batch(items)) => {
                 if inbound.modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
                     let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
                     return Action::Answer(refuse(session, invalid, inbound.modern));
                 }
-                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item, in_use)).collect())
+                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
             }
         }
     }
 
-    fn in_batch(
-        &self,
-        session: &Arc<Session>,
-        item: Result<Message<'_>, Invalid>,
-        in_use: &dyn Fn(&Id) -> bool,
-    ) -> Action {
+    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
         match item {
             Err(invalid) => Action::Answer(refuse(session, invalid, false)),
             Ok(Message::Request { id, method, params })
@@ -185,24 +196,16 @@ impl Server {
                 let reason = "This request cannot be part of a batch: send it by itself.";
                 Action::Answer(refuse(session, Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason }, false))
             }
-            Ok(message) => self.one(session, message, false, None, in_use),
+            Ok(message) => self.one(session, message, false, None),
         }
     }
 
-    fn one(
-        &self,
-        session: &Arc<Session>,
-        message: Message<'_>,
-        modern: bool,
-        mirror: Option<&Mirror>,
-        in_use: &dyn Fn(&Id) -> bool,
-    ) -> Action {
+    fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
         match message {
             Message::Response => Action::Nothing,
             Message::Notification { method, params } => {
                 cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
             }
-            Message::Request { id, .. } if in_use(&id) => Action::Answer(duplicate(&id, modern)),
             Message::Request { id, method, params } => {
                 let request = Request { id, method: &method, params };
                 match self.request(session, &request, modern, mirror) {
@@ -289,14 +292,11 @@ struct Request<'a> {
     params: Option<&'a RawValue>,
 }
 
+/// Why a request is refused whose id is that of another one without an answer.
+const ID_IN_USE: &str = "This id is in use by a request that has no answer yet: give every request an id of its own.";
+
 fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)
-}
-
-/// The answer to a request whose id is in use.
-fn duplicate(id: &Id, modern: bool) -> Answer {
-    let reason = "This id is in use by a request that has no answer yet: give every request an id of its own.";
-    Refusal::new(jsonrpc::INVALID_REQUEST, reason).answer(Some(id), NoId::Null, modern)
 }
 
 /// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the
@@ -311,16 +311,19 @@ fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
     if method != "notifications/cancelled" {
         return None;
     }
-    let params: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
-    Id::from_raw(params.request_id)
+    let Cancelled { request_id } = self::params(params, "").ok()?;
+    Id::from_raw(request_id)
 }
 
-/// Decodes a method's params.
+/// Decodes a method's params, or an object in them; `{}` if there are none.
 ///
 /// # Errors
 /// -32602 with `usage`, which says what the method takes.
 fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>, usage: &str) -> Result<T, Refusal> {
-    serde_json::from_str(params.map_or("{}", RawValue::get)).map_err(|_| Refusal::params(usage))
+    let json = params.map_or("{}", RawValue::get);
+    // serde would also fill a struct from an array, field by field.
+    let object = json.starts_with('{').then(|| serde_json::from_str(json).ok()).flatten();
+    object.ok_or_else(|| Refusal::params(usage))
 }
 
 /// A string that is borrowed where it has no escapes.

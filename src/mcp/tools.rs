@@ -86,11 +86,11 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
         #[serde(borrow, default)]
         arguments: Option<&'a RawValue>,
     }
-    const USAGE: &str =
-        "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
-    let CallParams { name, arguments } = params(raw, USAGE)?;
+    let CallParams { name, arguments } =
+        params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
+    // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
     if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
-        return Err(Refusal::params(USAGE));
+        return Err(Refusal::params("params.arguments of tools/call must be an object."));
     }
     let Some(tool) = Tool::named(&name) else {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();

@@ -1,13 +1,12 @@
 //! Which requests of one connection are being worked on, by id.
 //!
 //! ```text
-//!   begin ──> in flight ──finish──> true: answer it ──sent──> gone
+//!   begin ──> in flight ──finish──> true: answer it
 //!                  └──cancel──> gone ──finish──> false: say nothing
 //! ```
-//! The id is free as soon as the answer may be written: a client may use it again the moment it reads the answer.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,25 +42,43 @@ enum Entry {
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
 pub(super) struct Inflight {
-    state: Mutex<State>,
+    entries: Mutex<HashMap<Id, Entry>>,
+    /// How many [`Writing`] there are. Changed under the lock of the entries only.
+    writing: AtomicUsize,
     changed: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    entries: HashMap<Id, Entry>,
-    /// Answers that are being written.
-    answering: usize,
+/// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
+/// finished, so that nobody ends the process between the two.
+pub(super) struct Writing(Arc<Inflight>);
+
+impl Writing {
+    /// From now on.
+    pub(super) fn begin(inflight: &Arc<Inflight>) -> Writing {
+        let entries = inflight.lock();
+        inflight.writing.fetch_add(1, Ordering::Relaxed);
+        drop(entries);
+        Writing(inflight.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let entries = self.0.lock();
+        self.0.writing.fetch_sub(1, Ordering::Relaxed);
+        drop(entries);
+        self.0.changed.notify_all();
+    }
 }
 
 impl Inflight {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Enters a call. `None` if the id is in use: the first one goes on.
     pub(super) fn begin(&self, id: &Id) -> Option<Cancel> {
-        let entries = &mut self.lock().entries;
+        let mut entries = self.lock();
         if entries.contains_key(id) {
             return None;
         }
@@ -72,7 +89,7 @@ impl Inflight {
 
     /// Enters a subscription. `end` is what to send if we end it ourselves. False if the id is in use.
     pub(super) fn listen(&self, id: &Id, place: impl FnOnce() -> Registration, end: Vec<Vec<u8>>) -> bool {
-        let entries = &mut self.lock().entries;
+        let mut entries = self.lock();
         if entries.contains_key(id) {
             return false;
         }
@@ -82,30 +99,25 @@ impl Inflight {
 
     /// Is the id in use?
     pub(super) fn contains(&self, id: &Id) -> bool {
-        self.lock().entries.contains_key(id)
+        self.lock().contains_key(id)
     }
 
-    /// Takes a call out. True if its answer is still wanted: then write it, and say so with [`Inflight::sent`].
+    /// Takes a call out. True if its answer is still wanted.
     pub(super) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
-        let mut state = self.lock();
+        let mut entries = self.lock();
         // The id may be in use again after it was cancelled.
-        let own = matches!(state.entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        let own = matches!(entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
         if own {
-            state.entries.remove(id);
-            state.answering += 1;
+            entries.remove(id);
         }
-        own
-    }
-
-    /// The answer of a finished call has been written.
-    pub(super) fn sent(&self) {
-        self.lock().answering -= 1;
+        drop(entries);
         self.changed.notify_all();
+        own && !cancel.is_cancelled()
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(super) fn cancel(&self, id: &Id) {
-        let entry = self.lock().entries.remove(id);
+        let entry = self.lock().remove(id);
         if let Some(Entry::Call(cancel)) = &entry {
             cancel.cancel();
         }
@@ -114,7 +126,7 @@ impl Inflight {
 
     /// Stops everything.
     pub(super) fn cancel_all(&self) {
-        let entries = std::mem::take(&mut self.lock().entries);
+        let entries = std::mem::take(&mut *self.lock());
         for entry in entries.values() {
             if let Entry::Call(cancel) = entry {
                 cancel.cancel();
@@ -125,27 +137,33 @@ impl Inflight {
 
     /// Ends all subscriptions, and gives what has to be sent for that.
     pub(super) fn end_listening(&self) -> Vec<Vec<u8>> {
+        let mut entries = self.lock();
+        let ids: Vec<Id> =
+            entries.iter().filter(|(_, e)| matches!(e, Entry::Listen { .. })).map(|(id, _)| id.clone()).collect();
         let mut messages = Vec::new();
-        self.lock().entries.retain(|_, entry| match entry {
-            Entry::Call(_) => true,
-            Entry::Listen { end, .. } => {
-                messages.append(end);
-                false
+        for id in ids {
+            if let Some(Entry::Listen { end, .. }) = entries.remove(&id) {
+                messages.extend(end);
             }
-        });
+        }
         messages
     }
 
-    /// Waits until no call is in flight and all answers are written, at most for `limit`. True if so.
+    /// How many subscriptions there are.
+    pub(super) fn listening(&self) -> usize {
+        self.lock().values().filter(|e| matches!(e, Entry::Listen { .. })).count()
+    }
+
+    /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
     pub(super) fn wait_idle(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
-        let mut state = self.lock();
-        while state.answering > 0 || state.entries.values().any(|e| matches!(e, Entry::Call(_))) {
+        let mut entries = self.lock();
+        while self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_))) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
             }
-            state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+            entries = self.changed.wait_timeout(entries, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }
@@ -180,8 +198,6 @@ mod tests {
         let second = all.begin(&id("1")).unwrap();
         assert!(!all.finish(&id("1"), &first), "the first is gone");
         assert!(all.finish(&id("1"), &second), "the second is another call");
-        assert!(!all.wait_idle(Duration::ZERO), "its answer is not written yet");
-        all.sent();
         assert!(all.wait_idle(Duration::ZERO));
     }
 
@@ -193,7 +209,17 @@ mod tests {
         let other = all.clone();
         let thread = std::thread::spawn(move || other.wait_idle(Duration::from_secs(20)));
         all.finish(&id("1"), &call);
-        all.sent();
         assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn an_answer_that_is_being_written_keeps_the_end_waiting() {
+        let all = Arc::new(Inflight::default());
+        let call = all.begin(&id("1")).unwrap();
+        let writing = Writing::begin(&all);
+        assert!(all.finish(&id("1"), &call));
+        assert!(!all.wait_idle(Duration::ZERO), "the answer is not out yet");
+        drop(writing);
+        assert!(all.wait_idle(Duration::ZERO));
     }
 }
