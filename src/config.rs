@@ -14,7 +14,8 @@ pub(crate) const MAX_FABRIC_BODY: usize = 16 << 20;
 /// Largest output of one run, in bytes of text.
 pub(crate) const MAX_RUN_OUTPUT: usize = 32 << 20;
 
-/// How long `accept` rests after an error of this machine (no file descriptors, no memory), so that it does not spin.
+/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
+/// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
 pub(crate) const HTTP_MAX_CLOSING: usize = 64;

@@ -49,6 +49,11 @@ impl Slot {
         state != CLOSING && self.state.compare_exchange(state, ACTIVE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
+    /// Whether it was told to close.
+    pub(super) fn closing(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == CLOSING
+    }
+
     /// A stream begins.
     pub(super) fn open_stream(&self) {
         self.stream.store(StreamState::Open as u8, Ordering::SeqCst);
@@ -99,7 +104,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut slots = self.shared.slots();
         slots.open.remove(&self.slot.id);
-        if self.slot.state.load(Ordering::SeqCst) == CLOSING {
+        if self.slot.closing() {
             slots.closing -= 1;
         }
         drop(slots);
@@ -188,9 +193,13 @@ impl Shared {
         Ok(Lease { shared: Arc::clone(self), slot })
     }
 
-    /// Closes the longest idle connection, if there is one: the machine has run out of something.
-    pub(super) fn make_room(&self) {
-        self.slots().evict();
+    /// The machine has run out of something: closes the longest idle connection and waits until it is gone. If all are
+    /// busy, waits for `pause`, or until the server stops.
+    pub(super) fn make_room(&self, pause: Duration) {
+        let mut slots = self.slots();
+        let evicted = slots.evict();
+        let wait = |slots: &mut Slots| !self.stopping() && !(evicted && slots.closing == 0);
+        drop(self.changed.wait_timeout_while(slots, pause, wait));
     }
 
     /// How many connections there are, those that are closing included.
@@ -221,12 +230,6 @@ impl Shared {
         drop(self.slots());
         self.changed.notify_all();
         first
-    }
-
-    /// Waits for [`Shared::stop`], at most so long.
-    pub(super) fn pause(&self, longest: Duration) {
-        let slots = self.slots();
-        drop(self.changed.wait_timeout_while(slots, longest, |_| !self.stopping()));
     }
 
     /// Whether a connection closes as soon as its request is answered.
