@@ -198,7 +198,7 @@ impl Shared {
     pub(super) fn make_room(&self, pause: Duration) {
         let mut slots = self.slots();
         let evicted = slots.evict();
-        let wait = |slots: &mut Slots| !self.stopping() && !(evicted && slots.closing == 0);
+        let wait = |slots: &mut Slots| !(self.stopping() || (evicted && slots.closing == 0));
         drop(self.changed.wait_timeout_while(slots, pause, wait));
     }
 
