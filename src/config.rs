@@ -93,8 +93,8 @@ pub(crate) struct HttpLimits {
     pub(crate) idle_timeout: Duration,
     /// A write that makes no progress; default 30 s.
     pub(crate) write_timeout: Duration,
-    /// Stack of a connection's thread, in bytes of address space; only what is touched costs memory. Default 256 KiB, or
-    /// 1 MiB without optimisation, where frames are several times as large.
+    /// Stack of a connection's thread, in bytes of address space; only what is touched costs memory. Default 256 KiB,
+    /// or 1 MiB without optimisation, where frames are several times as large.
     pub(crate) stack_size: usize,
 }
 

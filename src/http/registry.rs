@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_MAX_CLOSING, HttpLimits};
 
-/// [`Slot::state`]: a request is being read or answered. Any other value but `CLOSING` is a moment since when it is idle.
+/// [`Slot::state`]: a request is being read or answered. Any other value but `CLOSING` is a moment since when it is
+/// idle.
 const ACTIVE: u64 = 0;
 /// [`Slot::state`]: told to close; its thread is on the way out.
 const CLOSING: u64 = u64::MAX;
@@ -171,8 +172,8 @@ impl Shared {
         }
     }
 
-    /// Gives a new connection a place, at the cap by closing the longest idle one. Gives the socket back when all others
-    /// are busy.
+    /// Gives a new connection a place, at the cap by closing the longest idle one. Gives the socket back when all
+    /// others are busy.
     pub(super) fn admit(self: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
         let mut slots = self.slots();
         if slots.closing >= HTTP_MAX_CLOSING {

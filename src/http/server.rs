@@ -82,7 +82,8 @@ impl Server {
             return;
         }
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
-        // `accept` cannot be interrupted with std; a connection of our own wakes it. Where that fails it is not waiting.
+        // `accept` cannot be interrupted with std; a connection of our own wakes it. Where that fails it is not
+        // waiting.
         let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
         if woken.is_ok() {
             let _ = acceptor.join();
@@ -162,8 +163,8 @@ pub(super) fn start<H: Handler>(lease: Lease, handler: &Arc<H>, stack_size: usiz
     }
 }
 
-/// Connections over the cap. Each has been told so; closing it at once could overtake the answer with a reset, and waiting
-/// for it would hold up all others, so the latest few are kept until they have had time to read.
+/// Connections over the cap. Each has been told so; closing it at once could overtake the answer with a reset, and
+/// waiting for it would hold up all others, so the latest few are kept until they have had time to read.
 #[derive(Default)]
 struct TurnedAway(VecDeque<(Instant, TcpStream)>);
 
