@@ -1,8 +1,8 @@
 //! The listening socket: accepting, a thread for each connection, and the end of it all.
 //!
-//! Two threads do this, because std asks the kernel for a backlog of 128 and starting a thread takes longer than
-//! connecting: if one thread did both, a burst of connections would overflow the backlog, and whoever is in it waits a
-//! second for the next try of his kernel.
+//! std asks the kernel for a backlog of 128, and whoever connects while it is full waits a second for his kernel's next
+//! try. Starting a thread takes longer than connecting, so a second thread does that. It makes such waits rarer, not
+//! impossible: of 2,000 connects in a row, 5 to 12 waited (mean of nine runs 7) instead of 5 to 15 (mean 9).
 //!
 //! In scope: surviving what `accept` and `spawn` can fail with. Not in scope: what happens on a connection.
 
