@@ -213,7 +213,8 @@ pub(crate) struct Http {
     pub(crate) max_connections: usize,
 }
 
-/// How long `accept` rests after an error of this machine (no file descriptors, no memory), so that it does not spin.
+/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
+/// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
 pub(crate) const HTTP_MAX_CLOSING: usize = 64;
@@ -291,8 +292,8 @@ pub(crate) struct HttpLimits {
     pub(crate) idle_timeout: Duration,
     /// A write that makes no progress; default 30 s.
     pub(crate) write_timeout: Duration,
-    /// Stack of a connection's thread, in bytes of address space; default 256 KiB, or 1 MiB without optimisation,
-    /// where 128 levels of JSON alone take about a third of that.
+    /// Stack of a connection's thread, in bytes of address space; only what is touched costs memory. Default 256 KiB,
+    /// or 1 MiB without optimisation, where frames are several times as large.
     pub(crate) stack_size: usize,
 }
 
