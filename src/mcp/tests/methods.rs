@@ -95,10 +95,13 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
         let head = match revision {
             Revision::R2024_11_05 => r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"description":""#,
             Revision::R2026_07_28 => {
-                r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[{"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
+                r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[{"_meta":{"anthropic/maxResultSizeChars":500000},"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
+            }
+            Revision::R2025_03_26 => {
+                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
             }
             _ => {
-                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
+                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"_meta":{"anthropic/maxResultSizeChars":500000},"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
             }
         };
         assert!(text.starts_with(head), "{revision:?}: {}", &text[..300]);
@@ -188,7 +191,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
         ] {
             assert_eq!(say(params), error(ID, -32602, &words), "{revision:?} {params}");
         }
-        let wrong = "\"pattern_name\" must be a string, not a number.";
+        let wrong = "`pattern_name` must be a string, not a number.";
         let answer = say(r#""name":"fabric_run_pattern","arguments":{"pattern_name":5}"#);
         if revision < Revision::R2025_11_25 {
             assert_eq!(answer, error(ID, -32602, wrong), "{revision:?}");
