@@ -63,9 +63,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Generate(_) => Err(Failure { code: 1, reason: "--generate: not yet".into() }),
         Command::Check { json, config } => {
             let (server, config, _demo) = assemble(*config)?;
-            let (report, good) = check::run(&server, &config, json);
-            print(&report)?;
-            Ok(ExitCode::from(u8::from(!good)))
+            match check::run(&server, &config, json, &mut io::stdout()) {
+                Ok(good) => Ok(ExitCode::from(u8::from(!good))),
+                Err(error) => unwritable(&error),
+            }
         }
         Command::Serve(config) => {
             logging::start(config.log_level);
@@ -83,9 +84,15 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 fn print(text: &str) -> Result<ExitCode, Failure> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => unwritable(&error),
+    }
+}
+
+fn unwritable(error: &io::Error) -> Result<ExitCode, Failure> {
+    match error.kind() {
         // `| head` has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
+        io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        _ => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
     }
 }
 
