@@ -36,7 +36,9 @@ const BUFFER: usize = 16 << 10;
 const KEPT: usize = config::CATALOG_REQUESTS;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
-/// Longest time that a `Retry-After` is believed.
+/// Fabric sends `complete` right after an `error`; a version that does not must not hold the error back.
+const AFTER_ERROR: Duration = Duration::from_secs(2);
+/// Longest time, in seconds, that a `Retry-After` is believed.
 const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
 /// Fabric, as one set of settings reaches it. Shared by all threads.
@@ -48,6 +50,8 @@ pub(crate) struct Client {
     settings: config::Fabric,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
+    /// How long the `complete` that follows an `error` is waited for.
+    pub(super) after_error: Duration,
     /// Largest JSON body, in bytes.
     pub(super) max_body: usize,
     /// Largest output of a run, in bytes.
@@ -108,10 +112,13 @@ impl Client {
                 .proxy(proxy.clone())
                 .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
                 .accept_encoding("identity")
+                .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .input_buffer_size(BUFFER)
                 .output_buffer_size(BUFFER)
+                // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
+                .max_response_header_size(BUFFER - 1)
                 .max_idle_connections(kept)
                 .max_idle_connections_per_host(kept);
             Agent::with_parts(tls.configure(builder).build(), Watched(DefaultConnector::new()), Lookup::default())
@@ -123,6 +130,7 @@ impl Client {
             fresh: agent(0),
             settings: settings.clone(),
             retry_delays: RETRY_DELAYS,
+            after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,
             max_output: MAX_RUN_OUTPUT,
         })
@@ -164,12 +172,14 @@ impl Client {
             let sent = request.config().timeout_global(Some(left)).build().call();
             let call = Call { client: self, method: "GET", path, limits };
             let result = call.opened(sent, waiting).and_then(|reply| reply.read_all(self.max_body));
-            match (result, delays.next()) {
-                (Ok(body), _) => return Ok(body),
-                (Err(Failure { again: true, .. }), Some(delay)) if jittered(*delay) < left => {
-                    pause(jittered(*delay), wait.as_ref())?;
-                }
-                (Err(Failure { error, .. }), _) => return Err(error),
+            let Failure { error, again } = match result {
+                Ok(body) => return Ok(body),
+                Err(failure) => failure,
+            };
+            let delay = delays.next().map(|delay| jittered(*delay));
+            match delay.filter(|delay| again && Instant::now() + *delay < deadline) {
+                Some(delay) => pause(delay, wait.as_ref())?,
+                None => return Err(error),
             }
         }
     }
@@ -408,8 +418,8 @@ impl<'c> Call<'c> {
 
     fn no_tls(&self, why: &str) -> String {
         format!(
-            "No secure connection to Fabric at {}: {why}. If its certificate is of a private authority, set \
-             SSL_CERT_FILE to that one's certificate.",
+            "No secure connection to Fabric at {}: {why}. Check whether it is https at all; if its certificate is of a \
+             private authority, set SSL_CERT_FILE to that one's certificate.",
             self.client.url
         )
     }
@@ -696,5 +706,110 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         WATCH.set(self.previous.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::super::fixture::settings;
+    use super::*;
+
+    #[test]
+    fn what_cannot_work_is_told_at_the_start_by_the_variable_to_set_right() {
+        let refused = |settings: config::Fabric| Client::new(&settings).unwrap_err();
+        assert!(refused(settings("no url")).starts_with("FABRIC_BASE_URL "));
+        assert!(refused(settings("/path")).starts_with("FABRIC_BASE_URL "));
+        let key = Some(config::Secret::new("two\nlines"));
+        let error = refused(config::Fabric { api_key: key, ..settings("http://h") });
+        assert!(error.starts_with("FABRIC_API_KEY ") && !error.contains("two"), "{error}");
+    }
+
+    #[cfg(feature = "tls")]
+    #[test]
+    fn a_private_authority_is_read_at_the_start_but_only_for_https() {
+        let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
+        let with = |url: &str, file: &PathBuf| {
+            Client::new(&config::Fabric { ca_file: Some(file.clone()), ..settings(url) }).map(|_| ())
+        };
+        let missing = PathBuf::from("/no/such/file.pem");
+        assert_eq!(with("http://h", &missing), Ok(()));
+        assert_eq!(
+            with("https://h", &missing).unwrap_err(),
+            "SSL_CERT_FILE: cannot read /no/such/file.pem: entity not found"
+        );
+        std::fs::write(&file, "no certificate").unwrap();
+        let empty = with("https://h", &file);
+        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
+        let broken = with("https://h", &file);
+        std::fs::remove_file(&file).unwrap();
+        assert!(empty.unwrap_err().starts_with("SSL_CERT_FILE: there is no certificate in "));
+        assert!(broken.unwrap_err().starts_with("SSL_CERT_FILE: "));
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn https_needs_a_build_with_tls() {
+        assert!(Client::new(&settings("https://h")).unwrap_err().starts_with("FABRIC_BASE_URL is https"));
+    }
+
+    #[test]
+    fn loopback_is_known_in_every_spelling() {
+        for host in
+            ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn only_proxies_that_work_are_used() {
+        let uri: Uri = "http://fabric.example".parse().unwrap();
+        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
+        assert_eq!(usable(None, &uri), Ok(None));
+        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
+        let error = usable(proxy("socks5://proxy:1080"), &uri).unwrap_err();
+        assert!(error.contains("ALL_PROXY") && error.contains("NO_PROXY"), "{error}");
+        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("fabric.example").build().unwrap();
+        assert_eq!(usable(Some(exempt), &uri), Ok(None));
+    }
+
+    #[test]
+    fn jitter_stays_within_a_quarter() {
+        for _ in 0..200 {
+            let delay = jittered(Duration::from_millis(400));
+            assert!((300..=500).contains(&delay.as_millis()), "{delay:?}");
+        }
+    }
+
+    #[test]
+    fn callers_on_one_thread_do_not_mix() {
+        struct Named;
+        impl Wait for Named {
+            fn still_waiting(&self) -> Result<(), Stop> {
+                Ok(())
+            }
+        }
+        let (outer, inner): (Arc<dyn Wait>, Arc<dyn Wait>) = (Arc::new(Named), Arc::new(Named));
+        // Both are of no size, so count who holds them instead of comparing addresses.
+        let first = Waiting::enter(&outer);
+        {
+            let _second = Waiting::enter(&inner);
+            assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 2));
+        }
+        assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 1));
+        assert!(Watch::current().is_some());
+        drop(first);
+        assert!(Watch::current().is_none());
+    }
+
+    #[test]
+    fn debug_shows_no_key() {
+        let settings = config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings("http://h") };
+        assert!(!format!("{:?}", Client::new(&settings).unwrap()).contains("k-1"));
     }
 }

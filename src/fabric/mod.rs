@@ -6,16 +6,17 @@
 //! is asking; whoever waits says so through [`Wait`].
 
 mod calls;
-// mod catalog;
+mod catalog;
 mod client;
 mod error;
 mod events;
-
+#[cfg(test)]
+mod fixture;
 pub(crate) mod names;
 mod types;
 mod wait;
 
-mod catalog;
+pub(crate) use calls::not_found;
 pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};

@@ -806,6 +806,12 @@ fn a_dropped_server_leaves_nothing_behind() {
     drop(server);
     assert!(ended(&mut client));
     assert!(TcpStream::connect(address).is_err());
+    // Its own `accept` is woken on an address that is not meant for connecting, too.
+    let everywhere = Server::bind("0.0.0.0:0", HttpLimits::default()).unwrap();
+    everywhere.serve(Arc::new(By(echo))).unwrap();
+    let port = everywhere.local_addr().port();
+    drop(everywhere);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     // Never started, it gives its port back all the same.
     let unused = Server::bind(address, HttpLimits::default()).unwrap();
     drop(unused);

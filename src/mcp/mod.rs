@@ -128,7 +128,7 @@ impl Server {
     pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy) -> Server {
         let subscriptions = Arc::new(Subscriptions::default());
         let listeners = subscriptions.clone();
-        catalog.on_change(Box::new(move || listeners.lists_changed()));
+        catalog.on_change(move || listeners.lists_changed());
         Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default() }
     }
 

@@ -48,9 +48,8 @@ fn arguments_have_their_bounds() {
     let rows: Vec<(&str, Value, Value)> = vec![
         ("strategy_name", json!("n".repeat(128)), json!("n".repeat(129))),
         ("session_name", json!("ä".repeat(128)), json!("ä".repeat(129))),
-        ("model_name", json!("m".repeat(4096)), json!("m".repeat(4097))),
-        ("vendor_name", json!("m".repeat(4096)), json!("m".repeat(4097))),
-        ("language", json!("m".repeat(4096)), json!("m".repeat(4097))),
+        ("model_name", json!("m".repeat(128)), json!("m".repeat(129))),
+        ("vendor_name", json!("m".repeat(128)), json!("m".repeat(129))),
         ("variables", Value::Object(many(256)), Value::Object(many(257))),
         ("variables", json!({"v": "x".repeat(64 << 10)}), json!({"v": "x".repeat((64 << 10) + 1)})),
         ("attachments", json!(vec!["a"; 64]), json!(vec!["a"; 65])),
@@ -115,11 +114,11 @@ fn sixteen_runs_at_once_sixty_four_wait_and_the_next_is_told() {
 fn an_error_text_is_relayed_up_to_500_characters() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    let long = "ä".repeat(5000);
+    let long = "Wörter ".repeat(1000);
     fabric.once("POST /chat", Reply::sse().error(&long).complete());
     let text =
         expect::failure(ERA, &client.call("fabric_run_pattern", json!({"pattern_name": "ai"})), "fabric-api-error");
-    let relayed = text.chars().filter(|c| *c == 'ä').count();
+    let relayed = text.matches("Wörter").count() * "Wörter ".chars().count();
     assert!((400..=500).contains(&relayed), "{relayed} characters");
 }
 

@@ -304,9 +304,11 @@ fn an_id_in_flight_cannot_be_used_twice_and_can_be_used_again() {
     let id = json!("twice");
     client.begin_as(&id, "tools/call", run.clone());
     fabric.wait_held(1);
-    client.begin_as(&id, "ping", Value::Null);
-    let refused = client.answer(&id);
-    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    for (method, params) in [("tools/call", run.clone()), ("ping", Value::Null), ("tools/list", Value::Null)] {
+        client.begin_as(&id, method, params);
+        let refused = client.answer(&id);
+        assert_eq!(refused["error"]["code"], -32600, "{method}: {refused}");
+    }
     fabric.release();
     assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "first");
     client.begin_as(&id, "tools/call", run);

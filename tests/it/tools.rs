@@ -74,7 +74,8 @@ fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
                "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
     );
     assert_eq!(details("translate")["variables"], json!(["lang_code"]), "`input` is not a variable");
-    assert_eq!(details("write_letter")["variables"], json!(["recipient", "sender"]));
+    // Fabric looks a variable up by all that stands between the braces, blanks included.
+    assert_eq!(details("write_letter")["variables"], json!([" recipient ", "sender"]));
     assert_eq!(details("plugins")["variables"], json!([]), "plugins and extensions are not variables");
     assert_eq!(details("summarize_meeting")["description"], "You turn a meeting into decisions.");
     assert_eq!(details("empty")["system_prompt"], "");

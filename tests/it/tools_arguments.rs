@@ -130,7 +130,7 @@ fn what_is_fine_is_taken() {
         json!({"pattern_name": "überblick für alle", "session_name": "日本語 v1.2_x-y"}),
         json!({"pattern_name": "ai", "temperature": 2, "top_p": 0, "presence_penalty": 2.0, "frequency_penalty": -2}),
         json!({"pattern_name": "ai", "temperature": 0.0, "top_p": 1.0}),
-        json!({"pattern_name": "ai", "variables": {"a b": "{ {x} } }} {"}, "attachments": []}),
+        json!({"pattern_name": "ai", "variables": {"a b": "{ {x} } }} { x"}, "attachments": []}),
         json!({"pattern_name": "ai", "thinking": "off"}),
         json!({"pattern_name": "ai", "thinking": "low"}),
         json!({"pattern_name": "ai", "thinking": "medium"}),
