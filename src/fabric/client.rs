@@ -25,7 +25,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
-use super::{Error, Kind, Stop, Wait};
+use super::{Cause, Error, Kind, Stop, Wait};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 
 /// How often a blocked read asks whether to go on.
@@ -291,7 +291,7 @@ impl<'c> Call<'c> {
                  FABRIC_BASE_URL, its port and its path.",
                 self.client.url
             );
-            return Err(Failure { error: Error::new(Kind::ApiError, detail), again: false });
+            return Err(Failure { error: Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage), again: false });
         }
         let encoding = head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
         if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -335,14 +335,23 @@ impl<'c> Call<'c> {
             500.. => format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
             _ => format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
         };
+        let cause = match status {
+            401 | 403 if self.client.key.is_none() => Some(Cause::KeyMissing),
+            401 | 403 => Some(Cause::KeyRefused),
+            300..=399 => Some(Cause::Redirect),
+            404 => Some(Cause::NotFound),
+            502..=504 => Some(Cause::BadGateway),
+            _ => None,
+        };
         let kind = Kind::from_status(status);
         let again = matches!(status, 502..=504);
-        Failure { error: Error { retry_after, ..Error::new(kind, detail) }, again }
+        Failure { error: Error { retry_after, cause, ..Error::new(kind, detail) }, again }
     }
 
     fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
+        let cause = if phase == Phase::Head { cause(&error, is_https) } else { None };
         let unavailable = match phase {
             Phase::Head => Kind::ApiUnavailable,
             Phase::Body => Kind::StreamInterrupted,
@@ -388,7 +397,7 @@ impl<'c> Call<'c> {
                 (Kind::ApiError, false, detail)
             }
         };
-        Failure { error: Error::new(kind, detail), again }
+        Failure { error: Error::new(kind, detail).caused_by(cause), again }
     }
 
     fn too_slow(&self, which: Timeout, phase: Phase) -> String {
@@ -438,6 +447,51 @@ impl<'c> Call<'c> {
                  where it runs."
             ),
         }
+    }
+}
+
+/// What exactly went wrong before there was an answer.
+fn cause(error: &ureq::Error, is_https: bool) -> Option<Cause> {
+    match error {
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Some(Cause::ConnectTimeout),
+        ureq::Error::Timeout(_) => Some(Cause::Silent),
+        ureq::Error::HostNotFound => Some(Cause::UnknownHost),
+        ureq::Error::ConnectProxyFailed(_) => Some(Cause::Proxy),
+        ureq::Error::Tls(why) => Some(tls_cause(why)),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(e) => Some(tls_cause(&e.to_string())),
+        ureq::Error::Io(e) => match e.kind() {
+            ErrorKind::TimedOut => Some(Cause::ConnectTimeout),
+            ErrorKind::ConnectionRefused => Some(Cause::Refused),
+            ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
+            // A server that was not asked for TLS closes, or is closed on.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
+            _ => None,
+        },
+        ureq::Error::ConnectionFailed => Some(Cause::Refused),
+        ureq::Error::Http(_) | ureq::Error::Protocol(_) => Some(Cause::NotHttp),
+        _ => None,
+    }
+}
+
+/// rustls is not ours to name, and its errors come as text only; what is not recognised is told as it is.
+fn tls_cause(why: &str) -> Cause {
+    let why = why.to_ascii_lowercase().replace(' ', "");
+    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    // First, because it goes on with names, which may be any word.
+    if has(&["validforname"]) {
+        Cause::CertificateWrongName
+    } else if has(&["notvalidyet", "notyetvalid"]) {
+        Cause::CertificateNotYetValid
+    } else if has(&["expired"]) {
+        Cause::CertificateExpired
+    } else if has(&["unknownissuer", "selfsigned", "causedasendentity"]) {
+        Cause::CertificateUnknownIssuer
+    } else if has(&["invalidcontenttype", "corruptmessage"]) {
+        Cause::NotTls
+    } else {
+        Cause::Tls
     }
 }
 
