@@ -5,19 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use crate::config::EMPTY_MODELS_DELAYS;
+
+use super::client::pause;
 use super::events::{self, Decoder};
-use super::{Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
+use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
 
 /// Bytes read from a run at once.
 const READ: usize = 16 << 10;
-/// How long the `complete` that follows an `error` is waited for.
-const AFTER_ERROR: Duration = Duration::from_secs(2);
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns, sorted.
@@ -67,10 +67,21 @@ impl Client {
     }
 
     /// `GET /models/names`. The first time, Fabric asks every vendor: this has a limit of its own.
+    ///
+    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470). A list
+    /// without a single model is therefore asked for again after each of [`EMPTY_MODELS_DELAYS`].
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let path = "/models/names";
-        let body = self.get(path, self.models_limits(), wait)?;
-        decode::<Option<Models>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+        let mut delays = EMPTY_MODELS_DELAYS.iter();
+        loop {
+            let body = self.get(path, self.models_limits(), wait)?;
+            let models: Models =
+                decode::<Option<_>>(&body).ok_or_else(|| self.unexpected("GET", path))?.unwrap_or_default();
+            match delays.next() {
+                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => pause(*delay, wait.as_ref())?,
+                _ => return Ok(models),
+            }
+        }
     }
 
     /// `GET /strategies`, sorted by name.
@@ -135,7 +146,7 @@ impl Client {
             };
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
-                reply.hurry(AFTER_ERROR);
+                reply.hurry(self.after_error);
             }
         }
         run.end()
@@ -168,12 +179,12 @@ impl Client {
              version of Fabric is too old or too new. Check FABRIC_BASE_URL.",
             self.url()
         );
-        Error::new(Kind::ApiError, detail)
+        Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric)
     }
 }
 
 /// A pattern that Fabric does not have, with what may have been meant.
-fn not_found(name: &Name, names: &[String]) -> Error {
+pub(crate) fn not_found(name: &Name, names: &[String]) -> Error {
     let quoted: Vec<String> = names::closest(name.as_str(), names).into_iter().map(|n| format!("\"{n}\"")).collect();
     let hint = match quoted.split_last() {
         None => String::new(),
@@ -259,3 +270,6 @@ impl Run<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

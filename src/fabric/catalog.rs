@@ -1,31 +1,410 @@
-use super::*;
-use std::sync::Arc;
-use std::time::Duration;
-pub(crate) struct Catalog;
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) description: String,
-    pub(crate) variables: Vec<String>,
-}
+//! The shared, timed list of patterns and strategies behind prompts, resources and completion.
+//!
+//! In scope: reading it once for all callers, keeping it for its time and no longer, and telling when the list of
+//! patterns has changed. Not in scope: when to poll, and what listeners are told (`transport`, `mcp`).
+//!
+//! ```text
+//!            first caller                      done, or failed
+//! nothing ───────────────► being refreshed ──────────────────────► good for `ttl` ──► nothing
+//!                          others wait, each asking its own Wait;
+//!                          if the first is cancelled, one of them goes on
+//! ```
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+
+use super::{Client, Error, Kind, Name, NoWait, Pattern, Stop, Strategy, Wait};
+use crate::config::CATALOG_REQUESTS;
+
+/// How often one who waits for another's refresh, or for helpers, is asked whether to go on.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// All patterns and strategies, as they were when a refresh began.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
+    /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
+    /// Sorted by name.
     pub(crate) strategies: Vec<Strategy>,
 }
-impl Catalog {
-    pub(crate) fn new(_c: Arc<Client>, _ttl: Duration) -> Catalog {
-        Catalog
+
+impl Snapshot {
+    /// The pattern of this name.
+    pub(crate) fn pattern(&self, name: &str) -> Option<&Entry> {
+        let at = self.patterns.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()?;
+        self.patterns.get(at)
     }
-    pub(crate) fn snapshot(&self, _w: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
-        todo!()
+
+    /// The strategy of this name.
+    pub(crate) fn strategy(&self, name: &str) -> Option<&Strategy> {
+        let at = self.strategies.binary_search_by(|strategy| strategy.name.as_str().cmp(name)).ok()?;
+        self.strategies.get(at)
     }
-    pub(crate) fn names(&self, _w: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
-        todo!()
-    }
-    pub(crate) fn poll(&self) -> Result<bool, Error> {
-        todo!()
-    }
-    pub(crate) fn ttl(&self) -> Duration {
-        Duration::from_secs(300)
-    }
-    pub(crate) fn on_change(&self, _f: Box<dyn Fn() + Send + Sync>) {}
 }
+
+/// What a list shows of one pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// Its name.
+    pub(crate) name: String,
+    /// [`Pattern::summary`].
+    pub(crate) description: String,
+    /// [`Pattern::variables`].
+    pub(crate) variables: Vec<String>,
+}
+
+/// Where the catalogue reads from: Fabric, or a test.
+pub(crate) trait Source: Send + Sync {
+    /// The sorted names of all patterns.
+    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error>;
+    /// One pattern of that list.
+    fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
+    /// The sorted strategies.
+    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error>;
+}
+
+impl Source for Client {
+    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+        self.pattern_names(wait)
+    }
+
+    fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+        self.listed_pattern(name, wait)
+    }
+
+    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
+        Client::strategies(self, wait)
+    }
+}
+
+/// The catalogue. Shared by all threads.
+pub(crate) struct Catalog<S: Source = Client> {
+    source: Arc<S>,
+    names: Shared<Vec<String>>,
+    snapshot: Shared<Snapshot>,
+    /// The names as they were last seen, whether still good or not.
+    known: Mutex<Option<Arc<Vec<String>>>>,
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl<S: Source> Catalog<S> {
+    /// An empty catalogue; what is read from `source` is good for `ttl`, counted from the start of the reading.
+    pub(crate) fn new(source: Arc<S>, ttl: Duration) -> Catalog<S> {
+        Catalog {
+            source,
+            names: Shared::new(ttl),
+            snapshot: Shared::new(ttl),
+            known: Mutex::new(None),
+            on_change: OnceLock::new(),
+        }
+    }
+
+    /// Sets what is called when anyone's reading finds other pattern names than the one before; not called for the
+    /// first. Runs on the reading thread and must not block. Only the first setting counts.
+    pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
+        let _ = self.on_change.set(Box::new(hook));
+    }
+
+    /// How long what was read is good for.
+    pub(crate) fn ttl(&self) -> Duration {
+        self.names.ttl
+    }
+
+    /// Everything. Refreshed if its time is over, by one caller for all; a refresh that fails fails for all who waited.
+    pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+        self.snapshot_at(&Instant::now, wait)
+    }
+
+    fn snapshot_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+        self.snapshot.value(now, wait.as_ref(), || {
+            let begun = now();
+            let names = Arc::new(self.source.names(wait)?);
+            self.names.put(begun, Arc::clone(&names));
+            let patterns = self.read_patterns(&names, wait)?;
+            let strategies = match self.source.strategies(wait) {
+                // A Fabric without strategies still has patterns.
+                Err(error) if !is_general(&error) => {
+                    log::warn!("the catalogue has no strategies: {error}");
+                    Vec::new()
+                }
+                other => other?,
+            };
+            // Last, so that whoever is told asks anew and waits for this very refresh.
+            self.learn(&names);
+            Ok(Snapshot { patterns, strategies })
+        })
+    }
+
+    /// Only the sorted names of all patterns, for which one request is enough.
+    pub(crate) fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+        self.names_at(&Instant::now, wait)
+    }
+
+    fn names_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+        self.names.value(now, wait.as_ref(), || {
+            let names = self.source.names(wait)?;
+            if self.learn(&Arc::new(names.clone())) {
+                self.snapshot.forget();
+            }
+            Ok(names)
+        })
+    }
+
+    /// Reads the list of names, and nothing else. `true` if it differs from what was last known; then the rest is read
+    /// anew when it is next asked for.
+    pub(crate) fn poll(&self) -> Result<bool, Error> {
+        self.poll_at(Instant::now())
+    }
+
+    fn poll_at(&self, now: Instant) -> Result<bool, Error> {
+        let wait: Arc<dyn Wait> = Arc::new(NoWait);
+        let names = Arc::new(self.source.names(&wait)?);
+        self.names.put(now, Arc::clone(&names));
+        let is_changed = self.learn(&names);
+        if is_changed {
+            self.snapshot.forget();
+        }
+        Ok(is_changed)
+    }
+
+    /// Remembers the names, and tells when they are others than before.
+    fn learn(&self, names: &Arc<Vec<String>>) -> bool {
+        let before = lock(&self.known).replace(Arc::clone(names));
+        let is_changed = before.is_some_and(|before| before != *names);
+        if is_changed && let Some(hook) = self.on_change.get() {
+            hook();
+        }
+        is_changed
+    }
+
+    /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by its name; if
+    /// that becomes a habit, because Fabric has gone, the refresh fails.
+    fn read_patterns(&self, names: &[String], wait: &Arc<dyn Wait>) -> Result<Vec<Entry>, Error> {
+        let mut entries: Vec<Option<Entry>> = vec![None; names.len()];
+        let next = AtomicUsize::new(0);
+        // Only this thread asks the caller, who need not expect to be asked from several.
+        let stop = Arc::new(Flag(AtomicBool::new(false)));
+        let helpers_wait: Arc<dyn Wait> = Arc::clone(&stop) as Arc<dyn Wait>;
+        std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::channel();
+            let mut helpers = 0;
+            while helpers < CATALOG_REQUESTS.min(names.len()) {
+                let sender = sender.clone();
+                let (next, stop, wait) = (&next, &stop, &helpers_wait);
+                let helper = move || {
+                    while stop.still_waiting().is_ok() {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(name) = names.get(at) else { return };
+                        if sender.send((at, self.read_pattern(name, wait))).is_err() {
+                            return;
+                        }
+                    }
+                };
+                // A system short of threads gets by with fewer.
+                if std::thread::Builder::new().name("catalog".into()).spawn_scoped(scope, helper).is_err() {
+                    break;
+                }
+                helpers += 1;
+            }
+            drop(sender);
+            if helpers == 0 && !names.is_empty() {
+                return Err(Error::new(
+                    Kind::Internal,
+                    "No thread is left to read the patterns with. Try again later.",
+                ));
+            }
+            // Whichever way this ends, the helpers do.
+            let _stop = StopOnDrop(&stop);
+            let mut general = 0;
+            let mut asked = Instant::now();
+            loop {
+                let received = receiver.recv_timeout(SLICE);
+                // By the clock: patterns that keep coming must not keep a caller who has left.
+                if asked.elapsed() >= SLICE {
+                    wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+                    asked = Instant::now();
+                }
+                let (at, result) = match received {
+                    Ok(read) => read,
+                    Err(mpsc::RecvTimeoutError::Timeout) => continue,
+                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
+                };
+                entries[at] = match result {
+                    Ok(entry) => Some(entry),
+                    Err(error) => {
+                        general += usize::from(is_general(&error));
+                        if general >= CATALOG_REQUESTS.min(names.len()) {
+                            return Err(error);
+                        }
+                        log::debug!("a pattern could not be read for the catalogue: {error}");
+                        None
+                    }
+                };
+            }
+            Ok(())
+        })?;
+        let listed = |(entry, name): (Option<Entry>, &String)| {
+            entry.unwrap_or_else(|| Entry {
+                name: name.clone(),
+                description: Pattern::fallback_summary(name),
+                variables: Vec::new(),
+            })
+        };
+        Ok(entries.into_iter().zip(names).map(listed).collect())
+    }
+
+    fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
+        let pattern = self.source.pattern(&Name::parse("name", name)?, wait)?;
+        Ok(Entry { name: name.to_owned(), description: pattern.summary(), variables: pattern.variables() })
+    }
+}
+
+/// Failures that are about Fabric as a whole, not about one thing in it.
+fn is_general(error: &Error) -> bool {
+    matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
+}
+
+/// A flag that ends whoever waits under it.
+struct Flag(AtomicBool);
+
+impl Wait for Flag {
+    fn still_waiting(&self) -> Result<(), Stop> {
+        if self.0.load(Ordering::Relaxed) { Err(Stop) } else { Ok(()) }
+    }
+}
+
+struct StopOnDrop<'a>(&'a Flag);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One value that is read when it is needed, by one caller for all, and kept for its time.
+struct Shared<T> {
+    ttl: Duration,
+    state: Mutex<State<T>>,
+    changed: Condvar,
+}
+
+struct State<T> {
+    value: Option<(Instant, Arc<T>)>,
+    is_refreshing: bool,
+    /// How many refreshes have ended, and how the last of them failed if it did.
+    ended: u64,
+    failure: Option<Error>,
+    /// Counts what made a refresh outdated while it went on.
+    forgotten: u64,
+}
+
+impl<T> Shared<T> {
+    fn new(ttl: Duration) -> Shared<T> {
+        let state = State { value: None, is_refreshing: false, ended: 0, failure: None, forgotten: 0 };
+        Shared { ttl, state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    /// Takes a value that was read by other means, beginning at `begun`.
+    fn put(&self, begun: Instant, value: Arc<T>) {
+        lock(&self.state).value = Some((begun, value));
+    }
+
+    /// What is known is good no more.
+    fn forget(&self) {
+        let mut state = lock(&self.state);
+        state.value = None;
+        state.forgotten += 1;
+    }
+
+    /// The value, if need be by `read`, or by the `read` of another caller that is under way.
+    fn value(
+        &self,
+        now: &dyn Fn() -> Instant,
+        wait: &dyn Wait,
+        read: impl FnOnce() -> Result<T, Error>,
+    ) -> Result<Arc<T>, Error> {
+        let mut state = lock(&self.state);
+        let mut waited_for = None;
+        loop {
+            if let Some((begun, value)) = &state.value
+                && now().saturating_duration_since(*begun) < self.ttl
+            {
+                return Ok(Arc::clone(value));
+            }
+            if !state.is_refreshing {
+                // A refresh that was cancelled left no failure: its caller had gone, we have not.
+                if waited_for.is_some_and(|ended| ended < state.ended)
+                    && let Some(failure) = &state.failure
+                {
+                    return Err(failure.clone());
+                }
+                break;
+            }
+            waited_for.get_or_insert(state.ended);
+            let (next, timeout) = self.changed.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            if timeout.timed_out() {
+                drop(state);
+                wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+                state = lock(&self.state);
+            }
+        }
+        state.is_refreshing = true;
+        let forgotten = state.forgotten;
+        drop(state);
+        // Also if `read` panics: others must not wait for ever.
+        let mut refresh = Refresh { shared: self, outcome: Outcome::Abandoned };
+        let begun = now();
+        let result = read().map(Arc::new);
+        refresh.outcome = match &result {
+            Ok(value) => Outcome::Read { begun, value: Arc::clone(value), forgotten },
+            Err(error) if error.kind != Kind::Cancelled => Outcome::Failed(error.clone()),
+            Err(_) => Outcome::Abandoned,
+        };
+        result
+    }
+}
+
+/// A refresh under way; its end, whichever it is, is its drop.
+struct Refresh<'a, T> {
+    shared: &'a Shared<T>,
+    outcome: Outcome<T>,
+}
+
+enum Outcome<T> {
+    Read {
+        begun: Instant,
+        value: Arc<T>,
+        forgotten: u64,
+    },
+    Failed(Error),
+    /// Cancelled, or a panic: says nothing about Fabric.
+    Abandoned,
+}
+
+impl<T> Drop for Refresh<'_, T> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.shared.state);
+        state.is_refreshing = false;
+        state.ended += 1;
+        state.failure = None;
+        match std::mem::replace(&mut self.outcome, Outcome::Abandoned) {
+            Outcome::Read { begun, value, forgotten } if state.forgotten == forgotten => {
+                state.value = Some((begun, value));
+            }
+            Outcome::Failed(error) => state.failure = Some(error),
+            Outcome::Read { .. } | Outcome::Abandoned => {}
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+}
+
+/// A panic elsewhere leaves our values whole: they are only ever replaced.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Error, Kind};
@@ -37,9 +37,8 @@ pub(crate) enum Event {
 }
 
 /// Tokens as the vendor counted them; what it left out is 0.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
-#[derive(serde::Serialize)]
 pub(crate) struct Usage {
     /// Tokens of the prompt.
     pub(crate) input_tokens: u64,

@@ -6,19 +6,20 @@
 //! is asking; whoever waits says so through [`Wait`].
 
 mod calls;
-// mod catalog;
+mod catalog;
 mod client;
 mod error;
 mod events;
-
+#[cfg(test)]
+mod fixture;
 pub(crate) mod names;
 mod types;
 mod wait;
 
-mod catalog;
-pub(crate) use catalog::{Catalog, Entry, Snapshot};
+pub(crate) use calls::not_found;
+pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
-pub(crate) use error::{Error, Kind, sanitize};
+pub(crate) use error::{Cause, Error, Kind, sanitize};
 pub(crate) use events::{Event, Usage};
 pub(crate) use names::Name;
 pub(crate) use types::{Chat, Models, Pattern, Strategy};

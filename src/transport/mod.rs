@@ -30,7 +30,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
-use crate::mcp::{Answer, Call, Outlet, Refusal, Server};
+use crate::mcp::{Answer, Call, ID_IN_USE, Outlet, Refusal, Server};
 
 /// Runs a call on this thread. A panic in it costs this call only; the panic hook has logged where it was.
 fn run(server: &Server, call: &Call, outlet: Arc<dyn Outlet>) -> Answer {
@@ -39,6 +39,5 @@ fn run(server: &Server, call: &Call, outlet: Arc<dyn Outlet>) -> Answer {
 
 /// The answer to a request whose id is in use: the first one goes on.
 fn duplicate(id: &Id, modern: bool) -> Answer {
-    let reason = "This id is in use by a request that has no answer yet: give every request an id of its own.";
-    Refusal::new(INVALID_REQUEST, reason).answer(Some(id), NoId::Absent, modern)
+    Refusal::new(INVALID_REQUEST, ID_IN_USE).answer(Some(id), NoId::Absent, modern)
 }

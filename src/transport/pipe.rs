@@ -13,11 +13,13 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use crate::config::MAX_SUBSCRIPTIONS;
+use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{self, NoId};
 use crate::mcp::{Action, Answer, Call, Inbound, Listen, Listener, Outlet, Registration, Server, Session};
 
 use super::admission::{self, Admission, Stops, Who};
-use super::inflight::Inflight;
+use super::inflight::{Inflight, Writing};
 use super::poller::Poller;
 use super::workers::Workers;
 
@@ -30,8 +32,15 @@ pub(super) enum Flush {
 
 /// The way out of a pipe. Whole messages, from any thread.
 pub(super) trait Line: Send + Sync + 'static {
-    /// Sends one message. What cannot be sent is dropped; [`Line::is_gone`] tells why.
-    fn send(&self, message: &[u8], flush: Flush);
+    /// Sends one message unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
+    /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
+    /// [`Line::is_gone`] tells why.
+    fn send_if(&self, message: &[u8], flush: Flush, wanted: &dyn Fn() -> bool);
+
+    /// Sends one message.
+    fn send(&self, message: &[u8], flush: Flush) {
+        self.send_if(message, flush, &|| true);
+    }
 
     /// Sends a notification of changed lists, which must not wait for this client: others are to be told too.
     fn tell(&self, message: &[u8]);
@@ -89,7 +98,8 @@ impl<L: Line> Pipe<L> {
     }
 
     /// Acts on a message of `who`.
-    pub(super) fn receive(&self, inbound: Inbound<'_>, who: Who) {
+    pub(super) fn receive(&self, mut inbound: Inbound<'_>, who: Who) {
+        inbound.refuse_ids(|id| self.inflight.contains(id));
         let action = self.shop.server.receive(&self.session, inbound, None);
         self.act(action, who, &Reply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
@@ -126,7 +136,11 @@ impl<L: Line> Pipe<L> {
             Action::Call(call) => self.call(call, who, reply),
             Action::Listen(listen) => self.listen(&listen),
             Action::Batch(actions) => {
-                let batch = Reply::Batch(Arc::new(Batch { answers: Mutex::default(), line: self.line.clone() }));
+                let batch = Reply::Batch(Arc::new(Batch {
+                    answers: Mutex::default(),
+                    line: self.line.clone(),
+                    _writing: Writing::begin(&self.inflight),
+                }));
                 for action in actions {
                     self.act(action, who, &batch);
                 }
@@ -135,6 +149,7 @@ impl<L: Line> Pipe<L> {
     }
 
     fn call(&self, call: Box<Call>, who: Who, reply: &Reply<L>) {
+        // Ids in use have been refused; but over HTTP two messages may come at the same moment.
         let Some(cancel) = self.inflight.begin(call.id()) else {
             return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
         };
@@ -158,6 +173,7 @@ impl<L: Line> Pipe<L> {
                     return;
                 }
                 let answer = super::run(&server, &call, outlet.clone());
+                let _writing = Writing::begin(&inflight);
                 if inflight.finish(call.id(), &cancel) {
                     reply.send(outlet.stops.answer(&call, answer), Flush::Now);
                 }
@@ -170,8 +186,8 @@ impl<L: Line> Pipe<L> {
     }
 
     fn listen(&self, listen: &Listen) {
-        if self.inflight.contains(listen.id()) {
-            return self.line.send(&super::duplicate(listen.id(), true).body, Flush::Later);
+        if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
+            return self.line.send(&listen.fail(too_many_subscriptions()).body, Flush::Later);
         }
         // The acknowledgement comes first: only then can anything be told.
         self.line.send(&listen.acknowledgement(), Flush::Later);
@@ -183,6 +199,14 @@ impl<L: Line> Pipe<L> {
         self.inflight.listen(listen.id(), || self.shop.server.subscriptions().add(listen.listener(outlet)), end);
         self.shop.poller.listened();
     }
+}
+
+/// This pipe has as many subscriptions as it may.
+fn too_many_subscriptions() -> Error {
+    Error::new(
+        Kind::TooManyRequests,
+        format!("There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."),
+    )
 }
 
 /// Where an answer goes: out by itself, or into the array of its batch.
@@ -213,6 +237,8 @@ impl<L: Line> Reply<L> {
 struct Batch<L: Line> {
     answers: Mutex<Vec<Vec<u8>>>,
     line: Arc<L>,
+    /// Let go of after the array has been sent.
+    _writing: Writing,
 }
 
 impl<L: Line> Drop for Batch<L> {
@@ -232,9 +258,7 @@ struct CallOutlet<L: Line> {
 
 impl<L: Line> Outlet for CallOutlet<L> {
     fn notify(&self, message: &[u8]) {
-        if !self.stops.is_cancelled() {
-            self.line.send(message, Flush::Now);
-        }
+        self.line.send_if(message, Flush::Now, &|| !self.stops.is_cancelled());
     }
 
     fn stopped(&self) -> bool {

@@ -122,8 +122,8 @@ impl Sse {
 }
 
 impl Line for Channel {
-    fn send(&self, message: &[u8], _flush: Flush) {
-        Channel::send(self, message);
+    fn send_if(&self, message: &[u8], _flush: Flush, wanted: &dyn Fn() -> bool) {
+        Channel::send_if(self, message, wanted);
     }
 
     fn tell(&self, message: &[u8]) {

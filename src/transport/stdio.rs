@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::config::{MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
-use crate::jsonrpc::INVALID_REQUEST;
+use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::mcp::{self, Refusal, Server, Session};
 
 use super::admission::{Admission, Who};
@@ -52,7 +52,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let answer = Refusal::new(INVALID_REQUEST, reason).answer(None, self.pipe.no_id(), false);
                 writer.send(&answer.body, Flush::Later);
-            } else if !line.iter().all(u8::is_ascii_whitespace) {
+            } else if !jsonrpc::is_blank(&line) {
                 self.pipe.receive(mcp::inspect(&line, false), Who::Token);
             }
             // What was answered so far waits only while there is another message to answer.
@@ -133,11 +133,14 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write + Send + 'static> Line for Writer<W> {
-    fn send(&self, message: &[u8], flush: Flush) {
+    fn send_if(&self, message: &[u8], flush: Flush, wanted: &dyn Fn() -> bool) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
-        if let Err(_gone) = out.put(message, flush == Flush::Now && last) {
+        let flush = flush == Flush::Now && last;
+        // Unwanted: others may have left the flush to us all the same.
+        let written = if wanted() { out.put(message, flush) } else { out.flush() };
+        if let Err(_gone) = written {
             (self.broken)();
         }
     }

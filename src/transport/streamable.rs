@@ -145,7 +145,7 @@ impl Streamable {
         }
     }
 
-    fn legacy(&self, post: Post<'_>, inbound: Inbound<'_>) {
+    fn legacy(&self, post: Post<'_>, mut inbound: Inbound<'_>) {
         let head = post.visit.head();
         let refuse = |status, code, reason: &str| {
             let answer = Refusal::new(code, reason).answer(inbound.id(), NoId::Absent, false);
@@ -177,6 +177,7 @@ impl Streamable {
             Err((status, answer)) => return post.answer(status, &answer),
         };
         let is_one = inbound.id().is_some();
+        inbound.refuse_ids(|id| live.inflight.contains(id));
         let action = self.server.receive(&live.session, inbound, None);
         self.follow(&live);
         match action {

@@ -49,7 +49,15 @@ impl Channel {
 
     /// Writes one message; waits while the client does not read, within the limits of `http`. Nothing once it is over.
     pub(super) fn send(&self, message: &[u8]) {
-        self.out().write(|stream| stream.event(message));
+        self.send_if(message, &|| true);
+    }
+
+    /// The same unless `wanted` says no, which is asked when it is this message's turn.
+    pub(super) fn send_if(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+        let mut out = self.out();
+        if wanted() {
+            out.write(|stream| stream.event(message));
+        }
     }
 
     /// Writes one event of another type.

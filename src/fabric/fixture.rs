@@ -1,0 +1,179 @@
+//! A Fabric for unit tests: real sockets, scripted answers.
+//!
+//! In scope: reading requests, and writing whatever bytes a test wants back. Not in scope: being an HTTP server.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::Client;
+use crate::config;
+
+/// One request as it came in.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Seen {
+    /// `GET /path`.
+    pub(super) line: String,
+    /// Names in lower case.
+    pub(super) headers: BTreeMap<String, String>,
+    pub(super) body: String,
+    /// Which connection it came on, from 0.
+    pub(super) connection: usize,
+}
+
+/// A listener on a port of the kernel's choice. Its threads end with the test process.
+pub(super) struct Fixture {
+    pub(super) url: String,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl Fixture {
+    /// Answers each request by `answer`, which is given the number of requests before it, and may write anything. If
+    /// it gives back `false`, the connection is closed.
+    pub(super) fn new(answer: impl Fn(usize, &Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Fixture {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (Arc::clone(&seen), Arc::new(answer));
+        std::thread::spawn(move || {
+            for (connection, stream) in listener.incoming().enumerate() {
+                let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let mut stream = stream.unwrap();
+                    let mut reader = BufReader::new(stream.try_clone().unwrap());
+                    while let Some(request) = read_request(&mut reader, connection) {
+                        let number = {
+                            let mut log = log.lock().unwrap();
+                            log.push(request.clone());
+                            log.len() - 1
+                        };
+                        if !answer(number, &request, &mut stream) {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Fixture { url, seen }
+    }
+
+    /// Writes these bytes for every request.
+    pub(super) fn always(response: impl Into<Vec<u8>>) -> Fixture {
+        let response = response.into();
+        Fixture::new(move |_, _, stream| stream.write_all(&response).is_ok())
+    }
+
+    /// Writes these bytes for every request, then closes the connection.
+    pub(super) fn cut_after(response: impl Into<Vec<u8>>) -> Fixture {
+        let response = response.into();
+        Fixture::new(move |_, _, stream| {
+            stream.write_all(&response).unwrap();
+            false
+        })
+    }
+
+    /// Answers by path, 500 for every other.
+    pub(super) fn routes<const N: usize>(routes: [(&str, String); N]) -> Fixture {
+        let routes = routes.map(|(line, response)| (line.to_owned(), response));
+        Fixture::new(move |_, request, stream| {
+            let found = routes.iter().find(|(line, _)| *line == request.line);
+            let response = found.map_or_else(|| status("500 X", "\"open /srv/secret: no\""), |(_, r)| r.clone());
+            stream.write_all(response.as_bytes()).is_ok()
+        })
+    }
+
+    pub(super) fn requests(&self) -> Vec<Seen> {
+        self.seen.lock().unwrap().clone()
+    }
+
+    /// How often this request came in.
+    pub(super) fn count(&self, line: &str) -> usize {
+        self.requests().iter().filter(|seen| seen.line == line).count()
+    }
+
+    pub(super) fn client(&self) -> Client {
+        quick(&settings(&self.url))
+    }
+}
+
+/// Settings that no test should run into.
+pub(super) fn settings(url: &str) -> config::Fabric {
+    let long = Duration::from_secs(20);
+    config::Fabric {
+        url: url.to_owned(),
+        api_key: None,
+        ca_file: None,
+        connect_timeout: long,
+        idle_timeout: long,
+        run_timeout: long,
+        request_timeout: long,
+        models_timeout: long,
+    }
+}
+
+/// A client whose retries do not keep a test waiting.
+pub(super) fn quick(settings: &config::Fabric) -> Client {
+    let mut client = Client::new(settings).unwrap();
+    client.retry_delays = [Duration::from_millis(2), Duration::from_millis(2)];
+    client
+}
+
+/// A whole 200 with a JSON body.
+pub(super) fn json(body: &str) -> String {
+    status("200 OK", body)
+}
+
+/// A whole response with a JSON body.
+pub(super) fn status(status: &str, body: &str) -> String {
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// The head of a run's answer, as Fabric writes it.
+pub(super) const STREAM: &str =
+    "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nTransfer-Encoding: chunked\r\n\r\n";
+/// The end of one.
+pub(super) const END: &str = "0\r\n\r\n";
+
+/// One event as one chunk.
+pub(super) fn event(json: &str) -> String {
+    chunk(&format!("data: {json}\n\n"))
+}
+
+/// One chunk of a chunked body.
+pub(super) fn chunk(data: &str) -> String {
+    format!("{:x}\r\n{data}\r\n", data.len())
+}
+
+/// A content event.
+pub(super) fn content(text: &str) -> String {
+    event(&format!("{{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}"))
+}
+
+/// The complete event.
+pub(super) fn complete() -> String {
+    event("{\"type\":\"complete\",\"format\":\"plain\"}")
+}
+
+fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<Seen> {
+    let mut line = String::new();
+    reader.read_line(&mut line).ok()?;
+    let mut seen = Seen { line: line.trim_end().strip_suffix(" HTTP/1.1")?.to_owned(), connection, ..Seen::default() };
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok()?;
+        match line.trim_end().split_once(": ") {
+            Some((name, value)) => seen.headers.insert(name.to_lowercase(), value.to_owned()),
+            None => break,
+        };
+    }
+    let length = seen.headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    seen.body = String::from_utf8(body).unwrap();
+    Some(seen)
+}
