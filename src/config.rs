@@ -66,6 +66,8 @@ pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 512;
 pub(crate) const MAX_MAX_CONNECTIONS: usize = 65_536;
 /// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
 pub(crate) const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
+/// Subscriptions (`subscriptions/listen`) at once on one pipe.
+pub(crate) const MAX_SUBSCRIPTIONS: usize = 64;
 /// Requests to Fabric at once while the catalogue is refreshed.
 pub(crate) const CATALOG_REQUESTS: usize = 8;
 
@@ -92,6 +94,9 @@ pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
 pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
 /// Waits before the second and the third try of a GET; a run is never tried again.
 pub(crate) const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
+/// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
+pub(crate) const EMPTY_MODELS_DELAYS: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 /// Shortest time that can be set.
 pub(crate) const MIN_TIME: Duration = Duration::from_millis(1);
 /// Longest time that can be set: a week.
@@ -208,7 +213,8 @@ pub(crate) struct Http {
     pub(crate) max_connections: usize,
 }
 
-/// How long `accept` rests after an error of this machine (no file descriptors, no memory), so that it does not spin.
+/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
+/// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
 pub(crate) const HTTP_MAX_CLOSING: usize = 64;
@@ -286,8 +292,8 @@ pub(crate) struct HttpLimits {
     pub(crate) idle_timeout: Duration,
     /// A write that makes no progress; default 30 s.
     pub(crate) write_timeout: Duration,
-    /// Stack of a connection's thread, in bytes of address space; default 256 KiB, or 1 MiB without optimisation,
-    /// where 128 levels of JSON alone take about a third of that.
+    /// Stack of a connection's thread, in bytes of address space; only what is touched costs memory. Default 256 KiB,
+    /// or 1 MiB without optimisation, where frames are several times as large.
     pub(crate) stack_size: usize,
 }
 

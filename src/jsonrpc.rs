@@ -106,6 +106,15 @@ pub(crate) enum Incoming<'a> {
     Batch(Vec<Result<Message<'a>, Invalid>>),
 }
 
+/// JSON's own white space; what else Unicode counts as such is not JSON.
+const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
+
+/// Holds the line nothing but white space, perhaps after a byte order mark?
+pub(crate) fn is_blank(line: &[u8]) -> bool {
+    let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
+    line.iter().all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
+}
+
 /// Reads one line or body. A byte order mark and white space around the JSON are ignored.
 ///
 /// # Errors
@@ -115,7 +124,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Invalid { id: None, code: PARSE_ERROR, reason: "The message is not UTF-8." });
     };
-    let text = text.trim_start_matches('\u{feff}').trim();
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_matches(WHITE_SPACE);
     if !text.starts_with('[') {
         return message(text).map(Incoming::One);
     }
@@ -145,8 +154,8 @@ struct Fields<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// Keeps an explicit `null` apart from a field that is not there.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+/// Keeps an explicit `null` apart from a field that is not there: `Some` of it, where serde's own reading gives `None`.
+pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(deserializer).map(Some)
 }
 
@@ -189,7 +198,7 @@ fn message(text: &str) -> Result<Message<'_>, Invalid> {
         _ => None,
     };
     let refuse = |reason| Err(Invalid { id: known.clone(), code: INVALID_REQUEST, reason });
-    if fields.jsonrpc.map(RawValue::get) != Some("\"2.0\"") {
+    if !fields.jsonrpc.is_some_and(|raw| serde_json::from_str::<Name<'_>>(raw.get()).is_ok_and(|v| v.0 == "2.0")) {
         return refuse("\"jsonrpc\" must be \"2.0\".");
     }
     let Some(method) = fields.method else {
@@ -337,6 +346,8 @@ mod tests {
                 "request 123456789012345678901234567890 m -",
             ),
             (r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]}"#, "request -5 m -"),
+            (r#"{"jsonrpc":"2\u002e0","i\u0064":1,"method":"m"}"#, "request 1 m -"),
+            ("\t\r\n {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\n\r\t ", "request 0 ping -"),
         ] {
             assert_eq!(one(text), expected, "{text}");
         }
@@ -349,6 +360,11 @@ mod tests {
             ("{", "-32700 -"),
             ("nonsense", "-32700 -"),
             ("5 6", "-32700 -"),
+            ("\u{feff}\u{feff}{}", "-32700 -"),
+            (" \u{feff}{}", "-32700 -"),
+            ("\u{a0}{}", "-32700 -"),
+            ("\u{c}{}", "-32700 -"),
+            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\nb\"}", "-32700 -"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#, "-32700 -"),
             ("5", "-32600 -"),
             ("null", "-32600 -"),
@@ -376,6 +392,16 @@ mod tests {
             assert_eq!(one(text), expected, "{text}");
         }
         assert_eq!(read(b"{\"jsonrpc\":\"2.0\xff\"}").unwrap_err().code, PARSE_ERROR);
+    }
+
+    #[test]
+    fn a_blank_line_may_have_a_byte_order_mark() {
+        for line in ["", " \t\r", "\u{feff}", "\u{feff}\r"] {
+            assert!(is_blank(line.as_bytes()), "{line:?}");
+        }
+        for line in ["0", "\u{c}", "\u{a0}", "\u{feff}\u{feff}", " \u{feff}"] {
+            assert!(!is_blank(line.as_bytes()), "{line:?}");
+        }
     }
 
     #[test]

@@ -193,11 +193,13 @@ impl<S: Source> Catalog<S> {
                 let sender = sender.clone();
                 let (next, stop, wait) = (&next, &stop, &helpers_wait);
                 let helper = move || {
-                    while stop.still_waiting().is_ok()
-                        && let at = next.fetch_add(1, Ordering::Relaxed)
-                        && let Some(name) = names.get(at)
-                        && sender.send((at, self.read_pattern(name, wait))).is_ok()
-                    {}
+                    while stop.still_waiting().is_ok() {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(name) = names.get(at) else { return };
+                        if sender.send((at, self.read_pattern(name, wait))).is_err() {
+                            return;
+                        }
+                    }
                 };
                 // A system short of threads gets by with fewer.
                 if std::thread::Builder::new().name("catalog".into()).spawn_scoped(scope, helper).is_err() {
@@ -215,13 +217,17 @@ impl<S: Source> Catalog<S> {
             // Whichever way this ends, the helpers do.
             let _stop = StopOnDrop(&stop);
             let mut general = 0;
+            let mut asked = Instant::now();
             loop {
-                let (at, result) = match receiver.recv_timeout(SLICE) {
+                let received = receiver.recv_timeout(SLICE);
+                // By the clock: patterns that keep coming must not keep a caller who has left.
+                if asked.elapsed() >= SLICE {
+                    wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+                    asked = Instant::now();
+                }
+                let (at, result) = match received {
                     Ok(read) => read,
-                    Err(mpsc::RecvTimeoutError::Timeout) => {
-                        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-                        continue;
-                    }
+                    Err(mpsc::RecvTimeoutError::Timeout) => continue,
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 };
                 entries[at] = match result {
@@ -348,20 +354,33 @@ impl<T> Shared<T> {
         let forgotten = state.forgotten;
         drop(state);
         // Also if `read` panics: others must not wait for ever.
-        let mut refresh = Refresh { shared: self, outcome: None };
+        let mut refresh = Refresh { shared: self, outcome: Outcome::Abandoned };
         let begun = now();
         let result = read().map(Arc::new);
-        refresh.outcome = Some(match &result {
-            Ok(value) => Ok((begun, Arc::clone(value), forgotten)),
-            Err(error) => Err(error.clone()),
-        });
+        refresh.outcome = match &result {
+            Ok(value) => Outcome::Read { begun, value: Arc::clone(value), forgotten },
+            Err(error) if error.kind != Kind::Cancelled => Outcome::Failed(error.clone()),
+            Err(_) => Outcome::Abandoned,
+        };
         result
     }
 }
 
+/// A refresh under way; its end, whichever it is, is its drop.
 struct Refresh<'a, T> {
     shared: &'a Shared<T>,
-    outcome: Option<Result<(Instant, Arc<T>, u64), Error>>,
+    outcome: Outcome<T>,
+}
+
+enum Outcome<T> {
+    Read {
+        begun: Instant,
+        value: Arc<T>,
+        forgotten: u64,
+    },
+    Failed(Error),
+    /// Cancelled, or a panic: says nothing about Fabric.
+    Abandoned,
 }
 
 impl<T> Drop for Refresh<'_, T> {
@@ -370,10 +389,12 @@ impl<T> Drop for Refresh<'_, T> {
         state.is_refreshing = false;
         state.ended += 1;
         state.failure = None;
-        match self.outcome.take() {
-            Some(Ok((begun, value, forgotten))) if state.forgotten == forgotten => state.value = Some((begun, value)),
-            Some(Err(error)) if error.kind != Kind::Cancelled => state.failure = Some(error),
-            _ => {}
+        match std::mem::replace(&mut self.outcome, Outcome::Abandoned) {
+            Outcome::Read { begun, value, forgotten } if state.forgotten == forgotten => {
+                state.value = Some((begun, value));
+            }
+            Outcome::Failed(error) => state.failure = Some(error),
+            Outcome::Read { .. } | Outcome::Abandoned => {}
         }
         drop(state);
         self.shared.changed.notify_all();
@@ -384,3 +405,6 @@ impl<T> Drop for Refresh<'_, T> {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
-use super::{Error, Kind, Stop, Wait};
+use super::{Cause, Error, Kind, Stop, Wait};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 
 /// How often a blocked read asks whether to go on.
@@ -36,7 +36,9 @@ const BUFFER: usize = 16 << 10;
 const KEPT: usize = config::CATALOG_REQUESTS;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
-/// Longest time that a `Retry-After` is believed.
+/// Fabric sends `complete` right after an `error`; a version that does not must not hold the error back.
+const AFTER_ERROR: Duration = Duration::from_secs(2);
+/// Longest time, in seconds, that a `Retry-After` is believed.
 const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
 /// Fabric, as one set of settings reaches it. Shared by all threads.
@@ -48,6 +50,8 @@ pub(crate) struct Client {
     settings: config::Fabric,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
+    /// How long the `complete` that follows an `error` is waited for.
+    pub(super) after_error: Duration,
     /// Largest JSON body, in bytes.
     pub(super) max_body: usize,
     /// Largest output of a run, in bytes.
@@ -108,6 +112,7 @@ impl Client {
                 .proxy(proxy.clone())
                 .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
                 .accept_encoding("identity")
+                .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .input_buffer_size(BUFFER)
@@ -125,6 +130,7 @@ impl Client {
             fresh: agent(0),
             settings: settings.clone(),
             retry_delays: RETRY_DELAYS,
+            after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,
             max_output: MAX_RUN_OUTPUT,
         })
@@ -166,12 +172,14 @@ impl Client {
             let sent = request.config().timeout_global(Some(left)).build().call();
             let call = Call { client: self, method: "GET", path, limits };
             let result = call.opened(sent, waiting).and_then(|reply| reply.read_all(self.max_body));
-            match (result, delays.next()) {
-                (Ok(body), _) => return Ok(body),
-                (Err(Failure { again: true, .. }), Some(delay)) if jittered(*delay) < left => {
-                    pause(jittered(*delay), wait.as_ref())?;
-                }
-                (Err(Failure { error, .. }), _) => return Err(error),
+            let Failure { error, again } = match result {
+                Ok(body) => return Ok(body),
+                Err(failure) => failure,
+            };
+            let delay = delays.next().map(|delay| jittered(*delay));
+            match delay.filter(|delay| again && Instant::now() + *delay < deadline) {
+                Some(delay) => pause(delay, wait.as_ref())?,
+                None => return Err(error),
             }
         }
     }
@@ -283,6 +291,15 @@ impl<'c> Call<'c> {
                  FABRIC_BASE_URL, its port and its path.",
                 self.client.url
             );
+            return Err(Failure { error: Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage), again: false });
+        }
+        let encoding = head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
+        if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
+            let detail = format!(
+                "The answer to {self} from {} came compressed, which was not asked for: a proxy may be answering there. \
+                 Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.",
+                self.client.url
+            );
             return Err(Failure { error: Error::new(Kind::ApiError, detail), again: false });
         }
         Ok(Reply { call: self, is_json: media == "application/json", length, body, waiting })
@@ -318,14 +335,23 @@ impl<'c> Call<'c> {
             500.. => format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
             _ => format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
         };
+        let cause = match status {
+            401 | 403 if self.client.key.is_none() => Some(Cause::KeyMissing),
+            401 | 403 => Some(Cause::KeyRefused),
+            300..=399 => Some(Cause::Redirect),
+            404 => Some(Cause::NotFound),
+            502..=504 => Some(Cause::BadGateway),
+            _ => None,
+        };
         let kind = Kind::from_status(status);
         let again = matches!(status, 502..=504);
-        Failure { error: Error { retry_after, ..Error::new(kind, detail) }, again }
+        Failure { error: Error { retry_after, cause, ..Error::new(kind, detail) }, again }
     }
 
     fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
+        let cause = if phase == Phase::Head { cause(&error, is_https) } else { None };
         let unavailable = match phase {
             Phase::Head => Kind::ApiUnavailable,
             Phase::Body => Kind::StreamInterrupted,
@@ -371,7 +397,7 @@ impl<'c> Call<'c> {
                 (Kind::ApiError, false, detail)
             }
         };
-        Failure { error: Error::new(kind, detail), again }
+        Failure { error: Error::new(kind, detail).caused_by(cause), again }
     }
 
     fn too_slow(&self, which: Timeout, phase: Phase) -> String {
@@ -401,8 +427,8 @@ impl<'c> Call<'c> {
 
     fn no_tls(&self, why: &str) -> String {
         format!(
-            "No secure connection to Fabric at {}: {why}. If its certificate is of a private authority, set \
-             SSL_CERT_FILE to that one's certificate.",
+            "No secure connection to Fabric at {}: {why}. Check whether it is https at all; if its certificate is of a \
+             private authority, set SSL_CERT_FILE to that one's certificate.",
             self.client.url
         )
     }
@@ -421,6 +447,51 @@ impl<'c> Call<'c> {
                  where it runs."
             ),
         }
+    }
+}
+
+/// What exactly went wrong before there was an answer.
+fn cause(error: &ureq::Error, is_https: bool) -> Option<Cause> {
+    match error {
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Some(Cause::ConnectTimeout),
+        ureq::Error::Timeout(_) => Some(Cause::Silent),
+        ureq::Error::HostNotFound => Some(Cause::UnknownHost),
+        ureq::Error::ConnectProxyFailed(_) => Some(Cause::Proxy),
+        ureq::Error::Tls(why) => Some(tls_cause(why)),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(e) => Some(tls_cause(&e.to_string())),
+        ureq::Error::Io(e) => match e.kind() {
+            ErrorKind::TimedOut => Some(Cause::ConnectTimeout),
+            ErrorKind::ConnectionRefused => Some(Cause::Refused),
+            ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
+            // A server that was not asked for TLS closes, or is closed on.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
+            _ => None,
+        },
+        ureq::Error::ConnectionFailed => Some(Cause::Refused),
+        ureq::Error::Http(_) | ureq::Error::Protocol(_) => Some(Cause::NotHttp),
+        _ => None,
+    }
+}
+
+/// rustls is not ours to name, and its errors come as text only; what is not recognised is told as it is.
+fn tls_cause(why: &str) -> Cause {
+    let why = why.to_ascii_lowercase().replace(' ', "");
+    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    // First, because it goes on with names, which may be any word.
+    if has(&["validforname"]) {
+        Cause::CertificateWrongName
+    } else if has(&["notvalidyet", "notyetvalid"]) {
+        Cause::CertificateNotYetValid
+    } else if has(&["expired"]) {
+        Cause::CertificateExpired
+    } else if has(&["unknownissuer", "selfsigned", "causedasendentity"]) {
+        Cause::CertificateUnknownIssuer
+    } else if has(&["invalidcontenttype", "corruptmessage"]) {
+        Cause::NotTls
+    } else {
+        Cause::Tls
     }
 }
 
@@ -497,7 +568,7 @@ fn jittered(delay: Duration) -> Duration {
 }
 
 /// Sleeps, but lets the caller go.
-fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
+pub(super) fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;
@@ -648,106 +719,4 @@ impl Drop for Waiting {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::PathBuf;
-
-    use super::super::fixture::settings;
-    use super::*;
-
-    #[test]
-    fn what_cannot_work_is_told_at_the_start_by_the_variable_to_set_right() {
-        let refused = |settings: config::Fabric| Client::new(&settings).unwrap_err();
-        assert!(refused(settings("no url")).starts_with("FABRIC_BASE_URL "));
-        assert!(refused(settings("/path")).starts_with("FABRIC_BASE_URL "));
-        let key = Some(config::Secret::new("two\nlines"));
-        let error = refused(config::Fabric { api_key: key, ..settings("http://h") });
-        assert!(error.starts_with("FABRIC_API_KEY ") && !error.contains("two"), "{error}");
-    }
-
-    #[cfg(feature = "tls")]
-    #[test]
-    fn a_private_authority_is_read_at_the_start_but_only_for_https() {
-        let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
-        let with = |url: &str, file: &PathBuf| {
-            Client::new(&config::Fabric { ca_file: Some(file.clone()), ..settings(url) }).map(|_| ())
-        };
-        let missing = PathBuf::from("/no/such/file.pem");
-        assert_eq!(with("http://h", &missing), Ok(()));
-        assert_eq!(
-            with("https://h", &missing).unwrap_err(),
-            "SSL_CERT_FILE: cannot read /no/such/file.pem: entity not found"
-        );
-        std::fs::write(&file, "no certificate").unwrap();
-        let empty = with("https://h", &file);
-        std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
-        let broken = with("https://h", &file);
-        std::fs::remove_file(&file).unwrap();
-        assert!(empty.unwrap_err().starts_with("SSL_CERT_FILE: there is no certificate in "));
-        assert!(broken.unwrap_err().starts_with("SSL_CERT_FILE: "));
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn https_needs_a_build_with_tls() {
-        assert!(Client::new(&settings("https://h")).unwrap_err().starts_with("FABRIC_BASE_URL is https"));
-    }
-
-    #[test]
-    fn loopback_is_known_in_every_spelling() {
-        for host in
-            ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
-        {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0"] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
-
-    #[test]
-    fn only_proxies_that_work_are_used() {
-        let uri: Uri = "http://fabric.example".parse().unwrap();
-        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
-        assert_eq!(usable(None, &uri), Ok(None));
-        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
-        let error = usable(proxy("socks5://proxy:1080"), &uri).unwrap_err();
-        assert!(error.contains("ALL_PROXY") && error.contains("NO_PROXY"), "{error}");
-        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("fabric.example").build().unwrap();
-        assert_eq!(usable(Some(exempt), &uri), Ok(None));
-    }
-
-    #[test]
-    fn jitter_stays_within_a_quarter() {
-        for _ in 0..200 {
-            let delay = jittered(Duration::from_millis(400));
-            assert!((300..=500).contains(&delay.as_millis()), "{delay:?}");
-        }
-    }
-
-    #[test]
-    fn callers_on_one_thread_do_not_mix() {
-        struct Named;
-        impl Wait for Named {
-            fn still_waiting(&self) -> Result<(), Stop> {
-                Ok(())
-            }
-        }
-        let (outer, inner): (Arc<dyn Wait>, Arc<dyn Wait>) = (Arc::new(Named), Arc::new(Named));
-        // Both are of no size, so count who holds them instead of comparing addresses.
-        let first = Waiting::enter(&outer);
-        {
-            let _second = Waiting::enter(&inner);
-            assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 2));
-        }
-        assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 1));
-        assert!(Watch::current().is_some());
-        drop(first);
-        assert!(Watch::current().is_none());
-    }
-
-    #[test]
-    fn debug_shows_no_key() {
-        let settings = config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings("http://h") };
-        assert!(!format!("{:?}", Client::new(&settings).unwrap()).contains("k-1"));
-    }
-}
+mod tests;

@@ -111,12 +111,62 @@ pub(crate) struct Error {
     pub(crate) detail: String,
     /// When trying again makes sense, if that is known.
     pub(crate) retry_after: Option<Duration>,
+    /// What exactly was wrong with the connection, where that is known; for `--check`, which says what to mend.
+    pub(crate) cause: Option<Cause>,
+}
+
+/// What exactly was wrong between us and Fabric. Finer than [`Kind`], and never part of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nothing listens on that port.
+    Refused,
+    /// The host's name cannot be resolved.
+    UnknownHost,
+    /// No connection within the connect timeout.
+    ConnectTimeout,
+    /// Connected, but no answer in time.
+    Silent,
+    /// The proxy of the environment does not connect.
+    Proxy,
+    /// The certificate's time is over, or this machine's clock is fast.
+    CertificateExpired,
+    /// The certificate's time has not begun, or this machine's clock is slow.
+    CertificateNotYetValid,
+    /// The certificate is of an authority that is not trusted here.
+    CertificateUnknownIssuer,
+    /// The certificate is for another name.
+    CertificateWrongName,
+    /// What answers does not speak TLS.
+    NotTls,
+    /// TLS failed in another way.
+    Tls,
+    /// What answers does not speak HTTP, or closes at once.
+    NotHttp,
+    /// A web page.
+    WebPage,
+    /// A redirect.
+    Redirect,
+    /// 401 or 403, and no key was sent.
+    KeyMissing,
+    /// 401 or 403 in spite of the key.
+    KeyRefused,
+    /// 404: another program, or another path.
+    NotFound,
+    /// 502, 503 or 504: a proxy stands there, Fabric does not.
+    BadGateway,
+    /// An answer that is not Fabric's.
+    NotFabric,
 }
 
 impl Error {
     /// A failure of `kind`, told by `detail`.
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Error {
-        Error { kind, detail: detail.into(), retry_after: None }
+        Error { kind, detail: detail.into(), retry_after: None, cause: None }
+    }
+
+    /// The same, with what exactly was wrong.
+    pub(crate) fn caused_by(self, cause: impl Into<Option<Cause>>) -> Error {
+        Error { cause: cause.into(), ..self }
     }
 
     /// The caller cancelled: nobody reads the text.
@@ -291,16 +341,17 @@ fn is_delimiter(c: char) -> bool {
 
 /// Absolute, or relative to the home or working directory. `and/or` and `vendor/model` are none.
 fn is_unix_path(part: &str) -> bool {
-    ["/", "~/", "./", "../"].iter().any(|start| part.starts_with(start))
-        && part.contains(|c| !matches!(c, '/' | '~' | '.'))
+    let is_relative = ["~/", "./", "../"].iter().any(|start| part.starts_with(start));
+    let is_absolute = part.match_indices('/').any(|(at, _)| {
+        let before = part[..at].chars().next_back();
+        before.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_' | '~'))
+    });
+    (is_relative || is_absolute) && part.contains(|c| !matches!(c, '/' | '~' | '.'))
 }
 
-/// `C:\x`, `C:/x`, `\\host\share`, `dir\file`: a backslash has no other business in an error message.
+/// `C:\x`, `\\host\share`, `dir\file`: a backslash has no other business in an error message.
 fn is_windows_path(piece: &str) -> bool {
-    let bytes = piece.as_bytes();
-    let has_drive = bytes.windows(3).any(|w| w[0].is_ascii_alphabetic() && w[1] == b':' && w[2] == b'/')
-        && bytes.get(1) == Some(&b':');
-    has_drive || piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
+    piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
 }
 
 /// Names after which a value follows that is nobody's business.
@@ -386,11 +437,12 @@ mod tests {
                 "Error: could not get pattern nope: open [path]: no such file",
             ),
             ("open C:\\Users\\Bob Smith\\x.md: denied", "open [path] [path]: denied"),
-            ("open C:/Users/bob/x: denied", "open [path]: denied"),
+            ("open C:/Users/bob/x: denied", "open C:[path]: denied"),
             ("read \"\\\\host\\share\\f\".", "read \"[path]\"."),
             ("at patterns\\nope\\system.md", "at [path]"),
             ("in ~/.config and ./x, ../y; (/tmp/z)", "in [path] and [path], [path]; ([path])"),
             ("path=/etc/passwd, file:/etc/shadow", "path=[path], file:[path]"),
+            ("in …/home/u/x or *//srv/y", "in [path] or [path]"),
             ("open /tmp/x: meta-llama/y is unknown", "open [path]: meta-llama/y is unknown"),
             ("open '/srv/my files/a b/c'", "open '[path] [path] [path]'"),
             ("Post \"https://api.openai.com/v1/chat?key=abc\": dial tcp: timeout", "Post \"[url]\": dial tcp: timeout"),

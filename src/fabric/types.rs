@@ -54,7 +54,8 @@ impl Pattern {
     }
 
     /// What the pattern is for, as one line of plain text of 1 to 300 characters: Fabric's description if it has one,
-    /// else the first sentence under the pattern's IDENTITY or PURPOSE heading, else `Fabric pattern NAME`.
+    /// else the first sentence under the pattern's IDENTITY or PURPOSE heading, else its first sentence at all, else
+    /// `Fabric pattern NAME`.
     pub(crate) fn summary(&self) -> String {
         [plain(&self.description), purpose(&self.system_prompt)]
             .into_iter()
@@ -88,20 +89,31 @@ impl Pattern {
     }
 }
 
-/// The first sentence under the heading that says what a pattern is.
+/// The first sentence of prose under the heading that says what a pattern is, or else of all of it.
 fn purpose(text: &str) -> String {
-    let mut lines = text.lines().map(str::trim);
-    let is_heading = |line: &str| {
-        let title = line.trim_start_matches('#');
-        let upper = title.to_uppercase();
-        title.len() < line.len() && (upper.contains("IDENTITY") || upper.contains("PURPOSE"))
-    };
-    if !lines.any(is_heading) {
-        return String::new();
+    let below = text.lines().skip_while(|line| !is_purpose_heading(line)).skip(1);
+    let mut first = first_paragraph(below);
+    if first.is_empty() {
+        first = first_paragraph(text.lines());
     }
+    first_sentence(&plain(&first)).to_owned()
+}
+
+/// `# IDENTITY and PURPOSE` in most patterns; `IDENTITY and GOAL:` and `<identity>` in some.
+fn is_purpose_heading(line: &str) -> bool {
+    let line = line.trim();
+    let upper = line.to_uppercase();
+    let is_heading = line.starts_with(['#', '<']) || line.ends_with(':');
+    is_heading && (upper.contains("IDENTITY") || upper.contains("PURPOSE"))
+}
+
+/// Headings, comments, rules, tags and fences are no prose.
+fn first_paragraph<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let mut paragraph = String::new();
-    for line in lines {
-        let is_break = line.is_empty() || line.starts_with('#') || line.starts_with("```") || line.starts_with("---");
+    for line in lines.map(str::trim) {
+        let is_break = line.is_empty()
+            || ["#", "//", "```", "---", "===", "<"].iter().any(|start| line.starts_with(start))
+            || is_purpose_heading(line);
         if !is_break {
             paragraph.push_str(line);
             paragraph.push('\n');
@@ -109,7 +121,7 @@ fn purpose(text: &str) -> String {
             break;
         }
     }
-    first_sentence(&plain(&paragraph)).to_owned()
+    paragraph
 }
 
 /// Markdown as one line of plain text: no marks, no line breaks, no control characters.
@@ -362,10 +374,15 @@ mod tests {
             ("## PURPOSE:\n> No end here\n\nNext paragraph.", "No end here"),
             ("# IDENTITY\n## GOAL\nTwo headings. x", "Two headings. x"),
             ("# IDENTITY\n\n```\ncode\n```", "code"),
-            ("You are nobody.", "Fabric pattern p"),
+            ("# IDENTITY\n\n// Who you are\n\nYou are an expert. You", "You are an expert."),
+            ("IDENTITY and GOAL:\n\nYou are wise. You", "You are wise."),
+            ("<identity>\n\nYou convert. You\n\n</identity>", "You convert."),
+            ("Some text. More.\n\n## PURPOSE\n\nThe purpose. More.", "The purpose."),
+            ("Some text. More.\n\n## PURPOSE\n", "Some text."),
+            ("# Background\n\nYou excel. You", "You excel."),
+            ("**Expert coder**\n\nYou", "Expert coder"),
             ("# IDENTITY\n\n# STEPS", "Fabric pattern p"),
             ("", "Fabric pattern p"),
-            ("IDENTITY without a heading", "Fabric pattern p"),
             ("# PURPOSE\n目的は要約です。次の文。", "目的は要約です。"),
         ] {
             assert_eq!(with_text(text).summary(), expected, "{text:?}");

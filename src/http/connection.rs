@@ -1,7 +1,7 @@
 //! One connection from its first byte to its last, and the exchange a handler sees of it.
 //!
-//! In scope: the loop of requests, what happens to bodies nobody read, panics, and when the connection ends. Not in scope:
-//! reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
+//! In scope: the loop of requests, what happens to bodies nobody read, panics, and when the connection ends. Not in
+//! scope: reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};

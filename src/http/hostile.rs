@@ -1,1 +1,223 @@
+//! Hostile requests, made up by a generator that always makes up the same: real requests, broken in every way it knows.
+//!
+//! What must hold, whatever is sent: the connection is closed in the end, everything on it was a well-formed response,
+//! an independent and much simpler reading of the bytes agrees on how many requests there were, and the server serves
+//! on.
 
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Mutex;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::Server;
+use super::tests::{connect, echo, server, works};
+use crate::config::HttpLimits;
+
+/// How many connections a normal test run makes; `FABRIC_MCP_FUZZ` gives another number.
+const CONNECTIONS: u64 = 3_000;
+
+/// Xorshift: small, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % bound
+    }
+
+    fn one_in(&mut self, chance: usize) -> bool {
+        self.below(chance) == 0
+    }
+
+    fn pick<'a>(&mut self, from: &[&'a [u8]]) -> &'a [u8] {
+        from[self.below(from.len())]
+    }
+}
+
+const METHODS: [&[u8]; 7] = [b"GET", b"POST", b"POST", b"HEAD", b"OPTIONS", b"get", b"P\xc3\x96ST"];
+const TARGETS: [&[u8]; 9] = [b"/", b"/a?b", b"/unread", b"/silent", b"*", b"http://a/b", b"//", b"a", b"/%zz/../../\\"];
+const VERSIONS: [&[u8]; 8] =
+    [b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.1x", b"http/1.1", b""];
+const HEADERS: [&[u8]; 20] = [
+    b"Host: a",
+    b"Host:",
+    b"Connection: close",
+    b"Connection: keep-alive, close",
+    b"Content-Length: 5",
+    b"Content-Length: 0",
+    b"Content-Length: -1",
+    b"Content-Length: 99999999999999999999",
+    b"Content-Length: 200000000000",
+    b"Content-Length: 5, 5",
+    b"Transfer-Encoding: chunked",
+    b"Transfer-Encoding: chunked, gzip",
+    b"transfer-encoding:\tCHUNKED\t",
+    b"Transfer-Encoding : chunked",
+    b"Expect: 100-continue",
+    b" folded",
+    b"X: \xe4",
+    b"X:",
+    b":",
+    b"Upgrade: h2c",
+];
+const ENDS: [&[u8]; 8] = [b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"];
+const BODIES: [&[u8]; 10] = [
+    b"",
+    b"hello",
+    b"hello",
+    b"5\r\nhello\r\n0\r\n\r\n",
+    b"5;x=y\r\nhello\r\n1\r\n!\r\n0\r\nT: t\r\n\r\n",
+    b"ffffffffffffffff\r\n",
+    b"5\nhello\n0\n\n",
+    b"-1\r\n\r\n",
+    b"0\r\n",
+    b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
+];
+
+/// One to four requests of mixed soundness, then bytes flipped, removed or doubled.
+fn requests(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for _ in 0..=random.below(4) {
+        if random.one_in(3) {
+            // A sound one, so that what stands behind it is reached.
+            bytes.extend_from_slice(b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+            continue;
+        }
+        if random.one_in(20) {
+            bytes.extend_from_slice(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+            continue;
+        }
+        for (i, word) in [&METHODS[..], &TARGETS, &VERSIONS].into_iter().enumerate() {
+            bytes.extend_from_slice(if i > 0 { b" " } else { b"" });
+            bytes.extend_from_slice(random.pick(word));
+        }
+        bytes.extend_from_slice(random.pick(&ENDS));
+        if !random.one_in(8) {
+            bytes.extend_from_slice(b"Host: a\r\n");
+        }
+        for _ in 0..random.below(4) {
+            bytes.extend_from_slice(random.pick(&HEADERS));
+            bytes.extend_from_slice(random.pick(&ENDS));
+        }
+        if random.one_in(50) {
+            bytes.extend_from_slice(&b"X-Filler: xxxxxxxxxxxxxxxx\r\n".repeat(random.below(800)));
+        }
+        bytes.extend_from_slice(b"\r\n");
+        bytes.extend_from_slice(random.pick(&BODIES));
+    }
+    while bytes.len() > 1 && random.one_in(3) {
+        let at = random.below(bytes.len());
+        match random.below(4) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => drop(bytes.remove(at)),
+            2 => bytes.insert(at, bytes[at]),
+            _ => bytes.truncate(at.max(1)),
+        }
+    }
+    bytes
+}
+
+/// How many entirely ordinary requests `bytes` begins with: those at least must be answered with 200.
+fn plainly_sound(bytes: &[u8]) -> usize {
+    let plain = b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+    let (mut count, mut rest) = (0, bytes);
+    while let Some(after) = rest.strip_prefix(plain)
+        && after.len() >= 5
+    {
+        count += 1;
+        rest = &after[5..];
+    }
+    count
+}
+
+/// Splits what came back into responses and gives their statuses. Answers to HEAD have a length and no body: there the
+/// next response or the end follows at once.
+fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
+    let mut statuses = Vec::new();
+    while !answer.is_empty() {
+        let text = String::from_utf8_lossy(answer).into_owned();
+        let bad = |what: &str| format!("{what}: {text:?}");
+        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(|| bad("no end of the head"))?;
+        let head = std::str::from_utf8(&answer[..end]).map_err(|_| bad("not text"))?;
+        let status = head.strip_prefix("HTTP/1.1 ").or(head.strip_prefix("HTTP/1.0 ")).and_then(|rest| rest.get(..3));
+        let status: u16 = status.and_then(|status| status.parse().ok()).ok_or_else(|| bad("no status"))?;
+        statuses.push(status);
+        answer = &answer[end + 4..];
+        if status == 100 {
+            continue;
+        }
+        let length = head.split("\r\nContent-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
+        let length: usize = length.and_then(|length| length.parse().ok()).ok_or_else(|| bad("no length"))?;
+        let next_status =
+            |rest: &[u8]| matches!(rest, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'1'..=b'5', ..]);
+        let missing = answer.is_empty() || next_status(answer);
+        answer = if missing { answer } else { answer.get(length..).ok_or_else(|| bad("cut short"))? };
+        if head.contains("\r\nConnection: close") && !answer.is_empty() {
+            return Err(bad("more after the end"));
+        }
+    }
+    Ok(statuses)
+}
+
+/// Sends `bytes`, in pieces or whole, ends the sending side, and reads to the end.
+fn exchange(server: &Server, bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut client: TcpStream = connect(server);
+    let cut = if random.one_in(4) { random.below(bytes.len()) } else { 0 };
+    // The server may have closed already; what it said is still there to read.
+    let _ = client.write_all(&bytes[..cut]);
+    let _ = client.write_all(&bytes[cut..]);
+    let _ = client.shutdown(Shutdown::Write);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).unwrap();
+    answer
+}
+
+/// One connection; gives the statuses that came back.
+fn attack(server: &Server, seed: u64) -> Vec<u16> {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let bytes = requests(&mut random);
+    let answer = exchange(server, &bytes, &mut random);
+    let shown =
+        || format!("seed {seed}: {:?} gave {:?}", bytes.escape_ascii().to_string(), answer.escape_ascii().to_string());
+    let statuses = statuses(&answer).unwrap_or_else(|e| panic!("{e}\n{}", shown()));
+    let known = [100, 200, 400, 408, 413, 414, 417, 431, 500, 501, 505];
+    assert!(statuses.iter().all(|status| known.contains(status)), "{}", shown());
+    let sound = plainly_sound(&bytes);
+    assert!(statuses.len() >= sound && statuses[..sound].iter().all(|status| *status == 200), "{}", shown());
+    // Only the last answer of a connection may be a refusal, and nobody is answered more often than he asked.
+    let refused = statuses.iter().position(|status| ![100, 200].contains(status));
+    assert!(refused.is_none_or(|at| at + 1 == statuses.len()), "{}", shown());
+    let asked = bytes.windows(2).filter(|two| two == b"\r\n").count() + bytes.iter().filter(|b| **b == b'\n').count();
+    assert!(statuses.iter().filter(|status| **status != 100).count() <= asked + 1, "{}", shown());
+    statuses
+}
+
+#[test]
+fn no_hostile_request_harms_the_server() {
+    let server = server(HttpLimits::default(), echo);
+    let connections = std::env::var("FABRIC_MCP_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(CONNECTIONS);
+    println!("{connections} connections, seeds from 0");
+    let seen = Mutex::new(BTreeSet::new());
+    thread::scope(|scope| {
+        for worker in 0..4 {
+            let (server, seen) = (&server, &seen);
+            scope.spawn(move || {
+                for seed in (worker..connections).step_by(4) {
+                    let statuses = attack(server, seed);
+                    seen.lock().unwrap().extend(statuses);
+                }
+            });
+        }
+    });
+    works(&server);
+    assert_eq!(server.drain(Instant::now() + Duration::from_secs(20)), 0);
+    // The generator is only worth something if it reaches all of these.
+    let seen = seen.into_inner().unwrap();
+    for status in [100, 200, 400, 413, 431, 500, 501, 505] {
+        assert!(connections < CONNECTIONS || seen.contains(&status), "{status} is not among {seen:?}");
+    }
+}

@@ -142,29 +142,74 @@ impl Head {
         }
     }
 
-    /// Takes a whole head, its empty line included, in place of the one before.
-    fn parse(&mut self, bytes: &[u8], limits: &HttpLimits) -> Result<(), Refusal> {
+    /// Forgets the request before, and whatever was read of this one.
+    fn clear(&mut self) {
         self.text.clear();
-        self.text.push_str(std::str::from_utf8(bytes).map_err(|_| BAD_BYTE)?);
+        self.text.shrink_to(KEPT_TEXT);
         self.headers.clear();
-        let first = line_end(&self.text, 0)?;
-        let line = RequestLine::parse(&self.text[..first])?;
-        (self.method, self.version) = (line.method, line.version);
-        (self.authority, self.path, self.query) = (line.authority, line.path, line.query);
+    }
 
-        let mut start = first + 2;
-        loop {
-            let end = line_end(&self.text, start)?;
-            if end == start {
-                break;
-            }
-            if self.headers.len() == limits.max_headers {
+    /// Takes the lines that are complete, from `scanned` on, which is where the first unfinished line begins. Gives the
+    /// length of the head once its empty line is there. Line by line, because a bad one is told at once: its sender may
+    /// wait for an answer and send nothing more.
+    fn read_lines(&mut self, bytes: &[u8], scanned: &mut usize, limits: &HttpLimits) -> Result<Option<usize>, Refusal> {
+        while let Some(length) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
+            let start = *scanned;
+            let Some((b'\r', line)) = bytes[start..start + length].split_last() else { return Err(BAD_LINE_END) };
+            *scanned += length + 1;
+            if start == 0 {
+                self.request_line(line)?;
+            } else if line.is_empty() {
+                self.text.push_str(std::str::from_utf8(&bytes[..*scanned]).map_err(|_| BAD_BYTE)?);
+                self.interpret()?;
+                return Ok(Some(*scanned));
+            } else if self.headers.len() == limits.max_headers {
                 return Err(TOO_MANY_HEADERS);
+            } else {
+                self.headers.push(header_line(line, start)?);
             }
-            self.headers.push(header_line(&self.text, start..end)?);
-            start = end + 2;
         }
-        self.interpret()
+        Ok(None)
+    }
+
+    fn request_line(&mut self, line: &[u8]) -> Result<(), Refusal> {
+        let line = std::str::from_utf8(line).map_err(|_| BAD_BYTE)?;
+        let mut words = line.split(' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (words.next(), words.next(), words.next(), words.next())
+        else {
+            return Err(BAD_REQUEST_LINE);
+        };
+        self.version = match version.as_bytes() {
+            b"HTTP/1.1" => HTTPVersion(1, 1),
+            b"HTTP/1.0" => HTTPVersion(1, 0),
+            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(BAD_VERSION),
+            _ => return Err(BAD_REQUEST_LINE),
+        };
+        if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
+            return Err(BAD_METHOD);
+        }
+        self.method = method.parse().map_err(|()| BAD_METHOD)?;
+        if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
+            return Err(BAD_TARGET);
+        }
+        let end = method.len() + 1 + target.len();
+        let mut start = method.len() + 1;
+        self.authority = None;
+        if let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
+            let host = end - rest.len();
+            start = host + rest.find(['/', '?']).unwrap_or(rest.len());
+            self.authority = Some(host..start);
+            if host == start || !line[start..].starts_with('/') {
+                return Err(BAD_TARGET);
+            }
+        } else if !(target.starts_with('/') || (target == "*" && self.method == Method::Options)) {
+            return Err(BAD_TARGET);
+        }
+        let question = line[start..end].find('?').map(|at| start + at);
+        self.path = start..question.unwrap_or(end);
+        self.query = question.map(|at| at + 1..end);
+        Ok(())
     }
 
     /// What the headers say about framing, keep-alive and whom the request is for.
@@ -215,11 +260,11 @@ impl Head {
     }
 }
 
-/// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long, or
-/// the server closes.
+/// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long,
+/// or the server closes.
 pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusal> {
+    head.clear();
     if wire.unread().is_empty() {
-        head.text.shrink_to(KEPT_TEXT);
         if !wire.rest() || !matches!(wire.fill(Wait::Idle), Ok(1..)) {
             return Ok(false);
         }
@@ -234,12 +279,11 @@ pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusa
             empty_lines += 1;
         }
         let max = wire.limits().max_head;
-        let end = head_end(wire.unread(), &mut scanned)?;
+        let end = head.read_lines(wire.unread(), &mut scanned, wire.limits())?;
         if end.unwrap_or(wire.unread().len()) > max || (end.is_none() && wire.unread().len() == max) {
             return Err(if scanned == 0 { TARGET_TOO_LONG } else { HEAD_TOO_LARGE });
         }
         if let Some(end) = end {
-            head.parse(&wire.unread()[..end], wire.limits())?;
             wire.consume(end);
             return Ok(true);
         }
@@ -254,98 +298,37 @@ pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusa
     }
 }
 
-/// Where the head ends, its empty line included. `scanned` is where the first unfinished line begins. Bad line ends and a
-/// bad request line are told at once: their sender may wait for an answer and send nothing more.
-fn head_end(bytes: &[u8], scanned: &mut usize) -> Result<Option<usize>, Refusal> {
-    while let Some(at) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
-        let line = &bytes[*scanned..*scanned + at];
-        let Some((b'\r', line)) = line.split_last() else { return Err(BAD_LINE_END) };
-        if *scanned == 0 {
-            RequestLine::parse(std::str::from_utf8(line).map_err(|_| BAD_BYTE)?)?;
-        }
-        *scanned += at + 1;
-        if line.is_empty() {
-            return Ok(Some(*scanned));
-        }
-    }
-    Ok(None)
-}
-
-struct RequestLine {
-    method: Method,
-    version: HTTPVersion,
-    authority: Option<Range<usize>>,
-    path: Range<usize>,
-    query: Option<Range<usize>>,
-}
-
-impl RequestLine {
-    fn parse(line: &str) -> Result<RequestLine, Refusal> {
-        let mut words = line.split(' ');
-        let (Some(method), Some(target), Some(version), None) =
-            (words.next(), words.next(), words.next(), words.next())
-        else {
-            return Err(BAD_REQUEST_LINE);
-        };
-        let version = match version.as_bytes() {
-            b"HTTP/1.1" => HTTPVersion(1, 1),
-            b"HTTP/1.0" => HTTPVersion(1, 0),
-            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(BAD_VERSION),
-            _ => return Err(BAD_REQUEST_LINE),
-        };
-        if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
-            return Err(BAD_METHOD);
-        }
-        let method: Method = method.parse().map_err(|()| BAD_METHOD)?;
-        if !target.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
-            return Err(BAD_TARGET);
-        }
-        let start = method.as_str().len() + 1;
-        let end = start + target.len();
-        let mut path = start..end;
-        let mut authority = None;
-        if let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
-            let host = end - rest.len();
-            path.start = host + rest.find(['/', '?']).unwrap_or(rest.len());
-            authority = Some(host..path.start).filter(|range| !range.is_empty());
-            if authority.is_none() || !line[path.clone()].starts_with('/') {
-                return Err(BAD_TARGET);
-            }
-        } else if !(target.starts_with('/') || (target == "*" && method == Method::Options)) {
-            return Err(BAD_TARGET);
-        }
-        let query = line[path.clone()].find('?').map(|at| path.start + at + 1..end);
-        if let Some(query) = &query {
-            path.end = query.start - 1;
-        }
-        Ok(RequestLine { method, version, authority, path, query })
-    }
-}
-
-/// Where the line that begins at `start` ends, its CR LF excluded.
-fn line_end(text: &str, start: usize) -> Result<usize, Refusal> {
-    let end = text[start..].find('\n').ok_or(BAD_LINE_END)? + start;
-    if end > start && text.as_bytes()[end - 1] == b'\r' { Ok(end - 1) } else { Err(BAD_LINE_END) }
-}
-
-fn header_line(text: &str, line: Range<usize>) -> Result<(Range<usize>, Range<usize>), Refusal> {
-    let colon = text[line.clone()].find(':').ok_or(BAD_HEADER)? + line.start;
-    let name = line.start..colon;
+/// Where name and value of a header line are in the head; `start` is where the line begins.
+fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>), Refusal> {
     // Refuses a continuation line and a space before the colon as well.
-    if name.is_empty() || !text[name.clone()].bytes().all(is_token) {
+    let colon = line.iter().position(|&b| !is_token(b)).ok_or(BAD_HEADER)?;
+    if colon == 0 || line[colon] != b':' {
         return Err(BAD_HEADER);
     }
-    let value = &text[colon + 1..line.end];
-    if !value.bytes().all(|b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+    let value = &line[colon + 1..];
+    if !value.iter().all(|&b| b == b'\t' || (b' '..=b'~').contains(&b)) {
         return Err(BAD_BYTE);
     }
-    let start = line.end - value.trim_ascii_start().len();
-    Ok((name, start..start + value.trim_ascii().len()))
+    let value_start = start + line.len() - value.trim_ascii_start().len();
+    Ok((start..start + colon, value_start..value_start + value.trim_ascii().len()))
 }
 
 /// The characters of header names (RFC 9110, 5.6.2).
 pub(super) fn is_token(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+    const TOKEN: [bool; 256] = {
+        let (mut table, marks, mut byte) = ([false; 256], b"!#$%&'*+-.^_`|~", 0);
+        while byte < 256 {
+            table[byte] = (byte as u8).is_ascii_alphanumeric();
+            byte += 1;
+        }
+        let mut at = 0;
+        while at < marks.len() {
+            table[marks[at] as usize] = true;
+            at += 1;
+        }
+        table
+    };
+    TOKEN[usize::from(byte)]
 }
 
 /// Undoes percent-encoding. None when an escape is cut short or not hex, or the result is not UTF-8.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::registry::{Lease, StreamState};
 use super::wire::{self, Wire};
 
-/// The events of one answer. May be handed to another thread and outlive the handler: then the connection is its own, and
-/// closes with it. Dropped without [`EventStream::finish`], it cuts the connection, so that the client can tell a broken
-/// stream from a complete one.
+/// The events of one answer. May be handed to another thread and outlive the handler: then the connection is its own,
+/// and closes with it. Dropped without [`EventStream::finish`], it cuts the connection, so that the client can tell a
+/// broken stream from a complete one.
 pub(crate) struct EventStream {
     lease: Arc<Lease>,
     /// HTTP/1.1: chunks. HTTP/1.0: bare bytes, ended by the end of the connection.
@@ -43,8 +43,8 @@ impl EventStream {
         }
     }
 
-    /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error means
-    /// that the client left or has not read for `write_timeout`; every later write fails at once.
+    /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error
+    /// means that the client left or has not read for `write_timeout`; every later write fails at once.
     pub(crate) fn event(&mut self, data: &[u8]) -> io::Result<()> {
         self.send(b"data: ", data)
     }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::registry::Shared;
-use super::server::accept_loop;
+use super::server::{accept_loop, start};
 use super::{EventStream, Exchange, Handler, Server};
 use crate::config::HttpLimits;
 
@@ -612,13 +612,14 @@ fn errors_of_accept_are_waited_out() {
     let acceptor = {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
-            accept_loop(&shared, &Arc::new(By(echo)), || match errors.fetch_add(1, Ordering::Relaxed) {
+            let accept = || match errors.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(io::Error::from_raw_os_error(24)), // EMFILE
                 1 => Err(ErrorKind::ConnectionAborted.into()),
                 2 => Err(ErrorKind::Interrupted.into()),
                 3 => Err(ErrorKind::OutOfMemory.into()),
                 _ => listener.accept(),
-            });
+            };
+            accept_loop(&shared, accept, |lease| start(lease, &Arc::new(By(echo)), 1 << 20));
         })
     };
     let mut client = TcpStream::connect(address).unwrap();
@@ -806,6 +807,12 @@ fn a_dropped_server_leaves_nothing_behind() {
     drop(server);
     assert!(ended(&mut client));
     assert!(TcpStream::connect(address).is_err());
+    // Its own `accept` is woken on an address that is not meant for connecting, too.
+    let everywhere = Server::bind("0.0.0.0:0", HttpLimits::default()).unwrap();
+    everywhere.serve(Arc::new(By(echo))).unwrap();
+    let port = everywhere.local_addr().port();
+    drop(everywhere);
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     // Never started, it gives its port back all the same.
     let unused = Server::bind(address, HttpLimits::default()).unwrap();
     drop(unused);

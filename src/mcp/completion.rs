@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::config::MAX_COMPLETIONS;
-use crate::fabric::Wait;
+use crate::fabric::{Name, Wait, not_found};
 
 use super::answer::ResultWriter;
 use super::{Refusal, Server, params, prompts, resources};
@@ -23,11 +23,11 @@ enum Of {
     Strategies,
     /// An argument of a prompt that takes any text: nothing to offer, but the prompt must be there.
     AnyText {
-        prompt: String,
+        prompt: Name,
     },
     /// The strategy of a prompt.
     StrategyOf {
-        prompt: String,
+        prompt: Name,
     },
 }
 
@@ -38,9 +38,11 @@ impl Complete {
     /// -32602 for a reference that is none of ours.
     pub(super) fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
         #[derive(Deserialize)]
-        struct CompleteParams {
-            r#ref: Reference,
-            argument: Argument,
+        struct CompleteParams<'a> {
+            #[serde(borrow)]
+            r#ref: &'a RawValue,
+            #[serde(borrow)]
+            argument: &'a RawValue,
         }
         #[derive(Deserialize)]
         struct Reference {
@@ -55,12 +57,14 @@ impl Complete {
             name: String,
             value: String,
         }
-        let CompleteParams { r#ref: reference, argument } = params(
-            raw,
-            "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \"ref/resource\", \"uri\"}) and \
-             params.argument ({\"name\", \"value\"}, both strings).",
-        )?;
-        let of = match (reference.r#type.as_str(), reference.name, reference.uri.as_deref()) {
+        let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
+                     \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
+        let complete: CompleteParams<'_> = params(raw, usage)?;
+        let reference: Reference = params(Some(complete.r#ref), usage)?;
+        let argument: Argument = params(Some(complete.argument), usage)?;
+        let prompt =
+            reference.name.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
+        let of = match (reference.r#type.as_str(), prompt, reference.uri.as_deref()) {
             ("ref/prompt", Some(prompt), _) if argument.name == prompts::STRATEGY => Of::StrategyOf { prompt },
             ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },
             ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument.name == "name" => Of::Patterns,
@@ -89,9 +93,10 @@ impl Complete {
             let strategies = server.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
             Ok(strategies.into_iter().map(|s| s.name).collect())
         };
-        let known = |prompt: &String| {
+        let known = |prompt: &Name| {
             let names = patterns()?;
-            if names.contains(prompt) { Ok(()) } else { Err(prompts::unknown(prompt, names.iter())) }
+            let found = names.iter().any(|name| name == prompt.as_str());
+            if found { Ok(()) } else { Err(Refusal::from_fabric(not_found(prompt, &names))) }
         };
         let ranked = match &self.of {
             Of::Patterns => rank(&self.value, &patterns()?),

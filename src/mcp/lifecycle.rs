@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::config::STATIC_TTL;
-use crate::jsonrpc::{Id, NoId};
+use crate::jsonrpc::{self, Id, NoId};
 
 use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
 use super::revision::{Feature, Revision};
@@ -162,14 +162,20 @@ pub(crate) struct Caller {
     pub(crate) progress_token: Option<Id>,
 }
 
-/// A request's `_meta`, as far as we read it. Everything raw: a wrong type is our error to word.
+/// A request's `_meta`, as far as we read it. Everything raw: a wrong type is our error to word. `null` is a wrong type,
+/// but for the progress token, where it means none.
 #[derive(Default, Deserialize)]
 pub(super) struct Meta<'a> {
-    #[serde(borrow, rename = "io.modelcontextprotocol/protocolVersion", default)]
+    #[serde(
+        borrow,
+        rename = "io.modelcontextprotocol/protocolVersion",
+        default,
+        deserialize_with = "jsonrpc::present"
+    )]
     version: Option<&'a RawValue>,
     #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", default)]
     capabilities: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/logLevel", default)]
+    #[serde(borrow, rename = "io.modelcontextprotocol/logLevel", default, deserialize_with = "jsonrpc::present")]
     level: Option<&'a RawValue>,
     #[serde(borrow, rename = "progressToken", default)]
     progress_token: Option<&'a RawValue>,

@@ -22,9 +22,12 @@ mod prompts;
 mod resources;
 mod revision;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 mod tools;
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -95,6 +98,26 @@ impl Inbound<'_> {
     /// Does it open a legacy session?
     pub(crate) fn is_initialize(&self) -> bool {
         self.initialize
+    }
+
+    /// Refuses every request whose id is in flight on its connection, as `in_use` says, or occurs twice in its batch. The
+    /// first one goes on. To be called before [`Server::receive`], where ids are shared: not for modern HTTP.
+    pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
+        let refusal = |id: &Id| Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason: ID_IN_USE };
+        match &mut self.incoming {
+            Ok(Incoming::One(Message::Request { id, .. })) if in_use(id) => self.incoming = Err(refusal(id)),
+            Ok(Incoming::Batch(items)) => {
+                let mut seen = HashSet::new();
+                for item in items {
+                    if let Ok(Message::Request { id, .. }) = item
+                        && (in_use(id) || !seen.insert(id.clone()))
+                    {
+                        *item = Err(refusal(id));
+                    }
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Is it no message at all, so that it cannot belong to any session?
@@ -269,6 +292,9 @@ struct Request<'a> {
     params: Option<&'a RawValue>,
 }
 
+/// Why a request is refused whose id is that of another one without an answer.
+const ID_IN_USE: &str = "This id is in use by a request that has no answer yet: give every request an id of its own.";
+
 fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)
 }
@@ -285,16 +311,19 @@ fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
     if method != "notifications/cancelled" {
         return None;
     }
-    let params: Cancelled<'_> = serde_json::from_str(params?.get()).ok()?;
-    Id::from_raw(params.request_id)
+    let Cancelled { request_id } = self::params(params, "").ok()?;
+    Id::from_raw(request_id)
 }
 
-/// Decodes a method's params.
+/// Decodes a method's params, or an object in them; `{}` if there are none.
 ///
 /// # Errors
 /// -32602 with `usage`, which says what the method takes.
 fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>, usage: &str) -> Result<T, Refusal> {
-    serde_json::from_str(params.map_or("{}", RawValue::get)).map_err(|_| Refusal::params(usage))
+    let json = params.map_or("{}", RawValue::get);
+    // serde would also fill a struct from an array, field by field.
+    let object = json.starts_with('{').then(|| serde_json::from_str(json).ok()).flatten();
+    object.ok_or_else(|| Refusal::params(usage))
 }
 
 /// A string that is borrowed where it has no escapes.

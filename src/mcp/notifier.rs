@@ -165,6 +165,12 @@ impl tools::Caller for Notifier {
         self.state().stream_text = wanted;
     }
 
+    fn say(&self, message: &str) {
+        let mut state = self.state();
+        self.flush_pending(&mut state);
+        self.progress(&mut state, 1, Some(message));
+    }
+
     fn stopped(&self) -> bool {
         self.outlet.stopped()
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::fabric::{Entry, Error, Kind, Name, Wait, names};
+use crate::fabric::{Entry, Name, Wait, names, not_found};
 
 use super::answer::{Cache, ResultWriter};
 use super::pages::{self, Cursor};
@@ -98,27 +98,28 @@ impl Get {
     pub(super) fn run(&self, server: &Server, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
         let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
         let name = self.name.as_str();
-        let Some(entry) = snapshot.patterns.iter().find(|entry| entry.name == name) else {
-            return Err(unknown(name, snapshot.patterns.iter().map(|e| &e.name)));
+        let Some(entry) = snapshot.pattern(name) else {
+            let names: Vec<String> = snapshot.patterns.iter().map(|entry| entry.name.clone()).collect();
+            return Err(Refusal::from_fabric(not_found(&self.name, &names)));
         };
         let takes: Vec<&str> =
             [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
         if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
             let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
             return Err(Refusal::params(format!(
-                "\"{shown}\" is not an argument of the prompt {name}: it takes {}.",
+                "`{shown}` is not an argument of the prompt {name}: it takes {}.",
                 takes.join(", ")
             )));
         }
         if let Some(missing) = own_variables(entry).find(|variable| !self.arguments.contains_key(*variable)) {
-            return Err(Refusal::params(format!("The argument \"{missing}\" is missing: the prompt {name} needs it.")));
+            return Err(Refusal::params(format!("The argument `{missing}` is missing: the prompt {name} needs it.")));
         }
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
         let strategy = match argument(STRATEGY) {
             "" => None,
-            wanted => Some(snapshot.strategies.iter().find(|s| s.name == wanted).ok_or_else(|| {
+            wanted => Some(snapshot.strategy(wanted).ok_or_else(|| {
                 let known: Vec<&str> = snapshot.strategies.iter().map(|s| s.name.as_str()).collect();
-                Refusal::params(format!("\"{STRATEGY}\" names no strategy of Fabric: there are {}.", known.join(", ")))
+                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {}.", known.join(", ")))
             })?),
         };
         let variables: BTreeMap<String, String> =
@@ -137,18 +138,6 @@ impl Get {
             .field("messages", &json!([{ "role": "user", "content": { "type": "text", "text": text } }]));
         Ok(())
     }
-}
-
-/// A prompt that is not there, with the names that come close.
-pub(super) fn unknown<'a>(name: &str, known: impl Iterator<Item = &'a String>) -> Refusal {
-    let known: Vec<String> = known.cloned().collect();
-    let near = names::closest(name, &known);
-    let hint = if near.is_empty() {
-        "prompts/list has them all".to_string()
-    } else {
-        format!("did you mean {}?", near.join(", "))
-    };
-    Refusal::from_fabric(Error::new(Kind::PatternNotFound, format!("Fabric has no pattern \"{name}\": {hint}")))
 }
 
 #[cfg(test)]

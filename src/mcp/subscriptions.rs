@@ -7,7 +7,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use crate::jsonrpc::{self, Id};
+use crate::fabric::Error;
+use crate::jsonrpc::{self, Id, NoId};
 
 use super::answer::{Answer, ResultWriter};
 use super::call::Outlet;
@@ -33,8 +34,9 @@ impl Listen {
     /// -32602 without a filter.
     pub(super) fn new(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Listen, Refusal> {
         #[derive(Deserialize)]
-        struct ListenParams {
-            notifications: Filter,
+        struct ListenParams<'a> {
+            #[serde(borrow)]
+            notifications: &'a RawValue,
         }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -44,15 +46,15 @@ impl Listen {
             #[serde(default)]
             resources_list_changed: bool,
         }
-        let ListenParams { notifications } = params(
-            raw,
-            "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, with true or false as values.",
-        )?;
+        let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
+                     with true or false as values.";
+        let ListenParams { notifications } = params(raw, usage)?;
+        let filter: Filter = params(Some(notifications), usage)?;
         Ok(Listen {
             id: id.clone(),
             revision,
-            prompts: notifications.prompts_list_changed,
-            resources: notifications.resources_list_changed,
+            prompts: filter.prompts_list_changed,
+            resources: filter.resources_list_changed,
         })
     }
 
@@ -76,6 +78,11 @@ impl Listen {
     /// The answer when we end it: it closes gracefully.
     pub(crate) fn end(&self) -> Answer {
         ResultWriter::new(&self.id, self.revision).end(self.meta())
+    }
+
+    /// The answer when it cannot be kept.
+    pub(crate) fn fail(&self, error: Error) -> Answer {
+        Refusal::from_fabric(error).answer(Some(&self.id), NoId::Absent, true)
     }
 
     /// What stdio sends after the end, where no stream closes: the specification has servers cancel it.
@@ -207,6 +214,7 @@ mod tests {
     fn a_missing_filter_is_refused() {
         assert_eq!(listen("{}").unwrap_err().code, -32602);
         assert_eq!(listen(r#"{"notifications":{"promptsListChanged":5}}"#).unwrap_err().code, -32602);
+        assert_eq!(listen(r#"{"notifications":[true]}"#).unwrap_err().code, -32602, "a list is no object");
     }
 
     #[test]

@@ -19,6 +19,10 @@ use super::{Refusal, Text, pages, params};
 /// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
 const SCHEMA_VERSION: u32 = 1;
 
+/// How large a result Claude's clients should take before they cut it: the most they allow. Patterns and runs are long,
+/// and a run must not be repeated to see its end.
+const MAX_RESULT_CHARS: u32 = 500_000;
+
 /// `tools/list` as each revision is sent it: written once, for it never changes.
 #[derive(Default)]
 pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
@@ -46,6 +50,9 @@ fn define(tool: &Tool, revision: Revision) -> Value {
     }
     if revision.knows(Feature::StructuredContent) {
         definition["outputSchema"] = (tool.output)();
+    }
+    if revision.knows(Feature::ItemMeta) {
+        definition["_meta"] = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
     }
     if revision.knows(Feature::ToolAnnotations) {
         definition["annotations"] = json!({
@@ -81,6 +88,10 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
     }
     let CallParams { name, arguments } =
         params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
+    // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
+    if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
+        return Err(Refusal::params("params.arguments of tools/call must be an object."));
+    }
     let Some(tool) = Tool::named(&name) else {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
         let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
@@ -142,7 +153,7 @@ pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Fail
         Err(failure) => {
             let error = &failure.error;
             let said = format!("{}. {} {}", error.kind.title(), error.detail, error.kind.urn());
-            let partial = Some(failure.partial.as_str()).filter(|partial| !partial.is_empty());
+            let partial = failure.partial.iter().map(String::as_str);
             let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(text).collect();
             result.field("content", &content).field("isError", &true);
             meta.insert("error".into(), error_object(error, request_id).into());

@@ -17,6 +17,8 @@ use super::refused;
 /// The arguments of one call that nobody has taken yet.
 pub(crate) struct Arguments {
     tool: &'static str,
+    /// What stands before the names in refusals: empty, or the place in a list, such as `then[0].`.
+    place: String,
     left: Map<String, Value>,
 }
 
@@ -27,14 +29,19 @@ impl Arguments {
         let left = match serde_json::from_str(json) {
             Ok(Value::Object(map)) => map,
             Ok(Value::Null) => Map::new(),
-            Ok(_) => return Err(refused("\"arguments\" must be an object.")),
+            Ok(_) => return Err(refused("`arguments` must be an object.")),
             Err(_) => {
                 return Err(refused(
-                    "\"arguments\" cannot be read: they are nested too deeply, or hold text that is not Unicode.",
+                    "`arguments` cannot be read: they are nested too deeply, or hold text that is not Unicode.",
                 ));
             }
         };
-        Ok(Arguments { tool, left })
+        Ok(Arguments { tool, place: String::new(), left })
+    }
+
+    /// The name of an argument as refusals have it.
+    pub(super) fn path(&self, name: &str) -> String {
+        format!("{}{name}", self.place)
     }
 
     fn take(&mut self, name: &str) -> Option<Value> {
@@ -46,7 +53,7 @@ impl Arguments {
         match self.take(name) {
             None => Ok(String::new()),
             Some(Value::String(text)) => Ok(text),
-            Some(other) => Err(wrong_type(name, "a string", &other)),
+            Some(other) => Err(wrong_type(&self.path(name), "a string", &other)),
         }
     }
 
@@ -54,29 +61,30 @@ impl Arguments {
     pub(super) fn string(&mut self, name: &str) -> Result<Option<String>, Error> {
         let text = self.text(name)?;
         if text.len() > MAX_STRING {
-            return Err(refused(format!("\"{name}\" is {} bytes long: at most {MAX_STRING} are allowed.", text.len())));
+            let name = self.path(name);
+            return Err(refused(format!("`{name}` is {} bytes long: at most {MAX_STRING} are allowed.", text.len())));
         }
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
     pub(super) fn name(&mut self, name: &str) -> Result<Option<Name>, Error> {
-        self.string(name)?.map(|value| Name::parse(name, &value)).transpose()
+        self.string(name)?.map(|value| Name::parse(&self.path(name), &value)).transpose()
     }
 
     /// The pattern to work on.
     pub(super) fn pattern(&mut self) -> Result<Name, Error> {
         self.name("pattern_name")?.ok_or_else(|| {
+            let (name, tool) = (self.path("pattern_name"), self.tool);
             refused(format!(
-                "\"pattern_name\" is missing: {} needs the name of a pattern, as fabric_list_patterns gives it.",
-                self.tool
+                "`{name}` is missing: {tool} needs the name of a pattern, as fabric_list_patterns gives it."
             ))
         })
     }
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
     pub(super) fn model(&mut self, name: &str) -> Result<String, Error> {
-        self.string(name)?.map_or(Ok(String::new()), |value| names::model(name, &value))
+        self.string(name)?.map_or(Ok(String::new()), |value| names::model(&self.path(name), &value))
     }
 
     /// A truth value; false if left out.
@@ -84,7 +92,7 @@ impl Arguments {
         match self.take(name) {
             None => Ok(false),
             Some(Value::Bool(value)) => Ok(value),
-            Some(other) => Err(wrong_type(name, "true or false", &other)),
+            Some(other) => Err(wrong_type(&self.path(name), "true or false", &other)),
         }
     }
 
@@ -95,9 +103,9 @@ impl Arguments {
             None => Ok(None),
             Some(Value::Number(number)) => match number.as_f64() {
                 Some(value) if range.contains(&value) => Ok(Some(value)),
-                _ => Err(refused(format!("\"{name}\" is {number}: it must be {allowed}."))),
+                _ => Err(refused(format!("`{}` is {number}: it must be {allowed}.", self.path(name)))),
             },
-            Some(other) => Err(wrong_type(name, &allowed, &other)),
+            Some(other) => Err(wrong_type(&self.path(name), &allowed, &other)),
         }
     }
 
@@ -113,10 +121,10 @@ impl Arguments {
                     .or_else(|| number.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
                 match whole {
                     Some(value) if range.contains(&value) => Ok(Some(value)),
-                    _ => Err(refused(format!("\"{name}\" is {number}: it must be {allowed}."))),
+                    _ => Err(refused(format!("`{}` is {number}: it must be {allowed}.", self.path(name)))),
                 }
             }
-            Some(other) => Err(wrong_type(name, &allowed, &other)),
+            Some(other) => Err(wrong_type(&self.path(name), &allowed, &other)),
         }
     }
 
@@ -125,40 +133,53 @@ impl Arguments {
         let map = match self.take(name) {
             None => return Ok(BTreeMap::new()),
             Some(Value::Object(map)) => map,
-            Some(other) => return Err(wrong_type(name, "an object of strings", &other)),
+            Some(other) => return Err(wrong_type(&self.path(name), "an object of strings", &other)),
         };
         let mut variables = BTreeMap::new();
         for (key, value) in map {
             match value {
                 Value::String(text) => variables.insert(key, text),
-                other => return Err(wrong_type(&format!("{name}.{key}"), "a string", &other)),
+                other => return Err(wrong_type(&format!("{}.{key}", self.path(name)), "a string", &other)),
             };
         }
-        names::variables(&variables)?;
+        names::variables(&variables).map_err(|error| match self.place.as_str() {
+            "" => error,
+            place => refused(format!("In {}: {}", place.trim_end_matches('.'), error.detail)),
+        })?;
         Ok(variables)
     }
 
     /// A list of at most [`MAX_ATTACHMENTS`] strings.
     pub(super) fn attachments(&mut self, name: &str) -> Result<Vec<String>, Error> {
-        let items = match self.take(name) {
-            None => return Ok(Vec::new()),
-            Some(Value::Array(items)) => items,
-            Some(other) => return Err(wrong_type(name, "a list of strings", &other)),
-        };
-        if items.len() > MAX_ATTACHMENTS {
-            return Err(refused(format!(
-                "\"{name}\" has {} entries: at most {MAX_ATTACHMENTS} are allowed.",
-                items.len()
-            )));
-        }
         let string = |(i, item)| match item {
             Value::String(text) if text.len() <= MAX_STRING => Ok(text),
             Value::String(text) => {
-                Err(refused(format!("\"{name}[{i}]\" is {} bytes long: at most {MAX_STRING} are allowed.", text.len())))
+                Err(refused(format!("`{name}[{i}]` is {} bytes long: at most {MAX_STRING} are allowed.", text.len())))
             }
             other => Err(wrong_type(&format!("{name}[{i}]"), "a string", &other)),
         };
-        items.into_iter().enumerate().map(string).collect()
+        self.items(name, MAX_ATTACHMENTS, "a list of strings")?.into_iter().enumerate().map(string).collect()
+    }
+
+    /// A list of at most `limit` objects, each to be read like the arguments of a call.
+    pub(super) fn list(&mut self, name: &str, limit: usize) -> Result<Vec<Arguments>, Error> {
+        let tool = self.tool;
+        let object = |(i, item)| match item {
+            Value::Object(left) => Ok(Arguments { tool, place: format!("{name}[{i}]."), left }),
+            other => Err(wrong_type(&format!("{name}[{i}]"), "an object", &other)),
+        };
+        self.items(name, limit, "a list of objects")?.into_iter().enumerate().map(object).collect()
+    }
+
+    fn items(&mut self, name: &str, limit: usize, wanted: &str) -> Result<Vec<Value>, Error> {
+        match self.take(name) {
+            None => Ok(Vec::new()),
+            Some(Value::Array(items)) if items.len() <= limit => Ok(items),
+            Some(Value::Array(items)) => {
+                Err(refused(format!("`{name}` has {} entries: at most {limit} are allowed.", items.len())))
+            }
+            Some(other) => Err(wrong_type(name, wanted, &other)),
+        }
     }
 
     /// Ends the reading: whatever is left was not asked for. `known` is what the tool takes.
@@ -167,7 +188,7 @@ impl Arguments {
         let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
         let takes =
             if known.is_empty() { "it takes none".to_string() } else { format!("it takes {}", known.join(", ")) };
-        Err(refused(format!("\"{shown}\" is not an argument of {}: {takes}.", self.tool)))
+        Err(refused(format!("`{}{shown}` is not an argument of {}: {takes}.", self.place, self.tool)))
     }
 }
 
@@ -181,7 +202,7 @@ fn wrong_type(name: &str, wanted: &str, found: &Value) -> Error {
         Value::Object(_) => "an object",
     };
     let name: String = name.chars().filter(|c| !c.is_control()).take(128).collect();
-    refused(format!("\"{name}\" must be {wanted}, not {found}."))
+    refused(format!("`{name}` must be {wanted}, not {found}."))
 }
 
 #[cfg(test)]
@@ -215,23 +236,23 @@ mod tests {
 
     #[test]
     fn refusals_name_the_argument_and_what_is_allowed() {
-        assert_eq!(detail(arguments(json!({"x": 5})).string("x")), "\"x\" must be a string, not a number.");
-        assert_eq!(detail(arguments(json!({"x": "5"})).flag("x")), "\"x\" must be true or false, not a string.");
+        assert_eq!(detail(arguments(json!({"x": 5})).string("x")), "`x` must be a string, not a number.");
+        assert_eq!(detail(arguments(json!({"x": "5"})).flag("x")), "`x` must be true or false, not a string.");
         assert_eq!(
             detail(arguments(json!({"x": 2.5})).number("x", 0.0..=2.0)),
-            "\"x\" is 2.5: it must be a number from 0 to 2."
+            "`x` is 2.5: it must be a number from 0 to 2."
         );
         assert_eq!(
             detail(arguments(json!({"x": 0})).integer("x", 1..=9)),
-            "\"x\" is 0: it must be a whole number from 1 to 9."
+            "`x` is 0: it must be a whole number from 1 to 9."
         );
-        assert_eq!(detail(arguments(json!({"v": {"a": 1}})).variables("v")), "\"v.a\" must be a string, not a number.");
+        assert_eq!(detail(arguments(json!({"v": {"a": 1}})).variables("v")), "`v.a` must be a string, not a number.");
         assert_eq!(
             detail(arguments(json!({"l": ["a", {}]})).attachments("l")),
-            "\"l[1]\" must be a string, not an object."
+            "`l[1]` must be a string, not an object."
         );
-        assert_eq!(detail(arguments(json!({"y": 1})).end(&["x"])), "\"y\" is not an argument of tool: it takes x.");
-        assert!(detail(arguments(json!({})).pattern()).starts_with("\"pattern_name\" is missing"));
+        assert_eq!(detail(arguments(json!({"y": 1})).end(&["x"])), "`y` is not an argument of tool: it takes x.");
+        assert!(detail(arguments(json!({})).pattern()).starts_with("`pattern_name` is missing"));
     }
 
     #[test]

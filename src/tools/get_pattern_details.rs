@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name};
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
@@ -11,7 +12,7 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
     description: "Get one Fabric pattern: what it is for, its full system prompt, and the variables that \
-                  fabric_run_pattern must be given for it.",
+                  fabric_run_pattern must be given for it. A long prompt can be read in parts with offset and max_chars.",
     input,
     output,
     read_only: true,
@@ -22,7 +23,9 @@ fn input() -> Value {
     json!({
         "type": "object",
         "properties": {
-            "pattern_name": { "type": "string", "description": "The exact name of the pattern, as fabric_list_patterns gives it." }
+            "pattern_name": { "type": "string", "description": "The exact name of the pattern, as fabric_list_patterns gives it." },
+            "offset": { "type": "integer", "minimum": 0, "maximum": MAX_FABRIC_BODY, "description": "Where in the system prompt to begin, in characters. Default 0." },
+            "max_chars": { "type": "integer", "minimum": 1, "maximum": MAX_FABRIC_BODY, "description": "At most this many characters of the system prompt. All if left out." }
         },
         "required": ["pattern_name"],
         "additionalProperties": false
@@ -38,7 +41,9 @@ fn output() -> Value {
             "system_prompt": { "type": "string", "description": "The prompt itself, in Markdown." },
             "user_prompt_template": { "type": "string", "description": "The template for the user's part; mostly empty." },
             "tags": { "type": "array", "items": { "type": "string" }, "description": "Tags; mostly none." },
-            "variables": { "type": "array", "items": { "type": "string" }, "description": "Names to give in variables when the pattern is run." }
+            "variables": { "type": "array", "items": { "type": "string" }, "description": "Names to give in variables when the pattern is run." },
+            "total_chars": { "type": "integer", "description": "Characters of the whole system prompt, where only a part was asked for." },
+            "next_offset": { "type": "integer", "description": "The offset at which the next part begins, where there is one." }
         },
         "required": ["name", "description", "system_prompt", "user_prompt_template", "tags", "variables"]
     })
@@ -46,6 +51,8 @@ fn output() -> Value {
 
 struct GetPatternDetails {
     pattern: Name,
+    offset: Option<usize>,
+    max_chars: Option<usize>,
 }
 
 #[derive(Serialize)]
@@ -56,22 +63,41 @@ struct Details {
     user_prompt_template: String,
     tags: Vec<String>,
     variables: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    total_chars: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_offset: Option<usize>,
 }
 
 fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
     let pattern = arguments.pattern()?;
-    arguments.end(&["pattern_name"])?;
-    Ok(Box::new(GetPatternDetails { pattern }))
+    let mut number = |name: &str, least| arguments.integer(name, least..=MAX_FABRIC_BODY as u64);
+    let (offset, max_chars) = (number("offset", 0)?, number("max_chars", 1)?);
+    arguments.end(&["pattern_name", "offset", "max_chars"])?;
+    let size = |n: Option<u64>| n.map(|n| n as usize);
+    Ok(Box::new(GetPatternDetails { pattern, offset: size(offset), max_chars: size(max_chars) }))
+}
+
+/// A part of a text, and where in it the next one begins. All in characters.
+fn part(text: &str, offset: usize, max_chars: Option<usize>) -> (String, Option<usize>) {
+    let mut rest = text.chars().skip(offset);
+    let Some(max_chars) = max_chars else { return (rest.collect(), None) };
+    let part = rest.by_ref().take(max_chars).collect();
+    (part, rest.next().map(|_| offset + max_chars))
 }
 
 impl Job for GetPatternDetails {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let pattern = work.fabric.pattern(&self.pattern, &work.wait())?;
+        let is_part = self.offset.is_some() || self.max_chars.is_some();
+        let (system_prompt, next_offset) = part(&pattern.system_prompt, self.offset.unwrap_or(0), self.max_chars);
         let details = Details {
             name: self.pattern.as_str().to_string(),
             description: pattern.summary(),
             variables: pattern.variables(),
-            system_prompt: pattern.system_prompt,
+            total_chars: is_part.then(|| pattern.system_prompt.chars().count()),
+            next_offset,
+            system_prompt,
             user_prompt_template: pattern.user_prompt,
             tags: pattern.tags,
         };
@@ -81,5 +107,19 @@ impl Job for GetPatternDetails {
 
     fn fields(&self) -> Vec<(&'static str, &str)> {
         vec![("pattern", self.pattern.as_str())]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_counted_in_characters_and_join_to_the_whole() {
+        assert_eq!(part("añb", 0, None), ("añb".into(), None));
+        assert_eq!(part("añb", 0, Some(2)), ("añ".into(), Some(2)));
+        assert_eq!(part("añb", 2, Some(2)), ("b".into(), None));
+        assert_eq!(part("añb", 0, Some(3)), ("añb".into(), None));
+        assert_eq!(part("añb", 9, Some(3)), (String::new(), None));
     }
 }

@@ -107,6 +107,9 @@ pub(crate) trait Caller: Wait {
     /// Does the caller want the text as it arrives (`stream: true`), or only signs of life?
     fn stream_text(&self, wanted: bool);
 
+    /// Tells the caller something about the work itself, such as which step begins.
+    fn say(&self, message: &str);
+
     /// Has the caller gone or cancelled?
     fn stopped(&self) -> bool;
 }

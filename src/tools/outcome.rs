@@ -54,12 +54,12 @@ impl Outcome {
 pub(crate) struct Failure {
     /// Why.
     pub(crate) error: Error,
-    /// What had arrived before it failed.
-    pub(crate) partial: String,
+    /// What had arrived before it failed: mostly one text or none, in a chain one for each step.
+    pub(crate) partial: Vec<String>,
 }
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { error, partial: String::new() }
+        Failure { error, partial: Vec::new() }
     }
 }

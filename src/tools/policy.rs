@@ -26,11 +26,11 @@ impl Policy {
         let name = pattern.as_str();
         let listed = |list: &[String]| list.iter().any(|other| other.to_lowercase() == name.to_lowercase());
         if listed(&self.denied) {
-            return Err(refused(format!("\"{field}\": the pattern {name} is denied on this server (--deny-pattern).")));
+            return Err(refused(format!("`{field}`: the pattern {name} is denied on this server (--deny-pattern).")));
         }
         if name.eq_ignore_ascii_case(WRITES_FILES) && !listed(&self.allowed) {
             return Err(refused(format!(
-                "\"{field}\": {WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts \
+                "`{field}`: {WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts \
                  fabric-mcp with --allow-pattern {WRITES_FILES}."
             )));
         }

@@ -6,7 +6,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -43,7 +43,32 @@ enum Entry {
 #[derive(Default)]
 pub(super) struct Inflight {
     entries: Mutex<HashMap<Id, Entry>>,
+    /// How many [`Writing`] there are. Changed under the lock of the entries only.
+    writing: AtomicUsize,
     changed: Condvar,
+}
+
+/// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
+/// finished, so that nobody ends the process between the two.
+pub(super) struct Writing(Arc<Inflight>);
+
+impl Writing {
+    /// From now on.
+    pub(super) fn begin(inflight: &Arc<Inflight>) -> Writing {
+        let entries = inflight.lock();
+        inflight.writing.fetch_add(1, Ordering::Relaxed);
+        drop(entries);
+        Writing(inflight.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let entries = self.0.lock();
+        self.0.writing.fetch_sub(1, Ordering::Relaxed);
+        drop(entries);
+        self.0.changed.notify_all();
+    }
 }
 
 impl Inflight {
@@ -124,11 +149,16 @@ impl Inflight {
         messages
     }
 
-    /// Waits until no call is in flight, at most for `limit`. True if none is.
+    /// How many subscriptions there are.
+    pub(super) fn listening(&self) -> usize {
+        self.lock().values().filter(|e| matches!(e, Entry::Listen { .. })).count()
+    }
+
+    /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
     pub(super) fn wait_idle(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut entries = self.lock();
-        while entries.values().any(|e| matches!(e, Entry::Call(_))) {
+        while self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_))) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return false;
@@ -180,5 +210,16 @@ mod tests {
         let thread = std::thread::spawn(move || other.wait_idle(Duration::from_secs(20)));
         all.finish(&id("1"), &call);
         assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn an_answer_that_is_being_written_keeps_the_end_waiting() {
+        let all = Arc::new(Inflight::default());
+        let call = all.begin(&id("1")).unwrap();
+        let writing = Writing::begin(&all);
+        assert!(all.finish(&id("1"), &call));
+        assert!(!all.wait_idle(Duration::ZERO), "the answer is not out yet");
+        drop(writing);
+        assert!(all.wait_idle(Duration::ZERO));
     }
 }

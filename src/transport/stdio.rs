@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::config::{MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
+use crate::config::{MAX_MESSAGE, MAX_QUEUED_RUNS, MAX_SUBSCRIPTIONS, STDIO_DRAIN};
 use crate::fabric::{Error, Kind};
-use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
+use crate::jsonrpc::{self, INVALID_REQUEST, NoId};
 use crate::mcp::{self, Action, Answer, Call, Listen, Listener, Outlet, Refusal, Registration, Server, Session};
 
-use super::inflight::{Cancel, Inflight};
+use super::inflight::{Cancel, Inflight, Writing};
 use super::poller::Poller;
 use super::workers::Workers;
 
@@ -87,10 +87,12 @@ impl<W: Write + Send + 'static> Stdio<W> {
     }
 
     fn receive(&self, line: &[u8]) {
-        if line.iter().all(u8::is_ascii_whitespace) {
+        if jsonrpc::is_blank(line) {
             return;
         }
-        let action = self.server.receive(&self.session, mcp::inspect(line, false), None);
+        let mut inbound = mcp::inspect(line, false);
+        inbound.refuse_ids(|id| self.inflight.contains(id));
+        let action = self.server.receive(&self.session, inbound, None);
         self.act(action, &Reply::Line(self.writer.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let outlet = Arc::new(StdioOutlet { writer: self.writer.clone(), cancel: Cancel::default() });
@@ -107,7 +109,11 @@ impl<W: Write + Send + 'static> Stdio<W> {
             Action::Call(call) => self.call(call, reply),
             Action::Listen(listen) => self.listen(&listen),
             Action::Batch(actions) => {
-                let batch = Reply::Batch(Arc::new(Batch { answers: Mutex::default(), writer: self.writer.clone() }));
+                let batch = Reply::Batch(Arc::new(Batch {
+                    answers: Mutex::default(),
+                    writer: self.writer.clone(),
+                    _writing: Writing::begin(&self.inflight),
+                }));
                 for action in actions {
                     self.act(action, &batch);
                 }
@@ -116,9 +122,8 @@ impl<W: Write + Send + 'static> Stdio<W> {
     }
 
     fn call(&self, call: Box<Call>, reply: &Reply<W>) {
-        let Some(cancel) = self.inflight.begin(call.id()) else {
-            return reply.send(self.duplicate(call.id(), call.is_modern()), Flush::Later);
-        };
+        // Ids in use were refused before; only this thread enters new ones.
+        let Some(cancel) = self.inflight.begin(call.id()) else { return };
         let call = Arc::new(call);
         let job = {
             let (server, inflight, call, cancel, reply) =
@@ -130,6 +135,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
                     return;
                 }
                 let answer = super::run(&server, &call, outlet);
+                let _writing = Writing::begin(&inflight);
                 if inflight.finish(call.id(), &cancel) {
                     reply.send(answer, Flush::Now);
                 }
@@ -142,8 +148,8 @@ impl<W: Write + Send + 'static> Stdio<W> {
     }
 
     fn listen(&self, listen: &Listen) {
-        if self.inflight.contains(listen.id()) {
-            return self.writer.send(&self.duplicate(listen.id(), true).body, Flush::Later);
+        if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
+            return self.writer.send(&listen.fail(too_many_subscriptions()).body, Flush::Later);
         }
         // The acknowledgement comes first: only then can anything be told.
         self.writer.send(&listen.acknowledgement(), Flush::Later);
@@ -152,11 +158,6 @@ impl<W: Write + Send + 'static> Stdio<W> {
         self.inflight.listen(listen.id(), || self.server.subscriptions().add(listen.listener(outlet)), end);
         self.poller.listened();
     }
-
-    fn duplicate(&self, id: &Id, modern: bool) -> Answer {
-        let reason = "This id is in use by a request that has no answer yet: give every request an id of its own.";
-        Refusal::new(INVALID_REQUEST, reason).answer(Some(id), NoId::Null, modern)
-    }
 }
 
 /// All workers are busy and the queue is full.
@@ -164,6 +165,14 @@ fn busy() -> Error {
     Error::new(
         Kind::TooManyRequests,
         "Too many calls are running and waiting already. Wait for one of them to end, then try again.",
+    )
+}
+
+/// This pipe has as many subscriptions as it may.
+fn too_many_subscriptions() -> Error {
+    Error::new(
+        Kind::TooManyRequests,
+        format!("There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."),
     )
 }
 
@@ -228,6 +237,8 @@ impl<W: Write + Send> Reply<W> {
 struct Batch<W: Write + Send> {
     answers: Mutex<Vec<Vec<u8>>>,
     writer: Arc<Writer<W>>,
+    /// Let go of after the array has been sent.
+    _writing: Writing,
 }
 
 impl<W: Write + Send> Drop for Batch<W> {
@@ -248,9 +259,7 @@ struct StdioOutlet<W: Write + Send> {
 
 impl<W: Write + Send> Outlet for StdioOutlet<W> {
     fn notify(&self, message: &[u8]) {
-        if !self.cancel.is_cancelled() {
-            self.writer.send(message, Flush::Now);
-        }
+        self.writer.send_if(message, Flush::Now, || !self.cancel.is_cancelled());
     }
 
     fn stopped(&self) -> bool {
@@ -285,10 +294,19 @@ impl<W: Write> Writer<W> {
     }
 
     fn send(&self, message: &[u8], flush: Flush) {
+        self.send_if(message, flush, || true);
+    }
+
+    /// Sends unless `wanted` says no. It is asked when it is this message's turn, so that what the reader answers after
+    /// a cancellation comes after everything of the cancelled call.
+    fn send_if(&self, message: &[u8], flush: Flush, wanted: impl FnOnce() -> bool) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
         let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
-        if let Err(_gone) = out.put(message, flush == Flush::Now && last) {
+        let flush = flush == Flush::Now && last;
+        // Unwanted: others may have left the flush to us all the same.
+        let written = if wanted() { out.put(message, flush) } else { out.flush() };
+        if let Err(_gone) = written {
             (self.broken)();
         }
     }

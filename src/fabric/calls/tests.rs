@@ -1,0 +1,565 @@
+use std::io::{Read, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::{Duration, Instant};
+
+use super::super::fixture::{END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status};
+use super::super::{NoWait, Stop, Usage};
+use super::*;
+use crate::config;
+
+const POST: &str = "POST /chat";
+const NAMES: &str = "GET /patterns/names";
+
+fn no_wait() -> Arc<dyn Wait> {
+    Arc::new(NoWait)
+}
+
+fn name(name: &str) -> Name {
+    Name::parse("pattern_name", name).unwrap()
+}
+
+/// One run against `client`: the text that arrived, whether `complete` did, and the end.
+fn run(client: &Client) -> (String, bool, Result<(), Error>) {
+    let (mut text, mut is_complete) = (String::new(), false);
+    let end = client.chat(&Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
+        match event {
+            Event::Content { content, .. } => text.push_str(&content),
+            Event::Complete => is_complete = true,
+            _ => {}
+        }
+        Ok(())
+    });
+    (text, is_complete, end)
+}
+
+/// The kind of failure of a run whose one request was answered by `fixture`.
+fn failed_run(fixture: &Fixture) -> Error {
+    let error = run(&fixture.client()).2.unwrap_err();
+    assert_eq!(fixture.count(POST), 1, "exactly one POST /chat: {error}");
+    error
+}
+
+fn stream(events: &[String]) -> String {
+    format!("{STREAM}{}{END}", events.concat())
+}
+
+#[test]
+fn a_run_streams_to_its_end() {
+    let usage = event("{\"type\":\"usage\",\"usage\":{\"input_tokens\":1,\"output_tokens\":2,\"total_tokens\":3}}");
+    let fixture =
+        Fixture::always(stream(&[content("a"), event("{\"type\":\"new\"}"), content("b"), usage, complete()]));
+    let mut events = Vec::new();
+    let end = fixture.client().chat(&Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
+        events.push(event);
+        Ok(())
+    });
+    assert_eq!(end, Ok(()));
+    let piece = |text: &str| Event::Content { format: Some("markdown".into()), content: text.into() };
+    let usage = Usage { input_tokens: 1, output_tokens: 2, total_tokens: 3 };
+    assert_eq!(events, [piece("a"), piece("b"), Event::Usage(usage), Event::Complete]);
+    let seen = &fixture.requests()[0];
+    assert_eq!(seen.body, serde_json::to_string(&Chat::new(name("p"), "in")).unwrap());
+    assert_eq!(seen.headers["content-type"], "application/json");
+}
+
+#[test]
+fn what_every_request_carries_and_where_it_goes() {
+    let fixture = Fixture::always(json("[]"));
+    let with_key =
+        config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings(&format!("{}/fabric/v1", fixture.url)) };
+    let client = quick(&with_key);
+    assert_eq!(client.url(), with_key.url);
+    client.pattern_names(&no_wait()).unwrap();
+    client.chat(&Chat::new(name("p"), ""), &no_wait(), &mut |_| Ok(())).unwrap_err();
+    let requests = fixture.requests();
+    assert_eq!(requests[0].line, "GET /fabric/v1/patterns/names");
+    assert_eq!(requests[1].line, "POST /fabric/v1/chat");
+    for seen in requests {
+        assert_eq!(seen.headers["x-api-key"], "k-1");
+        assert_eq!(seen.headers["accept-encoding"], "identity");
+        assert_eq!(seen.headers["user-agent"], concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")));
+    }
+    fixture.client().pattern_names(&no_wait()).unwrap();
+    assert!(!fixture.requests()[2].headers.contains_key("x-api-key"));
+}
+
+// The table in design.md, row by row.
+
+#[test]
+fn no_connection_is_unavailable() {
+    // A port that was ours a moment ago and that nobody listens on.
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let client = quick(&settings(&format!("http://127.0.0.1:{port}")));
+    let error = run(&client).2.unwrap_err();
+    assert_eq!(error.kind, Kind::ApiUnavailable);
+    assert!(error.detail.contains("connection refused") && error.detail.contains("fabric --serve"), "{error}");
+    assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+}
+
+#[test]
+fn a_name_that_does_not_resolve_is_unavailable() {
+    // Whether the resolver says no or nothing at all.
+    let short = Duration::from_millis(50);
+    let lost = config::Fabric { connect_timeout: short, ..settings("http://no-such-host.invalid:1") };
+    assert_eq!(run(&quick(&lost)).2.unwrap_err().kind, Kind::ApiUnavailable);
+}
+
+#[test]
+fn a_connection_closed_without_an_answer_is_unavailable_and_the_run_is_not_repeated() {
+    assert_eq!(failed_run(&Fixture::cut_after("")).kind, Kind::ApiUnavailable);
+    assert_eq!(failed_run(&Fixture::cut_after("HTTP/1.1 200 OK\r\nConte")).kind, Kind::ApiUnavailable);
+}
+
+#[test]
+fn no_headers_in_time_is_unavailable() {
+    let fixture = Fixture::new(|_, _, stream| stream.read(&mut [0]).is_err());
+    let idle = config::Fabric { idle_timeout: Duration::from_millis(30), ..settings(&fixture.url) };
+    let error = run(&quick(&idle)).2.unwrap_err();
+    assert_eq!(error.kind, Kind::ApiUnavailable);
+    assert!(error.detail.contains("0.03 s") && error.detail.contains("--idle-timeout"), "{error}");
+    let total = config::Fabric { run_timeout: Duration::from_millis(30), ..settings(&fixture.url) };
+    let error = run(&quick(&total)).2.unwrap_err();
+    assert_eq!(error.kind, Kind::ApiUnavailable);
+    assert!(error.detail.contains("--run-timeout"), "{error}");
+    let total = config::Fabric { request_timeout: Duration::from_millis(30), ..settings(&fixture.url) };
+    let error = quick(&total).pattern_names(&no_wait()).unwrap_err();
+    assert_eq!(error.kind, Kind::ApiUnavailable);
+    assert!(error.detail.contains("--request-timeout"), "{error}");
+    // On a busy machine the time may be over before the request is out; but nothing is tried again.
+    assert!(fixture.count(POST) <= 2 && fixture.count(NAMES) <= 1);
+}
+
+#[test]
+fn every_status_of_a_run_has_its_kind_and_none_is_repeated() {
+    for (code, kind) in [
+        ("401 Unauthorized", Kind::ApiUnauthorized),
+        ("403 Forbidden", Kind::ApiUnauthorized),
+        ("502 Bad Gateway", Kind::ApiUnavailable),
+        ("503 Service Unavailable", Kind::ApiUnavailable),
+        ("504 Gateway Timeout", Kind::ApiUnavailable),
+        ("500 Internal Server Error", Kind::FabricInternal),
+        ("501 Not Implemented", Kind::FabricInternal),
+        ("400 Bad Request", Kind::ApiError),
+        ("404 Not Found", Kind::ApiError),
+        ("429 Too Many Requests", Kind::ApiError),
+        ("204 No Content", Kind::ApiError),
+    ] {
+        let error = failed_run(&Fixture::always(status(code, "{\"error\":\"open /srv/secret: sk-123456789\"}")));
+        assert_eq!(error.kind, kind, "{code}");
+        assert!(!error.detail.contains("secret") && !error.detail.contains("sk-"), "{error}");
+        assert!(error.detail.contains(&code[..3]), "{error}");
+    }
+}
+
+#[test]
+fn retry_after_is_passed_on() {
+    let fixture = Fixture::always("HTTP/1.1 429 X\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(failed_run(&fixture).retry_after, Some(Duration::from_secs(7)));
+    let date = "HTTP/1.1 503 X\r\nRetry-After: Sat, 21 Nov 2026 22:13:36 GMT\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(failed_run(&Fixture::always(date)).retry_after, None);
+}
+
+#[test]
+fn a_redirect_is_an_error_and_the_key_stays_here() {
+    let elsewhere = Fixture::always(json("[]"));
+    let redirect = format!(
+        "HTTP/1.1 307 X\r\nLocation: {}/patterns/names\r\nContent-Length: 0\r\n\r\n",
+        elsewhere.url.replace("127.0.0.1", "localhost")
+    );
+    let fixture = Fixture::always(redirect);
+    let error = failed_run(&fixture);
+    assert_eq!(error.kind, Kind::ApiError);
+    assert!(error.detail.contains("redirect"), "{error}");
+    assert_eq!(fixture.client().pattern_names(&no_wait()).unwrap_err().kind, Kind::ApiError);
+    assert_eq!(fixture.count(NAMES), 1);
+    assert!(elsewhere.requests().is_empty());
+}
+
+#[test]
+fn what_is_no_http_or_a_web_page_is_an_error_that_says_so() {
+    let error = failed_run(&Fixture::cut_after("SSH-2.0-OpenSSH_9.9\r\n"));
+    assert_eq!(error.kind, Kind::ApiError);
+    assert!(error.detail.contains("FABRIC_BASE_URL"), "{error}");
+    let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\n<html>";
+    let fixture = Fixture::always(page);
+    for error in [failed_run(&fixture), fixture.client().pattern_names(&no_wait()).unwrap_err()] {
+        assert_eq!(error.kind, Kind::ApiError);
+        assert!(error.detail.contains("proxy"), "{error}");
+    }
+}
+
+#[test]
+fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
+    for body in ["", "no json", "{\"a\":\"s3cret\"}", "[\"s3cret\"", "[1]", "\"s3cret\"", "\u{feff}[]"] {
+        let client = Fixture::always(json(body)).client();
+        let error = client.pattern_names(&no_wait()).unwrap_err();
+        assert_eq!(error.kind, Kind::ApiError, "{body}");
+        assert!(!error.detail.contains("s3cret"), "{error}");
+    }
+}
+
+#[test]
+fn an_event_that_is_not_json_ends_the_run() {
+    let fixture = Fixture::always(stream(&[content("a"), event("[DONE]"), complete()]));
+    let (text, is_complete, end) = run(&fixture.client());
+    assert_eq!((text.as_str(), is_complete, end.unwrap_err().kind), ("a", false, Kind::ApiError));
+}
+
+#[test]
+fn an_error_event_wins_is_sanitised_and_complete_still_comes() {
+    let error = event("{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: open /srv/x: no model y\"}");
+    for events in [vec![error.clone(), complete()], vec![content("a"), error.clone(), content("b"), complete()]] {
+        let fixture = Fixture::always(stream(&events));
+        let mut events = Vec::new();
+        let end = fixture.client().chat(&Chat::new(name("p"), ""), &no_wait(), &mut |event| {
+            events.push(event);
+            Ok(())
+        });
+        let end = end.unwrap_err();
+        assert_eq!(end.kind, Kind::ApiError);
+        assert_eq!(end.detail, "Fabric could not run the pattern. Error: open [path]: no model y");
+        assert!(events.contains(&Event::Error { content: "Error: open [path]: no model y".into() }));
+        assert_eq!(events.last(), Some(&Event::Complete));
+    }
+    // It wins over the way the stream goes on, too.
+    for rest in ["", "zz", END] {
+        let fixture = Fixture::cut_after(format!("{STREAM}{error}{rest}"));
+        assert_eq!(failed_run(&fixture).kind, Kind::ApiError, "{rest}");
+    }
+    // And is not held back by a stream that just stays open.
+    let fixture = Fixture::new(move |_, _, stream| {
+        stream.write_all(format!("{STREAM}{error}").as_bytes()).unwrap();
+        stream.read(&mut [0]).is_err()
+    });
+    let mut client = fixture.client();
+    client.after_error = Duration::from_millis(20);
+    assert_eq!(run(&client).2.unwrap_err().kind, Kind::ApiError);
+}
+
+#[test]
+fn complete_without_content_is_an_error() {
+    let (text, is_complete, end) = run(&Fixture::always(stream(&[complete()])).client());
+    assert_eq!((text.as_str(), is_complete, end.unwrap_err().kind), ("", true, Kind::ApiError));
+    assert_eq!(failed_run(&Fixture::always(stream(&[content(""), complete()]))).kind, Kind::ApiError);
+}
+
+#[test]
+fn a_stream_that_ends_or_is_cut_before_complete_is_interrupted() {
+    for response in [
+        format!("{STREAM}{END}"),
+        format!("{STREAM}{}{END}", content("a")),
+        format!("{STREAM}{}", content("a")),
+        STREAM.to_owned(),
+        format!("{STREAM}{}{}", content("a"), &complete()[..20]),
+        format!("{STREAM}{}{}{END}", content("a"), chunk("data: {\"type\":\"compl")),
+        format!("{STREAM}{}zz\r\n", content("a")),
+        "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\n\r\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nContent-Length: 9\r\n\r\n\n\n".to_owned(),
+    ] {
+        let error = failed_run(&Fixture::cut_after(response.clone()));
+        assert_eq!(error.kind, Kind::StreamInterrupted, "{response}");
+    }
+}
+
+#[test]
+fn silence_and_the_run_limit_after_the_headers_interrupt() {
+    let fixture = Fixture::new(|_, _, stream| {
+        stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
+        stream.read(&mut [0]).is_err()
+    });
+    let short = Duration::from_millis(300);
+    for (limits, flag) in [
+        (config::Fabric { idle_timeout: short, ..settings(&fixture.url) }, "--idle-timeout"),
+        (config::Fabric { run_timeout: short, ..settings(&fixture.url) }, "--run-timeout"),
+    ] {
+        let (text, _, end) = run(&quick(&limits));
+        let error = end.unwrap_err();
+        assert_eq!((text.as_str(), error.kind), ("a", Kind::StreamInterrupted));
+        assert!(error.detail.contains(flag), "{error}");
+    }
+}
+
+#[test]
+fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
+    let fixture = Fixture::new(|_, _, stream| {
+        stream.write_all(STREAM.as_bytes()).unwrap();
+        while stream.write_all(chunk(": ping\n").as_bytes()).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
+    });
+    let limits = config::Fabric {
+        idle_timeout: Duration::from_millis(300),
+        run_timeout: Duration::from_millis(600),
+        ..settings(&fixture.url)
+    };
+    let error = run(&quick(&limits)).2.unwrap_err();
+    assert!(error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"), "{error}");
+    // Nor can a caller only leave in silence.
+    let wait: Arc<dyn Wait> = Arc::new(Leaves);
+    let started = Instant::now();
+    let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+    assert_eq!(end, Err(Error::cancelled()));
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn limits_on_sizes_hold() {
+    let mut client = Fixture::always(stream(&[content("12345"), content("67890"), complete()])).client();
+    client.max_output = 10;
+    assert_eq!(run(&client).2, Ok(()));
+    client.max_output = 9;
+    assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
+
+    // Eleven bytes, announced or not.
+    let chunked = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}{END}", chunk("[\"1234567\"]"));
+    for response in [json("[\"1234567\"]"), chunked] {
+        let mut client = Fixture::always(response).client();
+        client.max_body = 11;
+        assert_eq!(client.pattern_names(&no_wait()).unwrap(), ["1234567"]);
+        client.max_body = 10;
+        assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ResponseTooLarge);
+    }
+    // Refused by what it announces, before any of it is there.
+    let client = Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
+    assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ResponseTooLarge);
+    let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000));
+    assert_eq!(failed_run(&Fixture::cut_after(headers)).kind, Kind::ResponseTooLarge);
+}
+
+#[test]
+fn a_pattern_that_is_not_listed_is_not_found() {
+    let listed = || json("[\"summarize\",\"summarize_paper\",\"zz\"]");
+    let fixture = Fixture::routes([(NAMES, listed())]);
+    let client = fixture.client();
+    let error = client.pattern(&name("sumarize"), &no_wait()).unwrap_err();
+    assert_eq!(error.kind, Kind::PatternNotFound);
+    assert_eq!(
+        error.detail,
+        "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? List the patterns to see all 3 names."
+    );
+    let error = client.apply(&name("nope"), "", &BTreeMap::new(), &no_wait()).unwrap_err();
+    assert_eq!(error.kind, Kind::PatternNotFound);
+    assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);
+    // A listed one that fails did something else wrong.
+    assert_eq!(client.pattern(&name("zz"), &no_wait()).unwrap_err().kind, Kind::FabricInternal);
+
+    let explain = |kind| client.explain(&name("nope"), Error::new(kind, "x"), &no_wait()).kind;
+    for kind in [Kind::FabricInternal, Kind::ApiError, Kind::StreamInterrupted] {
+        assert_eq!(explain(kind), Kind::PatternNotFound);
+    }
+    let asked = fixture.count(NAMES);
+    for kind in [Kind::ApiUnavailable, Kind::ApiUnauthorized, Kind::Cancelled, Kind::ResponseTooLarge] {
+        assert_eq!(explain(kind), kind);
+    }
+    assert_eq!(fixture.count(NAMES), asked);
+}
+
+#[test]
+fn without_the_list_the_original_error_stands() {
+    let client = Fixture::routes([]).client();
+    assert_eq!(client.pattern(&name("nope"), &no_wait()).unwrap_err().kind, Kind::FabricInternal);
+    let original = Error::new(Kind::ApiError, "as it was");
+    assert_eq!(client.explain(&name("nope"), original.clone(), &no_wait()), original);
+}
+
+#[test]
+fn refused_variables_never_leave() {
+    let fixture = Fixture::always(json("{}"));
+    let client = fixture.client();
+    let variables = BTreeMap::from([("v".to_owned(), "{{plugin:sys:env:HOME}}".to_owned())]);
+    let error = client.apply(&name("p"), "", &variables, &no_wait()).unwrap_err();
+    assert_eq!(error.kind, Kind::InvalidRequest);
+    let chat = Chat { variables, ..Chat::new(name("p"), "{{fine here}}") };
+    assert_eq!(client.chat(&chat, &no_wait(), &mut |_| Ok(())).unwrap_err().kind, Kind::InvalidRequest);
+    assert!(fixture.requests().is_empty());
+}
+
+/// Stops when first asked.
+struct Leaves;
+
+impl Wait for Leaves {
+    fn still_waiting(&self) -> Result<(), Stop> {
+        Err(Stop)
+    }
+}
+
+#[test]
+fn a_caller_who_leaves_closes_the_connection_at_once() {
+    for head in [String::new(), format!("{STREAM}{}", content("a"))] {
+        let (closed, is_closed) = mpsc::channel();
+        let fixture = Fixture::new(move |_, _, stream| {
+            stream.write_all(head.as_bytes()).unwrap();
+            // Silent until the other side closes.
+            let read = stream.read(&mut [0]);
+            closed.send((Instant::now(), matches!(read, Ok(0) | Err(_)))).unwrap();
+            false
+        });
+        let wait: Arc<dyn Wait> = Arc::new(Leaves);
+        let started = Instant::now();
+        let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+        assert_eq!(end, Err(Error::cancelled()));
+        let (at, was_closed) = is_closed.recv().unwrap();
+        assert!(was_closed && at - started < Duration::from_millis(1000), "{:?}", at - started);
+        assert_eq!(fixture.count(POST), 1);
+    }
+}
+
+#[test]
+fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
+    let (closed, is_closed) = mpsc::channel();
+    let fixture = Fixture::new(move |_, _, stream| {
+        stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
+        closed.send(matches!(stream.read(&mut [0]), Ok(0) | Err(_))).unwrap();
+        false
+    });
+    let ours = Error::new(Kind::Internal, "ours");
+    let end = fixture.client().chat(&Chat::new(name("p"), ""), &no_wait(), &mut |_| Err(ours.clone()));
+    assert_eq!(end, Err(ours));
+    assert!(is_closed.recv().unwrap());
+}
+
+/// Passes on that a read is about to block.
+struct Blocks(Mutex<mpsc::Sender<()>>);
+
+impl Wait for Blocks {
+    fn before_blocking(&self) {
+        let _ = self.0.lock().unwrap().send(());
+    }
+
+    fn still_waiting(&self) -> Result<(), Stop> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_was_read_is_handed_on_before_the_next_read_blocks() {
+    // The second half is held back until the client, having had the first, says that it is about to block.
+    let (blocks, is_blocking) = mpsc::channel();
+    let is_blocking = Mutex::new(is_blocking);
+    let got = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&got);
+    let fixture = Fixture::new(move |_, _, stream| {
+        stream.write_all(format!("{STREAM}{}{}", content("a"), content("b")).as_bytes()).unwrap();
+        while counted.load(Ordering::SeqCst) < 2 {
+            is_blocking.lock().unwrap().recv().unwrap();
+        }
+        stream.write_all(format!("{}{END}", complete()).as_bytes()).unwrap();
+        false
+    });
+    let wait: Arc<dyn Wait> = Arc::new(Blocks(Mutex::new(blocks)));
+    let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| {
+        got.fetch_add(1, Ordering::SeqCst);
+        Ok(())
+    });
+    assert_eq!((end, got.load(Ordering::SeqCst)), (Ok(()), 3));
+}
+
+#[test]
+fn json_in_place_of_a_stream_is_one_event() {
+    let error = failed_run(&Fixture::always(json("{\"type\":\"error\",\"content\":\"no model\"}")));
+    assert!(error.kind == Kind::ApiError && error.detail.ends_with("no model"), "{error}");
+    let (text, _, end) = run(&Fixture::always(json("{\"type\":\"content\",\"content\":\"a\"}")).client());
+    assert_eq!((text.as_str(), end.unwrap_err().kind), ("a", Kind::StreamInterrupted));
+    assert_eq!(failed_run(&Fixture::always(json("\"s\""))).kind, Kind::ApiError);
+}
+
+#[test]
+fn reads_are_tried_three_times_but_only_where_that_can_help() {
+    for (first, tries, end) in [
+        (status("503 X", "{}"), 3, Ok(())),
+        (status("502 X", ""), 3, Ok(())),
+        (status("504 X", ""), 3, Ok(())),
+        (String::new(), 3, Ok(())),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[]".into(), 3, Ok(())),
+        (status("500 X", "\"x\""), 1, Err(Kind::FabricInternal)),
+        (status("400 X", ""), 1, Err(Kind::ApiError)),
+        (status("429 X", ""), 1, Err(Kind::ApiError)),
+        (status("401 X", ""), 1, Err(Kind::ApiUnauthorized)),
+    ] {
+        let answer = first.clone();
+        let fixture = Fixture::new(move |number, _, stream| {
+            let answer = if number < 2 { answer.clone() } else { json("[]") };
+            stream.write_all(answer.as_bytes()).unwrap();
+            answer.contains("Content-Type")
+        });
+        let result = fixture.client().pattern_names(&no_wait()).map(|_| ()).map_err(|error| error.kind);
+        assert_eq!((result, fixture.requests().len()), (end, tries), "{first}");
+    }
+    let fixture = Fixture::always(status("503 X", ""));
+    assert_eq!(fixture.client().strategies(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+    assert_eq!(fixture.requests().len(), 3);
+}
+
+#[test]
+fn a_caller_may_leave_between_two_tries() {
+    let fixture = Fixture::always(status("503 X", ""));
+    let mut client = fixture.client();
+    client.retry_delays = [Duration::from_secs(5); 2];
+    let wait: Arc<dyn Wait> = Arc::new(Leaves);
+    assert_eq!(client.pattern_names(&wait), Err(Error::cancelled()));
+    assert_eq!(fixture.requests().len(), 1);
+}
+
+#[test]
+fn reads_share_a_connection_and_runs_have_their_own() {
+    let fixture = Fixture::routes([
+        (NAMES, json("[]")),
+        (POST, stream(&[content("a"), complete()])),
+        ("GET /strategies", status("400 X", "{}")),
+    ]);
+    let client = fixture.client();
+    for _ in 0..2 {
+        client.pattern_names(&no_wait()).unwrap();
+        client.strategies(&no_wait()).unwrap_err();
+        assert_eq!(run(&client).2, Ok(()));
+    }
+    let connections: Vec<_> = fixture.requests().iter().map(|seen| seen.connection).collect();
+    assert_eq!(connections, [0, 0, 1, 0, 0, 2]);
+}
+
+#[test]
+fn a_kept_connection_that_has_gone_stale_is_not_noticed_by_anyone() {
+    let fixture = Fixture::new(|number, request, stream| {
+        let answer = if request.line == POST { stream_of_one() } else { json("[]") };
+        stream.write_all(answer.as_bytes()).unwrap();
+        number != 0
+    });
+    let client = fixture.client();
+    client.pattern_names(&no_wait()).unwrap();
+    assert_eq!(run(&client).2, Ok(()));
+    client.pattern_names(&no_wait()).unwrap();
+    assert_eq!((fixture.count(POST), fixture.count(NAMES)), (1, 2));
+}
+
+fn stream_of_one() -> String {
+    stream(&[content("a"), complete()])
+}
+
+#[test]
+fn every_list_in_every_shape() {
+    let fixture = Fixture::routes([
+        (NAMES, json("[\"b\",\"a\",\"b\"]")),
+        ("GET /contexts/names", json("null")),
+        ("GET /sessions/names", json("[\"s2\",\"s1\"]")),
+        ("GET /strategies", json("[{\"name\":\"z\"},{\"name\":\"a\",\"description\":\"d\",\"prompt\":\"p\"}]")),
+        ("GET /models/names", json("{\"models\":null,\"vendors\":{\"V\":[\"m\"]}}")),
+        ("GET /config", json("{\"openai\":\"sk-1\",\"more\":{\"x\":1}}")),
+        ("GET /patterns/a%20b", json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi {{x}}\"}")),
+        ("POST /patterns/a%20b/apply", json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi you\"}")),
+    ]);
+    let (client, wait) = (fixture.client(), no_wait());
+    assert_eq!(client.pattern_names(&wait).unwrap(), ["a", "b"]);
+    assert_eq!(client.contexts(&wait).unwrap(), Vec::<String>::new());
+    assert_eq!(client.sessions(&wait).unwrap(), ["s1", "s2"]);
+    let strategies = client.strategies(&wait).unwrap();
+    assert_eq!((strategies[0].name.as_str(), strategies[1].name.as_str()), ("a", "z"));
+    assert_eq!(client.models(&wait).unwrap().vendors["V"], ["m"]);
+    assert_eq!(client.configuration(&wait).unwrap()["openai"], "sk-1");
+    assert_eq!(client.pattern(&name("a b"), &wait).unwrap().system_prompt, "Hi {{x}}");
+    let variables = BTreeMap::from([("x".to_owned(), "you".to_owned())]);
+    assert_eq!(client.apply(&name("a b"), "in", &variables, &wait).unwrap().system_prompt, "Hi you");
+    let seen = fixture.requests().pop().unwrap();
+    assert_eq!(seen.body, "{\"input\":\"in\",\"variables\":{\"x\":\"you\"}}");
+}

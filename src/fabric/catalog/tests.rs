@@ -1,0 +1,316 @@
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(300);
+
+type Meanwhile = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
+
+/// A Fabric that counts, and that can be made to fail or to hold still.
+#[derive(Default)]
+struct Fake {
+    names: Mutex<Vec<String>>,
+    broken: BTreeSet<&'static str>,
+    gone: AtomicBool,
+    /// Called while a list of names is being read.
+    meanwhile: Option<Meanwhile>,
+    lists: AtomicUsize,
+    patterns: AtomicUsize,
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Fake {
+    fn of(names: &[&str]) -> Fake {
+        Fake { names: Mutex::new(names.iter().map(|n| (*n).to_owned()).collect()), ..Fake::default() }
+    }
+
+    fn rename(&self, names: &[&str]) {
+        *lock(&self.names) = names.iter().map(|n| (*n).to_owned()).collect();
+    }
+
+    fn read(&self) -> (usize, usize) {
+        (self.lists.load(Ordering::SeqCst), self.patterns.load(Ordering::SeqCst))
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        match self.gone.load(Ordering::SeqCst) {
+            true => Err(Error::new(Kind::ApiUnavailable, "gone")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Source for Fake {
+    fn names(&self, _: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        if let Some(meanwhile) = &self.meanwhile {
+            meanwhile()?;
+        }
+        self.check()?;
+        Ok(lock(&self.names).clone())
+    }
+
+    fn pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+        self.patterns.fetch_add(1, Ordering::SeqCst);
+        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        std::thread::yield_now();
+        self.now.fetch_sub(1, Ordering::SeqCst);
+        self.check()?;
+        if self.broken.contains(name.as_str()) {
+            return Err(Error::new(Kind::FabricInternal, "broken"));
+        }
+        let system_prompt = format!("# PURPOSE\nYou do {}.\n{{{{x}}}}", name.as_str());
+        Ok(Pattern { name: name.as_str().into(), system_prompt, ..Pattern::default() })
+    }
+
+    fn strategies(&self, _: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
+        self.check()?;
+        Ok(vec![Strategy { name: "cot".into(), ..Strategy::default() }])
+    }
+}
+
+fn catalog(fake: Fake) -> (Arc<Fake>, Catalog<Fake>) {
+    let fake = Arc::new(fake);
+    (Arc::clone(&fake), Catalog::new(fake, TTL))
+}
+
+fn no_wait() -> Arc<dyn Wait> {
+    Arc::new(NoWait)
+}
+
+fn names_of(snapshot: &Snapshot) -> Vec<&str> {
+    snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect()
+}
+
+#[test]
+fn everything_is_read_once_and_for_its_time() {
+    let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
+    let start = Instant::now();
+    let at = |seconds| move || start + Duration::from_secs(seconds);
+    let snapshot = catalog.snapshot_at(&at(0), &no_wait()).unwrap();
+    let entry = snapshot.pattern("b").unwrap();
+    assert_eq!((entry.description.as_str(), entry.variables.as_slice()), ("You do b.", ["x".to_owned()].as_slice()));
+    assert_eq!(snapshot.strategy("cot").unwrap().name, "cot");
+    assert_eq!((snapshot.pattern("c"), snapshot.strategy("x")), (None, None));
+    let again = catalog.snapshot_at(&at(299), &no_wait()).unwrap();
+    assert!(Arc::ptr_eq(&snapshot, &again));
+    assert_eq!(*catalog.names_at(&at(299), &no_wait()).unwrap(), ["a", "b"]);
+    assert_eq!(fake.read(), (1, 2));
+    assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_at(&at(300), &no_wait()).unwrap()));
+    assert_eq!(fake.read(), (2, 4));
+}
+
+#[test]
+fn names_alone_cost_one_request() {
+    let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
+    for _ in 0..3 {
+        assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"]);
+    }
+    assert_eq!(fake.read(), (1, 0));
+}
+
+#[test]
+fn the_time_counts_from_the_start_of_the_reading() {
+    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let start = Instant::now();
+    // Each look at the clock is 200 s later than the one before.
+    let looks = AtomicUsize::new(0);
+    let clock = || start + Duration::from_secs(200) * looks.fetch_add(1, Ordering::SeqCst) as u32;
+    catalog.snapshot_at(&clock, &no_wait()).unwrap();
+    catalog.snapshot_at(&clock, &no_wait()).unwrap();
+    assert_eq!(fake.read().0, 2);
+}
+
+#[test]
+fn a_large_list_is_read_whole_with_few_requests_at_once() {
+    let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
+    let (fake, catalog) = catalog(Fake::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
+    assert_eq!(fake.read(), (1, 250));
+    let most = fake.most.load(Ordering::SeqCst);
+    assert!((1..=CATALOG_REQUESTS).contains(&most), "{most} at once");
+}
+
+#[test]
+fn single_failures_leave_the_name_and_a_plain_description() {
+    let names = ["../odd", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
+    let fake = Fake { broken: BTreeSet::from(["a", "b", "c", "d", "e", "f", "g", "h"]), ..Fake::of(&names) };
+    let (_, catalog) = catalog(fake);
+    let snapshot = catalog.snapshot(&no_wait()).unwrap();
+    assert_eq!(names_of(&snapshot), names);
+    assert_eq!(snapshot.pattern("../odd").unwrap().description, "Fabric pattern ../odd");
+    assert_eq!(snapshot.pattern("a").unwrap().description, "Fabric pattern a");
+    assert_eq!(snapshot.pattern("i").unwrap().description, "You do i.");
+}
+
+#[test]
+fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() {
+    let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
+    let (fake, catalog) = catalog(Fake::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    fake.gone.store(true, Ordering::SeqCst);
+    let known = catalog.read_patterns(&names, &no_wait()).unwrap_err();
+    assert_eq!(known.kind, Kind::ApiUnavailable);
+    assert_eq!(catalog.snapshot(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+    // Nothing of it stays.
+    fake.gone.store(false, Ordering::SeqCst);
+    assert_eq!(catalog.snapshot(&no_wait()).unwrap().patterns.len(), 250);
+}
+
+#[test]
+fn an_empty_fabric_is_a_catalogue_too() {
+    let (_, catalog) = catalog(Fake::of(&[]));
+    assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
+}
+
+/// Tells once, by a barrier, that it has begun to wait.
+struct Arrives(Arc<Barrier>, AtomicBool);
+
+impl Wait for Arrives {
+    fn still_waiting(&self) -> Result<(), Stop> {
+        if !self.1.swap(true, Ordering::SeqCst) {
+            self.0.wait();
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn callers_who_come_during_a_refresh_share_it() {
+    // The refresh ends only when the second caller has been seen waiting.
+    let waiting = Arc::new(Barrier::new(2));
+    let held = Arc::clone(&waiting);
+    let meanwhile = move || {
+        held.wait();
+        Ok(())
+    };
+    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let (fake, catalog) = catalog(fake);
+    let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| catalog.snapshot(&no_wait()).unwrap());
+        while fake.read().0 == 0 {
+            std::thread::yield_now();
+        }
+        let late = catalog.snapshot(&second).unwrap();
+        assert!(Arc::ptr_eq(&first.join().unwrap(), &late));
+    });
+    assert_eq!(fake.read(), (1, 1));
+}
+
+/// Two callers, of whom the first reads, and fails as told when the second has been seen waiting; what the second
+/// gets, and how many lists were read.
+fn second_of_two(first_fails: Error) -> (Result<Arc<Snapshot>, Error>, usize) {
+    let failed = AtomicBool::new(false);
+    let waiting = Arc::new(Barrier::new(2));
+    let held = Arc::clone(&waiting);
+    let meanwhile = move || {
+        if failed.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        held.wait();
+        Err(first_fails.clone())
+    };
+    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let (fake, catalog) = catalog(fake);
+    let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
+    let result = std::thread::scope(|scope| {
+        let first = scope.spawn(|| catalog.snapshot(&no_wait()).unwrap_err());
+        while fake.read().0 == 0 {
+            std::thread::yield_now();
+        }
+        let late = catalog.snapshot(&second);
+        first.join().unwrap();
+        late
+    });
+    (result, fake.read().0)
+}
+
+#[test]
+fn a_refresh_that_fails_fails_for_all_who_waited() {
+    let error = Error::new(Kind::FabricInternal, "once");
+    assert_eq!(second_of_two(error.clone()), (Err(error), 1));
+}
+
+#[test]
+fn if_the_one_who_reads_is_cancelled_another_goes_on() {
+    let (result, lists) = second_of_two(Error::cancelled());
+    assert_eq!((names_of(&result.unwrap()), lists), (vec!["a"], 2));
+}
+
+#[test]
+fn one_who_waits_may_leave_and_the_refresh_goes_on() {
+    struct Leaves;
+    impl Wait for Leaves {
+        fn still_waiting(&self) -> Result<(), Stop> {
+            Err(Stop)
+        }
+    }
+    let (left, has_left) = mpsc::channel::<()>();
+    let has_left = Mutex::new(has_left);
+    let meanwhile = move || {
+        lock(&has_left).recv().unwrap();
+        Ok(())
+    };
+    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let (fake, catalog) = catalog(fake);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| catalog.snapshot(&no_wait()));
+        while fake.read().0 == 0 {
+            std::thread::yield_now();
+        }
+        let leaves: Arc<dyn Wait> = Arc::new(Leaves);
+        assert_eq!(catalog.snapshot(&leaves), Err(Error::cancelled()));
+        left.send(()).unwrap();
+        assert_eq!(names_of(&first.join().unwrap().unwrap()), ["a"]);
+    });
+}
+
+#[test]
+fn a_refresh_that_panics_does_not_block_the_next() {
+    let once = AtomicBool::new(true);
+    let meanwhile = move || {
+        assert!(!once.swap(false, Ordering::SeqCst), "on purpose");
+        Ok(())
+    };
+    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let (_, catalog) = catalog(fake);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| catalog.snapshot(&no_wait())));
+    assert!(panicked.is_err());
+    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a"]);
+}
+
+#[test]
+fn other_names_are_noticed_by_whoever_reads_them() {
+    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let changes = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&changes);
+    catalog.on_change(move || {
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    let start = Instant::now();
+    let at = |seconds| move || start + Duration::from_secs(seconds);
+    let changes = || changes.load(Ordering::SeqCst);
+    // The first list changes nothing, nor does the same again.
+    assert_eq!(catalog.poll_at(start), Ok(false));
+    catalog.snapshot_at(&at(0), &no_wait()).unwrap();
+    assert_eq!((catalog.poll_at(start), changes()), (Ok(false), 0));
+    // A poll finds another, and what was read before counts no more.
+    fake.rename(&["a", "b"]);
+    assert_eq!((catalog.poll_at(start), changes()), (Ok(true), 1));
+    assert_eq!(catalog.poll_at(start), Ok(false));
+    assert_eq!(names_of(&catalog.snapshot_at(&at(1), &no_wait()).unwrap()), ["a", "b"]);
+    // A refresh finds another.
+    fake.rename(&["c"]);
+    assert_eq!(names_of(&catalog.snapshot_at(&at(400), &no_wait()).unwrap()), ["c"]);
+    assert_eq!((changes(), catalog.poll_at(start)), (2, Ok(false)));
+    // Reading the names alone does.
+    fake.rename(&["d"]);
+    assert_eq!(*catalog.names_at(&at(800), &no_wait()).unwrap(), ["d"]);
+    assert_eq!(changes(), 3);
+    assert_eq!(names_of(&catalog.snapshot_at(&at(400), &no_wait()).unwrap()), ["d"]);
+    // Failing does not.
+    fake.gone.store(true, Ordering::SeqCst);
+    assert_eq!((catalog.poll_at(start).is_err(), changes()), (true, 3));
+}

@@ -1,0 +1,101 @@
+use std::path::PathBuf;
+
+use super::super::fixture::settings;
+use super::*;
+
+#[test]
+fn what_cannot_work_is_told_at_the_start_by_the_variable_to_set_right() {
+    let refused = |settings: config::Fabric| Client::new(&settings).unwrap_err();
+    assert!(refused(settings("no url")).starts_with("FABRIC_BASE_URL "));
+    assert!(refused(settings("/path")).starts_with("FABRIC_BASE_URL "));
+    let key = Some(config::Secret::new("two\nlines"));
+    let error = refused(config::Fabric { api_key: key, ..settings("http://h") });
+    assert!(error.starts_with("FABRIC_API_KEY ") && !error.contains("two"), "{error}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_private_authority_is_read_at_the_start_but_only_for_https() {
+    let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
+    let with = |url: &str, file: &PathBuf| {
+        Client::new(&config::Fabric { ca_file: Some(file.clone()), ..settings(url) }).map(|_| ())
+    };
+    let missing = PathBuf::from("/no/such/file.pem");
+    assert_eq!(with("http://h", &missing), Ok(()));
+    assert_eq!(
+        with("https://h", &missing).unwrap_err(),
+        "SSL_CERT_FILE: cannot read /no/such/file.pem: entity not found"
+    );
+    std::fs::write(&file, "no certificate").unwrap();
+    let empty = with("https://h", &file);
+    std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
+    let broken = with("https://h", &file);
+    std::fs::remove_file(&file).unwrap();
+    assert!(empty.unwrap_err().starts_with("SSL_CERT_FILE: there is no certificate in "));
+    assert!(broken.unwrap_err().starts_with("SSL_CERT_FILE: "));
+}
+
+#[cfg(not(feature = "tls"))]
+#[test]
+fn https_needs_a_build_with_tls() {
+    assert!(Client::new(&settings("https://h")).unwrap_err().starts_with("FABRIC_BASE_URL is https"));
+}
+
+#[test]
+fn loopback_is_known_in_every_spelling() {
+    for host in
+        ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
+    {
+        assert!(is_loopback(host), "{host}");
+    }
+    for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0"] {
+        assert!(!is_loopback(host), "{host}");
+    }
+}
+
+#[test]
+fn only_proxies_that_work_are_used() {
+    let uri: Uri = "http://fabric.example".parse().unwrap();
+    let proxy = |url: &str| Some(Proxy::new(url).unwrap());
+    assert_eq!(usable(None, &uri), Ok(None));
+    assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
+    let error = usable(proxy("socks5://proxy:1080"), &uri).unwrap_err();
+    assert!(error.contains("ALL_PROXY") && error.contains("NO_PROXY"), "{error}");
+    let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("fabric.example").build().unwrap();
+    assert_eq!(usable(Some(exempt), &uri), Ok(None));
+}
+
+#[test]
+fn jitter_stays_within_a_quarter() {
+    for _ in 0..200 {
+        let delay = jittered(Duration::from_millis(400));
+        assert!((300..=500).contains(&delay.as_millis()), "{delay:?}");
+    }
+}
+
+#[test]
+fn callers_on_one_thread_do_not_mix() {
+    struct Named;
+    impl Wait for Named {
+        fn still_waiting(&self) -> Result<(), Stop> {
+            Ok(())
+        }
+    }
+    let (outer, inner): (Arc<dyn Wait>, Arc<dyn Wait>) = (Arc::new(Named), Arc::new(Named));
+    // Both are of no size, so count who holds them instead of comparing addresses.
+    let first = Waiting::enter(&outer);
+    {
+        let _second = Waiting::enter(&inner);
+        assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 2));
+    }
+    assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 1));
+    assert!(Watch::current().is_some());
+    drop(first);
+    assert!(Watch::current().is_none());
+}
+
+#[test]
+fn debug_shows_no_key() {
+    let settings = config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings("http://h") };
+    assert!(!format!("{:?}", Client::new(&settings).unwrap()).contains("k-1"));
+}

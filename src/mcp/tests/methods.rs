@@ -1,0 +1,431 @@
+//! Every method in every revision.
+
+use super::*;
+
+const USE_INITIALIZE: &str = "Nothing is agreed on yet: send initialize first, or put \
+    io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta of each request.";
+
+fn not_found(method: &str) -> String {
+    error(ID, -32601, &format!("There is no method \"{method}\" here."))
+}
+
+#[test]
+fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
+    let version = env!("CARGO_PKG_VERSION");
+    let name = format!(r#""name":"fabric-mcp","version":"{version}""#);
+    let title = format!(r#""name":"fabric-mcp","title":"Fabric","version":"{version}""#);
+    let all = format!(r#""description":"{}",{title}"#, env!("CARGO_PKG_DESCRIPTION"));
+    let lists = r#""logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}"#;
+    let completions = format!(r#""completions":{{}},{lists}"#);
+    for (asked, agreed, capabilities, info) in [
+        ("2024-11-05", "2024-11-05", lists, &name),
+        ("2025-03-26", "2025-03-26", &completions, &name),
+        ("2025-06-18", "2025-06-18", &completions, &title),
+        ("2025-11-25", "2025-11-25", &completions, &all),
+        ("2026-07-28", "2025-11-25", &completions, &all),
+        ("1999-01-01", "2025-11-25", &completions, &all),
+        ("", "2025-11-25", &completions, &all),
+    ] {
+        let line = request_in(Revision::R2024_11_05, "initialize", &format!(r#""protocolVersion":"{asked}""#));
+        let expected = format!(
+            r##"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"{agreed}","capabilities":{{{capabilities}}},"serverInfo":{{{info}}},"instructions":"#"}}}}"##
+        );
+        assert_eq!(Pipe::new().say(&line), expected, "{asked:?}");
+        // The same again on a pipe that speaks something else: it renegotiates.
+        assert_eq!(Pipe::speaking(Revision::R2025_03_26).say(&line), expected, "{asked:?}");
+    }
+}
+
+#[test]
+fn initialize_without_a_version_changes_nothing() {
+    let pipe = Pipe::speaking(Revision::R2025_06_18);
+    let words = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
+    for params in ["", r#""protocolVersion":5"#, r#""protocolVersion":null"#, r#""protocolVersion":["2025-11-25"]"#] {
+        let line = request_in(Revision::R2025_06_18, "initialize", params);
+        assert_eq!(pipe.say(&line), error(ID, -32602, words), "{params}");
+    }
+    assert_eq!(pipe.say(&request("initialize")), error(ID, -32602, words));
+    assert_eq!(pipe.session.revision(), Some(Revision::R2025_06_18));
+}
+
+#[test]
+fn before_any_handshake_only_ping_is_served() {
+    let pipe = Pipe::new();
+    assert_eq!(pipe.say(&request("ping")), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    for method in ["tools/list", "tools/call", "prompts/list", "logging/setLevel", "subscriptions/listen", "no/such"] {
+        assert_eq!(pipe.say(&request(method)), error(ID, -32602, USE_INITIALIZE), "{method}");
+    }
+    assert_eq!(pipe.session.revision(), None);
+}
+
+#[test]
+fn ping_is_exactly_empty_and_not_modern() {
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        let expected =
+            if revision.is_legacy() { r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into() } else { not_found("ping") };
+        assert_eq!(pipe.say(&request_in(revision, "ping", "")), expected);
+        assert_eq!(pipe.say(&request("ping")), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+    }
+}
+
+#[test]
+fn removed_and_unknown_methods_are_not_found() {
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        let mut gone = vec!["no/such", "", "resources/subscribe", "resources/unsubscribe", "notifications/initialized"];
+        match revision.is_legacy() {
+            true => gone.extend(["subscriptions/listen", "roots/list", "tasks/list"]),
+            false => gone.extend(["initialize", "ping", "logging/setLevel"]),
+        }
+        for method in gone {
+            assert_eq!(pipe.say(&request_in(revision, method, "")), not_found(method), "{revision:?}");
+        }
+    }
+    // A method's name is shown without what could harm a terminal, and not at any length.
+    let long = request_in(Revision::R2025_11_25, &format!("\\u001b[31m{}", "x".repeat(100)), "");
+    assert_eq!(Pipe::speaking(Revision::R2025_11_25).say(&long), not_found(&format!("[31m{}", "x".repeat(60))));
+}
+
+#[test]
+fn tools_are_listed_with_the_fields_each_revision_knows() {
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        let text = pipe.say(&request_in(revision, "tools/list", ""));
+        let head = match revision {
+            Revision::R2024_11_05 => r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"description":""#,
+            Revision::R2026_07_28 => {
+                r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[{"_meta":{"anthropic/maxResultSizeChars":500000},"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
+            }
+            Revision::R2025_03_26 => {
+                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
+            }
+            _ => {
+                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"_meta":{"anthropic/maxResultSizeChars":500000},"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
+            }
+        };
+        assert!(text.starts_with(head), "{revision:?}: {}", &text[..300]);
+        let tail = match revision.is_legacy() {
+            true => "]}}".to_string(),
+            false => format!(r#"],"ttlMs":3600000,"cacheScope":"public","_meta":{{{}}}}}}}"#, server_info()),
+        };
+        assert!(text.ends_with(&tail), "{revision:?}");
+        let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let fields: &[&str] = match revision {
+            Revision::R2024_11_05 => &["description", "inputSchema", "name"],
+            Revision::R2025_03_26 => &["annotations", "description", "inputSchema", "name"],
+            _ => &["annotations", "description", "inputSchema", "name", "outputSchema", "title"],
+        };
+        for tool in list["result"]["tools"].as_array().unwrap() {
+            let mut found: Vec<_> = tool.as_object().unwrap().keys().map(String::as_str).collect();
+            found.retain(|key| *key != "_meta" || revision < Revision::R2025_06_18);
+            assert_eq!(found, fields, "{revision:?}");
+        }
+        assert_eq!(pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#)), text, "the same each time");
+    }
+}
+
+#[test]
+fn made_up_cursors_are_refused_in_every_list() {
+    let made_up = "\"cursor\" is not one that this server gave: leave it out to begin at the first page.";
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        for method in ["tools/list", "resources/templates/list", "prompts/list", "resources/list"] {
+            let say = |cursor: &str| pipe.say(&request_in(revision, method, &format!(r#""cursor":{cursor}"#)));
+            assert_eq!(say("\"page-0\""), error(ID, -32602, made_up), "{method}");
+            assert_eq!(say("5"), error(ID, -32602, "\"cursor\" must be a string."), "{method}");
+        }
+        assert_eq!(
+            pipe.say(&request_in(revision, "tools/list", r#""cursor":"page-1""#)),
+            error(ID, -32602, made_up),
+            "there is one page of tools"
+        );
+    }
+}
+
+#[test]
+fn templates_are_listed_in_full() {
+    for revision in Revision::ALL {
+        let title = |title: &str| match revision >= Revision::R2025_06_18 {
+            true => format!(r#""title":"{title}","#),
+            false => String::new(),
+        };
+        let templates = format!(
+            r#""resourceTemplates":[{{"description":"The system prompt of a Fabric pattern.","mimeType":"text/markdown","name":"pattern",{}"uriTemplate":"fabric://pattern/{{name}}"}},{{"description":"The prompt of a Fabric strategy.","mimeType":"text/markdown","name":"strategy",{}"uriTemplate":"fabric://strategy/{{name}}"}}]"#,
+            title("Fabric pattern"),
+            title("Fabric strategy")
+        );
+        let fields = match revision.is_legacy() {
+            true => templates,
+            false => format!(r#"{templates},"ttlMs":3600000,"cacheScope":"public""#),
+        };
+        let answer = Pipe::speaking(revision).say(&request_in(revision, "resources/templates/list", ""));
+        assert_eq!(answer, result_in(revision, &fields));
+    }
+}
+
+#[test]
+fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025_11_25() {
+    let malformed =
+        "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
+    let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_list_models, \
+                 fabric_list_strategies, fabric_get_configuration";
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
+        for (params, words) in [
+            ("", malformed.clone()),
+            (r#""name":5"#, malformed.clone()),
+            (r#""name":"\ud800""#, malformed.clone()),
+            (r#""name":"a","name":"b""#, malformed.clone()),
+            (r#""name":"nope""#, format!("There is no tool \"nope\": the tools are {tools}.")),
+            (r#""name":"","arguments":{}"#, format!("There is no tool \"\": the tools are {tools}.")),
+            (
+                r#""name":"fabric_list_patterns","arguments":[]"#,
+                "params.arguments of tools/call must be an object.".into(),
+            ),
+            (
+                r#""name":"fabric_list_patterns","arguments":"{}""#,
+                "params.arguments of tools/call must be an object.".into(),
+            ),
+        ] {
+            assert_eq!(say(params), error(ID, -32602, &words), "{revision:?} {params}");
+        }
+        let wrong = "`pattern_name` must be a string, not a number.";
+        let answer = say(r#""name":"fabric_run_pattern","arguments":{"pattern_name":5}"#);
+        if revision < Revision::R2025_11_25 {
+            assert_eq!(answer, error(ID, -32602, wrong), "{revision:?}");
+        } else {
+            let (head, info) = match revision.is_legacy() {
+                true => ("", String::new()),
+                false => (r#""resultType":"complete","#, format!("{},", server_info())),
+            };
+            let detail = serde_json::to_string(wrong).unwrap();
+            let said = serde_json::to_string(&format!(
+                "The request was refused. {wrong} urn:fabric-mcp:error:invalid-request"
+            ))
+            .unwrap();
+            assert_eq!(
+                answer,
+                format!(
+                    r##"{{"jsonrpc":"2.0","id":1,"result":{{{head}"content":[{{"type":"text","text":{said}}}],"isError":true,"_meta":{{"error":{{"detail":{detail},"request_id":"#","title":"The request was refused","type":"urn:fabric-mcp:error:invalid-request"}},"generated_at":"#",{info}"schema_version":1}}}}}}"##
+                )
+            );
+        }
+        // Good ones are calls; `task` is none of our business, null arguments are none, tokens may be 0 or "".
+        for params in [
+            r#""name":"fabric_list_patterns""#,
+            r#""name":"fabric_list_patterns","arguments":null"#,
+            r#""name":"fabric_list_patterns","arguments":{},"task":{"ttl":5}"#,
+            r#""name":"fabric_run_pattern","arguments":{"pattern_name":"x"}"#,
+        ] {
+            assert_eq!(say(params), "call 1", "{revision:?} {params}");
+        }
+    }
+}
+
+#[test]
+fn a_progress_token_is_a_string_or_an_integer() {
+    let modern = MODERN.strip_suffix('}').unwrap();
+    for (token, fine) in
+        [("0", true), ("\"\"", true), ("1", true), ("null", true), ("1.5", false), ("{}", false), ("true", false)]
+    {
+        for (pipe, meta) in [
+            (Pipe::speaking(Revision::R2024_11_05), r#""_meta":{"x":1"#),
+            (Pipe::speaking(Revision::R2025_11_25), r#""_meta":{"x":1"#),
+            (Pipe::new(), modern),
+        ] {
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"fabric_list_models",{meta},"progressToken":{token}}}}}}}"#
+            );
+            let expected = match fine {
+                true => "call 1".to_string(),
+                false => error(ID, -32602, "\"progressToken\" must be a string or an integer."),
+            };
+            assert_eq!(pipe.say(&line), expected, "{line}");
+        }
+    }
+}
+
+#[test]
+fn prompts_resources_and_completion_check_their_params_before_any_call() {
+    let get = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
+    let read = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
+    let complete = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \"ref/resource\", \
+                    \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
+    let reference = "params.ref must name a prompt (ref/prompt) or one of the templates fabric://pattern/{name} and \
+                     fabric://strategy/{name} (ref/resource).";
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        for (method, params, expected) in [
+            ("prompts/list", "", None),
+            ("prompts/get", r#""name":"summarize""#, None),
+            ("prompts/get", r#""name":"summarize","arguments":{"input_text":"x"}"#, None),
+            ("prompts/get", "", Some(get)),
+            ("prompts/get", r#""name":null"#, Some(get)),
+            ("prompts/get", r#""name":"x","arguments":[]"#, Some(get)),
+            ("prompts/get", r#""name":"x","arguments":{"a":5}"#, Some(get)),
+            ("resources/list", "", None),
+            ("resources/read", r#""uri":"fabric://pattern/summarize""#, None),
+            ("resources/read", r#""uri":"fabric://strategy/cot""#, None),
+            ("resources/read", "", Some(read)),
+            ("resources/read", r#""uri":[]"#, Some(read)),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"strategy_name","value":""},"context":{"arguments":{"a":"b"}}"#,
+                None,
+            ),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/resource","uri":"fabric://pattern/{name}"},"argument":{"name":"name","value":"s"}"#,
+                None,
+            ),
+            ("completion/complete", "", Some(complete)),
+            (
+                "completion/complete",
+                r#""ref":["ref/prompt","x"],"argument":{"name":"strategy_name","value":""}"#,
+                Some(complete),
+            ),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/prompt","name":"x"},"argument":["strategy_name",""]"#,
+                Some(complete),
+            ),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/prompt","name":"x"},"argument":{"name":"a","value":5}"#,
+                Some(complete),
+            ),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/tool","name":"x"},"argument":{"name":"a","value":""}"#,
+                Some(reference),
+            ),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/resource","uri":"file:///x"},"argument":{"name":"name","value":""}"#,
+                Some(reference),
+            ),
+            (
+                "completion/complete",
+                r#""ref":{"type":"ref/resource","uri":"fabric://pattern/{name}"},"argument":{"name":"x","value":""}"#,
+                Some("The templates have one argument: \"name\"."),
+            ),
+        ] {
+            let expected = expected.map_or("call 1".to_string(), |words| error(ID, -32602, words));
+            assert_eq!(pipe.say(&request_in(revision, method, params)), expected, "{revision:?} {method} {params}");
+        }
+        assert!(pipe.say(&request_in(revision, "prompts/get", r#""name":"../x""#)).contains(r#""code":-32602"#));
+    }
+}
+
+#[test]
+fn a_resource_that_cannot_be_ours_is_not_found_under_the_code_of_the_revision() {
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        let code = if revision.is_legacy() { -32002 } else { -32602 };
+        for uri in ["file:///etc/passwd", "", "fabric://pattern/..%2Fx", "fabric://context/x", "fabric://pattern/%ff"] {
+            let answer = pipe.say(&request_in(revision, "resources/read", &format!(r#""uri":"{uri}""#)));
+            let detail = format!(
+                r#"There is no resource \"{uri}\". Resources are fabric://pattern/{{name}} and fabric://strategy/{{name}}."#
+            );
+            assert_eq!(
+                answer,
+                format!(
+                    r##"{{"jsonrpc":"2.0","id":1,"error":{{"code":{code},"message":"{detail}","data":{{"detail":"{detail}","request_id":"#","title":"No such pattern","type":"urn:fabric-mcp:error:pattern-not-found","uri":"{uri}"}}}}}}"##
+                )
+            );
+        }
+    }
+}
+
+#[test]
+fn the_log_level_belongs_to_the_legacy_connection() {
+    let words =
+        "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
+    for revision in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
+        let pipe = Pipe::speaking(revision);
+        assert_eq!(pipe.session.level(), Level::Warning);
+        for level in ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] {
+            let line = request_in(revision, "logging/setLevel", &format!(r#""level":"{level}""#));
+            assert_eq!(pipe.say(&line), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+            assert_eq!(pipe.session.level().name(), level);
+        }
+        for bad in ["", r#""level":"loud""#, r#""level":"Info""#, r#""level":3"#, r#""level":null"#] {
+            let line = request_in(revision, "logging/setLevel", bad);
+            assert_eq!(pipe.say(&line), error(ID, -32602, words), "{bad}");
+        }
+        assert_eq!(pipe.session.level(), Level::Emergency, "a refused level changes nothing");
+    }
+}
+
+#[test]
+fn discover_says_everything_before_any_handshake() {
+    let pipe = Pipe::new();
+    let answer = pipe.say(&request_in(Revision::R2026_07_28, "server/discover", ""));
+    assert_eq!(
+        answer,
+        result_in(
+            Revision::R2026_07_28,
+            r##""supportedVersions":["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"],"capabilities":{"completions":{},"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}},"instructions":"#","ttlMs":3600000,"cacheScope":"public""##
+        )
+    );
+    assert_eq!(pipe.session.revision(), None, "it agrees on nothing");
+}
+
+#[test]
+fn listening_is_acknowledged_with_what_is_served() {
+    let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
+                 with true or false as values.";
+    let pipe = Pipe::new();
+    let say = |params: &str| pipe.say(&request_in(Revision::R2026_07_28, "subscriptions/listen", params));
+    let acknowledged = |filter: &str| {
+        format!(
+            r#"listen 1 {{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":1}},"notifications":{{{filter}}}}}}}"#
+        )
+    };
+    for (asked, honoured) in [
+        ("", ""),
+        (r#""promptsListChanged":true"#, r#""promptsListChanged":true"#),
+        (r#""promptsListChanged":false,"resourcesListChanged":true"#, r#""resourcesListChanged":true"#),
+        (r#""toolsListChanged":true,"resourceSubscriptions":["fabric://pattern/x"],"new":5"#, ""),
+    ] {
+        assert_eq!(say(&format!(r#""notifications":{{{asked}}}"#)), acknowledged(honoured), "{asked}");
+    }
+    for bad in
+        ["", r#""notifications":null"#, r#""notifications":[true]"#, r#""notifications":{"promptsListChanged":"yes"}"#]
+    {
+        assert_eq!(say(bad), error(ID, -32602, usage), "{bad}");
+    }
+}
+
+#[test]
+fn a_legacy_client_that_lists_is_told_of_changes() {
+    for method in ["prompts/list", "resources/list"] {
+        let pipe = Pipe::speaking(Revision::R2025_06_18);
+        assert!(!pipe.session.follows_lists());
+        pipe.say(&request_in(Revision::R2025_06_18, "tools/list", ""));
+        pipe.say(&request_in(Revision::R2026_07_28, method, ""));
+        assert!(!pipe.session.follows_lists(), "tools never change, and modern clients listen");
+        pipe.say(&request_in(Revision::R2025_06_18, method, ""));
+        assert!(pipe.session.follows_lists());
+    }
+}
+
+#[test]
+fn cancelling_takes_an_id_and_ignores_everything_else() {
+    for revision in Revision::ALL {
+        let pipe = Pipe::speaking(revision);
+        let say = |params: &str| {
+            pipe.say(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
+        };
+        assert_eq!(say(r#"{"requestId":7,"reason":"x"}"#), "cancel 7");
+        assert_eq!(say(r#"{"requestId":"a"}"#), r#"cancel "a""#);
+        for ignored in
+            ["{}", "[7]", "7", "null", r#"{"requestId":null}"#, r#"{"requestId":1.5}"#, r#"{"requestId":{}}"#]
+        {
+            assert_eq!(say(ignored), "-", "{ignored}");
+        }
+        assert_eq!(pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#), "-");
+    }
+}

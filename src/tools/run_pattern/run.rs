@@ -1,0 +1,125 @@
+//! Running the steps, one after the other.
+
+use std::sync::Arc;
+
+use crate::fabric::{self, Chat, Error, Kind, Usage, Wait};
+use crate::tools::{Failure, Job, Outcome, Work, refused};
+
+use super::output::{Output, add, partial};
+
+/// One call, its arguments checked: the first step, and those of `then`.
+pub(super) struct RunPattern {
+    pub(super) steps: Vec<Chat>,
+    pub(super) stream: bool,
+    pub(super) max_chars: Option<usize>,
+}
+
+impl Job for RunPattern {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let wait = work.wait();
+        if self.steps.len() > 1 {
+            self.check_plan(work, &wait)?;
+        }
+        let mut earlier = Vec::new();
+        let mut used: Option<Usage> = None;
+        for (i, step) in self.steps.iter().enumerate() {
+            let is_last = i + 1 == self.steps.len();
+            let output =
+                self.step(i, step, earlier.last(), work, &wait).map_err(|failure| after(&mut earlier, failure))?;
+            if is_last {
+                return Ok(output.into_outcome(self.max_chars, used, self.warnings()));
+            }
+            let (text, usage) = output.into_text();
+            used = add(used, usage);
+            earlier.push(text);
+        }
+        Err(Error::new(Kind::Internal, "The run had no steps.").into())
+    }
+
+    fn fields(&self) -> Vec<(&'static str, &str)> {
+        let mut fields: Vec<_> = self.steps.iter().map(|step| ("pattern", step.pattern.as_str())).collect();
+        if let Some(first) = self.steps.first().filter(|step| !step.model.is_empty()) {
+            fields.push(("model", &first.model));
+        }
+        fields
+    }
+}
+
+impl RunPattern {
+    /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
+    fn step(
+        &self,
+        i: usize,
+        step: &Chat,
+        input: Option<&String>,
+        work: &Work,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Output, Failure> {
+        let count = self.steps.len();
+        work.caller.stream_text(self.stream && i + 1 == count);
+        if count > 1 {
+            work.caller.say(&format!("Step {} of {count}: {}\n", i + 1, step.pattern.as_str()));
+        }
+        let fed;
+        let chat = match input {
+            None => step,
+            Some(text) => {
+                fed = Chat { input: text.clone(), ..step.clone() };
+                &fed
+            }
+        };
+        let mut output = Output::default();
+        let ended = work.fabric.chat(chat, wait, &mut |event| output.take(event, work));
+        work.caller.flush();
+        let Err(error) = ended else { return Ok(output) };
+        // It may be a pattern that is not there; only a failed run asks for the names.
+        let mut error =
+            if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&step.pattern, error, wait) };
+        if count > 1 {
+            error.detail = format!("Step {} of {count} ({}) failed. {}", i + 1, step.pattern.as_str(), error.detail);
+        }
+        Err(Failure { error, partial: output.into_partial().into_iter().collect() })
+    }
+
+    /// Looks at the whole plan before anything is run: are all patterns there, and have they their variables?
+    fn check_plan(&self, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Failure> {
+        let names = work.fabric.pattern_names(wait)?;
+        for (i, step) in self.steps.iter().enumerate() {
+            let place = if i == 0 { String::new() } else { format!("then[{}].", i - 1) };
+            if !names.iter().any(|name| name == step.pattern.as_str()) {
+                let mut error = fabric::not_found(&step.pattern, &names);
+                error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
+                return Err(error.into());
+            }
+            let needed = work.fabric.pattern(&step.pattern, wait)?.variables();
+            if let Some(missing) = needed.iter().find(|variable| !step.variables.contains_key(*variable)) {
+                let pattern = step.pattern.as_str();
+                let detail = format!(
+                    "`{place}variables` lacks \"{missing}\", which the pattern {pattern} needs. Nothing was run."
+                );
+                return Err(refused(detail).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if self.steps.iter().any(|step| !step.attachments.is_empty()) {
+            warnings.push(
+                "The attachments were not read: Fabric's REST API ignores them today. If the output speaks of their \
+                 content, it is made up. Put the text itself into input_text."
+                    .to_string(),
+            );
+        }
+        warnings
+    }
+}
+
+/// A failure keeps what the steps before it gave.
+fn after(earlier: &mut Vec<String>, mut failure: Failure) -> Failure {
+    let mut texts: Vec<String> = earlier.drain(..).map(partial).collect();
+    texts.append(&mut failure.partial);
+    failure.partial = texts;
+    failure
+}

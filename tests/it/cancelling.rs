@@ -1,0 +1,203 @@
+//! Cancelling: nothing more is written for a cancelled id, and the connection to Fabric is closed at once.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::rng::cases;
+use crate::support::stdio::Stdio;
+use crate::support::{DEADLINE, ERAS};
+
+/// From the cancel to the closed connection, at most.
+const PROMISED: Duration = Duration::from_millis(200);
+/// Tries for [`PROMISED`]: a busy machine may steal the time of one.
+const TRIES: usize = 5;
+
+fn run() -> Value {
+    json!({"pattern_name": "summarize", "input_text": "x", "stream": true})
+}
+
+/// Starts a run that stops in `reply`, waits until it is there, cancels it, and says how long Fabric waited for the end.
+fn cancel_in(client: &mut Stdio, fabric: &FakeFabric, reply: Reply, streams: bool) -> Duration {
+    fabric.forget();
+    fabric.once("POST /chat", reply);
+    let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
+    fabric.wait_requests("POST /chat", 1);
+    if streams {
+        // In 2024-11-05 this is progress without a text.
+        assert_eq!(client.next_note()["method"], "notifications/progress");
+    }
+    let cancelled = Instant::now();
+    client.cancel(&id);
+    let left = fabric.wait_closed(DEADLINE);
+    assert_eq!(left.route, "POST /chat");
+    client.notes();
+    client.expect_nothing_else();
+    left.at.saturating_duration_since(cancelled)
+}
+
+#[test]
+fn a_cancelled_run_closes_its_connection_within_200_ms() {
+    for era in ERAS {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let silent = [
+            ("before the headers", Reply::silence(), false),
+            ("before the first event", Reply::sse().gate(), false),
+            ("in mid-stream", Reply::sse().content("part ").gate(), true),
+        ];
+        for (when, reply, streams) in silent {
+            let took = (0..TRIES).map(|_| cancel_in(&mut client, &fabric, reply.clone(), streams)).min().unwrap();
+            assert!(took <= PROMISED, "{when}, {era:?}: {took:?}");
+            fabric.expect_chats(1);
+        }
+        let id = client.begin_call("fabric_run_pattern", run(), None);
+        assert!(client.answer(&id)["result"].is_object(), "the next run works");
+    }
+}
+
+#[test]
+fn a_cancelled_run_in_a_flood_ends() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let endless = Reply::sse().step(crate::support::reply::Step::Repeat(
+        crate::support::reply::line(&crate::support::reply::content("word ")),
+        5_000_000,
+    ));
+    fabric.once("POST /chat", endless);
+    let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
+    client.next_progress_text();
+    client.cancel(&id);
+    fabric.wait_closed(DEADLINE);
+    // What was relayed before the cancel was read may still stand in the pipe; after a ping there is nothing.
+    client.begin_as(&json!("after"), "ping", Value::Null);
+    client.answer(&json!("after"));
+    client.notes();
+    client.expect_nothing_else();
+}
+
+#[test]
+fn any_call_to_fabric_can_be_cancelled() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let calls = [
+        ("fabric_list_models", "GET /models/names", json!({})),
+        ("fabric_list_strategies", "GET /strategies", json!({})),
+        ("fabric_get_configuration", "GET /config", json!({})),
+        ("fabric_get_pattern_details", "GET /patterns/ai", json!({"pattern_name": "ai"})),
+    ];
+    for (tool, route, arguments) in calls {
+        fabric.once(route, Reply::silence());
+        fabric.forget();
+        let id = client.begin_call(tool, arguments, None);
+        fabric.wait_requests(route, 1);
+        client.cancel(&id);
+        assert_eq!(fabric.wait_closed(DEADLINE).route, route);
+        client.expect_nothing_else();
+        assert_eq!(fabric.requests_of(route).len(), 1, "a cancelled request is not tried again");
+    }
+}
+
+#[test]
+fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
+    const WORKERS: usize = 16;
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let running: Vec<Value> = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
+    fabric.wait_held(WORKERS);
+    let waiting = client.begin_call("fabric_run_pattern", run(), None);
+    client.cancel(&waiting);
+    client.expect_silence_until(|_| fabric.wait_held(WORKERS));
+    fabric.release_all();
+    for id in &running {
+        assert!(client.answer(id)["result"].is_object());
+    }
+    client.expect_nothing_else();
+    fabric.expect_chats(WORKERS);
+}
+
+#[test]
+fn cancelling_what_is_not_there_does_nothing() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::sse().content("kept").gate().complete());
+    let id = client.begin_call("fabric_run_pattern", run(), Some(json!("k")));
+    assert_eq!(client.next_progress_text(), "kept");
+    // The same number as a string is another id.
+    let other_type = json!(id.to_string());
+    for unknown in [json!(4711), other_type, Value::Null, json!({}), json!(1.5)] {
+        client.cancel(&unknown);
+    }
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {}}));
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled"}));
+    client.expect_nothing_else();
+    fabric.release();
+    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "kept");
+    client.cancel(&id);
+    client.cancel(&id);
+    client.expect_nothing_else();
+}
+
+#[test]
+fn an_id_may_be_used_again_after_its_cancel() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let id = json!("again");
+    for _ in 0..5 {
+        fabric.once("POST /chat", Reply::sse().gate());
+        client.begin_as(&id, "tools/call", json!({"name": "fabric_run_pattern", "arguments": run()}));
+        fabric.wait_held(1);
+        client.cancel(&id);
+        fabric.wait_closed(DEADLINE);
+        client.expect_nothing_else();
+    }
+    client.begin_as(&id, "tools/call", json!({"name": "fabric_run_pattern", "arguments": run()}));
+    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "Ran summarize on: x");
+}
+
+#[test]
+fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    cases(100, |rng, _| {
+        let id = client.begin_call("fabric_list_strategies", json!({}), None);
+        // Some work of random length in between, so that the cancel comes at different moments.
+        for _ in 0..rng.within(0..4) {
+            client.result("ping", Value::Null);
+        }
+        client.cancel(&id);
+        client.begin_as(&json!("fence"), "ping", Value::Null);
+        client.answer(&json!("fence"));
+        let answers = client.unasked().iter().filter(|answer| answer["id"] == id).count();
+        assert!(answers <= 1, "{answers} answers to {id}");
+    });
+}
+
+#[test]
+fn cancelling_one_run_leaves_the_others_alone() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let ids: Vec<Value> = (0..4).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
+    fabric.wait_held(4);
+    client.cancel(&ids[1]);
+    fabric.wait_closed(DEADLINE);
+    fabric.release_all();
+    for at in [0, 2, 3] {
+        assert_eq!(client.answer(&ids[at])["result"]["content"][0]["text"], "x");
+    }
+    client.expect_nothing_else();
+}
+
+#[test]
+fn initialize_cannot_be_cancelled_into_silence() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let id = client.begin("initialize", crate::support::stdio::initialize_params("2025-11-25"));
+    client.cancel(&id);
+    assert_eq!(client.answer(&id)["result"]["protocolVersion"], "2025-11-25");
+}

@@ -1,0 +1,30 @@
+//! Integration tests: the real binary over real pipes and sockets, against a Fabric that misbehaves on request.
+//!
+//! In scope: what a client, an operator or Fabric can see from outside. Not in scope: rules that need no process; their
+//! tests sit beside the code. Every test starts its own Fabric and its own server, so tests run in any order and at
+//! once. Nothing waits for time to pass: a gate, an answer or a closed connection says when to go on, and a deadline
+//! only ends a test that has failed already.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::print_stderr, reason = "seeds and transcripts of failures go to the test's own output")]
+
+mod support;
+
+mod cancelling;
+mod checkdemo;
+mod cli;
+mod concurrency;
+mod doctor;
+mod faults;
+mod generate;
+mod http_transport;
+mod layers;
+mod limits;
+mod live;
+mod process;
+mod secrets;
+mod stdio_bad_input;
+mod stdio_protocol;
+mod streaming;
+mod support_tests;
+mod tools;
+mod tools_arguments;

@@ -1,0 +1,211 @@
+//! The process: how it ends, and what broken pipes, full pipes and signals do to it.
+
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::process::{Output, Program};
+use crate::support::reply::{Reply, Step};
+use crate::support::stdio::{Stdio, deaf};
+use crate::support::{Caller, DEADLINE, Era, expect};
+
+/// The 2 s the protocol gives after the end of input, and some for starting and ending a process.
+const PROMISED: Duration = Duration::from_secs(3);
+/// The same on a very busy machine.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+fn run() -> Value {
+    json!({"pattern_name": "ai", "input_text": "x", "stream": true})
+}
+
+#[test]
+fn the_end_of_input_ends_the_process() {
+    let fabric = FakeFabric::start();
+    let mut never_spoken = Stdio::start(Program::with(&fabric));
+    let mut idle = Stdio::ready(&fabric);
+    for client in [&mut never_spoken, &mut idle] {
+        client.close_stdin();
+        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        assert_eq!(client.rest(), Vec::<Value>::new());
+    }
+}
+
+#[test]
+fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
+    let mut times = Vec::new();
+    for reply in [Reply::silence(), Reply::sse().content("x").gate(), Reply::sse().gate()] {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::ready(&fabric);
+        fabric.once("POST /chat", reply);
+        client.begin_call("fabric_run_pattern", run(), None);
+        fabric.wait_requests("POST /chat", 1);
+        let begun = Instant::now();
+        client.close_stdin();
+        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        times.push(begun.elapsed());
+        fabric.wait_closed(DEADLINE);
+        fabric.expect_chats(1);
+    }
+    // A busy machine may steal the time of one or two.
+    assert!(times.iter().any(|time| *time <= PROMISED), "{times:?}");
+}
+
+#[test]
+fn a_run_that_ends_soon_after_the_input_is_still_answered() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::sse().content("late").gate().complete());
+    let id = client.begin_call("fabric_run_pattern", run(), None);
+    fabric.wait_held(1);
+    client.close_stdin();
+    fabric.release();
+    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "late");
+    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+}
+
+#[test]
+fn a_last_line_without_newline_is_still_a_message() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::start(Program::with(&fabric));
+    client.send_raw(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
+    client.close_stdin();
+    assert_eq!(client.recv(), json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+}
+
+#[test]
+fn a_closed_stdout_ends_it_quietly() {
+    let fabric = FakeFabric::start();
+    let mut client = deaf(Program::with(&fabric));
+    client.process.wait_stderr("started on stdio transport");
+    // Writes may fail once it has ended; more than one is needed where the first only fills a buffer.
+    for n in 0..50 {
+        let line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{n},\"method\":\"ping\"}}\n");
+        if !client.process.write(line.as_bytes()) {
+            break;
+        }
+    }
+    let status = client.wait_exit(DEADLINE);
+    let log = client.stderr();
+    assert!(status.code().is_some(), "no signal may end it: {status}\n{log}");
+    assert!(!log.contains("panic"), "{log}");
+}
+
+#[test]
+fn a_stdout_closed_in_mid_run_stops_the_run() {
+    let fabric = FakeFabric::start();
+    let mut client = deaf(Program::with(&fabric));
+    fabric.once("POST /chat", Reply::sse().content("x").gate().content("y").gate());
+    let hello = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    client.send(&hello);
+    let params = crate::support::stdio::with_meta(json!({"name": "fabric_run_pattern", "arguments": run(),
+                                                         "_meta": {"progressToken": 1}}));
+    client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    fabric.wait_requests("POST /chat", 1);
+    let status = client.wait_exit(DEADLINE);
+    assert!(status.code().is_some(), "{status}\n{}", client.stderr());
+    fabric.wait_none_open();
+}
+
+#[test]
+fn a_closed_stderr_changes_nothing() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).arg("--log-level").arg("debug").stderr(Output::Closed);
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    for _ in 0..20 {
+        expect::success(Era::Legacy("2025-11-25"), &client.call("fabric_list_strategies", json!({})));
+    }
+    client.close_stdin();
+    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+}
+
+#[test]
+fn a_stderr_nobody_reads_blocks_nothing() {
+    // 64 KiB fill a pipe on Linux; this makes many times that.
+    const CALLS: usize = 2_000;
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).arg("--log-level").arg("debug").stderr(Output::Unread);
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+    let arguments = json!({"pattern_name": format!(".{}", "n".repeat(100))});
+    for _ in 0..CALLS {
+        assert_eq!(client.call("fabric_get_pattern_details", arguments.clone())["isError"], true);
+    }
+    expect::success(Era::Legacy("2025-11-25"), &client.call("fabric_run_pattern", run()));
+    client.close_stdin();
+    assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+}
+
+#[test]
+fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
+    let fabric = FakeFabric::start();
+    let mut held = Reply::json(json!(["ai"]));
+    held.steps.insert(0, Step::Gate);
+    fabric.once("GET /patterns/names", held);
+    let mut client = Stdio::ready(&fabric);
+    client.process.wait_stderr("Fabric MCP Server started on stdio transport.");
+    assert_eq!(client.result("ping", Value::Null), json!({}));
+    assert!(!client.stderr().contains("Successfully connected"), "the check is still waiting");
+    fabric.release();
+    client.process.wait_stderr(&format!("Successfully connected to Fabric API at {}.", fabric.url()));
+}
+
+#[test]
+fn a_failed_start_up_check_is_an_error_that_says_what_to_do() {
+    let url = format!("http://127.0.0.1:{}", closed_port());
+    let mut client = Stdio::start(Program::new([]).env("FABRIC_BASE_URL", &url));
+    client.process.wait_stderr(&format!("Failed to connect to Fabric API at {url}. Details: "));
+    let log = client.stderr();
+    let line = log.lines().find(|line| line.contains("Failed to connect")).unwrap();
+    assert!(line.to_uppercase().contains("ERROR"), "{line}");
+    assert!(line.contains("fabric --serve") || line.contains("FABRIC_BASE_URL"), "what to do: {line}");
+    assert_eq!(client.result("ping", Value::Null), json!({}), "it runs on");
+}
+
+#[test]
+fn stdout_carries_nothing_but_messages_at_any_log_level() {
+    for level in ["debug", "info", "warning", "warn", "error", "critical", "DEBUG", "Info"] {
+        let fabric = FakeFabric::start();
+        let program = Program::with(&fabric).arg("--log-level").arg(level);
+        let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
+        client.call("fabric_list_patterns", json!({}));
+        client.expect_nothing_else();
+        client.close_stdin();
+        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
+        assert_eq!(client.rest(), Vec::<Value>::new());
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_ends_an_idle_server_with_0() {
+    for name in ["TERM", "INT"] {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::ready(&fabric);
+        client.process.signal(name);
+        assert_eq!(client.wait_exit(DEADLINE).code(), Some(0), "SIG{name}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::sse().content("done").gate().complete());
+    let id = client.begin_call("fabric_run_pattern", run(), None);
+    fabric.wait_held(1);
+    client.process.signal("TERM");
+    fabric.release();
+    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "done");
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::sse().content("never").gate());
+    client.begin_call("fabric_run_pattern", run(), None);
+    fabric.wait_held(1);
+    client.process.signal("TERM");
+    client.process.signal("TERM");
+    client.wait_exit(Duration::from_secs(5));
+    fabric.wait_closed(DEADLINE);
+}

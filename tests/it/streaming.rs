@@ -1,0 +1,251 @@
+//! Streaming, proven by handshake: the fake Fabric holds each chunk back until the client has had the one before.
+
+use serde_json::{Value, json};
+
+use crate::support::expect;
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::reply::{Framing, Reply, Step, content, line};
+use crate::support::stdio::Stdio;
+use crate::support::{ERAS, Era};
+
+fn run(input: &str) -> Value {
+    json!({"pattern_name": "summarize", "input_text": input, "stream": true})
+}
+
+fn text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
+}
+
+#[test]
+fn each_chunk_reaches_the_client_before_fabric_sends_the_next() {
+    for era in ERAS.into_iter().filter(|era| era.from("2025-03-26")) {
+        for token in [json!(0), json!("t-1"), json!(7)] {
+            let fabric = FakeFabric::start();
+            let mut client = Stdio::speaking(era, Program::with(&fabric));
+            let reply = Reply::sse().content("one ").gate().content("zwei ä ").gate().content("三").gate().complete();
+            fabric.on("POST /chat", reply);
+            let id = client.begin_call("fabric_run_pattern", run("x"), Some(token.clone()));
+            for expected in ["one ", "zwei ä ", "三"] {
+                let note = progress_with_text(&mut client);
+                assert_eq!(note["params"]["message"], expected, "{era:?}");
+                assert_eq!(note["params"]["progressToken"], token, "the token keeps its type");
+                fabric.release();
+            }
+            let answer = client.answer(&id);
+            assert_eq!(text(&answer), "one zwei ä 三");
+            expect::success(era, &answer["result"]);
+            fabric.expect_chats(1);
+            client.expect_nothing_else_but_heartbeats();
+        }
+    }
+}
+
+fn progress_with_text(client: &mut Stdio) -> Value {
+    loop {
+        let note = client.next_note();
+        if note["method"] == "notifications/progress" && note["params"]["message"].is_string() {
+            return note;
+        }
+    }
+}
+
+#[test]
+fn chunks_also_come_as_log_messages_where_the_level_allows() {
+    for era in ERAS {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").gate().complete());
+        let mut params = json!({"name": "fabric_run_pattern", "arguments": run("x")});
+        if era == Era::Modern {
+            params["_meta"] = json!({"io.modelcontextprotocol/logLevel": "info"});
+        } else {
+            client.result("logging/setLevel", json!({"level": "info"}));
+        }
+        let id = client.begin("tools/call", params);
+        for expected in ["one ", "two"] {
+            let note = client.next_note();
+            assert_eq!(note["method"], "notifications/message", "{era:?}: {note}");
+            assert_eq!(note["params"]["level"], "info", "{note}");
+            assert_eq!(note["params"]["logger"], "fabric_run_pattern", "{note}");
+            let chunk = json!({"type": "content", "format": "markdown", "content": expected});
+            assert_eq!(note["params"]["data"], chunk, "{era:?}: {note}");
+            fabric.release();
+        }
+        assert_eq!(text(&client.answer(&id)), "one two");
+    }
+}
+
+#[test]
+fn without_a_token_and_at_the_default_level_nothing_is_sent_but_the_result() {
+    for era in ERAS {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let id = client.begin_call("fabric_run_pattern", run("x"), None);
+        assert_eq!(text(&client.answer(&id)), "Ran summarize on: x", "{era:?}");
+        assert_eq!(client.notes(), Vec::<Value>::new(), "{era:?}");
+    }
+}
+
+#[test]
+fn a_client_of_2024_11_05_gets_progress_without_text() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::speaking(Era::Legacy("2024-11-05"), Program::with(&fabric));
+    fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!(1)));
+    let note = client.next_note();
+    assert_eq!(note["method"], "notifications/progress");
+    assert!(note["params"].get("message").is_none(), "{note}");
+    fabric.release();
+    assert_eq!(text(&client.answer(&id)), "one two");
+}
+
+#[test]
+fn without_stream_progress_has_no_text_and_no_chunk_is_logged() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    client.result("logging/setLevel", json!({"level": "debug"}));
+    let arguments = json!({"pattern_name": "ai", "input_text": "x", "stream": false});
+    let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("p")));
+    assert_eq!(text(&client.answer(&id)), "Ran ai on: x");
+    for note in client.notes() {
+        assert_eq!(note["method"], "notifications/progress", "{note}");
+        assert!(note["params"].get("message").is_none(), "{note}");
+    }
+}
+
+#[test]
+fn a_missing_format_is_filled_in_when_chunks_are_relayed() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    client.result("logging/setLevel", json!({"level": "info"}));
+    fabric.on("POST /chat", Reply::sse().event(json!({"type": "content", "content": "bare"})).gate().complete());
+    let id = client.begin_call("fabric_run_pattern", run("x"), None);
+    let data = client.next_note()["params"]["data"].clone();
+    assert_eq!((&data["type"], &data["content"]), (&json!("content"), &json!("bare")));
+    assert!(data["format"].as_str().is_some_and(|format| !format.is_empty()), "{data}");
+    fabric.release();
+    assert_eq!(text(&client.answer(&id)), "bare");
+}
+
+#[test]
+fn a_flood_becomes_few_messages_and_loses_nothing() {
+    const EVENTS: usize = 20_000;
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content("ab ")), EVENTS)).complete().in_one());
+    let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("flood")));
+    let answer = client.answer(&id);
+    assert_eq!(text(&answer), "ab ".repeat(EVENTS));
+    let notes = client.notes();
+    assert!(notes.len() < EVENTS / 4, "{} notifications for {EVENTS} events in one packet", notes.len());
+    let relayed: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
+    assert_eq!(relayed, "ab ".repeat(EVENTS));
+}
+
+#[test]
+fn progress_always_grows() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let texts: Vec<String> = (0..200).map(|n| format!("{n} ä ")).collect();
+    fabric.on("POST /chat", Reply::run(&texts.iter().map(String::as_str).collect::<Vec<_>>()));
+    let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("p")));
+    client.answer(&id);
+    let mut last = 0.0;
+    for note in client.notes() {
+        let progress = note["params"]["progress"].as_f64().unwrap_or_else(|| panic!("{note}"));
+        assert!(progress > last, "{progress} after {last}: {note}");
+        last = progress;
+    }
+    let characters: usize = texts.iter().map(|text| text.chars().count()).sum();
+    assert!(last >= characters as f64, "{last} of {characters} characters");
+}
+
+#[test]
+fn a_slow_run_holds_up_no_other_message() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::sse().content("slow").gate().complete());
+    let slow = client.begin_call("fabric_run_pattern", run("x"), Some(json!("s")));
+    assert_eq!(client.next_progress_text(), "slow");
+    let quick = client.begin_call("fabric_run_pattern", run("y"), None);
+    assert_eq!(text(&client.answer(&quick)), "Ran summarize on: y");
+    assert_eq!(client.result("ping", Value::Null), json!({}));
+    fabric.release();
+    assert_eq!(text(&client.answer(&slow)), "slow");
+}
+
+#[test]
+fn two_streams_keep_their_tokens_apart() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::sse().content("a1").gate().content("a2").complete());
+    let first = client.begin_call("fabric_run_pattern", run("a"), Some(json!(1)));
+    assert_eq!(client.next_progress_text(), "a1");
+    fabric.once("POST /chat", Reply::run(&["b1", "b2"]));
+    let second = client.begin_call("fabric_run_pattern", run("b"), Some(json!("1")));
+    assert_eq!(text(&client.answer(&second)), "b1b2");
+    fabric.release();
+    assert_eq!(text(&client.answer(&first)), "a1a2");
+    for note in client.notes() {
+        let (token, message) = (&note["params"]["progressToken"], note["params"]["message"].as_str().unwrap_or(""));
+        let stream = if *token == json!(1) { 'a' } else { 'b' };
+        assert!(message.is_empty() || message.starts_with(stream), "{note}");
+    }
+}
+
+#[test]
+fn every_way_to_write_an_event_is_read() {
+    let event = |text: &str| content(text).to_string();
+    let end = r#"{"type":"complete","format":"plain"}"#;
+    let (one, two) = (event("eins ä "), event("zwei 😀"));
+    let (head, tail) = two.split_at(two.find(',').unwrap());
+    let ways: Vec<(&str, String)> = vec![
+        ("as Fabric writes it", format!("data: {one}\n\ndata: {two}\n\ndata: {end}\n\n")),
+        ("no space", format!("data:{one}\n\ndata:{two}\n\ndata:{end}\n\n")),
+        ("CRLF", format!("data: {one}\r\n\r\ndata: {two}\r\n\r\ndata: {end}\r\n\r\n")),
+        ("comments", format!(":\n: hello\ndata: {one}\n: x\n\n:\n\ndata: {two}\n\ndata: {end}\n\n")),
+        ("fields", format!("event: m\nid: 7\nretry: 5\ndata: {one}\n\ndata: {two}\nid\n\nx: y\ndata: {end}\n\n")),
+        ("BOM", format!("\u{feff}data: {one}\n\ndata: {two}\n\ndata: {end}\n\n")),
+        ("multi-line data", format!("data: {one}\n\ndata: {head}\ndata: {tail}\n\ndata: {end}\n\n")),
+        ("many blank lines", format!("\n\n\ndata: {one}\n\n\n\ndata: {two}\n\n\ndata: {end}\n\n\n")),
+    ];
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    for (what, body) in ways {
+        let whole = Reply::sse().bytes(body);
+        let framed = [
+            whole.clone(),
+            whole.clone().dripped(),
+            whole.clone().framing(Framing::UntilClose),
+            whole.framing(Framing::Length),
+        ];
+        for reply in framed {
+            let shown = format!("{what}, {:?}", reply.framing);
+            fabric.once("POST /chat", reply);
+            let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("w")));
+            let answer = client.answer(&id);
+            assert_eq!(answer["result"]["content"][0]["text"], "eins ä zwei 😀", "{shown}: {answer}");
+        }
+    }
+}
+
+#[test]
+fn a_json_body_is_read_as_one_event() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    fabric.once("POST /chat", Reply::json(json!({"type": "error", "content": "Error: no such model"})));
+    let id = client.begin_call("fabric_run_pattern", run("x"), None);
+    let text = expect::failure(Era::Legacy("2025-11-25"), &client.answer(&id)["result"], "fabric-api-error");
+    assert!(text.contains("no such model"), "{text}");
+}
+
+impl Stdio {
+    /// As [`Stdio::expect_nothing_else`], heartbeats left out.
+    #[track_caller]
+    fn expect_nothing_else_but_heartbeats(&mut self) {
+        let notes = self.notes();
+        assert!(notes.iter().all(|note| note["params"].get("message").is_none()), "{notes:?}");
+        self.expect_nothing_else();
+    }
+}

@@ -1,0 +1,98 @@
+//! What results and errors must look like, in every revision; each check fails with the value it saw.
+
+use serde_json::Value;
+
+use super::{Era, fixtures};
+
+/// What every URN of ours begins with.
+pub(crate) const URN: &str = "urn:fabric-mcp:error:";
+
+/// Checks a tool's good result and gives its data: `structuredContent` where the revision has it, else the JSON or
+/// text of the first block.
+#[track_caller]
+pub(crate) fn success(era: Era, result: &Value) -> Value {
+    assert_ne!(result["isError"], true, "a failure: {result}");
+    assert_eq!(result["content"][0]["type"], "text", "{result}");
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"));
+    envelope(era, result);
+    if era.from("2025-06-18") {
+        let data = result["structuredContent"].clone();
+        assert!(data.is_object(), "structuredContent is missing: {result}");
+        data
+    } else {
+        assert!(result.get("structuredContent").is_none(), "{era:?} knows no structuredContent: {result}");
+        serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
+    }
+}
+
+/// Checks a tool's failure: the URN's end, a readable paragraph that ends in it, the error object, no path of
+/// Fabric's host. Gives the paragraph.
+#[track_caller]
+pub(crate) fn failure(era: Era, result: &Value, kind: &str) -> String {
+    assert_eq!(result["isError"], true, "expected {kind}, got {result}");
+    assert!(result.get("structuredContent").is_none(), "structuredContent on a failure: {result}");
+    envelope(era, result);
+    let error = &result["_meta"]["error"];
+    let urn = format!("{URN}{kind}");
+    assert_eq!(error["type"], urn.as_str(), "{result}");
+    error_object(error);
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"));
+    let end = text.trim_end_matches(['.', ')', ']', '>', ' ', '\n']);
+    assert!(end.ends_with(&urn), "the paragraph must end in its URN: {text:?}");
+    assert!(text.len() > urn.len() + 20, "the paragraph must say what happened: {text:?}");
+    no_leak(&result.to_string());
+    text.to_owned()
+}
+
+/// Checks the error object of a failure, in a result's `_meta` or in a JSON-RPC error's `data`.
+#[track_caller]
+pub(crate) fn error_object(error: &Value) {
+    for member in ["type", "title", "detail", "request_id"] {
+        let there = error[member].as_str().is_some_and(|text| !text.is_empty());
+        assert!(there, "`{member}` must be a text in {error}");
+    }
+}
+
+/// Checks the envelope: `schema_version` 1 and when it was made, and what the modern revision wants on every result.
+#[track_caller]
+fn envelope(era: Era, result: &Value) {
+    let meta = &result["_meta"];
+    assert_eq!(meta["schema_version"], 1, "{result}");
+    let made = meta["generated_at"].as_str().unwrap_or("");
+    assert!(is_rfc3339_utc(made), "generated_at must be RFC 3339 in UTC: {made:?}");
+    modern_result(era, result);
+}
+
+/// Checks what every modern result carries and no other does.
+#[track_caller]
+pub(crate) fn modern_result(era: Era, result: &Value) {
+    let info = "io.modelcontextprotocol/serverInfo";
+    if era == Era::Modern {
+        assert_eq!(result["resultType"], "complete", "{result}");
+        assert_eq!(result["_meta"][info]["name"], "fabric-mcp", "{result}");
+    } else {
+        assert!(result.get("resultType").is_none(), "{era:?} knows no resultType: {result}");
+        assert!(result["_meta"].get(info).is_none(), "{era:?} knows no serverInfo in _meta: {result}");
+    }
+}
+
+/// The partial output kept in a failure's second block, or an empty text.
+pub(crate) fn partial(result: &Value) -> &str {
+    result["content"][1]["text"].as_str().unwrap_or("")
+}
+
+/// Fails if this text holds a path of Fabric's host or a secret of its configuration.
+#[track_caller]
+pub(crate) fn no_leak(text: &str) {
+    for secret in [fixtures::HOST_PATH, "/home/", fixtures::CONFIG_CANARY] {
+        assert!(!text.contains(secret), "{secret:?} leaked: {text}");
+    }
+}
+
+/// `2026-01-02T03:04:05Z`, with or without a fraction.
+pub(crate) fn is_rfc3339_utc(text: &str) -> bool {
+    let Some(text) = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")) else { return false };
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else { return false };
+    rest.is_empty() || rest.strip_prefix('.').is_some_and(|f| !f.is_empty() && f.chars().all(|c| c == '0'))
+}

@@ -1,0 +1,583 @@
+//! `FakeFabric`: Fabric's REST API on a loopback port, answering well until a test says otherwise.
+//!
+//! In scope: Fabric's routes with the shapes of a real one, replies set per route and per call, gates the test opens,
+//! and a record of every request and of every connection the client left. Not in scope: being a good HTTP server.
+//! One thread a connection; a peer that leaves is noticed within a few milliseconds, even at a gate.
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::reply::{End, Framing, Reply, Step};
+use super::{DEADLINE, good};
+
+/// How often a waiting connection looks whether its peer is still there.
+const LOOK: Duration = Duration::from_millis(3);
+
+/// One request as it came in.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) method: String,
+    /// As it stood in the request line, still percent-encoded.
+    pub(crate) path: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Request {
+    /// `METHOD /path`, as replies are registered.
+    pub(crate) fn route(&self) -> String {
+        format!("{} {}", self.method, self.path)
+    }
+
+    /// A header's value, its name in any case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as JSON.
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("body of {} is not JSON: {e}", self.route()))
+    }
+}
+
+/// A connection that the client closed before it had been sent the whole answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Left {
+    /// The route that was being answered.
+    pub(crate) route: String,
+    /// When it was noticed.
+    pub(crate) at: Instant,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Replies for one call each, first in first out, then the one for every further call.
+    once: Vec<(String, VecDeque<Reply>)>,
+    always: Vec<(String, Reply)>,
+    key: Option<String>,
+    prefix: String,
+    requests: Vec<Request>,
+    left: Vec<Left>,
+    /// Gates opened and not yet passed.
+    permits: usize,
+    open_gates: bool,
+    /// Connections waiting at a gate.
+    held: usize,
+    open: usize,
+    accepted: usize,
+    sockets: Vec<(usize, TcpStream)>,
+    stopping: bool,
+}
+
+struct Shared {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
+        let value = change(&mut self.lock());
+        self.changed.notify_all();
+        value
+    }
+
+    /// Waits until `done` gives a value; `None` after `limit`.
+    fn wait<T>(&self, limit: Duration, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
+        let end = Instant::now() + limit;
+        let mut inner = self.lock();
+        loop {
+            if let Some(value) = done(&mut inner) {
+                return Some(value);
+            }
+            let rest = end.checked_duration_since(Instant::now())?;
+            inner = self.changed.wait_timeout(inner, rest).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+        }
+    }
+}
+
+/// A Fabric of ours. Dropping it closes everything.
+pub(crate) struct FakeFabric {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+impl FakeFabric {
+    /// Starts one on a port of the kernel's choice, with the routes of a good Fabric.
+    pub(crate) fn start() -> FakeFabric {
+        FakeFabric::start_at(0).expect("a free loopback port")
+    }
+
+    /// Starts one on this port, for "Fabric comes up later".
+    pub(crate) fn start_at(port: u16) -> io::Result<FakeFabric> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { inner: Mutex::new(Inner::default()), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || accept(&listener, &accepting));
+        Ok(FakeFabric { address, shared })
+    }
+
+    /// `http://127.0.0.1:PORT`.
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The port alone.
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
+    }
+
+    /// From now on every call of `METHOD /path` gets this reply; a path ending in `*` matches all that begin so.
+    pub(crate) fn on(&self, route: &str, reply: Reply) {
+        self.shared.change(|inner| {
+            inner.always.retain(|(known, _)| known != route);
+            inner.always.push((route.to_owned(), reply));
+        });
+    }
+
+    /// The next call of this route gets this reply; calls in a row queue up.
+    pub(crate) fn once(&self, route: &str, reply: Reply) {
+        self.shared.change(|inner| match inner.once.iter_mut().find(|(known, _)| known == route) {
+            Some((_, queue)) => queue.push_back(reply),
+            None => inner.once.push((route.to_owned(), VecDeque::from([reply]))),
+        });
+    }
+
+    /// Asks for this `X-API-Key` from now on, as Fabric does with `--api-key`.
+    pub(crate) fn require_key(&self, key: &str) {
+        self.shared.change(|inner| inner.key = Some(key.to_owned()));
+    }
+
+    /// All routes stand below this path, as behind a reverse proxy.
+    pub(crate) fn prefix(&self, prefix: &str) {
+        self.shared.change(|inner| inner.prefix = prefix.to_owned());
+    }
+
+    /// Opens one gate: one connection waiting there goes on, or the next that comes.
+    pub(crate) fn release(&self) {
+        self.shared.change(|inner| inner.permits += 1);
+    }
+
+    /// Opens all gates for good.
+    pub(crate) fn release_all(&self) {
+        self.shared.change(|inner| inner.open_gates = true);
+    }
+
+    /// Waits until this many connections stand at a gate.
+    pub(crate) fn wait_held(&self, count: usize) {
+        let reached = self.shared.wait(DEADLINE, |inner| (inner.held >= count).then_some(()));
+        assert!(reached.is_some(), "only {} connections reached a gate, not {count}", self.shared.lock().held);
+    }
+
+    /// Every request so far.
+    pub(crate) fn requests(&self) -> Vec<Request> {
+        self.shared.lock().requests.clone()
+    }
+
+    /// The requests of one route so far, `*` as in [`FakeFabric::on`].
+    pub(crate) fn requests_of(&self, route: &str) -> Vec<Request> {
+        self.requests().into_iter().filter(|request| matches(route, &request.route())).collect()
+    }
+
+    /// The bodies of all runs so far.
+    pub(crate) fn chats(&self) -> Vec<Value> {
+        self.requests_of("POST /chat").iter().map(Request::json).collect()
+    }
+
+    /// Fails unless Fabric has seen exactly this many runs since it started or `forget` was called.
+    #[track_caller]
+    pub(crate) fn expect_chats(&self, count: usize) {
+        let seen = self.requests_of("POST /chat").len();
+        assert_eq!(seen, count, "Fabric must see exactly {count} POST /chat, it saw {seen}: {:?}", self.routes());
+    }
+
+    /// `METHOD /path` of every request so far.
+    pub(crate) fn routes(&self) -> Vec<String> {
+        self.requests().iter().map(Request::route).collect()
+    }
+
+    /// Waits until a route has been asked for this often.
+    #[track_caller]
+    pub(crate) fn wait_requests(&self, route: &str, count: usize) {
+        let seen = |inner: &Inner| inner.requests.iter().filter(|request| matches(route, &request.route())).count();
+        let reached = self.shared.wait(DEADLINE, |inner| (seen(inner) >= count).then_some(()));
+        assert!(reached.is_some(), "no {count} requests of {route}, only {:?}", self.routes());
+    }
+
+    /// Forgets all requests and connections left so far; replies and gates stay.
+    pub(crate) fn forget(&self) {
+        self.shared.change(|inner| {
+            inner.requests.clear();
+            inner.left.clear();
+        });
+    }
+
+    /// Waits until the client has closed a connection in the middle of an answer, and says which and when; takes it
+    /// off the list.
+    #[track_caller]
+    pub(crate) fn wait_closed(&self, limit: Duration) -> Left {
+        let left = self.shared.wait(limit, |inner| (!inner.left.is_empty()).then(|| inner.left.remove(0)));
+        left.unwrap_or_else(|| panic!("the client closed no connection within {limit:?}; {:?}", self.routes()))
+    }
+
+    /// Connections closed by the client in the middle of an answer, so far.
+    pub(crate) fn left(&self) -> Vec<Left> {
+        self.shared.lock().left.clone()
+    }
+
+    /// Connections open now.
+    pub(crate) fn open(&self) -> usize {
+        self.shared.lock().open
+    }
+
+    /// Connections ever accepted.
+    pub(crate) fn accepted(&self) -> usize {
+        self.shared.lock().accepted
+    }
+
+    /// Waits until no connection is open.
+    #[track_caller]
+    pub(crate) fn wait_none_open(&self) {
+        let none = self.shared.wait(DEADLINE, |inner| (inner.open == 0).then_some(()));
+        assert!(none.is_some(), "{} connections to Fabric are still open", self.open());
+    }
+
+    /// Closes every connection that is open now, as a server does with idle ones, and waits until that is done.
+    pub(crate) fn close_connections(&self) {
+        self.shared.change(|inner| {
+            for (_, socket) in &inner.sockets {
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+            }
+        });
+        self.wait_none_open();
+    }
+}
+
+impl Drop for FakeFabric {
+    fn drop(&mut self) {
+        self.shared.change(|inner| {
+            inner.stopping = true;
+            for (_, socket) in &inner.sockets {
+                let _ = socket.shutdown(std::net::Shutdown::Both);
+            }
+        });
+        // Wakes the accept loop, which then sees that it is time to stop.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// A loopback address where nobody listens: bound once and given up again.
+pub(crate) fn closed_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
+}
+
+/// Whether the peer has closed or reset its side; a byte that waits to be read is not a close.
+pub(crate) fn gone(stream: &TcpStream) -> bool {
+    if stream.set_nonblocking(true).is_err() {
+        return true;
+    }
+    let peeked = stream.peek(&mut [0]);
+    let _ = stream.set_nonblocking(false);
+    match peeked {
+        Ok(n) => n == 0,
+        Err(e) => e.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+fn matches(pattern: &str, route: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(start) => route.starts_with(start),
+        None => route == pattern,
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.lock().stopping {
+            return;
+        }
+        let Ok(stream) = stream else { continue };
+        let _ = stream.set_nodelay(true);
+        let id = shared.change(|inner| {
+            inner.open += 1;
+            inner.accepted += 1;
+            if let Ok(copy) = stream.try_clone() {
+                inner.sockets.push((inner.accepted, copy));
+            }
+            inner.accepted
+        });
+        let serving = Arc::clone(shared);
+        thread::spawn(move || {
+            let mut connection = Connection { stream, shared: &serving };
+            let _ = connection.serve();
+            // The record's copy of the socket goes first: only when the last one is dropped is the connection closed.
+            serving.change(|inner| inner.sockets.retain(|(known, _)| *known != id));
+            drop(connection);
+            serving.change(|inner| inner.open -= 1);
+        });
+    }
+}
+
+/// What became of one reply.
+#[derive(PartialEq, Eq)]
+enum After {
+    /// The next request may come.
+    Next,
+    /// The connection is done.
+    Done,
+    /// The client left first.
+    Left,
+}
+
+struct Connection<'a> {
+    stream: TcpStream,
+    shared: &'a Shared,
+}
+
+impl Connection<'_> {
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let request = self.request()?;
+            let route = request.route();
+            let reply = self.shared.change(|inner| {
+                inner.requests.push(request.clone());
+                inner.reply(&request)
+            });
+            if reply.end != End::Reset {
+                self.byte()?;
+            }
+            let after = self.send(&request, &reply).unwrap_or(After::Left);
+            if after == After::Left {
+                self.shared.change(|inner| inner.left.push(Left { route, at: Instant::now() }));
+            }
+            if after != After::Next {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Reads one request up to its last byte, which stays in the kernel: closing a socket with unread input is what
+    /// makes a reset.
+    fn request(&mut self) -> io::Result<Request> {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r") {
+            head.push(self.byte()?);
+            if head[0] == 0x16 {
+                // A TLS handshake: say what a server without TLS says.
+                let _ = self
+                    .stream
+                    .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                return Err(ErrorKind::InvalidData.into());
+            }
+        }
+        let text = String::from_utf8_lossy(&head).into_owned();
+        let mut lines = text.lines();
+        let mut words = lines.next().unwrap_or("").split(' ');
+        let method = words.next().unwrap_or("").to_owned();
+        let path = words.next().unwrap_or("").to_owned();
+        let headers = lines.filter_map(|line| line.split_once(':'));
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
+        let mut request = Request { method, path, headers, body: Vec::new() };
+        let length = request.header("content-length").and_then(|value| value.parse::<usize>().ok()).unwrap_or(0);
+        let chunked = request.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
+        if length > 0 {
+            self.byte()?;
+            request.body = vec![0; length - 1];
+            self.stream.read_exact(&mut request.body)?;
+            request.body.push(self.peek()?);
+        } else if chunked {
+            self.byte()?;
+            loop {
+                let mut size = Vec::new();
+                while !size.ends_with(b"\r\n") {
+                    size.push(self.byte()?);
+                }
+                let size = String::from_utf8_lossy(&size);
+                let size = usize::from_str_radix(size.trim(), 16).map_err(|_| ErrorKind::InvalidData)?;
+                let mut chunk = vec![0; size];
+                self.stream.read_exact(&mut chunk)?;
+                request.body.append(&mut chunk);
+                self.byte()?;
+                if size == 0 {
+                    break;
+                }
+                self.byte()?;
+            }
+            self.peek()?;
+        } else {
+            self.peek()?;
+        }
+        Ok(request)
+    }
+
+    fn byte(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte)?;
+        Ok(byte[0])
+    }
+
+    fn peek(&mut self) -> io::Result<u8> {
+        let mut byte = [0];
+        match self.stream.peek(&mut byte)? {
+            0 => Err(ErrorKind::UnexpectedEof.into()),
+            _ => Ok(byte[0]),
+        }
+    }
+
+    fn send(&mut self, request: &Request, reply: &Reply) -> io::Result<After> {
+        if reply.framing != Framing::Raw {
+            self.stream.write_all(&head(reply))?;
+        }
+        let chunked = matches!(reply.framing, Framing::Chunked(_));
+        if request.method != "HEAD" {
+            for step in &reply.steps {
+                match step {
+                    Step::Bytes(bytes) => self.piece(bytes, chunked)?,
+                    Step::Drip(bytes) => {
+                        for byte in bytes {
+                            self.piece(&[*byte], chunked)?;
+                        }
+                    }
+                    Step::Repeat(bytes, times) => {
+                        for _ in 0..*times {
+                            self.piece(bytes, chunked)?;
+                        }
+                    }
+                    Step::Gate => {
+                        if !self.pass_gate() {
+                            return Ok(After::Left);
+                        }
+                    }
+                }
+            }
+        }
+        match reply.end {
+            End::KeepAlive | End::Close => {
+                if let Framing::Chunked(trailers) = &reply.framing {
+                    let mut last = b"0\r\n".to_vec();
+                    for (name, value) in trailers {
+                        last.extend_from_slice(format!("{name}: {value}\r\n").as_bytes());
+                    }
+                    last.extend_from_slice(b"\r\n");
+                    self.stream.write_all(&last)?;
+                }
+                let close = reply.end == End::Close || reply.framing == Framing::UntilClose;
+                Ok(if close { After::Done } else { After::Next })
+            }
+            End::Cut | End::Reset => Ok(After::Done),
+            End::Hang => Ok(if self.hang() { After::Left } else { After::Done }),
+        }
+    }
+
+    /// Writes one piece of a body, as one chunk where the reply is chunked.
+    fn piece(&mut self, bytes: &[u8], chunked: bool) -> io::Result<()> {
+        if !chunked {
+            return self.stream.write_all(bytes);
+        }
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let mut chunk = format!("{:x}\r\n", bytes.len()).into_bytes();
+        chunk.extend_from_slice(bytes);
+        chunk.extend_from_slice(b"\r\n");
+        self.stream.write_all(&chunk)
+    }
+
+    /// Waits at a gate; false when the client left meanwhile.
+    fn pass_gate(&self) -> bool {
+        self.shared.change(|inner| inner.held += 1);
+        let passed = loop {
+            let state = self.shared.wait(LOOK, |inner| {
+                if inner.open_gates {
+                    return Some(true);
+                }
+                if inner.permits > 0 {
+                    inner.permits -= 1;
+                    return Some(true);
+                }
+                inner.stopping.then_some(false)
+            });
+            match state {
+                Some(passed) => break passed,
+                None if gone(&self.stream) => break false,
+                None => {}
+            }
+        };
+        self.shared.change(|inner| inner.held -= 1);
+        passed
+    }
+
+    /// Says nothing until the client leaves (true) or the server stops (false).
+    fn hang(&self) -> bool {
+        loop {
+            if self.shared.wait(LOOK, |inner| inner.stopping.then_some(())).is_some() {
+                return false;
+            }
+            if gone(&self.stream) {
+                return true;
+            }
+        }
+    }
+}
+
+fn head(reply: &Reply) -> Vec<u8> {
+    let reason = match reply.status {
+        200 => "OK",
+        302 => "Found",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        429 => "Too Many Requests",
+        500 => "Internal Server Error",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Whatever",
+    };
+    let mut head = format!("HTTP/1.1 {} {reason}\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    match &reply.framing {
+        Framing::Length => head.push_str(&format!("Content-Length: {}\r\n", reply.body().len())),
+        Framing::Claim(length) => head.push_str(&format!("Content-Length: {length}\r\n")),
+        Framing::Chunked(_) => head.push_str("Transfer-Encoding: chunked\r\n"),
+        Framing::UntilClose | Framing::Raw => {}
+    }
+    head.push_str("\r\n");
+    head.into_bytes()
+}
+
+impl Inner {
+    /// What this request gets: a reply set by the test, else what a good Fabric says.
+    fn reply(&mut self, request: &Request) -> Reply {
+        let route = request.route();
+        if let Some((_, queue)) =
+            self.once.iter_mut().find(|(known, queue)| !queue.is_empty() && matches(known, &route))
+            && let Some(reply) = queue.pop_front()
+        {
+            return reply;
+        }
+        if let Some((_, reply)) = self.always.iter().rev().find(|(known, _)| matches(known, &route)) {
+            return reply.clone();
+        }
+        match (self.key.as_deref(), request.header("x-api-key")) {
+            (Some(_), None) => return Reply::failure(401, json!({"error": "Missing API Key"})),
+            (Some(key), Some(sent)) if key != sent => return Reply::failure(401, json!({"error": "Wrong API Key"})),
+            _ => {}
+        }
+        let Some(path) = request.path.strip_prefix(self.prefix.as_str()) else { return good::not_found() };
+        good::reply(&request.method, path, request)
+    }
+}

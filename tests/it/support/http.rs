@@ -1,0 +1,375 @@
+//! A small HTTP/1.1 client, and the binary listening on a port.
+//!
+//! In scope: requests as raw bytes, keep-alive, bodies by length, in chunks or until the end, event streams with
+//! deadlines. Not in scope: anything that would hide what the server sent.
+
+use std::collections::VecDeque;
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::DEADLINE;
+use super::process::{Process, Program};
+
+/// The binary with an HTTP transport, listening.
+pub(crate) struct HttpServer {
+    pub(crate) process: Process,
+    pub(crate) address: SocketAddr,
+    /// The path of the endpoint, `/mcp` or `/sse` by default.
+    pub(crate) path: String,
+}
+
+impl HttpServer {
+    /// Starts it with `--transport http --port 0` and learns the address from its log.
+    pub(crate) fn start(program: Program) -> HttpServer {
+        HttpServer::listening(program.arg("--transport").arg("http").arg("--port").arg("0"))
+    }
+
+    /// Starts it as it is and learns the address from its log.
+    pub(crate) fn listening(program: Program) -> HttpServer {
+        let process = program.start();
+        let found = process.log.wait(DEADLINE, |log| log.lines().find_map(address_in));
+        let Some((address, path)) = found else { process.fail("it never said where it listens") };
+        HttpServer { process, address, path }
+    }
+
+    /// A new connection.
+    pub(crate) fn connect(&self) -> Http {
+        Http::connect(self.address)
+    }
+}
+
+/// The address and path of the first `listening on http://ADDRESS:PORT/path` in a log line.
+pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
+    let (_, after) = line.split_once("istening")?;
+    let (_, url) = after.split_once("http://")?;
+    let url = url.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';')).next()?;
+    let (authority, path) = match url.split_once('/') {
+        Some((authority, path)) => (authority, format!("/{path}")),
+        None => (url, String::new()),
+    };
+    Some((authority.parse().ok()?, path.trim_end_matches('.').to_owned()))
+}
+
+/// An answer's head and, once read, its body.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Answer {
+    /// A header's value, its name in any case.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+    }
+
+    /// The body as JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        let text = String::from_utf8_lossy(&self.body);
+        serde_json::from_str(&text).unwrap_or_else(|e| panic!("status {}, body not JSON ({e}): {text:?}", self.status))
+    }
+
+    /// The body as text.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// One event of an event stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) event: String,
+    pub(crate) data: String,
+    pub(crate) id: Option<String>,
+}
+
+/// One connection.
+pub(crate) struct Http {
+    stream: TcpStream,
+    reader: BufReader<TcpStream>,
+}
+
+impl Http {
+    /// Connects; every read and write has the usual deadline.
+    pub(crate) fn connect(address: SocketAddr) -> Http {
+        let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("a connection");
+        stream.set_nodelay(true).expect("nodelay");
+        stream.set_read_timeout(Some(DEADLINE)).expect("a read timeout");
+        stream.set_write_timeout(Some(DEADLINE)).expect("a write timeout");
+        let reader = BufReader::new(stream.try_clone().expect("a copy of the socket"));
+        Http { stream, reader }
+    }
+
+    /// Another deadline for reads.
+    pub(crate) fn read_deadline(&self, limit: Duration) {
+        self.stream.set_read_timeout(Some(limit)).expect("a read timeout");
+    }
+
+    /// Writes bytes as they are.
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    /// Writes a request with `Host`, these headers and, where there is a body, its length.
+    pub(crate) fn send(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+    ) -> io::Result<()> {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+            head.push_str(&format!("Host: {}\r\n", self.stream.peer_addr()?));
+        }
+        for (name, value) in headers {
+            head.push_str(&format!("{name}: {value}\r\n"));
+        }
+        if let Some(body) = body {
+            head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+        }
+        head.push_str("\r\n");
+        let mut bytes = head.into_bytes();
+        bytes.extend_from_slice(body.unwrap_or_default());
+        self.send_raw(&bytes)
+    }
+
+    /// A request and its whole answer.
+    #[track_caller]
+    pub(crate) fn request(
+        &mut self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&[u8]>,
+    ) -> Answer {
+        self.send(method, path, headers, body).expect("the request is taken");
+        self.answer().unwrap_or_else(|e| panic!("{method} {path} was not answered: {e}"))
+    }
+
+    /// A POST of a JSON message with the headers every client sends, and the whole answer.
+    #[track_caller]
+    pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], message: &Value) -> Answer {
+        let mut all = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        all.retain(|(name, _)| !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
+        all.extend_from_slice(headers);
+        self.request("POST", path, &all, Some(message.to_string().as_bytes()))
+    }
+
+    /// Reads one answer to its end.
+    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+        let mut answer = self.head()?;
+        Body::of(&answer).read_all(&mut self.reader, &mut answer.body)?;
+        Ok(answer)
+    }
+
+    /// Reads the head of one answer; interim `100` answers are passed over.
+    pub(crate) fn head(&mut self) -> io::Result<Answer> {
+        loop {
+            let status = read_line(&mut self.reader)?;
+            let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
+            let Some(code) = code.filter(|_| status.starts_with("HTTP/1.")) else {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("no status line: {status:?}")));
+            };
+            let mut headers = Vec::new();
+            loop {
+                let line = read_line(&mut self.reader)?;
+                if line.is_empty() {
+                    break;
+                }
+                let Some((name, value)) = line.split_once(':') else {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("no header: {line:?}")));
+                };
+                headers.push((name.to_owned(), value.trim().to_owned()));
+            }
+            if code != 100 {
+                return Ok(Answer { status: code, headers, body: Vec::new() });
+            }
+        }
+    }
+
+    /// Reads a head and then its events one by one.
+    pub(crate) fn events(mut self) -> io::Result<Events> {
+        let head = self.head()?;
+        Ok(Events::new(head, self))
+    }
+
+    /// Whether the server has closed this connection; blocks up to the read deadline.
+    pub(crate) fn closed(&mut self) -> bool {
+        match self.reader.fill_buf() {
+            Ok(bytes) => bytes.is_empty(),
+            Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+        }
+    }
+
+    /// Closes our side for good.
+    pub(crate) fn close(self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
+
+/// How the rest of a body is found.
+enum Body {
+    Length(usize),
+    /// Bytes left of the current chunk.
+    Chunked(usize),
+    UntilClose,
+    Done,
+}
+
+impl Body {
+    fn of(answer: &Answer) -> Body {
+        if answer.status == 204 || answer.status == 304 {
+            return Body::Done;
+        }
+        if answer.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+            return Body::Chunked(0);
+        }
+        match answer.header("content-length").and_then(|value| value.parse().ok()) {
+            Some(length) => Body::Length(length),
+            None => Body::UntilClose,
+        }
+    }
+
+    /// Reads up to the next piece of the body; 0 at its end.
+    fn read(&mut self, from: &mut impl BufRead, to: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Body::Done => Ok(0),
+            Body::UntilClose => from.read(to),
+            Body::Length(0) => Ok(0),
+            Body::Length(left) => {
+                let most = to.len().min(*left);
+                let read = from.read(&mut to[..most])?;
+                if read == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                *left -= read;
+                Ok(read)
+            }
+            Body::Chunked(left) => {
+                if *left == 0 {
+                    let line = read_line(from)?;
+                    let size = line.split(';').next().unwrap_or("").trim();
+                    *left = usize::from_str_radix(size, 16)
+                        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("no chunk size: {line:?}")))?;
+                    if *left == 0 {
+                        while !read_line(from)?.is_empty() {}
+                        *self = Body::Done;
+                        return Ok(0);
+                    }
+                }
+                let most = to.len().min(*left);
+                let read = from.read(&mut to[..most])?;
+                if read == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                *left -= read;
+                if *left == 0 && !read_line(from)?.is_empty() {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk is longer than it says"));
+                }
+                Ok(read)
+            }
+        }
+    }
+
+    fn read_all(mut self, from: &mut impl BufRead, to: &mut Vec<u8>) -> io::Result<()> {
+        let mut bytes = [0; 8192];
+        loop {
+            let read = self.read(from, &mut bytes)?;
+            if read == 0 {
+                return Ok(());
+            }
+            to.extend_from_slice(&bytes[..read]);
+        }
+    }
+}
+
+/// A line that must end in CRLF, without it.
+fn read_line(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = Vec::new();
+    from.read_until(b'\n', &mut line)?;
+    match line.strip_suffix(b"\r\n") {
+        Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        None if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+        None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("no CRLF: {line:?}"))),
+    }
+}
+
+/// An event stream being read.
+pub(crate) struct Events {
+    pub(crate) head: Answer,
+    http: Http,
+    body: Body,
+    text: Vec<u8>,
+    ready: VecDeque<Event>,
+    /// Comment lines so far: what keeps a stream alive.
+    pub(crate) comments: usize,
+}
+
+impl Events {
+    fn new(head: Answer, http: Http) -> Events {
+        let body = Body::of(&head);
+        Events { head, http, body, text: Vec::new(), ready: VecDeque::new(), comments: 0 }
+    }
+
+    /// The next event; `None` when the stream has ended properly.
+    pub(crate) fn next(&mut self) -> io::Result<Option<Event>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Ok(Some(event));
+            }
+            let mut bytes = [0; 8192];
+            let read = self.body.read(&mut self.http.reader, &mut bytes)?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.text.extend_from_slice(&bytes[..read]);
+            self.take_blocks();
+        }
+    }
+
+    /// The next event's data as JSON.
+    #[track_caller]
+    pub(crate) fn next_json(&mut self) -> Value {
+        let event = self.next().unwrap_or_else(|e| panic!("the stream broke: {e}")).expect("another event");
+        serde_json::from_str(&event.data).unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
+    }
+
+    /// Another deadline for reads.
+    pub(crate) fn read_deadline(&self, limit: Duration) {
+        self.http.read_deadline(limit);
+    }
+
+    /// The connection, to go on with after the stream's end or to close it in the middle.
+    pub(crate) fn into_connection(self) -> Http {
+        self.http
+    }
+
+    fn take_blocks(&mut self) {
+        while let Some(end) = self.text.windows(2).position(|pair| pair == b"\n\n") {
+            let block: Vec<u8> = self.text.drain(..end + 2).collect();
+            let mut event = Event { event: "message".to_owned(), ..Event::default() };
+            let mut data = Vec::new();
+            for line in String::from_utf8_lossy(&block).lines() {
+                let (field, value) = line.split_once(':').unwrap_or((line, ""));
+                let value = value.strip_prefix(' ').unwrap_or(value);
+                match field {
+                    "" if line.starts_with(':') => self.comments += 1,
+                    "event" => event.event = value.to_owned(),
+                    "data" => data.push(value.to_owned()),
+                    "id" => event.id = Some(value.to_owned()),
+                    _ => {}
+                }
+            }
+            if !data.is_empty() {
+                event.data = data.join("\n");
+                self.ready.push_back(event);
+            }
+        }
+    }
+}

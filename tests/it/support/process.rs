@@ -1,0 +1,350 @@
+//! The binary as a child process: nothing in its environment but what a test gives it, everything it says collected.
+//!
+//! A failing test prints the command, all that was exchanged and all of stderr.
+
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio as Pipe};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::fabric::FakeFabric;
+use super::poll;
+
+/// The binary under test.
+const BINARY: &str = env!("CARGO_BIN_EXE_fabric-mcp");
+/// How much of each side of the conversation a failure prints.
+const SHOWN: usize = 16_000;
+/// How much of one line is kept for that.
+const NOTED: usize = 1 << 20;
+
+/// What becomes of one of the child's output pipes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// A thread of ours reads all of it.
+    Read,
+    /// Open, and never read: it fills up.
+    Unread,
+    /// Our end is closed at once.
+    Closed,
+}
+
+/// How to start the binary.
+#[derive(Clone, Debug)]
+pub(crate) struct Program {
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) stdout: Output,
+    pub(crate) stderr: Output,
+}
+
+impl Program {
+    /// With these arguments and an empty environment.
+    pub(crate) fn new<const N: usize>(args: [&str; N]) -> Program {
+        let args = args.map(str::to_owned).to_vec();
+        Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read }
+    }
+
+    /// Without arguments, in front of this Fabric.
+    pub(crate) fn with(fabric: &FakeFabric) -> Program {
+        Program::new([]).env("FABRIC_BASE_URL", &fabric.url())
+    }
+
+    /// One more argument.
+    pub(crate) fn arg(mut self, arg: &str) -> Program {
+        self.args.push(arg.to_owned());
+        self
+    }
+
+    /// One more variable.
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Program {
+        self.env.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// What becomes of stdout.
+    pub(crate) fn stdout(mut self, output: Output) -> Program {
+        self.stdout = output;
+        self
+    }
+
+    /// What becomes of stderr.
+    pub(crate) fn stderr(mut self, output: Output) -> Program {
+        self.stderr = output;
+        self
+    }
+
+    /// The command as a person would type it.
+    pub(crate) fn shown(&self) -> String {
+        let mut shown = String::from("env -i");
+        for (name, value) in &self.env {
+            let _ = write!(shown, " {name}={value:?}");
+        }
+        shown.push_str(" fabric-mcp");
+        for arg in &self.args {
+            let _ = write!(shown, " {arg:?}");
+        }
+        shown
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(PathBuf::from(BINARY));
+        command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        // What the system (Windows needs it for sockets) and coverage runs need, and nothing else.
+        for kept in ["SystemRoot", "LLVM_PROFILE_FILE"] {
+            if let Some(value) = std::env::var_os(kept) {
+                command.env(kept, value);
+            }
+        }
+        command.stdin(Pipe::piped()).stdout(Pipe::piped()).stderr(Pipe::piped());
+        command
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self) -> Process {
+        let mut child = self.command().spawn().unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let log = Log::default();
+        let mut kept = None;
+        match self.stderr {
+            Output::Read => log.collect(stderr.expect("stderr is piped")),
+            Output::Unread => kept = stderr,
+            Output::Closed => drop(stderr),
+        }
+        let mut unread = None;
+        let stdout = match self.stdout {
+            Output::Read => stdout,
+            Output::Unread => {
+                unread = stdout;
+                None
+            }
+            Output::Closed => None,
+        };
+        let said = Transcript::default();
+        Process { program: self.clone(), child, stdin, stdout, log, said, _unread: (unread, kept) }
+    }
+
+    /// Runs it to its end with an empty stdin and gives everything it said; kills it after `limit`.
+    pub(crate) fn run(&self, limit: Duration) -> Finished {
+        let mut process = self.start();
+        drop(process.stdin.take());
+        let mut stdout = process.stdout.take().expect("stdout is read");
+        let reader = thread::spawn(move || {
+            let mut text = Vec::new();
+            let _ = stdout.read_to_end(&mut text);
+            text
+        });
+        let status = process.wait_exit(limit);
+        let stdout = String::from_utf8(reader.join().expect("the reader of stdout")).expect("stdout is UTF-8");
+        Finished { command: self.shown(), code: status.code(), stdout, stderr: process.stderr() }
+    }
+}
+
+/// A run of the binary that is over.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) command: String,
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Finished {
+    /// Fails with everything that was said.
+    #[track_caller]
+    pub(crate) fn fail(&self, why: &str) -> ! {
+        panic!(
+            "{why}\n--- command: {}\n--- exit code: {:?}\n--- stdout:\n{}\n--- stderr:\n{}",
+            self.command, self.code, self.stdout, self.stderr
+        )
+    }
+
+    /// Fails unless it ended with this code.
+    #[track_caller]
+    pub(crate) fn expect_code(&self, code: i32) -> &Finished {
+        if self.code != Some(code) {
+            self.fail(&format!("expected exit code {code}"));
+        }
+        self
+    }
+
+    /// Fails unless stdout has this text.
+    #[track_caller]
+    pub(crate) fn expect_stdout(&self, text: &str) -> &Finished {
+        if !self.stdout.contains(text) {
+            self.fail(&format!("{text:?} is missing on stdout"));
+        }
+        self
+    }
+
+    /// Fails unless stderr has this text.
+    #[track_caller]
+    pub(crate) fn expect_stderr(&self, text: &str) -> &Finished {
+        if !self.stderr.contains(text) {
+            self.fail(&format!("{text:?} is missing on stderr"));
+        }
+        self
+    }
+}
+
+/// What came on stderr so far; clones share it.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<LogState>);
+
+#[derive(Default)]
+struct LogState {
+    /// The bytes so far, and whether the end has come.
+    said: Mutex<(Vec<u8>, bool)>,
+    changed: Condvar,
+}
+
+impl Log {
+    fn collect(&self, mut stderr: ChildStderr) {
+        let log = self.clone();
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            loop {
+                let read = stderr.read(&mut bytes).unwrap_or(0);
+                let mut said = log.0.said.lock().unwrap();
+                said.0.extend_from_slice(&bytes[..read]);
+                said.1 = read == 0;
+                log.0.changed.notify_all();
+                if read == 0 {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Everything so far.
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.said.lock().unwrap().0).into_owned()
+    }
+
+    /// Waits until `found` gives a value for what came so far; `None` after `limit` or at the end of stderr.
+    pub(crate) fn wait<T>(&self, limit: Duration, found: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let end = Instant::now() + limit;
+        let mut said = self.0.said.lock().unwrap();
+        loop {
+            if let Some(value) = found(&String::from_utf8_lossy(&said.0)) {
+                return Some(value);
+            }
+            let rest = end.checked_duration_since(Instant::now()).filter(|_| !said.1)?;
+            said = self.0.changed.wait_timeout(said, rest).unwrap().0;
+        }
+    }
+
+    /// Waits for the end of stderr, for what the child wrote last.
+    pub(crate) fn wait_end(&self, limit: Duration) {
+        let end = Instant::now() + limit;
+        let mut said = self.0.said.lock().unwrap();
+        while !said.1 {
+            let Some(rest) = end.checked_duration_since(Instant::now()) else { return };
+            said = self.0.changed.wait_timeout(said, rest).unwrap().0;
+        }
+    }
+}
+
+/// All that went over a pipe, for a failure's report and for tests that look for what must not be there.
+#[derive(Clone, Default)]
+pub(crate) struct Transcript(Arc<Mutex<String>>);
+
+impl Transcript {
+    /// Notes a line; `mark` says in which direction it went.
+    pub(crate) fn note(&self, mark: &str, bytes: &[u8]) {
+        let mut text = self.0.lock().unwrap();
+        let kept = &bytes[..bytes.len().min(NOTED)];
+        let _ = writeln!(text, "{mark} {}", String::from_utf8_lossy(kept).trim_end());
+    }
+
+    /// Everything so far.
+    pub(crate) fn text(&self) -> String {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// A running binary; killed when dropped.
+pub(crate) struct Process {
+    pub(crate) program: Program,
+    pub(crate) child: Child,
+    pub(crate) stdin: Option<ChildStdin>,
+    pub(crate) stdout: Option<ChildStdout>,
+    pub(crate) log: Log,
+    pub(crate) said: Transcript,
+    _unread: (Option<ChildStdout>, Option<ChildStderr>),
+}
+
+impl Process {
+    /// Everything on stderr so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.log.text()
+    }
+
+    /// Waits until stderr has this text.
+    #[track_caller]
+    pub(crate) fn wait_stderr(&self, text: &str) {
+        if self.log.wait(super::DEADLINE, |log| log.contains(text).then_some(())).is_none() {
+            self.fail(&format!("{text:?} never came on stderr"));
+        }
+    }
+
+    /// Writes to stdin; `false` when the child does not read any more.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
+        self.said.note("→", bytes);
+        let Some(stdin) = self.stdin.as_mut() else { return false };
+        stdin.write_all(bytes).and_then(|()| stdin.flush()).is_ok()
+    }
+
+    /// Waits for its end; kills it and fails after `limit`.
+    #[track_caller]
+    pub(crate) fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
+        match poll(limit, || self.child.try_wait().expect("the child's state")) {
+            Some(status) => {
+                if self.program.stderr == Output::Read {
+                    self.log.wait_end(limit);
+                }
+                status
+            }
+            None => {
+                let _ = self.child.kill();
+                self.fail(&format!("it did not end within {limit:?}"))
+            }
+        }
+    }
+
+    /// Sends it a signal by the system's own `kill`.
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(sent.expect("the kill command").success(), "kill -{name}");
+    }
+
+    /// Fails with the command, what was exchanged, and stderr.
+    #[track_caller]
+    pub(crate) fn fail(&self, why: &str) -> ! {
+        panic!(
+            "{why}\n--- command: {}\n--- exchanged:\n{}\n--- stderr:\n{}",
+            self.program.shown(),
+            tail(&self.said.text()),
+            tail(&self.stderr())
+        )
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The end of a long text, on a character's border.
+fn tail(text: &str) -> String {
+    if text.len() <= SHOWN {
+        return text.to_owned();
+    }
+    let start = (text.len() - SHOWN..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    format!("[{start} bytes not shown]\n{}", &text[start..])
+}

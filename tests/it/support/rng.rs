@@ -1,0 +1,92 @@
+//! Random cases that can be had again: a seed, a small generator, and the count of cases.
+//!
+//! `FABRIC_MCP_FUZZ_CASES` sets how many cases each generator runs (the default is quick), `FABRIC_MCP_FUZZ_SEED` the
+//! seed. A failing case prints both.
+
+use std::ops::Range;
+
+/// Variable with the number of cases.
+const CASES: &str = "FABRIC_MCP_FUZZ_CASES";
+/// Variable with the seed.
+const SEED: &str = "FABRIC_MCP_FUZZ_SEED";
+
+/// SplitMix64: one word of state, good enough to pick test cases.
+#[derive(Clone, Debug)]
+pub(crate) struct Rng(u64);
+
+impl Rng {
+    /// A generator that gives the same numbers for the same seed.
+    pub(crate) fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// The next 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in `range`, which must not be empty.
+    pub(crate) fn within(&mut self, range: Range<usize>) -> usize {
+        let width = (range.end - range.start) as u64;
+        range.start + (self.next() % width) as usize
+    }
+
+    /// True once in `n` times.
+    pub(crate) fn one_in(&mut self, n: usize) -> bool {
+        self.within(0..n) == 0
+    }
+
+    /// One of `items`, which must not be empty.
+    pub(crate) fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
+        &items[self.within(0..items.len())]
+    }
+
+    /// As many random bytes as `length` says.
+    pub(crate) fn bytes(&mut self, length: Range<usize>) -> Vec<u8> {
+        (0..self.within(length)).map(|_| self.next() as u8).collect()
+    }
+
+    /// Text of up to `length` characters: mostly plain, some of it what breaks parsers.
+    pub(crate) fn text(&mut self, length: Range<usize>) -> String {
+        const NASTY: [char; 16] = [
+            '"', '\\', '\n', '\r', '\t', '\0', '\u{7f}', '\u{85}', '\u{2028}', '\u{feff}', '\u{202e}', 'é', '漢', '😀',
+            '{', '\u{fffd}',
+        ];
+        let mut text = String::new();
+        for _ in 0..self.within(length) {
+            text.push(if self.one_in(6) { *self.pick(&NASTY) } else { char::from(self.within(0x20..0x7f) as u8) });
+        }
+        text
+    }
+}
+
+/// Runs `case` as often as the environment says, else `quick` times, each with a generator of its own; on failure the
+/// seed of the failing case and how to run it alone are printed.
+pub(crate) fn cases(quick: u64, mut case: impl FnMut(&mut Rng, u64)) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let count = number(CASES).unwrap_or(quick);
+    let first = number(SEED).unwrap_or(1);
+    for n in 0..count {
+        let seed = first.wrapping_add(n);
+        let tell = Tell { seed };
+        case(&mut Rng::new(seed), n);
+        drop(tell);
+    }
+}
+
+/// Says which seed was running when a test panics.
+struct Tell {
+    seed: u64,
+}
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failing case: run again with {SEED}={} {CASES}=1", self.seed);
+        }
+    }
+}

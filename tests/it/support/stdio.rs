@@ -1,0 +1,368 @@
+//! A client's end of the pipe: one JSON message a line, in any revision.
+//!
+//! Every line that comes is checked at once: UTF-8, JSON, `"jsonrpc":"2.0"`. Answers are found by id whatever comes in
+//! between; notifications are kept in order. Every wait has a deadline and fails with the whole conversation.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::process::ExitStatus;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::fabric::FakeFabric;
+use super::process::{Output, Process, Program};
+use super::{Caller, DEADLINE, Era, MODERN};
+
+/// The prefix of the modern `_meta` keys.
+const META: &str = "io.modelcontextprotocol/";
+
+/// The binary on its pipes.
+pub(crate) struct Stdio {
+    pub(crate) process: Process,
+    lines: Option<Receiver<Vec<u8>>>,
+    era: Option<Era>,
+    next_id: u64,
+    /// Notifications not yet taken, oldest first.
+    notes: VecDeque<Value>,
+    /// Answers not yet asked for.
+    answers: VecDeque<Value>,
+}
+
+impl Stdio {
+    /// Starts the binary in front of this Fabric and speaks the newest legacy revision.
+    pub(crate) fn ready(fabric: &FakeFabric) -> Stdio {
+        Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(fabric))
+    }
+
+    /// Starts the binary and speaks `era`: an `initialize` and its notification, or nothing yet.
+    pub(crate) fn speaking(era: Era, program: Program) -> Stdio {
+        let mut client = Stdio::start(program);
+        client.speak(era);
+        client
+    }
+
+    /// Starts the binary; nothing is sent yet.
+    pub(crate) fn start(program: Program) -> Stdio {
+        let mut process = program.start();
+        let lines = process.stdout.take().map(|stdout| {
+            let (sender, lines) = channel();
+            thread::spawn(move || {
+                let mut reader = BufReader::with_capacity(1 << 16, stdout);
+                loop {
+                    let mut line = Vec::new();
+                    match reader.read_until(b'\n', &mut line) {
+                        Ok(n) if n > 0 && sender.send(line).is_ok() => {}
+                        _ => return,
+                    }
+                }
+            });
+            lines
+        });
+        Stdio { process, lines, era: None, next_id: 1, notes: VecDeque::new(), answers: VecDeque::new() }
+    }
+
+    /// From now on requests are of this era; a legacy one is opened with `initialize`.
+    pub(crate) fn speak(&mut self, era: Era) {
+        if let Era::Legacy(revision) = era {
+            self.initialize(revision);
+        }
+        self.era = Some(era);
+    }
+
+    /// The whole legacy handshake; gives the result of `initialize`.
+    #[track_caller]
+    pub(crate) fn initialize(&mut self, revision: &'static str) -> Value {
+        self.era = Some(Era::Legacy(revision));
+        let result = self.result("initialize", initialize_params(revision));
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        result
+    }
+
+    /// Writes one message as one line.
+    pub(crate) fn send(&mut self, message: &Value) {
+        let mut line = message.to_string().into_bytes();
+        line.push(b'\n');
+        self.send_raw(&line);
+    }
+
+    /// Writes bytes as they are.
+    #[track_caller]
+    pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
+        if !self.process.write(bytes) {
+            self.process.fail("the server does not read its stdin any more");
+        }
+    }
+
+    /// Sends a request of the current era and gives its id; the answer is waited for with [`Stdio::answer`].
+    pub(crate) fn begin(&mut self, method: &str, params: Value) -> Value {
+        let id = json!(self.next_id);
+        self.next_id += 1;
+        self.begin_as(&id, method, params);
+        id
+    }
+
+    /// The same with an id of the test's own.
+    pub(crate) fn begin_as(&mut self, id: &Value, method: &str, params: Value) {
+        let params = if self.era == Some(Era::Modern) { with_meta(params) } else { params };
+        let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
+        if !params.is_null() {
+            message["params"] = params;
+        }
+        self.send(&message);
+    }
+
+    /// Sends a tool call and gives its id. With a token, progress is asked for.
+    pub(crate) fn begin_call(&mut self, tool: &str, arguments: Value, token: Option<Value>) -> Value {
+        let mut params = json!({"name": tool, "arguments": arguments});
+        if let Some(token) = token {
+            params["_meta"] = json!({"progressToken": token});
+        }
+        self.begin("tools/call", params)
+    }
+
+    /// Waits for the answer to this id; what else comes is kept.
+    #[track_caller]
+    pub(crate) fn answer(&mut self, id: &Value) -> Value {
+        let known = self.answers.iter().position(|answer| answer.get("id") == Some(id));
+        if let Some(answer) = known.and_then(|at| self.answers.remove(at)) {
+            return answer;
+        }
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let message = self.next_message(end, &format!("the answer to {id}"));
+            if message.get("method").is_some() {
+                self.notes.push_back(message);
+            } else if message.get("id") == Some(id) {
+                return message;
+            } else {
+                self.answers.push_back(message);
+            }
+        }
+    }
+
+    /// The next message of any kind, kept ones left aside.
+    #[track_caller]
+    pub(crate) fn recv(&mut self) -> Value {
+        self.next_message(Instant::now() + DEADLINE, "a message")
+    }
+
+    /// The next line as it came, its newline included; nothing is checked.
+    #[track_caller]
+    pub(crate) fn recv_line(&mut self) -> Vec<u8> {
+        self.next_line(Instant::now() + DEADLINE, "a line")
+    }
+
+    /// The next notification, kept or yet to come; answers are kept.
+    #[track_caller]
+    pub(crate) fn next_note(&mut self) -> Value {
+        if let Some(note) = self.notes.pop_front() {
+            return note;
+        }
+        let end = Instant::now() + DEADLINE;
+        loop {
+            let message = self.next_message(end, "a notification");
+            if message.get("method").is_some() {
+                return message;
+            }
+            self.answers.push_back(message);
+        }
+    }
+
+    /// The text of the next progress notification that has one; heartbeats are passed over.
+    #[track_caller]
+    pub(crate) fn next_progress_text(&mut self) -> String {
+        loop {
+            let note = self.next_note();
+            if note["method"] == "notifications/progress"
+                && let Some(text) = note["params"]["message"].as_str()
+            {
+                return text.to_owned();
+            }
+        }
+    }
+
+    /// Takes all notifications kept so far.
+    pub(crate) fn notes(&mut self) -> Vec<Value> {
+        self.notes.drain(..).collect()
+    }
+
+    /// Answers that nobody has asked for so far.
+    pub(crate) fn unasked(&self) -> Vec<Value> {
+        self.answers.iter().cloned().collect()
+    }
+
+    /// Sends a request of the current era and waits for the whole answer.
+    #[track_caller]
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(&id)
+    }
+
+    /// The same, and the answer must be a result.
+    #[track_caller]
+    pub(crate) fn result(&mut self, method: &str, params: Value) -> Value {
+        let mut answer = self.request(method, params);
+        match answer.get_mut("result") {
+            Some(result) => result.take(),
+            None => self.process.fail(&format!("{method} was answered with {answer}")),
+        }
+    }
+
+    /// The same, and the answer must be an error.
+    #[track_caller]
+    pub(crate) fn error(&mut self, method: &str, params: Value) -> Value {
+        let mut answer = self.request(method, params);
+        match answer.get_mut("error") {
+            Some(error) => error.take(),
+            None => self.process.fail(&format!("{method} was answered with {answer}")),
+        }
+    }
+
+    /// A modern request, whatever era the client speaks else; gives the whole answer.
+    #[track_caller]
+    pub(crate) fn modern(&mut self, method: &str, params: Value) -> Value {
+        let era = self.era.replace(Era::Modern);
+        let id = self.begin(method, params);
+        self.era = era;
+        self.answer(&id)
+    }
+
+    /// Sends `notifications/cancelled` for this id.
+    pub(crate) fn cancel(&mut self, id: &Value) {
+        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                          "params": {"requestId": id, "reason": "the test says so"}}));
+    }
+
+    /// Proves that nothing else has come: a `ping` is answered by the next message, and `{}` it is.
+    #[track_caller]
+    pub(crate) fn expect_nothing_else(&mut self) {
+        let kept: Vec<Value> = self.notes.iter().chain(&self.answers).cloned().collect();
+        if !kept.is_empty() {
+            self.process.fail(&format!("nobody asked for {}", Value::Array(kept)));
+        }
+        let id = json!(format!("silence-{}", self.next_id));
+        self.next_id += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
+        let message = self.recv();
+        if message != json!({"jsonrpc": "2.0", "id": id, "result": {}}) {
+            self.process.fail(&format!("nothing but the answer to a ping was to come, but {message} did"));
+        }
+    }
+
+    /// Waits until `reached` says so, then proves that nothing has been written meanwhile.
+    #[track_caller]
+    pub(crate) fn expect_silence_until(&mut self, reached: impl FnOnce(&mut Process)) {
+        reached(&mut self.process);
+        self.expect_nothing_else();
+    }
+
+    /// Ends the server's input.
+    pub(crate) fn close_stdin(&mut self) {
+        drop(self.process.stdin.take());
+    }
+
+    /// Waits for the server's end.
+    #[track_caller]
+    pub(crate) fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
+        self.process.wait_exit(limit)
+    }
+
+    /// Everything on stderr so far.
+    pub(crate) fn stderr(&self) -> String {
+        self.process.stderr()
+    }
+
+    /// The lines that come until the server closes stdout.
+    pub(crate) fn rest(&mut self) -> Vec<Value> {
+        let mut rest = Vec::new();
+        while let Some(lines) = &self.lines
+            && let Ok(line) = lines.recv_timeout(DEADLINE)
+        {
+            self.process.said.note("←", &line);
+            rest.push(self.checked(&line));
+        }
+        rest
+    }
+
+    #[track_caller]
+    fn next_message(&mut self, end: Instant, what: &str) -> Value {
+        let line = self.next_line(end, what);
+        self.checked(&line)
+    }
+
+    #[track_caller]
+    fn next_line(&mut self, end: Instant, what: &str) -> Vec<u8> {
+        let Some(lines) = &self.lines else { self.process.fail("stdout is not read in this test") };
+        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                self.process.said.note("←", &line);
+                line
+            }
+            Err(RecvTimeoutError::Timeout) => self.process.fail(&format!("{what} did not come in time")),
+            Err(RecvTimeoutError::Disconnected) => {
+                // The exit status belongs into the report, and stderr may still be on its way.
+                let status = self.process.wait_exit(DEADLINE);
+                self.process.fail(&format!("stdout ended ({status}) before {what} came"))
+            }
+        }
+    }
+
+    /// What holds for every line on stdout.
+    #[track_caller]
+    fn checked(&self, line: &[u8]) -> Value {
+        let fail = |why: &str| self.process.fail(&format!("{why}: {:?}", String::from_utf8_lossy(line)));
+        let Some(text) = line.strip_suffix(b"\n") else { fail("the last line has no newline") };
+        let Ok(text) = std::str::from_utf8(text) else { fail("not UTF-8") };
+        let Ok(message) = serde_json::from_str::<Value>(text) else { fail("not JSON") };
+        let one = |message: &Value| message["jsonrpc"] == "2.0";
+        match &message {
+            Value::Object(_) if one(&message) => {}
+            Value::Array(items) if !items.is_empty() && items.iter().all(one) => {}
+            _ => fail("not a JSON-RPC message"),
+        }
+        message
+    }
+}
+
+impl Caller for Stdio {
+    #[track_caller]
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        self.result("tools/call", json!({"name": tool, "arguments": arguments}))
+    }
+}
+
+/// What a client sends with `initialize`.
+pub(crate) fn initialize_params(revision: &str) -> Value {
+    json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "it", "version": "1.2.3"}})
+}
+
+/// The `_meta` every modern request needs.
+pub(crate) fn modern_meta() -> Value {
+    let mut meta = Map::new();
+    meta.insert(format!("{META}protocolVersion"), json!(MODERN));
+    meta.insert(format!("{META}clientCapabilities"), json!({}));
+    meta.insert(format!("{META}clientInfo"), json!({"name": "it", "version": "1.2.3"}));
+    Value::Object(meta)
+}
+
+/// `params` with the modern `_meta` beside what `_meta` they have; `null` counts as none.
+pub(crate) fn with_meta(params: Value) -> Value {
+    let mut params = if params.is_null() { json!({}) } else { params };
+    if let Value::Object(members) = &mut params {
+        let meta = members.entry("_meta").or_insert_with(|| json!({}));
+        if let (Value::Object(meta), Value::Object(modern)) = (meta, modern_meta()) {
+            for (name, value) in modern {
+                meta.entry(name).or_insert(value);
+            }
+        }
+    }
+    params
+}
+
+/// A program whose stdout is closed from the start.
+pub(crate) fn deaf(program: Program) -> Stdio {
+    Stdio::start(program.stdout(Output::Closed))
+}

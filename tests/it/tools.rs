@@ -1,0 +1,356 @@
+//! The six tools against a Fabric that behaves: exact results, exact requests.
+
+use serde_json::{Value, json};
+
+use crate::support::expect;
+use crate::support::fabric::FakeFabric;
+use crate::support::fixtures;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, ERAS, Era};
+
+const NEWEST: Era = Era::Legacy("2025-11-25");
+
+fn ready() -> (FakeFabric, Stdio) {
+    let fabric = FakeFabric::start();
+    let client = Stdio::ready(&fabric);
+    (fabric, client)
+}
+
+fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
+    expect::success(NEWEST, &client.call(tool, arguments))
+}
+
+#[test]
+fn every_tool_answers_in_every_revision() {
+    for era in ERAS {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let calls = [
+            ("fabric_list_patterns", json!({})),
+            ("fabric_get_pattern_details", json!({"pattern_name": "ai"})),
+            ("fabric_list_models", json!({})),
+            ("fabric_list_strategies", json!({})),
+            ("fabric_get_configuration", json!({})),
+        ];
+        for (tool, arguments) in calls {
+            let result = client.call(tool, arguments);
+            let data = expect::success(era, &result);
+            let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+            assert_eq!(text, data, "the text is the same JSON: {era:?} {tool}");
+        }
+        let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "x"}));
+        expect::success(era, &result);
+        assert_eq!(result["content"][0]["text"], "Ran ai on: x");
+    }
+}
+
+#[test]
+fn patterns_are_sorted_and_can_be_searched() {
+    let (fabric, mut client) = ready();
+    let mut list = |arguments: Value| data(&mut client, "fabric_list_patterns", arguments)["patterns"].clone();
+    assert_eq!(list(json!({})), json!(fixtures::sorted_names()));
+    assert_eq!(list(json!({"query": "SUMM"})), json!(["summarize", "summarize_meeting"]));
+    assert_eq!(list(json!({"query": "meeting  summ"})), json!(["summarize_meeting"]));
+    assert_eq!(list(json!({"query": "ÜBERBLICK"})), json!(["überblick für alle"]));
+    assert_eq!(list(json!({"query": "nothing like this"})), json!([]));
+    assert_eq!(list(json!({"limit": 2})), json!(fixtures::sorted_names()[..2]));
+    assert_eq!(list(json!({"query": "summ", "limit": 1})), json!(["summarize"]));
+    for empty in [Value::Null, json!([])] {
+        fabric.on("GET /patterns/names", Reply::json(empty));
+        assert_eq!(list(json!({})), json!([]));
+    }
+}
+
+#[test]
+fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
+    let (_fabric, mut client) = ready();
+    let mut details = |name: &str| data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": name}));
+    let prompt = |name: &str| fixtures::PATTERNS.iter().find(|(known, _)| *known == name).unwrap().1;
+    assert_eq!(
+        details("summarize"),
+        json!({"name": "summarize", "description": "You shorten a text to its main points.",
+               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
+    );
+    assert_eq!(details("translate")["variables"], json!(["lang_code"]), "`input` is not a variable");
+    // Fabric looks a variable up by all that stands between the braces, blanks included.
+    assert_eq!(details("write_letter")["variables"], json!([" recipient ", "sender"]));
+    assert_eq!(details("plugins")["variables"], json!([]), "plugins and extensions are not variables");
+    assert_eq!(details("summarize_meeting")["description"], "You turn a meeting into decisions.");
+    assert_eq!(details("empty")["system_prompt"], "");
+    assert_eq!(details("überblick für alle")["description"], "Du gibst einen Überblick.");
+}
+
+#[test]
+fn details_take_both_shapes_of_a_pattern() {
+    let (fabric, mut client) = ready();
+    let lower = json!({"name": "ai", "description": "What it says.", "tags": ["a", "b"],
+                       "system_prompt": "Sys {{x}}", "user_prompt_template": "User {{input}}"});
+    fabric.once("GET /patterns/ai", Reply::json(lower));
+    let got = data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "ai"}));
+    assert_eq!(got["description"], "What it says.");
+    assert_eq!((&got["system_prompt"], &got["user_prompt_template"]), (&json!("Sys {{x}}"), &json!("User {{input}}")));
+    assert_eq!((&got["tags"], &got["variables"]), (&json!(["a", "b"]), &json!(["x"])));
+}
+
+#[test]
+fn names_are_percent_encoded_in_addresses() {
+    let (fabric, mut client) = ready();
+    data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "überblick für alle"}));
+    assert_eq!(fabric.requests_of("GET /patterns/%C3%BCberblick%20f%C3%BCr%20alle").len(), 1, "{:?}", fabric.routes());
+}
+
+#[test]
+fn a_pattern_that_is_not_there_is_told_with_what_is_close() {
+    let (fabric, mut client) = ready();
+    for tool in ["fabric_get_pattern_details", "fabric_run_pattern"] {
+        let text =
+            expect::failure(NEWEST, &client.call(tool, json!({"pattern_name": "sumarize"})), "pattern-not-found");
+        assert!(text.contains("summarize"), "the closest names are named: {text}");
+    }
+    // Not by matching English text, and not when the list cannot be had.
+    fabric.once("GET /patterns/nope", Reply::new(404, "text/plain", "404 page not found"));
+    let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "nope"}));
+    expect::failure(NEWEST, &result, "pattern-not-found");
+    fabric.once("GET /patterns/ai", Reply::failure(500, json!("no such file or directory")));
+    let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "ai"}));
+    expect::failure(NEWEST, &result, "fabric-internal-error");
+    fabric.on("GET /patterns/names", Reply::failure(500, json!("broken")));
+    let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "nope"}));
+    expect::failure(NEWEST, &result, "fabric-internal-error");
+}
+
+#[test]
+fn models_and_strategies_may_be_null() {
+    let (fabric, mut client) = ready();
+    let models = data(&mut client, "fabric_list_models", json!({}));
+    assert_eq!(models["all_models"], fixtures::models()["models"]);
+    assert_eq!(models["models_by_vendor"], fixtures::models()["vendors"]);
+    let strategies = data(&mut client, "fabric_list_strategies", json!({}));
+    assert_eq!(strategies, json!({"strategies": fixtures::strategies()}));
+    for none in [json!({"models": null, "vendors": null}), json!({"models": null, "vendors": {}}), json!({})] {
+        fabric.on("GET /models/names", Reply::json(none));
+        let models = data(&mut client, "fabric_list_models", json!({}));
+        assert_eq!(models, json!({"all_models": [], "models_by_vendor": {}}));
+    }
+    fabric.on("GET /models/names", Reply::json(json!({"models": ["m"], "vendors": {"V": null}})));
+    assert_eq!(data(&mut client, "fabric_list_models", json!({}))["models_by_vendor"], json!({"V": []}));
+    fabric.on("GET /strategies", Reply::json(Value::Null));
+    assert_eq!(data(&mut client, "fabric_list_strategies", json!({})), json!({"strategies": []}));
+}
+
+#[test]
+fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking() {
+    let (fabric, mut client) = ready();
+    for _ in 0..2 {
+        fabric.once("GET /models/names", Reply::json(json!({"models": null, "vendors": {}})));
+    }
+    let models = data(&mut client, "fabric_list_models", json!({}));
+    assert_eq!(models["all_models"], fixtures::models()["models"]);
+    fabric.wait_requests("GET /models/names", 3);
+}
+
+#[test]
+fn the_configuration_is_redacted_by_default() {
+    let (fabric, mut client) = ready();
+    let result = client.call("fabric_get_configuration", json!({}));
+    let config = expect::success(NEWEST, &result);
+    expect::no_leak(&result.to_string());
+    for (key, value) in fixtures::config_kept().as_object().unwrap() {
+        assert_eq!(&config[key], value, "`{key}` is harmless");
+    }
+    for (key, value) in fixtures::config().as_object().unwrap() {
+        let kept = fixtures::config_kept();
+        if value.as_str().is_some_and(|text| !text.is_empty()) && kept.get(key).is_none() {
+            let hidden = config[key].as_str().unwrap_or("");
+            let cut = key == "azure" && hidden == "https://models.example";
+            assert!(cut || hidden == "[REDACTED_BY_MCP_SERVER]", "`{key}`: {hidden:?}");
+        }
+    }
+    assert!(!result.to_string().contains("40711040711"), "a number may be a secret too: {result}");
+    fabric.on("GET /config", Reply::json(json!({})));
+    assert_eq!(data(&mut client, "fabric_get_configuration", json!({})), json!({}));
+}
+
+#[test]
+fn a_run_asks_fabric_for_exactly_what_was_said() {
+    let (fabric, mut client) = ready();
+    let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    assert_eq!(got["output_text"], "Ran ai on: ");
+    assert_eq!(got["output_format"], "markdown");
+    assert_eq!(got["usage"], json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14}));
+    let chat = fabric.chats().remove(0);
+    let prompts = json!([{"userInput": "", "vendor": "", "model": "", "contextName": "", "patternName": "ai",
+                          "strategyName": "", "sessionName": "", "variables": {}}]);
+    assert_eq!(chat["prompts"], prompts, "{chat}");
+    assert_eq!((&chat["temperature"], &chat["topP"]), (&json!(0.7), &json!(0.9)), "Fabric's own defaults: {chat}");
+    assert!(chat.get("attachments").is_none(), "{chat}");
+
+    let input = "Code {{plugin:sys:env:HOME}} and {{x}} \u{1f600}\n\t\0 \"quoted\"";
+    let arguments = json!({
+        "pattern_name": "überblick für alle", "input_text": input, "model_name": "meta-llama/x:8b",
+        "vendor_name": "Ollama", "strategy_name": "cot", "context_name": "work", "session_name": "Mein Tag 1",
+        "language": "de", "variables": {"lang_code": "de", "empty": ""}, "temperature": 0, "top_p": 1,
+        "presence_penalty": -2, "frequency_penalty": 2, "thinking": "high", "search": true
+    });
+    data(&mut client, "fabric_run_pattern", arguments);
+    let chat = fabric.chats().remove(1);
+    let prompts = json!([{"userInput": input, "vendor": "Ollama", "model": "meta-llama/x:8b", "contextName": "work",
+                          "patternName": "überblick für alle", "strategyName": "cot", "sessionName": "Mein Tag 1",
+                          "variables": {"lang_code": "de", "empty": ""}}]);
+    assert_eq!(chat["prompts"], prompts, "{chat}");
+    let rest = ["language", "thinking", "search"].map(|name| chat[name].clone());
+    assert_eq!(rest, [json!("de"), json!("high"), json!(true)], "{chat}");
+    let numbers = ["temperature", "topP", "presencePenalty", "frequencyPenalty"].map(|name| chat[name].as_f64());
+    assert_eq!(numbers, [Some(0.0), Some(1.0), Some(-2.0), Some(2.0)], "{chat}");
+    let request = fabric.requests_of("POST /chat").remove(0);
+    assert!(request.header("content-type").is_some_and(|value| value.starts_with("application/json")), "{request:?}");
+    assert!(request.header("x-api-key").is_none(), "no key was given: {request:?}");
+}
+
+#[test]
+fn a_run_makes_no_other_call() {
+    let (fabric, mut client) = ready();
+    client.process.wait_stderr("onnected to Fabric API");
+    fabric.forget();
+    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "x"}));
+    assert_eq!(fabric.routes(), ["POST /chat"]);
+}
+
+#[test]
+fn only_the_allowed_routes_are_ever_called() {
+    let (fabric, mut client) = ready();
+    for tool in ["fabric_list_patterns", "fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"] {
+        data(&mut client, tool, json!({}));
+    }
+    data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "ai"}));
+    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    for request in fabric.requests() {
+        let allowed = request.method == "GET" || request.path == "/chat" || request.path.ends_with("/apply");
+        assert!(allowed, "{}", request.route());
+    }
+}
+
+#[test]
+fn the_key_goes_with_every_request_and_its_lack_is_told() {
+    let fabric = FakeFabric::start();
+    fabric.require_key("canary-key");
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", "canary-key"));
+    data(&mut client, "fabric_list_patterns", json!({}));
+    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    assert!(fabric.requests().iter().all(|request| request.header("x-api-key") == Some("canary-key")));
+    for wrong in ["", "wrong"] {
+        let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", wrong));
+        let text = expect::failure(NEWEST, &client.call("fabric_list_patterns", json!({})), "fabric-api-unauthorized");
+        assert!(text.contains("FABRIC_API_KEY"), "what to do: {text}");
+    }
+}
+
+#[test]
+fn the_format_is_what_the_whole_text_says() {
+    let (fabric, mut client) = ready();
+    let chunk = |format: &str, text: &str| json!({"type": "content", "format": format, "content": text});
+    let cases = [
+        (vec![chunk("markdown", "graph"), chunk("markdown", " TD\n A-->B")], "mermaid"),
+        (vec![chunk("markdown", "\n \n"), chunk("mermaid", "sequenceDiagram\n")], "mermaid"),
+        (vec![chunk("markdown", "Text, then "), chunk("mermaid", "graph TD")], "markdown"),
+        (vec![chunk("plain", "just "), chunk("markdown", "text")], "plain"),
+        (vec![json!({"type": "content", "content": "no format"})], "markdown"),
+    ];
+    for (events, format) in cases {
+        let shown = format!("{events:?}");
+        fabric.once("POST /chat", events.into_iter().fold(Reply::sse(), Reply::event).complete());
+        let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai", "stream": true}));
+        assert_eq!(got["output_format"], format, "{shown}");
+    }
+}
+
+#[test]
+fn usage_is_left_out_when_fabric_says_none() {
+    let (fabric, mut client) = ready();
+    fabric.once("POST /chat", Reply::run(&["x"]));
+    let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    assert_eq!(got, json!({"output_format": "markdown", "output_text": "x"}));
+}
+
+#[test]
+fn attachments_are_passed_on_and_the_caller_is_warned() {
+    for era in ERAS {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let files = json!(["a.txt", "https://host/b.png"]);
+        let arguments = json!({"pattern_name": "ai", "input_text": "x", "attachments": files});
+        let result = client.call("fabric_run_pattern", arguments);
+        let got = expect::success(era, &result);
+        assert!(fabric.chats()[0].to_string().contains(&files.to_string()), "{:?}", fabric.chats());
+        let blocks = result["content"].as_array().unwrap();
+        assert_eq!(blocks[0]["text"], "Ran ai on: x", "the output stays as it is");
+        let told =
+            blocks.iter().skip(1).any(|block| block["text"].as_str().is_some_and(|text| text.contains("ttachment")));
+        assert!(told, "the text warns in every revision: {result}");
+        if era.from("2025-06-18") {
+            let warning = got["warnings"][0].as_str().unwrap_or_else(|| panic!("no warning: {got}"));
+            assert!(warning.contains("ttachment"), "{warning}");
+        }
+    }
+}
+
+#[test]
+fn create_coding_feature_is_refused_unless_allowed() {
+    let arguments = json!({"pattern_name": "create_coding_feature", "input_text": "x"});
+    let (fabric, mut client) = ready();
+    let text = expect::failure(NEWEST, &client.call("fabric_run_pattern", arguments.clone()), "invalid-request");
+    assert!(text.contains("--allow-pattern"), "the way out: {text}");
+    fabric.expect_chats(0);
+    for program in [
+        Program::with(&fabric).arg("--allow-pattern").arg("create_coding_feature"),
+        Program::with(&fabric).arg("--allow-pattern=create_coding_feature"),
+        Program::with(&fabric).env("FABRIC_MCP_ALLOW_PATTERN", "create_coding_feature"),
+    ] {
+        let mut client = Stdio::speaking(NEWEST, program);
+        fabric.forget();
+        data(&mut client, "fabric_run_pattern", arguments.clone());
+        fabric.expect_chats(1);
+    }
+}
+
+#[test]
+fn the_operator_can_refuse_more_patterns() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).arg("--deny-pattern").arg("ai").arg("--deny-pattern").arg("write_essay");
+    let mut client = Stdio::speaking(NEWEST, program);
+    for name in ["ai", "write_essay"] {
+        let text = expect::failure(
+            NEWEST,
+            &client.call("fabric_run_pattern", json!({"pattern_name": name})),
+            "invalid-request",
+        );
+        assert!(text.contains(name), "{text}");
+    }
+    fabric.expect_chats(0);
+    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "summarize"}));
+}
+
+#[test]
+fn each_call_has_its_own_request_id_and_one_log_line_with_it() {
+    let (fabric, mut client) = ready();
+    fabric.on("GET /strategies", Reply::failure(500, json!("x")));
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let result = client.call("fabric_list_strategies", json!({}));
+        ids.push(result["_meta"]["error"]["request_id"].as_str().unwrap().to_owned());
+    }
+    for id in &ids {
+        assert_eq!(ids.iter().filter(|other| *other == id).count(), 1, "{ids:?}");
+        client.process.wait_stderr(id);
+        let log = client.stderr();
+        let line = log
+            .lines()
+            .find(|line| line.contains(id.as_str()) && line.contains("tool="))
+            .unwrap_or_else(|| panic!("{log}"));
+        for field in ["tool=fabric_list_strategies", "ok=false", "duration_ms=", "error=", "request_id="] {
+            assert!(line.contains(field), "{field} is missing in {line}");
+        }
+    }
+}
