@@ -17,7 +17,7 @@ mod types;
 mod wait;
 
 pub(crate) use calls::not_found;
-pub(crate) use catalog::{Catalog, Entry, Snapshot};
+pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};
 pub(crate) use events::{Event, Usage};
