@@ -121,7 +121,7 @@ impl Client {
                 .max_response_header_size(BUFFER - 1)
                 .max_idle_connections(kept)
                 .max_idle_connections_per_host(kept);
-            Agent::with_parts(tls.configure(builder).build(), Watched(DefaultConnector::new()), Lookup::default())
+            Agent::with_parts(tls.configure(builder).build(), Watched::new(DefaultConnector::new()), Lookup::default())
         };
         Ok(Client {
             url: settings.url.clone(),
