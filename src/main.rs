@@ -14,6 +14,7 @@ mod http;
 mod jsonrpc;
 mod logging;
 mod mcp;
+mod metrics;
 mod random;
 mod signals;
 mod time;
@@ -31,6 +32,7 @@ use demo::Demo;
 use fabric::{Catalog, Client};
 use mcp::Server;
 use tools::Policy;
+use transport::listening::Listening;
 use transport::stdio::Stdio;
 
 fn main() -> ExitCode {
@@ -134,9 +136,7 @@ fn greet(server: &Arc<Server>) {
 fn serve(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
     match config.transport {
         Transport::Stdio => serve_stdio(server, config),
-        Transport::Http | Transport::Sse => {
-            Err(Failure { code: 1, reason: "this transport is not there yet: use --transport stdio".into() })
-        }
+        Transport::Http | Transport::Sse => serve_http(server, config),
     }
 }
 
@@ -161,4 +161,25 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(Failure { code: 1, reason: format!("stdin cannot be read: {error}") }),
     }
+}
+
+fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
+    // Before anything listens: from then on a signal means a graceful end.
+    let signals = signals::install();
+    let listening = Listening::start(server, config).map_err(|reason| Failure { code: 1, reason })?;
+    log::info!(
+        "Fabric MCP Server started on {} transport at http://{}{}",
+        config.transport.name(),
+        listening.address(),
+        config.path
+    );
+    match signals {
+        Some(mut signals) => log::info!("{}: finishing what runs", signals.wait().name()),
+        // Only the system ends us here.
+        None => loop {
+            thread::park();
+        },
+    }
+    listening.stop(config.http.drain_timeout);
+    Ok(ExitCode::SUCCESS)
 }

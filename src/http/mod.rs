@@ -36,6 +36,7 @@
 //! ```
 mod body;
 mod connection;
+mod deferred;
 mod registry;
 mod request;
 mod response;
@@ -50,6 +51,7 @@ mod tests;
 
 pub(crate) use body::BodyError;
 pub(crate) use connection::Exchange;
+pub(crate) use deferred::Deferred;
 pub(crate) use request::{Head, percent_decode};
 pub(crate) use server::Server;
 pub(crate) use stream::EventStream;

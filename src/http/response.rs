@@ -53,7 +53,8 @@ pub(super) fn refusal_bytes(refusal: Refusal) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn sized_head(
+/// The head of an answer of known size.
+pub(super) fn sized_head(
     version: &HTTPVersion,
     status: u16,
     headers: &[(&str, &str)],

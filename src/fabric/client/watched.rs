@@ -118,14 +118,15 @@ thread_local! {
 }
 
 #[derive(Clone)]
-struct Watch {
+pub(super) struct Watch {
     wait: Arc<dyn Wait>,
     asked: Instant,
     until: Option<Instant>,
 }
 
 impl Watch {
-    fn current() -> Option<Watch> {
+    /// The watch of this thread, if it makes a request.
+    pub(super) fn current() -> Option<Watch> {
         WATCH.with_borrow(Clone::clone)
     }
 
