@@ -18,6 +18,7 @@ mod http_transport;
 mod layers;
 mod limits;
 mod process;
+mod schemas;
 mod secrets;
 mod stdio_bad_input;
 mod stdio_protocol;

@@ -92,16 +92,15 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
     for revision in Revision::ALL {
         let pipe = Pipe::speaking(revision);
         let text = pipe.say(&request_in(revision, "tools/list", ""));
-        let head = match revision {
-            Revision::R2024_11_05 => r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"description":""#,
-            Revision::R2026_07_28 => {
-                r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","tools":[{"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
-            }
-            _ => {
-                r#"{"jsonrpc":"2.0","id":1,"result":{"tools":[{"annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":"#
-            }
+        let annotations = r#""annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":""#;
+        let tool = match revision {
+            Revision::R2024_11_05 => r#""description":""#.to_string(),
+            Revision::R2025_03_26 => annotations.to_string(),
+            _ => format!(r#""_meta":{{"anthropic/maxResultSizeChars":500000}},{annotations}"#),
         };
-        assert!(text.starts_with(head), "{revision:?}: {}", &text[..300]);
+        let modern = if revision.is_legacy() { "" } else { r#""resultType":"complete","# };
+        let head = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{{modern}"tools":[{{{tool}"#);
+        assert!(text.starts_with(&head), "{revision:?}: {}", &text[..300]);
         let tail = match revision.is_legacy() {
             true => "]}}".to_string(),
             false => format!(r#"],"ttlMs":3600000,"cacheScope":"public","_meta":{{{}}}}}}}"#, server_info()),
@@ -111,11 +110,10 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
         let fields: &[&str] = match revision {
             Revision::R2024_11_05 => &["description", "inputSchema", "name"],
             Revision::R2025_03_26 => &["annotations", "description", "inputSchema", "name"],
-            _ => &["annotations", "description", "inputSchema", "name", "outputSchema", "title"],
+            _ => &["_meta", "annotations", "description", "inputSchema", "name", "outputSchema", "title"],
         };
         for tool in list["result"]["tools"].as_array().unwrap() {
-            let mut found: Vec<_> = tool.as_object().unwrap().keys().map(String::as_str).collect();
-            found.retain(|key| *key != "_meta" || revision < Revision::R2025_06_18);
+            let found: Vec<_> = tool.as_object().unwrap().keys().map(String::as_str).collect();
             assert_eq!(found, fields, "{revision:?}");
         }
         assert_eq!(pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#)), text, "the same each time");
@@ -188,7 +186,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
         ] {
             assert_eq!(say(params), error(ID, -32602, &words), "{revision:?} {params}");
         }
-        let wrong = "\"pattern_name\" must be a string, not a number.";
+        let wrong = "`pattern_name` must be a string, not a number.";
         let answer = say(r#""name":"fabric_run_pattern","arguments":{"pattern_name":5}"#);
         if revision < Revision::R2025_11_25 {
             assert_eq!(answer, error(ID, -32602, wrong), "{revision:?}");
