@@ -14,6 +14,7 @@ mod checkdemo;
 mod cli;
 mod concurrency;
 mod faults;
+mod hostile;
 mod http_transport;
 mod layers;
 mod limits;
