@@ -21,6 +21,7 @@ mod layers;
 mod limits;
 mod live;
 mod process;
+mod readme;
 mod secrets;
 mod stdio_bad_input;
 mod stdio_protocol;
