@@ -22,6 +22,7 @@ mod layers;
 mod limits;
 mod live;
 mod process;
+mod readme;
 mod schemas;
 mod secrets;
 mod stdio_bad_input;
