@@ -31,8 +31,9 @@ use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 const SLICE: Duration = Duration::from_millis(100);
 /// Buffer of one connection, in each direction: about 74 KB a stream in all, where ureq's own default makes 306 KB.
 const BUFFER: usize = 16 << 10;
-/// Unused connections that are kept: as many as a refresh of the catalogue uses at once.
-const KEPT: usize = config::CATALOG_REQUESTS;
+/// Unused connections that are kept: enough for all calls of a full stdio server, which would otherwise connect anew for
+/// every second one. A kept connection holds about 40 KB.
+const KEPT: usize = 32;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
 /// Fabric sends `complete` right after an `error`; a version that does not must not hold the error back.
@@ -120,7 +121,7 @@ impl Client {
                 .max_response_header_size(BUFFER - 1)
                 .max_idle_connections(kept)
                 .max_idle_connections_per_host(kept);
-            Agent::with_parts(tls.configure(builder).build(), Watched(DefaultConnector::new()), Lookup::default())
+            Agent::with_parts(tls.configure(builder).build(), Watched::new(DefaultConnector::new()), Lookup::default())
         };
         Ok(Client {
             url: settings.url.clone(),

@@ -42,28 +42,42 @@ impl Resolver for Lookup {
 
 /// ureq's own connections, with reads that can be given up.
 #[derive(Debug)]
-pub(super) struct Watched<T>(pub(super) T);
+pub(super) struct Watched<T> {
+    inner: T,
+    /// Something was read since ureq last asked whether the connection is open.
+    has_read: bool,
+}
+
+impl<T> Watched<T> {
+    /// Watches what `inner` reads.
+    pub(super) fn new(inner: T) -> Watched<T> {
+        Watched { inner, has_read: false }
+    }
+}
 
 impl Connector for Watched<DefaultConnector> {
     type Out = Watched<Box<dyn Transport>>;
 
     fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
-        Ok(self.0.connect(details, chained)?.map(Watched))
+        Ok(self.inner.connect(details, chained)?.map(Watched::new))
     }
 }
 
 impl Transport for Watched<Box<dyn Transport>> {
     fn buffers(&mut self) -> &mut dyn Buffers {
-        self.0.buffers()
+        self.inner.buffers()
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        self.0.transmit_output(amount, timeout)
+        // In whole seconds it is the same each time: only a changed one costs a system call.
+        let after = Duration::from_secs(timeout.after.as_secs().saturating_add(1));
+        self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout })
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.has_read = true;
         let started = Instant::now();
-        let Some(watch) = Watch::current() else { return self.0.await_input(timeout) };
+        let Some(watch) = Watch::current() else { return self.inner.await_input(timeout) };
         watch.wait.before_blocking();
         if watch.is_due(started) {
             watch.ask()?;
@@ -80,19 +94,21 @@ impl Transport for Watched<Box<dyn Transport>> {
             }
             // The same slice each time: only a changed one costs a system call.
             let slice = time::Duration::from(left.min(SLICE));
-            match self.0.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
+            match self.inner.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
                 Err(ureq::Error::Timeout(_)) => watch.ask()?,
                 other => return other,
             }
         }
     }
 
+    /// ureq asks when it puts a connection away and again when it takes it up. The second look, three system calls, sees
+    /// all that the first one could.
     fn is_open(&mut self) -> bool {
-        self.0.is_open()
+        std::mem::take(&mut self.has_read) || self.inner.is_open()
     }
 
     fn is_tls(&self) -> bool {
-        self.0.is_tls()
+        self.inner.is_tls()
     }
 }
 
