@@ -19,6 +19,7 @@ mod http_transport;
 mod layers;
 mod limits;
 mod process;
+mod protocol;
 mod schemas;
 mod secrets;
 mod stdio_bad_input;
