@@ -1,21 +1,246 @@
-//! Looking at the connection to Fabric: the line in the log at start, and the report of `--check`.
+//! Looking at the connection to Fabric: the line in the log at start, and the doctor behind `--check`.
+//!
+//! In scope: which questions are asked, in which order, and what the answers add up to. What is wrong and how it is
+//! mended is told by `diagnosis`, how it is shown by `report`; `handshake` speaks MCP to our own stack and `rehearsal` shows
+//! a run of the demo. Not in scope: mending anything. Nothing here starts a run that a model is paid for.
 
+mod diagnosis;
+mod handshake;
+mod rehearsal;
+mod report;
+
+use std::io::{self, Write};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::config::Config;
-use crate::fabric::{Client, NoWait, Wait};
+use serde_json::{Map, Value};
+
+use crate::config::{self, Config};
+use crate::fabric::{Cause, Client, Error, NoWait, Wait};
 use crate::mcp::Server;
+
+use diagnosis::{Problem, diagnose};
+use report::{Key, Report, Writer};
+
+/// Where Fabric listens unless it is told otherwise.
+const FABRICS_OWN_PORT: u16 = 8080;
+/// Longest time for a look at a port that was not asked for.
+const GLANCE: Duration = Duration::from_secs(2);
 
 /// Logs whether Fabric answers.
 pub(crate) fn greet(client: &Client) {
-    let wait: Arc<dyn Wait> = Arc::new(NoWait);
-    match client.pattern_names(&wait) {
+    match client.pattern_names(&no_wait()) {
         Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
         Err(error) => log::error!("Failed to connect to Fabric API at {}. Details: {}", client.url(), error.detail),
     }
 }
 
-/// Makes the report of `--check`, and says whether everything is well.
-pub(crate) fn run(_server: &Arc<Server>, _config: &Config, _json: bool) -> (String, bool) {
-    (String::new(), false)
+/// Does what `--check` asks for and writes the report to `out`, as it comes to know it, or with `json` in one piece at
+/// the end. `true` if nothing is wrong; warnings are nothing wrong.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut dyn Write) -> io::Result<bool> {
+    let mut writer = Writer::new(out, json);
+    let mut report = Report { url: config.fabric.url.clone(), demo: config.demo, ..Report::default() };
+    writer.begin(&report)?;
+    for warning in &config.warnings {
+        report.problems.push(Problem::warning(
+            "settings",
+            warning.clone(),
+            "Change the setting, or leave it so knowingly.",
+        ));
+    }
+    let reachable = ask_for_patterns(server.fabric(), config, &mut report);
+    writer.connection(&report)?;
+    if reachable {
+        ask_for_the_rest(server.fabric(), &mut report);
+        writer.contents(&report)?;
+    }
+    report.mcp = handshake::all(server);
+    report.problems.extend(report.mcp.iter().filter_map(|era| era.problem()));
+    writer.mcp(&report)?;
+    if config.demo && reachable {
+        writer.rehearsal_begins()?;
+        match rehearsal::run(server, &mut |text| writer.rehearsal_text(text))? {
+            Ok(seen) => report.rehearsal = Some(seen),
+            Err(problem) => report.problems.push(problem),
+        }
+        writer.rehearsal_ends(&report)?;
+    }
+    writer.end(&report)?;
+    Ok(report.is_good())
+}
+
+/// The first question. Everything that can be wrong with address, network and key shows in its answer.
+fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report) -> bool {
+    let started = Instant::now();
+    let answer = client.pattern_names(&no_wait());
+    match answer {
+        Ok(names) => {
+            report.reachable = true;
+            report.patterns = Some(names.len());
+            report.key = key_state(config);
+            // The first answer includes the making of the connection, which is not Fabric's.
+            let again = Instant::now();
+            report.latency = match client.pattern_names(&no_wait()) {
+                Ok(_) => Some(again.elapsed()),
+                Err(_) => Some(again.duration_since(started)),
+            };
+            if names.is_empty() {
+                report.problems.push(Problem::warning(
+                    "no-patterns",
+                    "Fabric has no patterns.",
+                    "Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.",
+                ));
+            }
+            if report.key == Key::Unused {
+                report.problems.push(Problem::warning(
+                    "key-not-asked-for",
+                    "FABRIC_API_KEY is set, but Fabric answers without it too: whoever reaches its address can use it.",
+                    "Start it with `fabric --serve --api-key KEY`, or unset FABRIC_API_KEY.",
+                ));
+            }
+            true
+        }
+        Err(error) => {
+            report.reachable = matches!(error.cause, Some(Cause::KeyMissing | Cause::KeyRefused));
+            report.key = match error.cause {
+                Some(Cause::KeyMissing) => Key::Missing,
+                Some(Cause::KeyRefused) => Key::Refused,
+                _ => Key::Unknown,
+            };
+            let elsewhere = (error.cause == Some(Cause::Refused)).then(|| other_port(config)).flatten();
+            report.problems.push(diagnose(&error, &config.fabric.url, elsewhere.as_deref()));
+            false
+        }
+    }
+}
+
+/// What Fabric makes of the key, found out by asking once more without it.
+fn key_state(config: &Config) -> Key {
+    if config.fabric.api_key.is_none() {
+        return Key::NotNeeded;
+    }
+    let without = config::Fabric { api_key: None, ..config.fabric.clone() };
+    match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
+        Ok(Err(Error { cause: Some(Cause::KeyMissing), .. })) => Key::Accepted,
+        Ok(Ok(_)) => Key::Unused,
+        _ => Key::Unknown,
+    }
+}
+
+/// Where on this machine a Fabric listens after all, if nothing does on the port that was named. The key stays here.
+fn other_port(config: &Config) -> Option<String> {
+    let rest = config.fabric.url.strip_prefix("http://")?;
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    };
+    if !matches!(host, "localhost" | "127.0.0.1" | "[::1]") {
+        return None;
+    }
+    let url = format!("http://{host}:{FABRICS_OWN_PORT}");
+    if url == config.fabric.url {
+        return None;
+    }
+    let settings = config::Fabric {
+        url: url.clone(),
+        api_key: None,
+        connect_timeout: GLANCE,
+        request_timeout: GLANCE,
+        ..config.fabric.clone()
+    };
+    let answer = Client::new(&settings).ok()?.pattern_names(&no_wait());
+    let is_fabric = matches!(answer, Ok(_) | Err(Error { cause: Some(Cause::KeyMissing), .. }));
+    is_fabric.then_some(url)
+}
+
+/// One after the other: while Fabric is busy with another request, its list of models can be falsely empty.
+fn ask_for_the_rest(client: &Client, report: &mut Report) {
+    let wait = no_wait();
+    let url = client.url().to_owned();
+    match client.models(&wait) {
+        Ok(models) => {
+            let vendors = models.vendors.values().filter(|names| !names.is_empty()).count();
+            report.models = Some((models.models.len(), vendors));
+            if models.models.is_empty() {
+                report.problems.push(Problem::warning(
+                    "no-models",
+                    "Fabric lists no models: no vendor is set up, or none of them answers.",
+                    "Set one up on Fabric's machine with `fabric --setup`, then restart `fabric --serve`.",
+                ));
+            }
+        }
+        // Without a vendor, every version answers so.
+        Err(error) if error.cause.is_none() => report.problems.push(Problem {
+            code: "no-vendor",
+            is_error: true,
+            what: format!("Fabric cannot list its models. {}", error.detail),
+            fix: "If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it.".into(),
+        }),
+        Err(error) => report.problems.push(diagnose(&error, &url, None)),
+    }
+    match client.strategies(&wait) {
+        Ok(strategies) => report.strategies = Some(strategies.len()),
+        Err(error) => report.problems.push(Problem::warning(
+            "no-strategies",
+            format!("Fabric cannot list its strategies; runs without one work. {}", error.detail),
+            "Fetch them on Fabric's machine with `fabric --setup`.",
+        )),
+    }
+    match client.configuration(&wait) {
+        Ok(configuration) => {
+            // The demo's keys are made up, and there to be seen.
+            report.looks_old = !report.demo && looks_old(&configuration);
+            if report.looks_old {
+                report.problems.push(Problem::warning(
+                    "old-fabric",
+                    "This looks like an old Fabric. Before v1.4.367 the text of a run comes in one piece at its end; \
+                     before v1.4.442 a cancelled run goes on, and is paid for.",
+                    "Update Fabric on its machine; fabric-mcp works with it as it is.",
+                ));
+            }
+        }
+        Err(error) => report.problems.push(Problem::warning(
+            "no-configuration",
+            format!("fabric_get_configuration will fail. {}", error.detail),
+            "Look into Fabric's own log.",
+        )),
+    }
+}
+
+/// Versions tell nobody which they are. Old ones have a setting that newer ones dropped, and show keys unmasked (v1.4.300
+/// does both, v1.4.470 neither).
+fn looks_old(configuration: &Map<String, Value>) -> bool {
+    let unmasked = |(name, value): (&String, &Value)| {
+        // Vendors on the own network have addresses here, which are never masked.
+        !matches!(name.as_str(), "ollama" | "lmstudio")
+            && value.as_str().is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
+    };
+    configuration.contains_key("anthropic_use_oauth_login") || configuration.iter().any(unmasked)
+}
+
+fn no_wait() -> Arc<dyn Wait> {
+    Arc::new(NoWait)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn old_versions_are_known_by_what_they_configure() {
+        // Recorded from v1.4.300 and v1.4.470, keys made up.
+        let old = json!({"anthropic": "", "anthropic_use_oauth_login": "", "openai": ""});
+        let old_with_key = json!({"groq": "abcde", "mistral": "abcd", "openai": ""});
+        let new = json!({"anthropic": "", "groq": "*bcde", "mistral": "abcd", "openai": "********abcd",
+                         "lmstudio": "http://127.0.0.1:1234/v1", "ollama": "my-host"});
+        for (configuration, is_old) in [(old, true), (old_with_key, true), (new, false), (json!({}), false)] {
+            assert_eq!(looks_old(configuration.as_object().unwrap()), is_old, "{configuration}");
+        }
+    }
 }

@@ -82,7 +82,27 @@ pub(crate) const ENDED_SESSION_MEMORY: Duration = Duration::from_secs(3600);
 /// Most ended ids remembered; beyond it the oldest is forgotten early.
 pub(crate) const MAX_ENDED_SESSIONS: usize = 100_000;
 
+/// Notifications of changed lists that may wait for one stream; further ones are dropped, for they say the same.
+pub(crate) const MAX_WAITING_CHANGES: usize = 16;
+/// Callers whose rate is remembered under `--max-calls-per-minute`; beyond it the longest quiet one is forgotten.
+pub(crate) const MAX_RATED_CALLERS: usize = 10_000;
+
 // Times.
+
+/// How often a stream on which nothing happens looks whether its client is still there.
+pub(crate) const STREAM_TICK: Duration = Duration::from_secs(1);
+/// How often a call in full flow looks whether its client is still there; in silence it does every 100 ms.
+pub(crate) const GONE_CHECK: Duration = Duration::from_millis(50);
+/// How long `/readyz` waits for Fabric.
+pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer of `/readyz` is good for further probes.
+pub(crate) const READY_TTL: Duration = Duration::from_secs(1);
+/// What calls that were stopped at the end of `--drain-timeout` get to send their answers.
+pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(500);
+/// How long browsers may keep the answer to a preflight.
+pub(crate) const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
+/// How long a worker thread waits for another call before it ends.
+pub(crate) const WORKER_IDLE: Duration = Duration::from_secs(60);
 
 /// Silence of Fabric after which a heartbeat progress is sent.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -213,7 +233,8 @@ pub(crate) struct Http {
     pub(crate) max_connections: usize,
 }
 
-/// How long `accept` rests after an error of this machine (no file descriptors, no memory), so that it does not spin.
+/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
+/// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
 pub(crate) const HTTP_MAX_CLOSING: usize = 64;
@@ -291,8 +312,8 @@ pub(crate) struct HttpLimits {
     pub(crate) idle_timeout: Duration,
     /// A write that makes no progress; default 30 s.
     pub(crate) write_timeout: Duration,
-    /// Stack of a connection's thread, in bytes of address space; default 256 KiB, or 1 MiB without optimisation,
-    /// where 128 levels of JSON alone take about a third of that.
+    /// Stack of a connection's thread, in bytes of address space; only what is touched costs memory. Default 256 KiB,
+    /// or 1 MiB without optimisation, where frames are several times as large.
     pub(crate) stack_size: usize,
 }
 

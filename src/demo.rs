@@ -1,8 +1,8 @@
 //! A Fabric of our own for `--demo`: everything works with it on a machine that has no Fabric and no network.
 //!
 //! In scope: the routes this program calls, in the shapes a current Fabric answers, with patterns written for it and a
-//! model that makes no call but streams back the prompt it would have been sent. Not in scope: the rest of Fabric, such as
-//! plugins in templates, sessions that are kept, and its API key.
+//! model that makes no call but streams back the prompt it would have been sent. Not in scope: the rest of Fabric, such
+//! as plugins in templates, sessions that are kept, and its API key.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -51,7 +51,7 @@ const STRATEGIES: [Strategy; 3] = [
     Strategy {
         name: "tot",
         description: "Compare several lines of thought",
-        prompt: "Sketch three different ways to approach the task, judge where each leads, and follow the best to its end.",
+        prompt: "Sketch three different ways to approach the task, judge each, and follow the best to its end.",
     },
 ];
 
@@ -252,8 +252,8 @@ impl Prompt {
         if self.model.eq_ignore_ascii_case(INSTANT) { Duration::ZERO } else { WORD_PAUSE }
     }
 
-    /// What a model would be sent: strategy, context, pattern, input, and the language to answer in. Errors are worded as
-    /// Fabric words them.
+    /// What a model would be sent: strategy, context, pattern, input, and the language to answer in. Errors are worded
+    /// as Fabric words them.
     fn text(&self, language: &str) -> Result<String, String> {
         let known =
             self.model.is_empty() || [DRY_RUN, INSTANT].iter().any(|model| model.eq_ignore_ascii_case(&self.model));

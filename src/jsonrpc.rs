@@ -253,6 +253,11 @@ pub(crate) fn end(out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
+/// The answers of a batch as one array.
+pub(crate) fn array(answers: &[Vec<u8>]) -> Vec<u8> {
+    [b"[".as_slice(), &answers.join(&b','), b"]"].concat()
+}
+
 /// What stands in place of an id that could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoId {

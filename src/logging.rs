@@ -268,6 +268,8 @@ struct State {
     idle: bool,
     /// The thread is writing a line.
     writing: bool,
+    /// Somebody waits for `empty`, or has: the end of the process.
+    awaited: bool,
 }
 
 impl State {
@@ -278,7 +280,7 @@ impl State {
 
 impl Queue {
     const fn new() -> Queue {
-        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false };
+        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false, awaited: false };
         Queue { state: Mutex::new(state), filled: Condvar::new(), empty: Condvar::new() }
     }
 
@@ -305,7 +307,7 @@ impl Queue {
     fn next(&self) -> Line {
         let mut state = self.lock();
         state.writing = false;
-        if state.is_empty() {
+        if state.awaited && state.is_empty() {
             self.empty.notify_all();
         }
         loop {
@@ -324,9 +326,11 @@ impl Queue {
     }
 
     fn wait_empty(&self, limit: Duration) -> bool {
+        let mut state = self.lock();
+        state.awaited = true;
         let unwritten = |state: &mut State| state.writing || !state.is_empty();
         let (_state, timeout) =
-            self.empty.wait_timeout_while(self.lock(), limit, unwritten).unwrap_or_else(PoisonError::into_inner);
+            self.empty.wait_timeout_while(state, limit, unwritten).unwrap_or_else(PoisonError::into_inner);
         !timeout.timed_out()
     }
 

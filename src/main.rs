@@ -9,27 +9,30 @@ mod cli;
 mod config;
 mod demo;
 mod fabric;
+mod generate;
 mod http;
 mod jsonrpc;
 mod logging;
 mod mcp;
+mod metrics;
 mod random;
 mod signals;
 mod time;
 mod tools;
 mod transport;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
 
-use cli::Command;
+use cli::{Command, Generate};
 use config::{Config, LOG_FLUSH, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
 use mcp::Server;
 use tools::Policy;
+use transport::listening::Listening;
 use transport::stdio::Stdio;
 
 fn main() -> ExitCode {
@@ -60,12 +63,13 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Help => print(&cli::help()),
         Command::Version => print(&format!("{}\n", cli::version())),
         Command::ListTools => print(&tools::catalogue()),
-        Command::Generate(_) => Err(Failure { code: 1, reason: "--generate: not yet".into() }),
+        Command::Generate(what) => generate(what),
         Command::Check { json, config } => {
             let (server, config, _demo) = assemble(*config)?;
-            let (report, good) = check::run(&server, &config, json);
-            print(&report)?;
-            Ok(ExitCode::from(u8::from(!good)))
+            match check::run(&server, &config, json, &mut io::stdout()) {
+                Ok(good) => Ok(ExitCode::from(u8::from(!good))),
+                Err(error) => unwritable(&error),
+            }
         }
         Command::Serve(config) => {
             logging::start(config.log_level);
@@ -83,9 +87,26 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 fn print(text: &str) -> Result<ExitCode, Failure> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => unwritable(&error),
+    }
+}
+
+/// Prints the file to stdout, and where it goes to a person at stderr.
+fn generate(what: Generate) -> Result<ExitCode, Failure> {
+    let program = std::env::current_exe()
+        .map_err(|error| Failure { code: 1, reason: format!("the path of this program cannot be found: {error}") })?;
+    let code = print(&generate::generate(what, &program))?;
+    if io::stderr().is_terminal() {
+        let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what));
+    }
+    Ok(code)
+}
+
+fn unwritable(error: &io::Error) -> Result<ExitCode, Failure> {
+    match error.kind() {
         // `| head` has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
+        io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        _ => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
     }
 }
 
@@ -115,9 +136,7 @@ fn greet(server: &Arc<Server>) {
 fn serve(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
     match config.transport {
         Transport::Stdio => serve_stdio(server, config),
-        Transport::Http | Transport::Sse => {
-            Err(Failure { code: 1, reason: "this transport is not there yet: use --transport stdio".into() })
-        }
+        Transport::Http | Transport::Sse => serve_http(server, config),
     }
 }
 
@@ -142,4 +161,25 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => Err(Failure { code: 1, reason: format!("stdin cannot be read: {error}") }),
     }
+}
+
+fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
+    // Before anything listens: from then on a signal means a graceful end.
+    let signals = signals::install();
+    let listening = Listening::start(server, config).map_err(|reason| Failure { code: 1, reason })?;
+    log::info!(
+        "Fabric MCP Server started on {} transport at http://{}{}",
+        config.transport.name(),
+        listening.address(),
+        config.path
+    );
+    match signals {
+        Some(mut signals) => log::info!("{}: finishing what runs", signals.wait().name()),
+        // Only the system ends us here.
+        None => loop {
+            thread::park();
+        },
+    }
+    listening.stop(config.http.drain_timeout);
+    Ok(ExitCode::SUCCESS)
 }

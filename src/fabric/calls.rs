@@ -14,7 +14,7 @@ use crate::config::EMPTY_MODELS_DELAYS;
 
 use super::client::pause;
 use super::events::{self, Decoder};
-use super::{Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
+use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
 
 /// Bytes read from a run at once.
 const READ: usize = 16 << 10;
@@ -179,7 +179,7 @@ impl Client {
              version of Fabric is too old or too new. Check FABRIC_BASE_URL.",
             self.url()
         );
-        Error::new(Kind::ApiError, detail)
+        Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One HTTP request to Fabric at a time: connecting, limits, retries, cancelling.
 //!
-//! In scope: everything that is HTTP, and turning what can go wrong there into our [`Error`]. This is the only file
-//! that names ureq. Not in scope: which requests there are and what their bodies mean (`calls`).
+//! In scope: everything that is HTTP, and turning what can go wrong there into our [`Error`]. This file and its
+//! folder are the only ones that name ureq. Not in scope: which requests there are and what their bodies mean (`calls`).
 //!
 //! GETs share kept connections and are tried again. POSTs cost money or run templates, so each goes out exactly once
 //! and on a connection of its own: a kept one may just be closing, and a request lost there could not be repeated.
@@ -9,31 +9,31 @@
 //! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. The same cannot be done
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
-use std::cell::RefCell;
+mod watched;
+
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read};
-use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
-use ureq::unversioned::transport::{
-    Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
-};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
-use super::{Error, Kind, Stop, Wait};
+use super::{Cause, Error, Kind, Stop, Wait};
+use watched::{Lookup, Waiting, Watched};
+
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 
 /// How often a blocked read asks whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
 /// Buffer of one connection, in each direction: about 74 KB a stream in all, where ureq's own default makes 306 KB.
 const BUFFER: usize = 16 << 10;
-/// Unused connections that are kept: as many as a refresh of the catalogue uses at once.
-const KEPT: usize = config::CATALOG_REQUESTS;
+/// Unused connections that are kept: enough for all calls of a full stdio server, which would otherwise connect anew for
+/// every second one. A kept connection holds about 40 KB.
+const KEPT: usize = 32;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
 /// Fabric sends `complete` right after an `error`; a version that does not must not hold the error back.
@@ -121,7 +121,7 @@ impl Client {
                 .max_response_header_size(BUFFER - 1)
                 .max_idle_connections(kept)
                 .max_idle_connections_per_host(kept);
-            Agent::with_parts(tls.configure(builder).build(), Watched(DefaultConnector::new()), Lookup::default())
+            Agent::with_parts(tls.configure(builder).build(), Watched::new(DefaultConnector::new()), Lookup::default())
         };
         Ok(Client {
             url: settings.url.clone(),
@@ -291,7 +291,7 @@ impl<'c> Call<'c> {
                  FABRIC_BASE_URL, its port and its path.",
                 self.client.url
             );
-            return Err(Failure { error: Error::new(Kind::ApiError, detail), again: false });
+            return Err(Failure { error: Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage), again: false });
         }
         let encoding = head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
         if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -335,14 +335,23 @@ impl<'c> Call<'c> {
             500.. => format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
             _ => format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
         };
+        let cause = match status {
+            401 | 403 if self.client.key.is_none() => Some(Cause::KeyMissing),
+            401 | 403 => Some(Cause::KeyRefused),
+            300..=399 => Some(Cause::Redirect),
+            404 => Some(Cause::NotFound),
+            502..=504 => Some(Cause::BadGateway),
+            _ => None,
+        };
         let kind = Kind::from_status(status);
         let again = matches!(status, 502..=504);
-        Failure { error: Error { retry_after, ..Error::new(kind, detail) }, again }
+        Failure { error: Error { retry_after, cause, ..Error::new(kind, detail) }, again }
     }
 
     fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
+        let cause = if phase == Phase::Head { cause(&error, is_https) } else { None };
         let unavailable = match phase {
             Phase::Head => Kind::ApiUnavailable,
             Phase::Body => Kind::StreamInterrupted,
@@ -388,7 +397,7 @@ impl<'c> Call<'c> {
                 (Kind::ApiError, false, detail)
             }
         };
-        Failure { error: Error::new(kind, detail), again }
+        Failure { error: Error::new(kind, detail).caused_by(cause), again }
     }
 
     fn too_slow(&self, which: Timeout, phase: Phase) -> String {
@@ -438,6 +447,51 @@ impl<'c> Call<'c> {
                  where it runs."
             ),
         }
+    }
+}
+
+/// What exactly went wrong before there was an answer.
+fn cause(error: &ureq::Error, is_https: bool) -> Option<Cause> {
+    match error {
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Some(Cause::ConnectTimeout),
+        ureq::Error::Timeout(_) => Some(Cause::Silent),
+        ureq::Error::HostNotFound => Some(Cause::UnknownHost),
+        ureq::Error::ConnectProxyFailed(_) => Some(Cause::Proxy),
+        ureq::Error::Tls(why) => Some(tls_cause(why)),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(e) => Some(tls_cause(&e.to_string())),
+        ureq::Error::Io(e) => match e.kind() {
+            ErrorKind::TimedOut => Some(Cause::ConnectTimeout),
+            ErrorKind::ConnectionRefused => Some(Cause::Refused),
+            ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
+            // A server that was not asked for TLS closes, or is closed on.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
+            _ => None,
+        },
+        ureq::Error::ConnectionFailed => Some(Cause::Refused),
+        ureq::Error::Http(_) | ureq::Error::Protocol(_) => Some(Cause::NotHttp),
+        _ => None,
+    }
+}
+
+/// rustls is not ours to name, and its errors come as text only; what is not recognised is told as it is.
+fn tls_cause(why: &str) -> Cause {
+    let why = why.to_ascii_lowercase().replace(' ', "");
+    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
+    // First, because it goes on with names, which may be any word.
+    if has(&["validforname"]) {
+        Cause::CertificateWrongName
+    } else if has(&["notvalidyet", "notyetvalid"]) {
+        Cause::CertificateNotYetValid
+    } else if has(&["expired"]) {
+        Cause::CertificateExpired
+    } else if has(&["unknownissuer", "selfsigned", "causedasendentity"]) {
+        Cause::CertificateUnknownIssuer
+    } else if has(&["invalidcontenttype", "corruptmessage"]) {
+        Cause::NotTls
+    } else {
+        Cause::Tls
     }
 }
 
@@ -523,144 +577,6 @@ pub(super) fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
             return Ok(());
         }
         std::thread::sleep(left.min(SLICE));
-    }
-}
-
-/// ureq gives a lookup a thread of its own for each request, kept connections included, as soon as there is a limit
-/// on time. An address that needs no lookup can do without.
-#[derive(Debug, Default)]
-struct Lookup(DefaultResolver);
-
-impl Resolver for Lookup {
-    fn resolve(
-        &self,
-        uri: &Uri,
-        config: &ureq::config::Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let is_at_hand = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
-        let timeout = if is_at_hand { NextTimeout::default() } else { timeout };
-        self.0.resolve(uri, config, timeout).map_err(|error| match error {
-            ureq::Error::Io(_) => ureq::Error::HostNotFound,
-            other => other,
-        })
-    }
-}
-
-/// ureq's own connections, with reads that can be given up.
-#[derive(Debug)]
-struct Watched<T>(T);
-
-impl Connector for Watched<DefaultConnector> {
-    type Out = Watched<Box<dyn Transport>>;
-
-    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
-        Ok(self.0.connect(details, chained)?.map(Watched))
-    }
-}
-
-impl Transport for Watched<Box<dyn Transport>> {
-    fn buffers(&mut self) -> &mut dyn Buffers {
-        self.0.buffers()
-    }
-
-    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        self.0.transmit_output(amount, timeout)
-    }
-
-    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
-        let started = Instant::now();
-        let Some(watch) = Watch::current() else { return self.0.await_input(timeout) };
-        watch.wait.before_blocking();
-        if watch.is_due(started) {
-            watch.ask()?;
-        }
-        let limit = timeout.for_read();
-        loop {
-            let now = Instant::now();
-            let mut left = limit.after.saturating_sub(now - started);
-            if let Some(until) = watch.until {
-                left = left.min(until.saturating_duration_since(now));
-            }
-            if left.is_zero() {
-                return Err(ureq::Error::Timeout(limit.reason));
-            }
-            // The same slice each time: only a changed one costs a system call.
-            let slice = time::Duration::from(left.min(SLICE));
-            match self.0.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
-                Err(ureq::Error::Timeout(_)) => watch.ask()?,
-                other => return other,
-            }
-        }
-    }
-
-    fn is_open(&mut self) -> bool {
-        self.0.is_open()
-    }
-
-    fn is_tls(&self) -> bool {
-        self.0.is_tls()
-    }
-}
-
-thread_local! {
-    /// Who waits on this thread. A kept connection serves one caller after the other, so it cannot know.
-    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
-}
-
-#[derive(Clone)]
-struct Watch {
-    wait: Arc<dyn Wait>,
-    asked: Instant,
-    until: Option<Instant>,
-}
-
-impl Watch {
-    fn current() -> Option<Watch> {
-        WATCH.with_borrow(Clone::clone)
-    }
-
-    /// Also between reads that never are silent for long: a caller may leave during a trickle, too.
-    fn is_due(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.asked) >= SLICE
-    }
-
-    fn ask(&self) -> Result<(), ureq::Error> {
-        WATCH.with_borrow_mut(|watch| {
-            if let Some(watch) = watch {
-                watch.asked = Instant::now();
-            }
-        });
-        self.wait.still_waiting().map_err(|stop| ureq::Error::Other(Box::new(stop)))
-    }
-}
-
-/// While this lives, reads on this thread ask its [`Wait`]; then the one before it.
-struct Waiting {
-    previous: Option<Watch>,
-    /// It must end on the thread it began on.
-    here: PhantomData<*const ()>,
-}
-
-impl Waiting {
-    fn enter(wait: &Arc<dyn Wait>) -> Waiting {
-        let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None };
-        Waiting { previous: WATCH.replace(Some(watch)), here: PhantomData }
-    }
-
-    fn hurry(&self, rest: Duration) {
-        WATCH.with_borrow_mut(|watch| {
-            if let Some(watch) = watch {
-                watch.until = Some(Instant::now() + rest);
-            }
-        });
-    }
-}
-
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        WATCH.set(self.previous.take());
     }
 }
 

@@ -111,12 +111,62 @@ pub(crate) struct Error {
     pub(crate) detail: String,
     /// When trying again makes sense, if that is known.
     pub(crate) retry_after: Option<Duration>,
+    /// What exactly was wrong with the connection, where that is known; for `--check`, which says what to mend.
+    pub(crate) cause: Option<Cause>,
+}
+
+/// What exactly was wrong between us and Fabric. Finer than [`Kind`], and never part of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// Nothing listens on that port.
+    Refused,
+    /// The host's name cannot be resolved.
+    UnknownHost,
+    /// No connection within the connect timeout.
+    ConnectTimeout,
+    /// Connected, but no answer in time.
+    Silent,
+    /// The proxy of the environment does not connect.
+    Proxy,
+    /// The certificate's time is over, or this machine's clock is fast.
+    CertificateExpired,
+    /// The certificate's time has not begun, or this machine's clock is slow.
+    CertificateNotYetValid,
+    /// The certificate is of an authority that is not trusted here.
+    CertificateUnknownIssuer,
+    /// The certificate is for another name.
+    CertificateWrongName,
+    /// What answers does not speak TLS.
+    NotTls,
+    /// TLS failed in another way.
+    Tls,
+    /// What answers does not speak HTTP, or closes at once.
+    NotHttp,
+    /// A web page.
+    WebPage,
+    /// A redirect.
+    Redirect,
+    /// 401 or 403, and no key was sent.
+    KeyMissing,
+    /// 401 or 403 in spite of the key.
+    KeyRefused,
+    /// 404: another program, or another path.
+    NotFound,
+    /// 502, 503 or 504: a proxy stands there, Fabric does not.
+    BadGateway,
+    /// An answer that is not Fabric's.
+    NotFabric,
 }
 
 impl Error {
     /// A failure of `kind`, told by `detail`.
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Error {
-        Error { kind, detail: detail.into(), retry_after: None }
+        Error { kind, detail: detail.into(), retry_after: None, cause: None }
+    }
+
+    /// The same, with what exactly was wrong.
+    pub(crate) fn caused_by(self, cause: impl Into<Option<Cause>>) -> Error {
+        Error { cause: cause.into(), ..self }
     }
 
     /// The caller cancelled: nobody reads the text.

@@ -17,9 +17,9 @@ mod types;
 mod wait;
 
 pub(crate) use calls::not_found;
-pub(crate) use catalog::{Catalog, Entry, Snapshot};
+pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
-pub(crate) use error::{Error, Kind, sanitize};
+pub(crate) use error::{Cause, Error, Kind, sanitize};
 pub(crate) use events::{Event, Usage};
 pub(crate) use names::Name;
 pub(crate) use types::{Chat, Models, Pattern, Strategy};

@@ -1,13 +1,14 @@
 //! One connection from its first byte to its last, and the exchange a handler sees of it.
 //!
-//! In scope: the loop of requests, what happens to bodies nobody read, panics, and when the connection ends. Not in scope:
-//! reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
+//! In scope: the loop of requests, what happens to bodies nobody read, panics, and when the connection ends. Not in
+//! scope: reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::body::{self, BodyError};
+use super::deferred::Deferred;
 use super::registry::{Lease, StreamState};
 use super::request::{self, Framing, Head, Refusal};
 use super::response::{self, After};
@@ -150,6 +151,14 @@ impl<'a> Exchange<'a> {
         self.state.progress = Progress::Stream(after);
         let head = response::stream_head(self.head.version(), headers, after).unwrap_or_default();
         EventStream::start(self.wire, &head, chunked, head_only)
+    }
+
+    /// Puts the answer off: it is decided later, perhaps on another thread, whether it is a whole or a stream. What was
+    /// reserved for the body stays reserved until the handler returns. Not for HEAD.
+    pub(crate) fn defer(mut self) -> Deferred {
+        let after = if *self.head.version() == (1, 1) { self.after() } else { After::Close };
+        self.state.progress = Progress::Stream(after);
+        Deferred::new(self.wire, self.head.version().clone(), after)
     }
 
     /// Whether the connection can be used after this answer. A body that nobody asked for is skipped if it is here

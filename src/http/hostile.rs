@@ -1,7 +1,8 @@
 //! Hostile requests, made up by a generator that always makes up the same: real requests, broken in every way it knows.
 //!
-//! What must hold, whatever is sent: the connection is closed in the end, everything on it was a well-formed response, an
-//! independent and much simpler reading of the bytes agrees on how many requests there were, and the server serves on.
+//! What must hold, whatever is sent: the connection is closed in the end, everything on it was a well-formed response,
+//! an independent and much simpler reading of the bytes agrees on how many requests there were, and the server serves
+//! on.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

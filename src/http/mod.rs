@@ -7,16 +7,17 @@
 //! # tiny_http
 //! The vocabulary ([`Method`], [`HTTPVersion`], headers, status codes) and the writing of responses whose size is known
 //! are tiny_http's. Its `Server` is not used, because it cannot be made safe from outside (0.12.0, measured):
-//! - a request with `Content-Length: 200000000000` and an unread body allocates that much in a `Drop`: the process aborts;
+//! - a request with `Content-Length: 200000000000` and an unread body allocates that much in a `Drop`: the process
+//!   aborts;
 //! - its pool of threads loses wake-ups: the fifth of five keep-alive connections opened at once hangs;
 //! - its listener ends for good on the first EMFILE, ECONNABORTED or failed spawn of a thread;
 //! - it limits nothing: heads, bodies, times and connections; and two `Content-Length` headers pass (smuggling);
 //! - it hides the socket: no TCP_NODELAY, and a client that left is only noticed by a failing write.
 //!
 //! `Response::raw_print` writes the head of a sized response, into memory; the body follows it in the same system call
-//! without being copied. Streams write their own head and chunks, since `raw_print` pulls from a reader 8 KiB at a time,
-//! never flushes, and buffers everything for HTTP/1.0. `Date` is always given to it, as its own panics when the clock
-//! stands before 1970. If tiny_http publishes a server without these faults, only this folder changes.
+//! without being copied. Streams write their own head and chunks, since `raw_print` pulls from a reader 8 KiB at a
+//! time, never flushes, and buffers everything for HTTP/1.0. `Date` is always given to it, as its own panics when the
+//! clock stands before 1970. If tiny_http publishes a server without these faults, only this folder changes.
 //!
 //! # The life of a connection
 //! ```text
@@ -35,6 +36,7 @@
 //! ```
 mod body;
 mod connection;
+mod deferred;
 mod registry;
 mod request;
 mod response;
@@ -49,6 +51,7 @@ mod tests;
 
 pub(crate) use body::BodyError;
 pub(crate) use connection::Exchange;
+pub(crate) use deferred::Deferred;
 pub(crate) use request::{Head, percent_decode};
 pub(crate) use server::Server;
 pub(crate) use stream::EventStream;

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_MAX_CLOSING, HttpLimits};
 
-/// [`Slot::state`]: a request is being read or answered. Any other value but `CLOSING` is a moment since when it is idle.
+/// [`Slot::state`]: a request is being read or answered. Any other value but `CLOSING` is a moment since when it is
+/// idle.
 const ACTIVE: u64 = 0;
 /// [`Slot::state`]: told to close; its thread is on the way out.
 const CLOSING: u64 = u64::MAX;
@@ -47,6 +48,11 @@ impl Slot {
     pub(super) fn begin(&self) -> bool {
         let state = self.state.load(Ordering::SeqCst);
         state != CLOSING && self.state.compare_exchange(state, ACTIVE, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Whether it was told to close.
+    pub(super) fn closing(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == CLOSING
     }
 
     /// A stream begins.
@@ -99,7 +105,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let mut slots = self.shared.slots();
         slots.open.remove(&self.slot.id);
-        if self.slot.state.load(Ordering::SeqCst) == CLOSING {
+        if self.slot.closing() {
             slots.closing -= 1;
         }
         drop(slots);
@@ -166,8 +172,8 @@ impl Shared {
         }
     }
 
-    /// Gives a new connection a place, at the cap by closing the longest idle one. Gives the socket back when all others
-    /// are busy.
+    /// Gives a new connection a place, at the cap by closing the longest idle one. Gives the socket back when all
+    /// others are busy.
     pub(super) fn admit(self: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
         let mut slots = self.slots();
         if slots.closing >= HTTP_MAX_CLOSING {
@@ -188,9 +194,13 @@ impl Shared {
         Ok(Lease { shared: Arc::clone(self), slot })
     }
 
-    /// Closes the longest idle connection, if there is one: the machine has run out of something.
-    pub(super) fn make_room(&self) {
-        self.slots().evict();
+    /// The machine has run out of something: closes the longest idle connection and waits until it is gone. If all are
+    /// busy, waits for `pause`, or until the server stops.
+    pub(super) fn make_room(&self, pause: Duration) {
+        let mut slots = self.slots();
+        let evicted = slots.evict();
+        let wait = |slots: &mut Slots| !(self.stopping() || (evicted && slots.closing == 0));
+        drop(self.changed.wait_timeout_while(slots, pause, wait));
     }
 
     /// How many connections there are, those that are closing included.
@@ -221,12 +231,6 @@ impl Shared {
         drop(self.slots());
         self.changed.notify_all();
         first
-    }
-
-    /// Waits for [`Shared::stop`], at most so long.
-    pub(super) fn pause(&self, longest: Duration) {
-        let slots = self.slots();
-        drop(self.changed.wait_timeout_while(slots, longest, |_| !self.stopping()));
     }
 
     /// Whether a connection closes as soon as its request is answered.

@@ -260,8 +260,8 @@ impl Head {
     }
 }
 
-/// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long, or
-/// the server closes.
+/// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long,
+/// or the server closes.
 pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusal> {
     head.clear();
     if wire.unread().is_empty() {

@@ -1,7 +1,7 @@
 //! The heads of answers, and answers whose size is known.
 //!
-//! In scope: what tiny_http writes, what it leaves out (`Connection`), and refusals in plain text. Not in scope: streams
-//! beyond their head (`stream`).
+//! In scope: what tiny_http writes, what it leaves out (`Connection`), and refusals in plain text. Not in scope:
+//! streams beyond their head (`stream`).
 
 use std::io::{self, IoSlice, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -53,7 +53,8 @@ pub(super) fn refusal_bytes(refusal: Refusal) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn sized_head(
+/// The head of an answer of known size.
+pub(super) fn sized_head(
     version: &HTTPVersion,
     status: u16,
     headers: &[(&str, &str)],

@@ -1,15 +1,19 @@
 //! The listening socket: accepting, a thread for each connection, and the end of it all.
 //!
+//! std asks the kernel for a backlog of 128, and whoever connects while it is full waits a second for his kernel's next
+//! try. Starting a thread takes longer than connecting, so a second thread does that. It makes such waits rarer, not
+//! impossible: of 2,000 connects in a row, 5 to 12 waited (mean of nine runs 7) instead of 5 to 15 (mean 9).
+//!
 //! In scope: surviving what `accept` and `spawn` can fail with. Not in scope: what happens on a connection.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::registry::Shared;
+use super::registry::{Lease, Shared};
 use super::request::Refusal;
 use super::{Handler, connection, response, wire};
 use crate::config::{HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
@@ -51,9 +55,17 @@ impl Server {
         let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
         let listener = lock(&self.listener).take().ok_or_else(already)?;
         let shared = Arc::clone(&self.shared);
-        let acceptor = thread::Builder::new()
-            .name("http-accept".to_owned())
-            .spawn(move || accept_loop(&shared, &handler, || listener.accept()))?;
+        let stack_size = shared.limits.stack_size;
+        // Bounded by the cap: what waits here counts as connected, and is the first to make room.
+        let (admitted, to_start) = mpsc::channel();
+        thread::Builder::new().name("http-start".to_owned()).spawn(move || {
+            for lease in to_start {
+                start(lease, &handler, stack_size);
+            }
+        })?;
+        let acceptor = thread::Builder::new().name("http-accept".to_owned()).spawn(move || {
+            accept_loop(&shared, || listener.accept(), |lease| drop(admitted.send(lease)));
+        })?;
         *lock(&self.acceptor) = Some(acceptor);
         Ok(())
     }
@@ -70,7 +82,8 @@ impl Server {
             return;
         }
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
-        // `accept` cannot be interrupted with std; a connection of our own wakes it. Where that fails it is not waiting.
+        // `accept` cannot be interrupted with std; a connection of our own wakes it. Where that fails it is not
+        // waiting.
         let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
         if woken.is_ok() {
             let _ = acceptor.join();
@@ -103,11 +116,11 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, bound.port())
 }
 
-/// Accepts until the server stops. Nothing `accept` says ends it.
-pub(super) fn accept_loop<H: Handler>(
+/// Accepts until the server stops, and passes on whoever is admitted. Nothing `accept` says ends it.
+pub(super) fn accept_loop(
     shared: &Arc<Shared>,
-    handler: &Arc<H>,
     mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
+    mut admitted: impl FnMut(Lease),
 ) {
     let mut turned_away = TurnedAway::default();
     let mut failing = false;
@@ -117,7 +130,7 @@ pub(super) fn accept_loop<H: Handler>(
             Ok((socket, peer)) => {
                 failing = false;
                 match shared.admit(socket, peer) {
-                    Ok(lease) => start(lease, handler, shared.limits.stack_size),
+                    Ok(lease) => admitted(lease),
                     Err(socket) => turned_away.push(socket, peer),
                 }
                 turned_away.forget();
@@ -131,15 +144,17 @@ pub(super) fn accept_loop<H: Handler>(
                     log::error!("cannot accept connections, trying again: {e}");
                 }
                 turned_away = TurnedAway::default();
-                shared.make_room();
-                shared.pause(HTTP_ACCEPT_PAUSE);
+                shared.make_room(HTTP_ACCEPT_PAUSE);
             }
         }
     }
 }
 
 /// Gives a connection its thread. Where none can be had the connection is dropped, and the server lives.
-fn start<H: Handler>(lease: super::registry::Lease, handler: &Arc<H>, stack_size: usize) {
+pub(super) fn start<H: Handler>(lease: Lease, handler: &Arc<H>, stack_size: usize) {
+    if lease.slot.closing() {
+        return;
+    }
     let peer = lease.slot.peer;
     let handler = Arc::clone(handler);
     let thread = thread::Builder::new().name("http".to_owned()).stack_size(stack_size);
@@ -148,8 +163,8 @@ fn start<H: Handler>(lease: super::registry::Lease, handler: &Arc<H>, stack_size
     }
 }
 
-/// Connections over the cap. Each has been told so; closing it at once could overtake the answer with a reset, and waiting
-/// for it would hold up all others, so the latest few are kept until they have had time to read.
+/// Connections over the cap. Each has been told so; closing it at once could overtake the answer with a reset, and
+/// waiting for it would hold up all others, so the latest few are kept until they have had time to read.
 #[derive(Default)]
 struct TurnedAway(VecDeque<(Instant, TcpStream)>);
 

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::registry::{Lease, StreamState};
 use super::wire::{self, Wire};
 
-/// The events of one answer. May be handed to another thread and outlive the handler: then the connection is its own, and
-/// closes with it. Dropped without [`EventStream::finish`], it cuts the connection, so that the client can tell a broken
-/// stream from a complete one.
+/// The events of one answer. May be handed to another thread and outlive the handler: then the connection is its own,
+/// and closes with it. Dropped without [`EventStream::finish`], it cuts the connection, so that the client can tell a
+/// broken stream from a complete one.
 pub(crate) struct EventStream {
     lease: Arc<Lease>,
     /// HTTP/1.1: chunks. HTTP/1.0: bare bytes, ended by the end of the connection.
@@ -30,21 +30,26 @@ pub(crate) struct EventStream {
 impl EventStream {
     /// Sends the head of a stream. Should that fail, the stream is [`EventStream::gone`] from the start.
     pub(super) fn start(wire: &Wire, head: &[u8], chunked: bool, head_only: bool) -> EventStream {
-        let sent = wire.write(&mut [IoSlice::new(head)]).is_ok();
         wire.slot().open_stream();
-        let finished = head_only && sent && wire.slot().end_stream(StreamState::Finished);
-        EventStream {
-            lease: Arc::clone(&wire.lease),
-            chunked,
-            pipelined: !wire.unread().is_empty(),
-            finished,
-            broken: !sent || head_only,
-            prefix: Vec::with_capacity(32),
-        }
+        EventStream::go_on(Arc::clone(&wire.lease), head, chunked, head_only, !wire.unread().is_empty())
     }
 
-    /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error means
-    /// that the client left or has not read for `write_timeout`; every later write fails at once.
+    /// The same where the stream's state is open already.
+    pub(super) fn go_on(
+        lease: Arc<Lease>,
+        head: &[u8],
+        chunked: bool,
+        head_only: bool,
+        pipelined: bool,
+    ) -> EventStream {
+        let sent =
+            wire::write_all(&lease.slot.socket, &mut [IoSlice::new(head)], lease.shared.limits.write_timeout).is_ok();
+        let finished = head_only && sent && lease.slot.end_stream(StreamState::Finished);
+        EventStream { lease, chunked, pipelined, finished, broken: !sent || head_only, prefix: Vec::with_capacity(32) }
+    }
+
+    /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error
+    /// means that the client left or has not read for `write_timeout`; every later write fails at once.
     pub(crate) fn event(&mut self, data: &[u8]) -> io::Result<()> {
         self.send(b"data: ", data)
     }

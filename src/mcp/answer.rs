@@ -20,6 +20,9 @@ pub(crate) struct Answer {
     pub(crate) code: Option<i32>,
     /// Whether the request was a modern one: HTTP's status depends on it too.
     pub(crate) modern: bool,
+    /// Whether what was refused is the envelope, params and `_meta`, and not what the method made of them: once more
+    /// HTTP's status.
+    pub(crate) envelope: bool,
 }
 
 /// How long a client may keep a result, and for whom: 2026-07-28, server/utilities/caching.
@@ -101,7 +104,7 @@ impl ResultWriter {
         let modern = !self.revision.is_legacy();
         let mut body = self.end_body(meta);
         jsonrpc::end(&mut body);
-        Answer { body, code: None, modern }
+        Answer { body, code: None, modern, envelope: false }
     }
 }
 
@@ -111,7 +114,7 @@ pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
     body.reserve(result.len() + 1);
     body.extend_from_slice(result);
     jsonrpc::end(&mut body);
-    Answer { body, code: None, modern: !revision.is_legacy() }
+    Answer { body, code: None, modern: !revision.is_legacy(), envelope: false }
 }
 
 /// Who we are, as far as clients of `revision` know such fields.
@@ -135,6 +138,8 @@ pub(crate) struct Refusal {
     pub(crate) error: Error,
     /// What MCP wants in `data` beside our own error object.
     pub(crate) data: Map<String, Value>,
+    /// Is it the envelope that is refused? See [`Answer::envelope`].
+    envelope: bool,
 }
 
 impl Refusal {
@@ -150,7 +155,7 @@ impl Refusal {
 
     /// Any failure, under `code`.
     pub(crate) fn of(code: i32, error: Error) -> Refusal {
-        Refusal { code, error, data: Map::new() }
+        Refusal { code, error, data: Map::new(), envelope: false }
     }
 
     /// A prompt, resource or completion that failed on Fabric: not found and invalid input are the caller's.
@@ -160,6 +165,11 @@ impl Refusal {
             _ => jsonrpc::INTERNAL_ERROR,
         };
         Refusal::of(code, error)
+    }
+
+    /// The same, said of the envelope.
+    pub(super) fn of_envelope(self) -> Refusal {
+        Refusal { envelope: true, ..self }
     }
 
     /// Adds what MCP wants in `data`.
@@ -180,7 +190,8 @@ impl Refusal {
         for (key, value) in error_object(&self.error, request_id) {
             data.entry(key).or_insert(value);
         }
-        Answer { body: jsonrpc::error(id, no_id, self.code, &self.error.detail, &data), code: Some(self.code), modern }
+        let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
+        Answer { body, code: Some(self.code), modern, envelope: self.envelope }
     }
 }
 

@@ -37,7 +37,7 @@ use crate::fabric::{Catalog, Client};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::tools::Policy;
 
-pub(crate) use answer::{Answer, Refusal};
+pub(crate) use answer::{Answer, Refusal, error_object};
 pub(crate) use call::{Call, Outlet};
 pub(crate) use lifecycle::{Mirror, Session};
 pub(crate) use revision::Revision;
@@ -123,6 +123,14 @@ impl Inbound<'_> {
     /// Is it no message at all, so that it cannot belong to any session?
     pub(crate) fn is_unreadable(&self) -> bool {
         self.incoming.is_err()
+    }
+
+    /// The id of a single request.
+    pub(crate) fn id(&self) -> Option<&Id> {
+        match &self.incoming {
+            Ok(Incoming::One(Message::Request { id, .. })) => Some(id),
+            _ => None,
+        }
     }
 
     /// Will it be answered?
@@ -224,9 +232,9 @@ impl Server {
         mirror: Option<&Mirror>,
     ) -> Result<Action, Refusal> {
         let Request { id, method, params } = request;
-        let meta = Meta::read(*params)?;
+        let meta = Meta::read(*params).map_err(Refusal::of_envelope)?;
         if modern {
-            let caller = meta.modern(method, *params, mirror)?;
+            let caller = meta.modern(method, *params, mirror).map_err(Refusal::of_envelope)?;
             return match *method {
                 "server/discover" => Ok(Action::Answer(lifecycle::discover(id, caller.revision))),
                 "subscriptions/listen" => Ok(Action::Listen(Box::new(Listen::new(id, caller.revision, *params)?))),
@@ -274,7 +282,7 @@ impl Server {
             "prompts/list" => Work::PromptsList { cursor: pages::cursor(*params)? },
             "prompts/get" => Work::PromptsGet(prompts::Get::read(*params)?),
             "resources/list" => Work::ResourcesList { cursor: pages::cursor(*params)? },
-            "resources/read" => Work::ResourcesRead(resources::Read::read(*params, caller.revision)?),
+            "resources/read" => Work::ResourcesRead(resources::Read::parse(*params, caller.revision)?),
             "completion/complete" => Work::Complete(completion::Complete::read(*params)?),
             other => {
                 let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
@@ -293,7 +301,8 @@ struct Request<'a> {
 }
 
 /// Why a request is refused whose id is that of another one without an answer.
-const ID_IN_USE: &str = "This id is in use by a request that has no answer yet: give every request an id of its own.";
+pub(crate) const ID_IN_USE: &str =
+    "This id is in use by a request that has no answer yet: give every request an id of its own.";
 
 fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)

@@ -46,6 +46,9 @@ pub(super) struct Inflight {
     /// How many [`Writing`] there are. Changed under the lock of the entries only.
     writing: AtomicUsize,
     changed: Condvar,
+    /// Somebody waits for `changed`, or has: before that, telling nobody would be a system call for each answer. Set
+    /// under the lock of the entries only.
+    awaited: AtomicBool,
 }
 
 /// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
@@ -67,13 +70,20 @@ impl Drop for Writing {
         let entries = self.0.lock();
         self.0.writing.fetch_sub(1, Ordering::Relaxed);
         drop(entries);
-        self.0.changed.notify_all();
+        self.0.tell();
     }
 }
 
 impl Inflight {
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something was taken out. Called without the lock, which whoever changed something had.
+    fn tell(&self) {
+        if self.awaited.load(Ordering::Relaxed) {
+            self.changed.notify_all();
+        }
     }
 
     /// Enters a call. `None` if the id is in use: the first one goes on.
@@ -111,7 +121,7 @@ impl Inflight {
             entries.remove(id);
         }
         drop(entries);
-        self.changed.notify_all();
+        self.tell();
         own && !cancel.is_cancelled()
     }
 
@@ -121,7 +131,7 @@ impl Inflight {
         if let Some(Entry::Call(cancel)) = &entry {
             cancel.cancel();
         }
-        self.changed.notify_all();
+        self.tell();
     }
 
     /// Stops everything.
@@ -132,7 +142,7 @@ impl Inflight {
                 cancel.cancel();
             }
         }
-        self.changed.notify_all();
+        self.tell();
     }
 
     /// Ends all subscriptions, and gives what has to be sent for that.
@@ -158,6 +168,7 @@ impl Inflight {
     pub(super) fn wait_idle(&self, limit: Duration) -> bool {
         let end = Instant::now() + limit;
         let mut entries = self.lock();
+        self.awaited.store(true, Ordering::Relaxed);
         while self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_))) {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {

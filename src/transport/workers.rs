@@ -1,10 +1,10 @@
-//! A bounded set of threads, made as they are needed, with a bounded queue before them.
+//! A bounded set of threads, made as they are needed and gone again when they are not, with a bounded queue before them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::config::WORKER_STACK;
+use crate::config::{WORKER_IDLE, WORKER_STACK};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -83,8 +83,13 @@ impl Shared {
                 state = self.lock();
             }
             state.idle += 1;
-            state = self.wake.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self.wake.wait_timeout(state, WORKER_IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
             state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                state.threads -= 1;
+                return;
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use super::super::fixture::settings;
+use super::watched::Watch;
 use super::*;
 
 #[test]

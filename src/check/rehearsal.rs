@@ -1,0 +1,111 @@
+//! A streamed run of the demo, made as a client makes it: `tools/call` with a progress token. The demo's model makes no
+//! call to anyone, so that it costs nothing.
+
+use std::io;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::mcp::{self, Action, Outlet, Revision, Server, Session};
+
+use super::diagnosis::Problem;
+
+/// The pattern that is run.
+pub(super) const PATTERN: &str = "write_commit_message";
+/// What it is given.
+const INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
+
+/// What was seen of the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Seen {
+    /// Notifications that carried text.
+    pub(super) pieces: usize,
+    /// Characters in the result.
+    pub(super) characters: usize,
+    /// From the request to the first piece.
+    pub(super) first: Duration,
+    /// From the request to the result.
+    pub(super) total: Duration,
+}
+
+/// Makes the run, and hands each piece of text to `show` when it arrives. The inner error is what went wrong with it.
+///
+/// # Errors
+/// Those of `show`. The run is left to itself then.
+pub(super) fn run(
+    server: &Arc<Server>,
+    show: &mut dyn FnMut(&str) -> io::Result<()>,
+) -> io::Result<Result<Seen, Problem>> {
+    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+        "name": "fabric_run_pattern",
+        "arguments": {"pattern_name": PATTERN, "input_text": INPUT, "stream": true},
+        "_meta": {"progressToken": 1},
+    }});
+    let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
+    let request = request.to_string();
+    let Action::Call(call) = server.receive(&session, mcp::inspect(request.as_bytes(), false), None) else {
+        return Ok(Err(failed("the call was refused".into())));
+    };
+    let started = Instant::now();
+    let (pieces, arrived) = mpsc::channel();
+    let outlet = Arc::new(Relay(Mutex::new(pieces)));
+    let server = server.clone();
+    // The outlet, and with it the channel's only sender, ends with the thread.
+    let running = thread::Builder::new().name("rehearsal".into()).spawn(move || call.run(&server, outlet))?;
+    let mut seen = Seen::default();
+    for piece in arrived {
+        if seen.pieces == 0 {
+            seen.first = started.elapsed();
+        }
+        seen.pieces += 1;
+        show(&piece)?;
+    }
+    seen.total = started.elapsed();
+    let Ok(answer) = running.join() else { return Ok(Err(failed("it panicked".into()))) };
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    seen.characters = text.chars().count();
+    if answer["result"]["isError"] == json!(true) || seen.characters == 0 {
+        return Ok(Err(failed(format!("the answer was {text:?}"))));
+    }
+    if seen.pieces < 2 {
+        return Ok(Err(failed("its text did not stream".into())));
+    }
+    Ok(Ok(seen))
+}
+
+fn failed(why: String) -> Problem {
+    let what = format!("The demo's run failed: {why}.");
+    Problem::error("demo-run", what, "This is a bug of fabric-mcp: please report it.")
+}
+
+/// Takes the text out of progress notifications.
+struct Relay(Mutex<Sender<String>>);
+
+#[derive(Deserialize)]
+struct Notification {
+    params: Progress,
+}
+
+#[derive(Deserialize)]
+struct Progress {
+    #[serde(default)]
+    message: Option<String>,
+}
+
+impl Outlet for Relay {
+    fn notify(&self, message: &[u8]) {
+        if let Ok(Notification { params: Progress { message: Some(text) } }) = serde_json::from_slice(message) {
+            // Whoever does not listen any more has seen enough.
+            let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(text);
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,176 @@
+//! Connections whose reads can be given up: every [`SLICE`] they ask whether anybody still waits.
+//!
+//! ureq keeps connections from request to request, so what a read asks is not the connection's but the thread's: whoever
+//! makes a request puts its [`Wait`] in place for as long as the request lasts.
+
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
+};
+
+use super::SLICE;
+use crate::fabric::Wait;
+
+/// ureq gives a lookup a thread of its own for each request, kept connections included, as soon as there is a limit
+/// on time. An address that needs no lookup can do without.
+#[derive(Debug, Default)]
+pub(super) struct Lookup(DefaultResolver);
+
+impl Resolver for Lookup {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        config: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+        let is_at_hand = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
+        let timeout = if is_at_hand { NextTimeout::default() } else { timeout };
+        self.0.resolve(uri, config, timeout).map_err(|error| match error {
+            ureq::Error::Io(_) => ureq::Error::HostNotFound,
+            other => other,
+        })
+    }
+}
+
+/// ureq's own connections, with reads that can be given up.
+#[derive(Debug)]
+pub(super) struct Watched<T> {
+    inner: T,
+    /// Something was read since ureq last asked whether the connection is open.
+    has_read: bool,
+}
+
+impl<T> Watched<T> {
+    /// Watches what `inner` reads.
+    pub(super) fn new(inner: T) -> Watched<T> {
+        Watched { inner, has_read: false }
+    }
+}
+
+impl Connector for Watched<DefaultConnector> {
+    type Out = Watched<Box<dyn Transport>>;
+
+    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(self.inner.connect(details, chained)?.map(Watched::new))
+    }
+}
+
+impl Transport for Watched<Box<dyn Transport>> {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        self.inner.buffers()
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        // In whole seconds it is the same each time: only a changed one costs a system call.
+        let after = Duration::from_secs(timeout.after.as_secs().saturating_add(1));
+        self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout })
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.has_read = true;
+        let started = Instant::now();
+        let Some(watch) = Watch::current() else { return self.inner.await_input(timeout) };
+        watch.wait.before_blocking();
+        if watch.is_due(started) {
+            watch.ask()?;
+        }
+        let limit = timeout.for_read();
+        loop {
+            let now = Instant::now();
+            let mut left = limit.after.saturating_sub(now - started);
+            if let Some(until) = watch.until {
+                left = left.min(until.saturating_duration_since(now));
+            }
+            if left.is_zero() {
+                return Err(ureq::Error::Timeout(limit.reason));
+            }
+            // The same slice each time: only a changed one costs a system call.
+            let slice = time::Duration::from(left.min(SLICE));
+            match self.inner.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
+                Err(ureq::Error::Timeout(_)) => watch.ask()?,
+                other => return other,
+            }
+        }
+    }
+
+    /// ureq asks when it puts a connection away and again when it takes it up. The second look, three system calls, sees
+    /// all that the first one could.
+    fn is_open(&mut self) -> bool {
+        std::mem::take(&mut self.has_read) || self.inner.is_open()
+    }
+
+    fn is_tls(&self) -> bool {
+        self.inner.is_tls()
+    }
+}
+
+thread_local! {
+    /// Who waits on this thread. A kept connection serves one caller after the other, so it cannot know.
+    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+}
+
+#[derive(Clone)]
+pub(super) struct Watch {
+    wait: Arc<dyn Wait>,
+    asked: Instant,
+    until: Option<Instant>,
+}
+
+impl Watch {
+    /// The watch of this thread, if it makes a request.
+    pub(super) fn current() -> Option<Watch> {
+        WATCH.with_borrow(Clone::clone)
+    }
+
+    /// Also between reads that never are silent for long: a caller may leave during a trickle, too.
+    fn is_due(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.asked) >= SLICE
+    }
+
+    fn ask(&self) -> Result<(), ureq::Error> {
+        WATCH.with_borrow_mut(|watch| {
+            if let Some(watch) = watch {
+                watch.asked = Instant::now();
+            }
+        });
+        self.wait.still_waiting().map_err(|stop| ureq::Error::Other(Box::new(stop)))
+    }
+}
+
+/// While this lives, reads on this thread ask its [`Wait`]; then the one before it.
+pub(super) struct Waiting {
+    previous: Option<Watch>,
+    /// It must end on the thread it began on.
+    here: PhantomData<*const ()>,
+}
+
+impl Waiting {
+    /// From now on.
+    pub(super) fn enter(wait: &Arc<dyn Wait>) -> Waiting {
+        let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None };
+        Waiting { previous: WATCH.replace(Some(watch)), here: PhantomData }
+    }
+
+    /// Reads end `rest` from now at the latest.
+    pub(super) fn hurry(&self, rest: Duration) {
+        WATCH.with_borrow_mut(|watch| {
+            if let Some(watch) = watch {
+                watch.until = Some(Instant::now() + rest);
+            }
+        });
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WATCH.set(self.previous.take());
+    }
+}

@@ -1,0 +1,64 @@
+//! Snippets for the configuration of MCP clients, each in the shape its client reads.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cli::Client;
+use crate::cli::flags::{self, API_KEY, Id};
+
+/// What the server is called in the client.
+const NAME: &str = "fabric";
+
+/// A whole JSON file that starts this program over stdio.
+pub(super) fn snippet(client: Client, program: &Path) -> String {
+    let program = program.to_string_lossy();
+    let url = flags::get(Id::FabricUrl);
+    // Clients start us without the variables of the user's shell. An empty key is none.
+    let env = json!({ url.env().unwrap_or_default(): url.default, API_KEY: "" });
+    let plain = json!({ "command": program, "args": [], "env": env });
+    let typed = || with(plain.clone(), "type", "stdio");
+    let file = match client {
+        Client::ClaudeDesktop | Client::Cursor => json!({ "mcpServers": { NAME: plain } }),
+        Client::ClaudeCode => json!({ "mcpServers": { NAME: typed() } }),
+        Client::Vscode => json!({ "servers": { NAME: typed() } }),
+        // Versions of 2025 ask for the source; later ones ignore it.
+        Client::Zed => json!({ "context_servers": { NAME: with(plain, "source", "custom") } }),
+    };
+    let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn with(mut server: Value, key: &str, value: &str) -> Value {
+    server[key] = json!(value);
+    server
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_client_gets_its_own_shape() {
+        let program = "/opt/with \"quotes\"/fabric-mcp";
+        for (client, key, extra) in [
+            (Client::ClaudeDesktop, "mcpServers", None),
+            (Client::ClaudeCode, "mcpServers", Some(("type", "stdio"))),
+            (Client::Vscode, "servers", Some(("type", "stdio"))),
+            (Client::Cursor, "mcpServers", None),
+            (Client::Zed, "context_servers", Some(("source", "custom"))),
+        ] {
+            let file: Value = serde_json::from_str(&snippet(client, Path::new(program))).unwrap();
+            let mut server = json!({
+                "command": program,
+                "args": [],
+                "env": {"FABRIC_BASE_URL": "http://127.0.0.1:8080", "FABRIC_API_KEY": ""},
+            });
+            if let Some((name, value)) = extra {
+                server[name] = json!(value);
+            }
+            assert_eq!(file, json!({ key: { "fabric": server } }), "{client:?}");
+        }
+    }
+}

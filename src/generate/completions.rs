@@ -1,0 +1,160 @@
+//! Completions for bash, zsh and fish. Flags complete with their values where those are few; `client-config` completes
+//! with the clients.
+
+use std::fmt::Write;
+
+use crate::cli::flags::{CLIENTS, FLAGS, Flag, Takes};
+
+/// For bash 3.2 and later, with or without the package bash-completion.
+pub(super) fn bash() -> String {
+    let mut cases = String::new();
+    let mut words = Vec::new();
+    for flag in FLAGS {
+        words.extend(flag.short.map(|letter| format!("-{letter}")));
+        words.extend(flag.names().map(|name| format!("--{name}")));
+        if flag.takes != Takes::Nothing {
+            let names: Vec<String> = flag.names().map(|name| format!("--{name}")).collect();
+            let _ = writeln!(cases, "    {}) words=\"{}\" ;;", names.join(" | "), flag.choices.join(" "));
+        }
+    }
+    let _ = writeln!(cases, "    client-config) words=\"{}\" ;;", CLIENTS.join(" "));
+    format!(
+        "# bash completion for fabric-mcp\n\
+         _fabric_mcp() {{\n\
+         \x20 local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} words\n\
+         \x20 # --flag=value comes as three words\n\
+         \x20 if [[ $cur == \"=\" ]]; then\n\
+         \x20   cur=\n\
+         \x20 elif [[ $prev == \"=\" ]]; then\n\
+         \x20   prev=${{COMP_WORDS[COMP_CWORD-2]}}\n\
+         \x20 fi\n\
+         \x20 case $prev in\n\
+         {cases}\
+         \x20   *) words=\"{}\" ;;\n\
+         \x20 esac\n\
+         \x20 COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n\
+         }}\n\
+         complete -F _fabric_mcp fabric-mcp\n",
+        words.join(" ")
+    )
+}
+
+/// For zsh's own completion system.
+pub(super) fn zsh() -> String {
+    let mut specs = String::new();
+    for flag in FLAGS {
+        for spec in zsh_specs(flag) {
+            let _ = writeln!(specs, "    {} \\", quoted(&spec));
+        }
+    }
+    format!(
+        "#compdef fabric-mcp\n\
+         # zsh completion for fabric-mcp\n\
+         _fabric_mcp() {{\n\
+         \x20 local state line\n\
+         \x20 _arguments -s \\\n\
+         {specs}\
+         \x20   '1: :->word'\n\
+         \x20 if [[ $state == word ]] && (( ${{words[(I)client-config]}} )); then\n\
+         \x20   compadd {}\n\
+         \x20 fi\n\
+         }}\n\
+         if [[ $funcstack[1] == _fabric-mcp ]]; then\n\
+         \x20 _fabric_mcp \"$@\"\n\
+         else\n\
+         \x20 compdef _fabric_mcp fabric-mcp\n\
+         fi\n",
+        CLIENTS.join(" ")
+    )
+}
+
+fn zsh_specs(flag: &Flag) -> Vec<String> {
+    let help: String = flag
+        .help
+        .chars()
+        .flat_map(|c| matches!(c, '[' | ']' | ':' | '\\').then_some('\\').into_iter().chain([c]))
+        .collect();
+    let repeat = if matches!(flag.takes, Takes::Many(_)) { "*" } else { "" };
+    let (equals, value) = match flag.takes {
+        Takes::Nothing => ("", String::new()),
+        Takes::One(name) | Takes::Many(name) if flag.choices.is_empty() => ("=", format!(":{name}: ")),
+        Takes::One(name) | Takes::Many(name) => ("=", format!(":{name}:({})", flag.choices.join(" "))),
+    };
+    let long = flag.names().map(|name| format!("{repeat}--{name}{equals}[{help}]{value}"));
+    flag.short.map(|letter| format!("-{letter}[{help}]")).into_iter().chain(long).collect()
+}
+
+/// For fish.
+pub(super) fn fish() -> String {
+    let mut text = String::from("# fish completion for fabric-mcp\ncomplete -c fabric-mcp -f\n");
+    for flag in FLAGS {
+        text.push_str("complete -c fabric-mcp");
+        if let Some(letter) = flag.short {
+            let _ = write!(text, " -s {letter}");
+        }
+        for name in flag.names() {
+            let _ = write!(text, " -l {name}");
+        }
+        if flag.takes != Takes::Nothing {
+            text.push_str(" -x");
+        }
+        if !flag.choices.is_empty() {
+            let _ = write!(text, " -a {}", fish_quoted(&flag.choices.join(" ")));
+        }
+        let _ = writeln!(text, " -d {}", fish_quoted(flag.help));
+    }
+    let _ = writeln!(
+        text,
+        "complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config' -a {}",
+        fish_quoted(&CLIENTS.join(" "))
+    );
+    text
+}
+
+/// As one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// As one word of fish, whose quotes know two escapes.
+fn fish_quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_is_completed_in_every_shell() {
+        let (bash, zsh, fish) = (bash(), zsh(), fish());
+        for flag in FLAGS {
+            for name in flag.names() {
+                assert!(bash.contains(&format!("--{name}")), "{name}");
+                assert!(zsh.contains(&format!("--{name}[")) || zsh.contains(&format!("--{name}=[")), "{name}");
+                assert!(fish.contains(&format!("-l {name}")), "{name}");
+            }
+            let choices = flag.choices.join(" ");
+            assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&choices)), "{choices}");
+        }
+        for client in CLIENTS {
+            assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(client)), "{client}");
+        }
+    }
+
+    #[test]
+    fn lines_look_like_this() {
+        assert!(bash().contains("    --transport) words=\"stdio http sse\" ;;\n"));
+        assert!(bash().contains("    --path | --mcp-path) words=\"\" ;;\n"));
+        for line in [
+            "    '--transport=[How clients reach the server\\: stdio, http or sse]:TRANSPORT:(stdio http sse)' \\\n",
+            "    '*--deny-pattern=[Refuse to run a pattern]:NAME: ' \\\n",
+            "    '-h[Print this help]' \\\n",
+        ] {
+            assert!(zsh().contains(line), "{line}{}", zsh());
+        }
+        assert!(fish().contains("complete -c fabric-mcp -s h -l help -d 'Print this help'\n"));
+        assert!(fish().contains("\ncomplete -c fabric-mcp -l path -l mcp-path -x -d "));
+        assert!(fish().contains(" -d 'Key of Fabric\\'s") || !fish().contains("Fabric's"));
+    }
+}

@@ -1,0 +1,149 @@
+//! The manual page, in the macros of man(7).
+
+use std::fmt::Write;
+
+use crate::cli::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
+
+/// The page for section 1.
+pub(super) fn page() -> String {
+    let mut page = Page(String::new());
+    page.raw(&format!(".TH FABRIC\\-MCP 1 \"\" \"fabric\\-mcp {}\" \"User Commands\"", env!("CARGO_PKG_VERSION")));
+    page.section("Name");
+    page.raw("fabric\\-mcp \\- Model Context Protocol server in front of Fabric's REST API");
+    page.section("Synopsis");
+    page.raw(".B fabric\\-mcp");
+    page.raw(".RI [ FLAG ]...");
+    page.section("Description");
+    page.text(
+        "Lets MCP clients, such as desktop assistants, editors and agents, find and run the patterns of a Fabric that was \
+         started with fabric --serve. Without flags it speaks MCP over standard input and output with the Fabric at \
+         http://127.0.0.1:8080.",
+    );
+    page.raw(".PP");
+    page.text(
+        "A flag wins over its variable, and an empty variable is one that is not set. Times are in seconds. In a \
+         variable, separate several values by commas; switch a switch on with true.",
+    );
+    page.section("Options");
+    for section in Section::ALL {
+        page.raw(&format!(".SS {}", escaped(section.title())));
+        for flag in FLAGS.iter().filter(|flag| flag.section == section) {
+            page.flag(flag);
+        }
+    }
+    page.section("Environment");
+    page.text("Beside the variables named above:");
+    for variable in VARIABLES {
+        page.raw(".TP");
+        page.raw(&format!(".B {}", escaped(variable.name)));
+        page.text(&format!("{}.", variable.help));
+    }
+    page.section("Exit status");
+    for (status, meaning) in [
+        ("0", "The client closed the connection, the work asked for is done, or the check found nothing wrong."),
+        ("1", "It could not be done, or the check found a problem."),
+        ("2", "A flag or variable is wrong."),
+    ] {
+        page.raw(".TP");
+        page.raw(&format!(".B {status}"));
+        page.text(meaning);
+    }
+    page.section("Examples");
+    for (command, meaning) in [
+        ("fabric-mcp --demo --check", "See it work without any Fabric."),
+        ("FABRIC_API_KEY=… fabric-mcp --check", "Find out what is wrong with the connection to Fabric."),
+        ("fabric-mcp --generate client-config vscode", "Print the configuration for a client."),
+        ("fabric-mcp --transport http --port 8000", "Serve many clients at http://127.0.0.1:8000/mcp."),
+    ] {
+        page.raw(".TP");
+        page.raw(&format!(".B {}", escaped(command)));
+        page.text(meaning);
+    }
+    page.0
+}
+
+struct Page(String);
+
+impl Page {
+    /// A line that is roff already.
+    fn raw(&mut self, line: &str) {
+        self.0.push_str(line);
+        self.0.push('\n');
+    }
+
+    fn section(&mut self, title: &str) {
+        self.raw(&format!(".SH {}", title.to_uppercase()));
+    }
+
+    fn text(&mut self, text: &str) {
+        let text = escaped(text);
+        // A line that begins so would be a request.
+        let guard = if text.starts_with(['.', '\'']) { "\\&" } else { "" };
+        self.raw(&format!("{guard}{text}"));
+    }
+
+    fn flag(&mut self, flag: &Flag) {
+        let short = flag.short.map(|letter| format!("-{letter}"));
+        let names = short.into_iter().chain(flag.names().map(|name| format!("--{name}")));
+        let mut tag = names.map(|name| format!("\\fB{}\\fR", escaped(&name))).collect::<Vec<_>>().join(", ");
+        if !flag.placeholder().is_empty() {
+            let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder()));
+        }
+        self.raw(".TP");
+        self.raw(&tag);
+        let mut help = format!("{}.", flag.help);
+        if matches!(flag.takes, Takes::Many(_)) {
+            help.push_str(" Can be repeated.");
+        }
+        if !flag.default.is_empty() {
+            let _ = write!(help, " Default: {}.", flag.default);
+        }
+        if let Some(name) = flag.env() {
+            let _ = write!(help, " Variable: {name}.");
+        }
+        self.text(&help);
+    }
+}
+
+/// Text in which nothing has a meaning for roff. Hyphens become minus signs, so that commands can be copied.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-").replace('…', "...")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flag_and_variable_is_on_the_page() {
+        let page = page();
+        for flag in FLAGS {
+            assert!(page.contains(&escaped(&format!("--{}", flag.long))), "--{}", flag.long);
+            assert!(flag.env().is_none_or(|name| page.contains(&name)), "--{}", flag.long);
+        }
+        assert!(VARIABLES.iter().all(|variable| page.contains(variable.name)));
+        assert!(page.is_ascii());
+    }
+
+    #[test]
+    fn entries_look_like_this() {
+        let page = page();
+        for entry in [
+            ".TP\n\\fB\\-\\-path\\fR, \\fB\\-\\-mcp\\-path\\fR \\fIPATH\\fR\nPath of the MCP endpoint (http and sse). \
+             Default: /mcp, on sse /sse. Variable: FABRIC_MCP_PATH.\n",
+            ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint this help.\n",
+            ".TP\n.B SSL_CERT_FILE\n",
+            ".SH EXIT STATUS\n",
+        ] {
+            assert!(page.contains(entry), "{entry}\n{page}");
+        }
+    }
+
+    #[test]
+    fn text_cannot_become_a_request() {
+        let mut page = Page(String::new());
+        page.text(".so /etc/passwd");
+        page.text("'a \\fB");
+        assert_eq!(page.0, "\\&.so /etc/passwd\n\\&'a \\efB\n");
+    }
+}

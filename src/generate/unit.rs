@@ -1,0 +1,127 @@
+//! A unit for systemd: the http transport for many clients, as a user that exists only while it runs and may do nothing
+//! but talk to the network.
+
+use std::path::Path;
+
+use crate::cli::flags::{self, AUTH_TOKEN_FILE, Id};
+
+/// The unit that starts `program`.
+pub(super) fn unit(program: &Path) -> String {
+    let transport = flags::get(Id::Transport).env().unwrap_or_default();
+    let program = program.to_string_lossy();
+    let hidden = if program.starts_with("/home/") || program.starts_with("/root/") {
+        "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
+         #   install -m 755 fabric-mcp /usr/local/bin/\n\
+         # and correct ExecStart=.\n"
+    } else {
+        ""
+    };
+    format!(
+        "# fabric-mcp on http://127.0.0.1:8000/mcp. Before the first start, make the token that clients must show:\n\
+         #   install -d -m 700 /etc/fabric-mcp\n\
+         #   (umask 077; openssl rand -hex 32 > /etc/fabric-mcp/token)\n\
+         # Other settings, such as FABRIC_BASE_URL and FABRIC_API_KEY, go into /etc/fabric-mcp/env, a line NAME=VALUE each,\n\
+         # readable by root only.\n\
+         {hidden}\
+         [Unit]\n\
+         Description=Model Context Protocol server for Fabric\n\
+         Wants=network-online.target\n\
+         After=network-online.target\n\
+         \n\
+         [Service]\n\
+         Type=exec\n\
+         ExecStart={}\n\
+         Environment={transport}=http\n\
+         Environment={AUTH_TOKEN_FILE}=%d/token\n\
+         LoadCredential=token:/etc/fabric-mcp/token\n\
+         EnvironmentFile=-/etc/fabric-mcp/env\n\
+         Restart=on-failure\n\
+         # 2: a wrong setting, which another start does not mend.\n\
+         RestartPreventExitStatus=2\n\
+         # Longer than --drain-timeout.\n\
+         TimeoutStopSec=20\n\
+         LimitNOFILE=65536\n\
+         \n\
+         DynamicUser=yes\n\
+         UMask=0077\n\
+         CapabilityBoundingSet=\n\
+         NoNewPrivileges=yes\n\
+         ProtectSystem=strict\n\
+         ProtectHome=yes\n\
+         ProtectProc=invisible\n\
+         ProcSubset=pid\n\
+         ProtectClock=yes\n\
+         ProtectControlGroups=yes\n\
+         ProtectHostname=yes\n\
+         ProtectKernelLogs=yes\n\
+         ProtectKernelModules=yes\n\
+         ProtectKernelTunables=yes\n\
+         PrivateDevices=yes\n\
+         PrivateTmp=yes\n\
+         PrivateUsers=yes\n\
+         # AF_UNIX is for services that resolve names.\n\
+         RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX\n\
+         RestrictNamespaces=yes\n\
+         RestrictRealtime=yes\n\
+         RestrictSUIDSGID=yes\n\
+         LockPersonality=yes\n\
+         MemoryDenyWriteExecute=yes\n\
+         RemoveIPC=yes\n\
+         SystemCallArchitectures=native\n\
+         SystemCallFilter=@system-service\n\
+         SystemCallFilter=~@privileged @resources\n\
+         SystemCallErrorNumber=EPERM\n\
+         \n\
+         [Install]\n\
+         WantedBy=multi-user.target\n",
+        command(&program)
+    )
+}
+
+/// A path as `ExecStart=` takes it: quoted where it must be, and nothing in it expanded.
+fn command(path: &str) -> String {
+    let path = path.replace('%', "%%").replace('$', "$$");
+    if path.chars().all(|c| c.is_alphanumeric() || "/._-+%$".contains(c)) {
+        return path;
+    }
+    format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_hardened_and_takes_secrets_from_files() {
+        let unit = unit(Path::new("/usr/bin/fabric-mcp"));
+        for line in [
+            "ExecStart=/usr/bin/fabric-mcp",
+            "DynamicUser=yes",
+            "NoNewPrivileges=yes",
+            "ProtectSystem=strict",
+            "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
+            "Environment=FABRIC_MCP_TRANSPORT=http",
+            "Environment=FABRIC_MCP_AUTH_TOKEN_FILE=%d/token",
+            "LoadCredential=token:/etc/fabric-mcp/token",
+        ] {
+            assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
+        }
+        assert!(!unit.contains("hides this program"));
+    }
+
+    #[test]
+    fn a_program_in_a_home_is_warned_of() {
+        assert!(unit(Path::new("/home/me/.cargo/bin/fabric-mcp")).contains("hides this program"));
+    }
+
+    #[test]
+    fn paths_mean_themselves() {
+        for (path, written) in [
+            ("/usr/bin/fabric-mcp", "/usr/bin/fabric-mcp"),
+            ("/opt/50%/fabric", "/opt/50%%/fabric"),
+            ("/opt/a b/\"c\"", "\"/opt/a b/\\\"c\\\"\""),
+        ] {
+            assert_eq!(command(path), written);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The values of MCP's mirrored headers: plain, or `=?base64?…?=` for what a header cannot carry
+//! (2026-07-28, basic/transports/streamable-http, "Value Encoding").
+
+const OPENING: &str = "=?base64?";
+const CLOSING: &str = "?=";
+
+/// The value a header stands for.
+///
+/// # Errors
+/// What is wrong with its encoding.
+pub(super) fn header_value(value: &str) -> Result<String, &'static str> {
+    // Both markers are needed, and they do not overlap.
+    let Some(encoded) = value.strip_prefix(OPENING).and_then(|rest| rest.strip_suffix(CLOSING)) else {
+        return Ok(value.to_owned());
+    };
+    let bytes = decode(encoded).ok_or("what stands between =?base64? and ?= is not base64")?;
+    String::from_utf8(bytes).map_err(|_| "its base64 does not hold UTF-8")
+}
+
+/// RFC 4648, section 4: the standard alphabet, padded, without anything else in between.
+fn decode(text: &str) -> Option<Vec<u8>> {
+    let text = text.as_bytes();
+    if text.len() % 4 != 0 {
+        return None;
+    }
+    let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    for group in digits.chunks(4) {
+        let mut bits = 0;
+        for digit in group {
+            bits = bits << 6 | u32::from(value(*digit)?);
+        }
+        // Two digits carry one byte, three two, four three; the bits left over must be zero.
+        let missing = 4 - group.len() as u32;
+        let (kept, spare) = (3 - missing, 2 * missing);
+        if group.len() == 1 || bits & ((1 << spare) - 1) != 0 {
+            return None;
+        }
+        bytes.extend_from_slice(&(bits >> spare).to_be_bytes()[4 - kept as usize..]);
+    }
+    Some(bytes)
+}
+
+fn value(digit: u8) -> Option<u8> {
+    Some(match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_values_stay_and_encoded_ones_are_decoded() {
+        for (value, decoded) in [
+            ("us-west1", "us-west1"),
+            ("", ""),
+            ("=?base64?SGVsbG8sIOS4lueVjA==?=", "Hello, 世界"),
+            ("=?base64?IHBhZGRlZCA=?=", " padded "),
+            ("=?base64?bGluZTEKbGluZTI=?=", "line1\nline2"),
+            ("=?base64?PT9iYXNlNjQ/bGl0ZXJhbD89?=", "=?base64?literal?="),
+            ("=?base64??=", ""),
+            // Not the markers, which are exact.
+            ("=?BASE64?SGVsbG8=?=", "=?BASE64?SGVsbG8=?="),
+            ("=?base64?=", "=?base64?="),
+            ("=?base64?SGVsbG8=", "=?base64?SGVsbG8="),
+        ] {
+            assert_eq!(header_value(value).as_deref(), Ok(decoded), "{value}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_base64_is_an_error() {
+        for value in [
+            "SGVsbG8",
+            "SGVs bG8=",
+            "SGVsbG8*",
+            "=",
+            "====",
+            "A===",
+            "SGVsbG9=",
+            "SGVs=bG8",
+            "_-8=",
+            "/w==",
+            "SGVsbG8===",
+        ] {
+            assert!(header_value(&format!("=?base64?{value}?=")).is_err(), "{value}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! A fast stand-in for Fabric, in a process of its own: a thread a connection, every event written by itself as Fabric
+//! does it.
+//!
+//! `/names-<n>` before a path gives a Fabric of n patterns, 250 without it. What a run does is in its pattern's name:
+//! `tick_<n>_<µs>` sends n events that far apart, `flood_<n>` sends them at once, each with the time it was sent as
+//! `t=<ns>`; `size_<bytes>` sends that much text in pieces of 1 KiB.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use crate::clock::now_ns;
+
+const PIECE: usize = 1 << 10;
+
+/// Serves until it is killed.
+pub(crate) fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    for stream in listener.incoming().flatten() {
+        let _ = thread::Builder::new().stack_size(256 << 10).spawn(move || connection(stream));
+    }
+}
+
+fn connection(stream: TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut input = BufReader::new(stream.try_clone()?);
+    let mut output = stream;
+    let (mut line, mut body) = (String::new(), Vec::new());
+    let mut names = Names::default();
+    loop {
+        line.clear();
+        if input.read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let target = line.split(' ').nth(1).unwrap_or_default().to_owned();
+        let mut length = 0;
+        loop {
+            line.clear();
+            input.read_line(&mut line)?;
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                length = value.trim().parse().unwrap_or(0);
+            }
+        }
+        body.resize(length, 0);
+        input.read_exact(&mut body)?;
+        answer(&target, &String::from_utf8_lossy(&body), &mut names, &mut output)?;
+    }
+}
+
+/// The list of names, written once for a connection: writing it is not what is measured.
+#[derive(Default)]
+struct Names {
+    count: usize,
+    json: String,
+}
+
+impl Names {
+    fn json(&mut self, count: usize) -> &str {
+        if self.count != count || self.json.is_empty() {
+            let names: Vec<String> = (0..count).map(|i| format!("pattern_number_{i:05}")).collect();
+            *self = Names { count, json: serde_json::json!(names).to_string() };
+        }
+        &self.json
+    }
+}
+
+fn answer(target: &str, body: &str, names: &mut Names, output: &mut impl Write) -> io::Result<()> {
+    let (count, path) = match target.strip_prefix("/names-").and_then(|rest| rest.split_once('/')) {
+        Some((count, path)) => (count.parse().unwrap_or(0), path),
+        None => (250, target.trim_start_matches('/')),
+    };
+    match path {
+        "patterns/names" => json(output, names.json(count)),
+        "chat" => {
+            let name = body.split("\"patternName\":\"").nth(1).and_then(|rest| rest.split('"').next());
+            chat(name.unwrap_or_default(), output)
+        }
+        "models/names" => json(output, r#"{"models":["m"],"vendors":{"V":["m"]}}"#),
+        "config" => json(output, "{}"),
+        _ => json(output, "[]"),
+    }
+}
+
+fn json(output: &mut impl Write, body: &str) -> io::Result<()> {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: ";
+    output.write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes())
+}
+
+fn chat(pattern: &str, output: &mut impl Write) -> io::Result<()> {
+    let mut parts = pattern.split('_');
+    let kind = parts.next().unwrap_or_default();
+    let mut number = || parts.next().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+    let (count, gap) = (number(), Duration::from_micros(number() as u64));
+    output.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+    if kind == "size" {
+        let mut output = io::BufWriter::with_capacity(64 << 10, &mut *output);
+        let mut left = count;
+        while left > 0 {
+            let piece = left.min(PIECE);
+            event(&mut output, "content", &"text of the answer, ".repeat(PIECE / 20 + 1)[..piece])?;
+            left -= piece;
+        }
+        output.flush()?;
+    } else {
+        for _ in 0..count {
+            if !gap.is_zero() {
+                thread::sleep(gap);
+            }
+            event(output, "content", &format!("t={} ", now_ns()))?;
+        }
+    }
+    event(output, "complete", "")?;
+    output.write_all(b"0\r\n\r\n")
+}
+
+/// One event, one chunk, one write.
+fn event(output: &mut impl Write, kind: &str, content: &str) -> io::Result<()> {
+    let data = format!("data: {{\"type\":\"{kind}\",\"format\":\"markdown\",\"content\":\"{content}\"}}\n\n");
+    output.write_all(format!("{:x}\r\n{data}\r\n", data.len()).as_bytes())
+}

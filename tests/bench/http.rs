@@ -1,0 +1,275 @@
+//! Over Streamable HTTP: requests a second, relaying, memory, growth. The floor is ourselves, answering each request
+//! with as many bytes.
+
+use std::net::SocketAddr;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::Bench;
+use crate::clock::now_ns;
+use crate::process::{Process, http_server, listener};
+use crate::report::{Row, Samples};
+use crate::stdio;
+use crate::wire::{self, Connection};
+
+const ENVELOPE: &str =
+    r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+const FLAGS: [&str; 4] = ["--max-connections", "4096", "--max-runs", "512"];
+
+/// A server for one section, or the one row that says why there is none.
+fn serve(bench: &Bench) -> Result<(Process, SocketAddr), Vec<Row>> {
+    http_server(&bench.fabric, &FLAGS)
+        .map_err(|reason| vec![Row::new("http").note(format!("skipped: the server said \"{reason}\""))])
+}
+
+/// A run as JSON-RPC, with `meta` before the token in its `_meta`.
+pub(crate) fn run_message(pattern: &str, stream: bool, meta: &str) -> String {
+    let token = match (stream, meta.is_empty()) {
+        (true, true) => r#""progressToken":"p""#,
+        (true, false) => r#","progressToken":"p""#,
+        (false, _) => "",
+    };
+    format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"fabric_run_pattern","arguments":{{"pattern_name":"{pattern}","stream":{stream}}},"_meta":{{{meta}{token}}}}}}}"#
+    )
+}
+
+/// Is this the end of a call, and not one of its notifications? An error ends the measuring.
+pub(crate) fn is_answer(line: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(&line[..line.len().min(64)]);
+    assert!(!head.contains("\"error\""), "an error came back: {}", String::from_utf8_lossy(line));
+    head.contains("\"result\"")
+}
+
+/// How old each `t=<ns>` in `line` is at `now`.
+pub(crate) fn stamps(line: &[u8], now: u64, samples: &mut Samples) {
+    for (at, pair) in line.windows(2).enumerate() {
+        if pair == b"t=" {
+            let digits = line[at + 2..].iter().take_while(|b| b.is_ascii_digit());
+            let sent = digits.fold(0u64, |n, digit| n.wrapping_mul(10) + u64::from(digit - b'0'));
+            samples.micros.push(now.saturating_sub(sent) as f64 / 1e3);
+        }
+    }
+}
+
+/// The stream of a pattern, read straight from Fabric.
+pub(crate) fn direct(fabric: SocketAddr, pattern: &str) -> Samples {
+    let mut samples = Samples::default();
+    let mut connection = Connection::open(fabric);
+    let begun = Instant::now();
+    let body = format!(r#"{{"prompts":[{{"patternName":"{pattern}","userInput":""}}]}}"#);
+    connection.send(&wire::post("/chat", "", &body));
+    stdio::read_events(&mut connection, &mut samples);
+    samples.seconds = begun.elapsed().as_secs_f64();
+    samples
+}
+
+/// Sends `request` over `connections` kept connections, about `count` times in all. Each of up to `threads` threads
+/// sends on all of its connections, then reads all answers: there is always one request under way on each.
+pub(crate) fn exchange(
+    address: SocketAddr,
+    request: &[u8],
+    connections: usize,
+    threads: usize,
+    count: usize,
+) -> Samples {
+    let threads = threads.min(connections);
+    let mine = connections / threads;
+    let rounds = (count / connections).max(1);
+    let start = Barrier::new(threads + 1);
+    let mut all = Samples::default();
+    thread::scope(|scope| {
+        let work = || {
+            let mut open: Vec<_> = (0..mine).map(|_| (Connection::open(address), 0)).collect();
+            let mut micros = Vec::with_capacity(rounds * mine);
+            start.wait();
+            for _ in 0..rounds {
+                for (connection, sent) in &mut open {
+                    *sent = now_ns();
+                    connection.send(request);
+                }
+                for (connection, sent) in &mut open {
+                    let (status, _) = connection.skip_answer();
+                    assert_eq!(status, 200, "a request was refused");
+                    micros.push((now_ns() - *sent) as f64 / 1e3);
+                }
+            }
+            micros
+        };
+        let handles: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        start.wait();
+        let begun = Instant::now();
+        for handle in handles {
+            all.micros.extend(handle.join().unwrap());
+        }
+        all.seconds = begun.elapsed().as_secs_f64();
+    });
+    all
+}
+
+/// A modern request.
+fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
+    let named = if name.is_empty() { String::new() } else { format!("Mcp-Name: {name}\r\n") };
+    wire::post("/mcp", &format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{named}"), body)
+}
+
+fn modern_run(pattern: &str) -> Vec<u8> {
+    modern("tools/call", "fabric_run_pattern", &run_message(pattern, true, ENVELOPE))
+}
+
+fn tools_list() -> Vec<u8> {
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{ENVELOPE}}}}}}}"#);
+    modern("tools/list", "", &body)
+}
+
+/// `tools/list` over kept connections.
+pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
+    let (server, address) = match serve(bench) {
+        Ok(server) => server,
+        Err(skipped) => return skipped,
+    };
+    let request = tools_list();
+    let mut first = Connection::open(address);
+    first.send(&request);
+    let (status, length) = first.skip_answer();
+    assert_eq!(status, 200, "tools/list was refused");
+    let (_echo, floor) = listener(&["--echo-http", &length.to_string()]);
+    let mut rows = Vec::new();
+    for connections in [1, 8, 64, 256] {
+        let count = if connections == 1 { 10_000 } else { 40_000 };
+        let floor = exchange(floor, &request, connections, 2, count);
+        let ours = exchange(address, &request, connections, 2, count);
+        rows.push(
+            Row::new(format!("http tools/list, {connections} connections"))
+                .latency(&ours)
+                .rate(ours.per_second())
+                .times_floor(ours.seconds / ours.micros.len() as f64, floor.seconds / floor.micros.len() as f64)
+                .megabytes(server.memory("VmRSS")),
+        );
+    }
+    rows
+}
+
+/// Runs a pattern over `connection` and gives its chunks' delays to `samples`.
+fn run(connection: &mut Connection, pattern: &str, samples: &mut Samples) {
+    connection.send(&modern_run(pattern));
+    let (status, body) = connection.answer();
+    assert_eq!(status, 200, "the run was refused");
+    wire::lines(body, |line, now| {
+        let ended = line.strip_prefix(b"data: ").is_some_and(is_answer);
+        if !ended {
+            stamps(line, now, samples);
+        }
+        ended
+    });
+}
+
+/// The delay added to a chunk, and the time of a flood.
+pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
+    let (server, address) = match serve(bench) {
+        Ok(server) => server,
+        Err(skipped) => return skipped,
+    };
+    let mut connection = Connection::open(address);
+    let direct = direct(bench.fabric_address, "tick_500_2000");
+    let mut samples = Samples::default();
+    run(&mut connection, "tick_500_2000", &mut samples);
+    assert_eq!(samples.micros.len(), 500, "chunks were lost");
+    let (_, flood) = stdio::flood(bench, |pattern, samples| run(&mut connection, pattern, samples));
+    vec![
+        Row::new("http relay: 500 chunks 2 ms apart").latency(&samples).times_floor(samples.p50(), direct.p50()),
+        flood.note(format!("over http; most memory {:.1} MB", server.memory("VmHWM"))),
+    ]
+}
+
+/// Streams at the same time: the server while they run, their delays, and the CPU time a chunk took.
+fn streams(server: &Process, address: SocketAddr, count: usize, chunks: usize) -> (f64, Samples, f64) {
+    let pattern = format!("tick_{chunks}_20000");
+    let before = server.cpu();
+    let (mut all, mut memory) = (Samples::default(), 0.0);
+    thread::scope(|scope| {
+        let work = || {
+            let (mut samples, mut connection) = (Samples::default(), Connection::open(address));
+            run(&mut connection, &pattern, &mut samples);
+            samples.micros
+        };
+        let handles: Vec<_> = (0..count)
+            .map(|_| thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work).unwrap())
+            .collect();
+        thread::sleep(Duration::from_millis(chunks as u64 * 10));
+        memory = server.memory("VmRSS");
+        for handle in handles {
+            all.micros.extend(handle.join().unwrap());
+        }
+    });
+    assert_eq!(all.micros.len(), count * chunks, "chunks were lost");
+    (memory, all, (server.cpu() - before) / (count * chunks) as f64)
+}
+
+/// Memory idle, at 64 runs, with 500 connections and with 2,000 sessions: each in a process of its own.
+pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let fresh = || {
+        let (server, address) = serve(bench)?;
+        // One of everything first: what is paid once is not counted for each.
+        let mut connection = Connection::open(address);
+        connection.send(&tools_list());
+        connection.skip_answer();
+        run(&mut connection, "tick_1_0", &mut Samples::default());
+        let idle = server.memory("VmRSS");
+        Ok((server, address, connection, idle))
+    };
+    let each = |name: &str, memory: f64, idle: f64, count: usize, what: &str| {
+        let kb = (memory - idle) * 1024.0 / count as f64;
+        Row::new(format!("memory: http, {name}")).megabytes(memory).note(format!("{kb:.1} KB {what}"))
+    };
+    let (server, address, ..) = match fresh() {
+        Ok(fresh) => fresh,
+        Err(skipped) => return skipped,
+    };
+    let idle = server.memory("VmRSS");
+    rows.push(Row::new("memory: http, idle").megabytes(idle).note("after a first request and run"));
+    let (memory, ..) = streams(&server, address, 64, 50);
+    rows.push(each("64 runs", memory, idle, 64, "a run"));
+    if let Ok((server, address, _connection, idle)) = fresh() {
+        let open: Vec<Connection> = (0..500)
+            .map(|_| {
+                let mut connection = Connection::open(address);
+                connection.send(&tools_list());
+                connection.skip_answer();
+                connection
+            })
+            .collect();
+        rows.push(each("500 idle connections", server.memory("VmRSS"), idle, open.len(), "a connection"));
+    }
+    if let Ok((server, _, mut connection, idle)) = fresh() {
+        let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+        for _ in 0..2000 {
+            connection.send(&wire::post("/mcp", "", initialize));
+            connection.skip_answer();
+            assert!(connection.session.take().is_some(), "no session was opened");
+        }
+        rows.push(each("2,000 idle sessions", server.memory("VmRSS"), idle, 2000, "a session"));
+    }
+    rows
+}
+
+/// How the cost of streams grows with their number.
+pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
+    let (server, address) = match serve(bench) {
+        Ok(server) => server,
+        Err(skipped) => return skipped,
+    };
+    let mut rows = Vec::new();
+    for (count, chunks) in [(1, 100), (10, 100), (100, 100), (500, 100)] {
+        let (memory, samples, cpu) = streams(&server, address, count, chunks);
+        rows.push(
+            Row::new(format!("growth: {count} streams, a chunk each 20 ms"))
+                .latency(&samples)
+                .megabytes(memory)
+                .note(format!("{cpu:.0} us of CPU a chunk")),
+        );
+    }
+    rows
+}

@@ -1,0 +1,75 @@
+//! `cargo bench`: what this server costs, beside what the same bytes cost without it.
+//!
+//! Every section names its floor: a bare echo over the same pipe or socket, or Fabric read directly, measured in the
+//! same run, because machines drift. `cargo bench -- NAME` runs the sections whose name contains NAME; `-- --json`
+//! prints one JSON object a row. `FABRIC_MCP_BINARY` measures another binary. Fabric and the echoes are this program
+//! again, in processes of their own.
+//!
+//! Not in scope: passing or failing. Numbers are for people to compare.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a measurement that cannot go on has nothing better to do"
+)]
+
+mod clock;
+mod fabric;
+mod http;
+mod process;
+mod report;
+mod stdio;
+mod wire;
+
+use std::net::SocketAddr;
+
+use report::Row;
+
+/// What every section needs.
+pub(crate) struct Bench {
+    /// The stand-in's URL.
+    pub(crate) fabric: String,
+    pub(crate) fabric_address: SocketAddr,
+}
+
+type Section = (&'static str, fn(&Bench) -> Vec<Row>);
+
+const SECTIONS: [Section; 10] = [
+    ("start", stdio::start),
+    ("stdio", stdio::round_trips),
+    ("patterns", stdio::list_patterns),
+    ("relay", stdio::relay),
+    ("size", stdio::size),
+    ("growth", stdio::growth),
+    ("http", http::requests),
+    ("http-relay", http::relay),
+    ("http-memory", http::memory),
+    ("http-growth", http::growth),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments[..] {
+        ["--fabric"] => return fabric::serve(),
+        ["--echo", bytes] => return stdio::serve_echo(bytes.parse().unwrap()),
+        ["--echo-http", bytes] => return wire::serve_echo(bytes.parse().unwrap()),
+        _ => {}
+    }
+    let as_json = arguments.contains(&"--json");
+    // Cargo itself adds `--bench`.
+    let wanted: Vec<&str> = arguments.into_iter().filter(|a| !a.starts_with("--")).collect();
+    let (_fabric, fabric_address) = process::listener(&["--fabric"]);
+    let bench = Bench { fabric: format!("http://{fabric_address}"), fabric_address };
+    if !as_json {
+        println!("{}", report::header());
+    }
+    for (name, section) in SECTIONS {
+        if wanted.is_empty() || wanted.iter().any(|w| name.contains(w)) {
+            for row in section(&bench) {
+                report::print(&row, as_json);
+            }
+        }
+    }
+}

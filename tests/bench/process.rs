@@ -1,0 +1,97 @@
+//! The processes of a run: the server under test, and ourselves again in the roles of Fabric and of the floor.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+/// A child that ends with its owner.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Process {
+    /// Memory in MB: `VmRSS` for now, `VmHWM` for the most so far. 0 where there is no `/proc`.
+    pub(crate) fn memory(&self, field: &str) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    }
+
+    /// CPU time so far, in microseconds: Linux counts it in hundredths of a second.
+    pub(crate) fn cpu(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
+        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
+        fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
+    }
+}
+
+/// The binary under test: ours, unless `FABRIC_MCP_BINARY` names another one.
+pub(crate) fn binary() -> String {
+    std::env::var("FABRIC_MCP_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_fabric-mcp").into())
+}
+
+/// The server under test in front of `fabric`, without anything of our environment that it would read.
+pub(crate) fn server(fabric: &str) -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|n| n.starts_with("FABRIC_") || n.starts_with("MCP_")) {
+            command.env_remove(name);
+        }
+    }
+    command.env("FABRIC_BASE_URL", fabric).stderr(Stdio::null());
+    command
+}
+
+/// The server under test on HTTP, and where it listens. The error is what it said when it ended instead.
+pub(crate) fn http_server(fabric: &str, flags: &[&str]) -> Result<(Process, SocketAddr), String> {
+    // A file and not a pipe: reading its log would cost the time we measure.
+    let log = format!("{}/bench-{}.log", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let mut command = server(fabric);
+    command.args(["--transport", "http", "--port", "0"]).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
+    let child = command.stderr(File::create(&log).map_err(|e| e.to_string())?).spawn().map_err(|e| e.to_string())?;
+    let mut process = Process(child);
+    for _ in 0..1000 {
+        let said = fs::read_to_string(&log).unwrap_or_default();
+        if let Some(address) = listening(&said, fabric) {
+            let _ = fs::remove_file(&log);
+            return Ok((process, address));
+        }
+        if process.0.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return Err(said.lines().last().unwrap_or("it ended without a word").to_owned());
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Err("it does not say where it listens".into())
+}
+
+/// The first address in a log that is not Fabric's.
+fn listening(log: &str, fabric: &str) -> Option<SocketAddr> {
+    log.match_indices("127.0.0.1:").find_map(|(at, host)| {
+        let end = log[at + host.len()..].find(|c: char| !c.is_ascii_digit())? + at + host.len();
+        let address = &log[at..end];
+        (!fabric.contains(address)).then(|| address.parse().ok()).flatten()
+    })
+}
+
+/// Ourselves in another role.
+pub(crate) fn role(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(arguments);
+    command
+}
+
+/// Ourselves in a role that serves a socket, which it names in its first line.
+pub(crate) fn listener(arguments: &[&str]) -> (Process, SocketAddr) {
+    let mut child = role(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    (Process(child), line.trim().parse().unwrap())
+}

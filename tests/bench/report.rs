@@ -1,0 +1,119 @@
+//! Rows of the table, and the two ways to print them.
+
+use serde_json::{Value, json};
+
+/// Latencies in microseconds, and how long it all took in seconds.
+#[derive(Default)]
+pub(crate) struct Samples {
+    pub(crate) micros: Vec<f64>,
+    pub(crate) seconds: f64,
+}
+
+impl Samples {
+    /// The value below which `part` (0 to 1) of the samples lie.
+    pub(crate) fn percentile(&self, part: f64) -> f64 {
+        let mut sorted = self.micros.clone();
+        sorted.sort_by(f64::total_cmp);
+        let index = (sorted.len().saturating_sub(1) as f64 * part) as usize;
+        sorted.get(index).copied().unwrap_or(f64::NAN)
+    }
+
+    pub(crate) fn p50(&self) -> f64 {
+        self.percentile(0.5)
+    }
+
+    pub(crate) fn per_second(&self) -> f64 {
+        self.micros.len() as f64 / self.seconds
+    }
+}
+
+/// One line of the table. What does not apply is `None`.
+#[derive(Default)]
+pub(crate) struct Row {
+    name: String,
+    p50: Option<f64>,
+    p99: Option<f64>,
+    per_second: Option<f64>,
+    megabytes: Option<f64>,
+    ratio: Option<f64>,
+    note: String,
+}
+
+impl Row {
+    pub(crate) fn new(name: impl Into<String>) -> Row {
+        Row { name: name.into(), ..Row::default() }
+    }
+
+    /// p50 and p99 in microseconds.
+    pub(crate) fn latency(mut self, samples: &Samples) -> Row {
+        self.p50 = Some(samples.p50());
+        self.p99 = Some(samples.percentile(0.99));
+        self
+    }
+
+    /// How long one thing took, in microseconds.
+    pub(crate) fn micros(mut self, micros: f64) -> Row {
+        self.p50 = Some(micros);
+        self
+    }
+
+    pub(crate) fn rate(mut self, per_second: f64) -> Row {
+        self.per_second = Some(per_second);
+        self
+    }
+
+    pub(crate) fn megabytes(mut self, megabytes: f64) -> Row {
+        self.megabytes = Some(megabytes);
+        self
+    }
+
+    /// How many times the floor's cost ours is: 1 would be for free.
+    pub(crate) fn times_floor(mut self, ours: f64, floor: f64) -> Row {
+        self.ratio = Some(ours / floor);
+        self
+    }
+
+    pub(crate) fn note(mut self, note: impl Into<String>) -> Row {
+        self.note = note.into();
+        self
+    }
+
+    fn json(&self) -> Value {
+        let round = |value: Option<f64>| value.filter(|v| v.is_finite()).map(|v| (v * 1000.0).round() / 1000.0);
+        json!({
+            "name": self.name, "p50_us": round(self.p50), "p99_us": round(self.p99), "per_s": round(self.per_second),
+            "mb": round(self.megabytes), "times_floor": round(self.ratio), "note": self.note,
+        })
+    }
+
+    fn line(&self) -> String {
+        let cell = |value: Option<f64>, digits: usize| match value {
+            Some(value) if value.is_finite() => format!("{value:.digits$}"),
+            _ => String::new(),
+        };
+        format!(
+            "{:46}{:>11}{:>11}{:>10}{:>8}{:>9}  {}",
+            self.name,
+            cell(self.p50, 1),
+            cell(self.p99, 1),
+            cell(self.per_second, 0),
+            cell(self.megabytes, 2),
+            cell(self.ratio, 2),
+            self.note
+        )
+    }
+}
+
+/// The first line of the table.
+pub(crate) fn header() -> String {
+    format!("{:46}{:>11}{:>11}{:>10}{:>8}{:>9}  note", "", "p50 us", "p99 us", "per s", "MB", "x floor")
+}
+
+/// Prints one row as soon as it is known.
+pub(crate) fn print(row: &Row, as_json: bool) {
+    if as_json {
+        println!("{}", row.json());
+    } else {
+        println!("{}", row.line().trim_end());
+    }
+}

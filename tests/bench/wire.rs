@@ -1,0 +1,149 @@
+//! As much of an HTTP/1.1 client as measuring takes, and the simplest server that could answer it: the floor.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use crate::clock::now_ns;
+
+/// One kept connection.
+pub(crate) struct Connection {
+    input: BufReader<TcpStream>,
+    line: String,
+    /// `Mcp-Session-Id` of the last answer.
+    pub(crate) session: Option<String>,
+}
+
+impl Connection {
+    pub(crate) fn open(address: SocketAddr) -> Connection {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Connection { input: BufReader::with_capacity(64 << 10, stream), line: String::new(), session: None }
+    }
+
+    /// Sends a whole request.
+    pub(crate) fn send(&mut self, request: &[u8]) {
+        self.input.get_mut().write_all(request).unwrap();
+    }
+
+    /// Reads the head of an answer and gives its status and body.
+    pub(crate) fn answer(&mut self) -> (u16, Body<'_>) {
+        self.next_line();
+        let status = self.line.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
+        let mut rest = Rest::Bytes(0);
+        loop {
+            self.next_line();
+            let line = self.line.trim_end();
+            if line.is_empty() {
+                return (status, Body { input: &mut self.input, rest });
+            }
+            let (name, value) = line.split_once(':').unwrap_or((line, ""));
+            if name.eq_ignore_ascii_case("content-length") {
+                rest = Rest::Bytes(value.trim().parse().unwrap_or(0));
+            } else if name.eq_ignore_ascii_case("transfer-encoding") {
+                rest = Rest::Chunk(0);
+            } else if name.eq_ignore_ascii_case("mcp-session-id") {
+                self.session = Some(value.trim().to_owned());
+            }
+        }
+    }
+
+    /// Reads a whole answer and gives its status and length.
+    pub(crate) fn skip_answer(&mut self) -> (u16, usize) {
+        let (status, mut body) = self.answer();
+        let length = io::copy(&mut body, &mut io::sink()).unwrap();
+        (status, length as usize)
+    }
+
+    fn next_line(&mut self) {
+        self.line.clear();
+        assert!(self.input.read_line(&mut self.line).unwrap() > 0, "the connection was closed");
+    }
+}
+
+/// What is still to come of a body.
+enum Rest {
+    Bytes(usize),
+    /// Of the chunk; 0 before the next one's size.
+    Chunk(usize),
+}
+
+/// The body of one answer, without its framing.
+pub(crate) struct Body<'a> {
+    input: &'a mut BufReader<TcpStream>,
+    rest: Rest,
+}
+
+impl Read for Body<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Rest::Chunk(0) = self.rest {
+            let mut line = String::new();
+            self.input.read_line(&mut line)?;
+            let size = usize::from_str_radix(line.trim(), 16).map_err(io::Error::other)?;
+            if size == 0 {
+                self.input.read_line(&mut line)?;
+                self.rest = Rest::Bytes(0);
+            } else {
+                self.rest = Rest::Chunk(size);
+            }
+        }
+        let (Rest::Bytes(left) | Rest::Chunk(left)) = &mut self.rest;
+        let most = (*left).min(buffer.len());
+        if most == 0 {
+            // A reader asked for nothing would wait for more all the same.
+            return Ok(0);
+        }
+        let read = self.input.read(&mut buffer[..most])?;
+        *left -= read;
+        if let Rest::Chunk(0) = self.rest {
+            let mut end = [0; 2];
+            self.input.read_exact(&mut end)?;
+        }
+        Ok(read)
+    }
+}
+
+/// A POST of `body` to `path`, with `headers` each ended by CRLF.
+pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, \
+         text/event-stream\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// Hands each line of `body` to `each`, with the time at which it was there, until that says true.
+pub(crate) fn lines(body: impl Read, mut each: impl FnMut(&[u8], u64) -> bool) {
+    let mut input = BufReader::with_capacity(64 << 10, body);
+    let mut line = Vec::new();
+    while input.read_until(b'\n', &mut line).unwrap() > 0 {
+        if each(&line, now_ns()) {
+            // Up to its end, so that the connection can be used again.
+            io::copy(&mut input, &mut io::sink()).unwrap();
+            return;
+        }
+        line.clear();
+    }
+}
+
+/// The role of the floor over HTTP: reads a request, answers with `bytes` bytes, understands nothing.
+pub(crate) fn serve_echo(bytes: usize) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    for stream in listener.incoming().flatten() {
+        let _ = thread::Builder::new().stack_size(256 << 10).spawn(move || echo(stream, bytes));
+    }
+}
+
+fn echo(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut reply = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n");
+    reply.push_str(&" ".repeat(bytes));
+    let mut buffer = [0; 16 << 10];
+    // A request of ours always comes as one piece: it is small, and there is one at a time.
+    while stream.read(&mut buffer)? > 0 {
+        stream.write_all(reply.as_bytes())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! `--check` as a doctor: each thing that can be wrong with the connection is named by its code, with one line on how
+//! to mend it.
+
+use serde_json::{Value, json};
+
+use crate::support::DEADLINE;
+use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::process::{Finished, Program};
+use crate::support::reply::Reply;
+
+const NAMES: &str = "GET /patterns/names";
+
+/// The JSON of a check that ends with `code`.
+#[track_caller]
+fn report(program: Program, code: i32) -> Value {
+    let finished = program.arg("--check").arg("--json").run(DEADLINE);
+    finished.expect_code(code);
+    let report: Value = match serde_json::from_str(&finished.stdout) {
+        Ok(report) => report,
+        Err(_) => finished.fail("stdout is one JSON value"),
+    };
+    assert_eq!(report["ok"], code == 0, "{report}");
+    assert_eq!(finished.stderr, "");
+    report
+}
+
+/// The codes of all problems.
+fn codes(report: &Value) -> Vec<&str> {
+    report["problems"].as_array().unwrap().iter().map(|problem| problem["code"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn scripts_get_stable_keys() {
+    let fabric = FakeFabric::start();
+    fabric.require_key("right");
+    fabric.on("GET /config", Reply::json(json!({"openai": ""})));
+    let mut report = report(Program::with(&fabric).env("FABRIC_API_KEY", "right"), 0);
+    let latency = report["fabric"]["latency_ms"].take();
+    assert!(latency.as_f64().is_some_and(|ms| ms > 0.0), "{latency}");
+    let expected = json!({
+        "schema_version": 1,
+        "ok": true,
+        "version": env!("CARGO_PKG_VERSION"),
+        "fabric": {
+            "url": fabric.url(), "demo": false, "reachable": true, "api_key": "accepted", "latency_ms": null,
+            "patterns": 13, "models": 3, "vendors": 2, "strategies": 2, "looks_old": false,
+        },
+        "mcp": {"2025-11-25": true, "2026-07-28": true},
+        "demo_run": null,
+        "problems": [],
+    });
+    assert_eq!(report, expected);
+    fabric.expect_chats(0);
+}
+
+#[test]
+fn every_wrong_address_has_its_diagnosis() {
+    let page = Reply::new(200, "text/html; charset=utf-8", "<!doctype html><title>Sign in</title>");
+    let redirect = Reply::new(302, "text/plain", "").header("Location", "https://login.example/");
+    let rows = [
+        ("web-page", page),
+        ("redirect", redirect),
+        ("not-http", Reply::raw("SSH-2.0-OpenSSH_9.9\r\n")),
+        ("not-http", Reply::closes()),
+        ("not-fabric", Reply::json(json!({"hello": "world"}))),
+        ("not-fabric", Reply::new(200, "text/plain", "hello")),
+        ("not-found", Reply::new(404, "text/plain", "404 page not found")),
+        ("bad-gateway", Reply::new(502, "text/html", "<h1>502 Bad Gateway</h1>")),
+        ("fabric-internal-error", Reply::failure(500, json!("could not read the directory"))),
+    ];
+    for (code, reply) in rows {
+        let fabric = FakeFabric::start();
+        fabric.on(NAMES, reply);
+        let report = report(Program::with(&fabric), 1);
+        assert_eq!(codes(&report), [code], "{report}");
+        assert_eq!(report["fabric"]["reachable"], false, "{report}");
+        let fix = report["problems"][0]["fix"].as_str().unwrap();
+        assert!(fix.len() > 20 && !fix.contains('\n'), "{fix}");
+    }
+}
+
+#[test]
+fn a_key_that_is_missing_wrong_or_useless_is_told() {
+    let fabric = FakeFabric::start();
+    fabric.require_key("right");
+    for (key, state, code) in [("", "missing", "key-missing"), ("wrong", "refused", "key-refused")] {
+        let report = report(Program::with(&fabric).env("FABRIC_API_KEY", key), 1);
+        assert_eq!((report["fabric"]["api_key"].as_str(), codes(&report)), (Some(state), vec![code]), "{report}");
+    }
+    let open = FakeFabric::start();
+    let report = report(Program::with(&open).env("FABRIC_API_KEY", "canary"), 0);
+    assert_eq!(report["fabric"]["api_key"], "unused");
+    assert!(codes(&report).contains(&"key-not-asked-for"), "{report}");
+    assert!(!report.to_string().contains("canary\""), "{report}");
+}
+
+#[test]
+fn a_port_nothing_listens_on_and_a_host_nobody_knows() {
+    let refused = format!("http://127.0.0.1:{}", closed_port());
+    // Reserved for names that never resolve: RFC 6761.
+    for (url, code) in [(refused.as_str(), "connection-refused"), ("http://fabric.invalid:8080", "unknown-host")] {
+        let report = report(Program::new([]).env("FABRIC_BASE_URL", url), 1);
+        assert_eq!(codes(&report), [code], "{report}");
+    }
+}
+
+#[test]
+fn a_host_that_takes_the_connection_and_says_nothing() {
+    let fabric = FakeFabric::start();
+    fabric.on(NAMES, Reply::silence());
+    let report = report(Program::with(&fabric).env("FABRIC_MCP_REQUEST_TIMEOUT", "0.3"), 1);
+    assert_eq!(codes(&report), ["no-answer"], "{report}");
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn tls_where_none_is_spoken() {
+    let fabric = FakeFabric::start();
+    let url = fabric.url().replace("http://", "https://");
+    let report = report(Program::new([]).env("FABRIC_BASE_URL", &url), 1);
+    assert_eq!(codes(&report), ["not-tls"], "{report}");
+}
+
+#[test]
+fn an_old_or_empty_fabric_is_a_warning() {
+    let fabric = FakeFabric::start();
+    fabric.on(NAMES, Reply::json(Value::Null));
+    fabric.on("GET /models/names", Reply::json(json!({"models": null, "vendors": {}})));
+    fabric.on("GET /strategies", Reply::failure(500, json!({"error": "Failed to read strategies directory"})));
+    fabric.on("GET /config", Reply::json(json!({"openai": "", "anthropic_use_oauth_login": ""})));
+    let report = report(Program::with(&fabric), 0);
+    assert_eq!(codes(&report), ["no-patterns", "no-models", "no-strategies", "old-fabric"], "{report}");
+    assert_eq!(report["fabric"]["looks_old"], true);
+}
+
+#[test]
+fn problems_are_told_to_people_with_the_fix_on_its_own_line() {
+    let finished: Finished =
+        Program::new(["--check"]).env("FABRIC_BASE_URL", &format!("http://127.0.0.1:{}", closed_port())).run(DEADLINE);
+    finished.expect_code(1).expect_stdout("Problem: Nothing listens at http://127.0.0.1:").expect_stdout("\n    Fix: ");
+    // What does not need Fabric is checked all the same.
+    finished.expect_stdout("ok  MCP 2026-07-28").expect_stdout("Not everything works.");
+}
+
+#[test]
+fn a_missing_scheme_is_told_with_the_right_url() {
+    let finished = Program::new(["--check"]).env("FABRIC_BASE_URL", "localhost:8080").run(DEADLINE);
+    finished.expect_code(2).expect_stderr("FABRIC_BASE_URL").expect_stderr("did you mean http://localhost:8080?");
+}
+
+#[test]
+fn the_demos_run_is_counted() {
+    let report = report(Program::new(["--demo"]), 0);
+    let run = &report["demo_run"];
+    assert!(run["pieces"].as_u64() > Some(10), "it streams: {report}");
+    assert!(run["first_piece_ms"].as_f64() < run["total_ms"].as_f64(), "{report}");
+    assert_eq!(report["problems"], json!([]));
+}

@@ -1,0 +1,140 @@
+//! `--generate`: what it prints is accepted by those who are to read it. A reader that is not on this machine is named
+//! and passed over.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::DEADLINE;
+use crate::support::process::Program;
+
+fn generated<const N: usize>(what: [&str; N]) -> String {
+    let mut program = Program::new(["--generate"]);
+    for word in what {
+        program = program.arg(word);
+    }
+    let finished = program.run(DEADLINE);
+    finished.expect_code(0);
+    assert_eq!(finished.stderr, "", "hints are for terminals");
+    finished.stdout
+}
+
+/// A folder of its own for one test; removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a tool says about a file, on both outputs, and whether it is content. `None` without the tool.
+fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
+    let output = Command::new(tool).args(args).arg(file).env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).output();
+    match output {
+        Ok(output) => {
+            let said = [output.stdout, output.stderr].concat();
+            Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+        }
+        Err(_) => {
+            eprintln!("skipped: {tool} is not on this machine");
+            None
+        }
+    }
+}
+
+#[test]
+fn the_manual_page_is_clean() {
+    let folder = Folder::new("man");
+    let page = folder.file("fabric-mcp.1", &generated(["man"]));
+    let output = Command::new("man").args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"]).arg(&page).output();
+    match output {
+        Ok(output) => {
+            assert!(output.status.success());
+            assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(text.contains("FABRIC_MCP_TRANSPORT"), "{text}");
+        }
+        Err(_) => eprintln!("skipped: man is not on this machine"),
+    }
+}
+
+#[test]
+fn shells_accept_their_completions() {
+    let folder = Folder::new("shells");
+    for shell in ["bash", "zsh", "fish"] {
+        let script = generated([&format!("complete-{shell}")]);
+        let file = folder.file(&format!("complete.{shell}"), &script);
+        if let Some((good, said)) = ask(shell, &["-n"], &file) {
+            assert!(good && said.is_empty(), "{shell}: {said}\n{script}");
+        }
+    }
+}
+
+#[test]
+fn bash_completes_flags_values_and_clients() {
+    let folder = Folder::new("bash");
+    let script = generated(["complete-bash"]);
+    let rows = [
+        ("fabric-mcp --trans", "1", "--transport"),
+        ("fabric-mcp --transport s", "2", "stdio sse"),
+        ("fabric-mcp --transport = h", "3", "http"),
+        ("fabric-mcp --generate client-config z", "3", "zed"),
+    ];
+    for (words, at, expected) in rows {
+        let tail = format!("COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n");
+        let file = folder.file("try.bash", &format!("{script}{tail}"));
+        if let Some((good, said)) = ask("bash", &["--norc"], &file) {
+            assert!(good, "{words}: {said}");
+            assert_eq!(said.trim(), expected, "{words}");
+        }
+    }
+}
+
+#[test]
+fn systemd_accepts_the_unit() {
+    let folder = Folder::new("unit");
+    let unit = generated(["systemd-unit"]);
+    let file = folder.file("fabric-mcp.service", &unit);
+    if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
+        // Other units of the machine may be complained of.
+        let ours: Vec<&str> = said.lines().filter(|line| line.contains("fabric-mcp")).collect();
+        assert!(good || ours.is_empty(), "{said}");
+        assert_eq!(ours, Vec::<&str>::new(), "{unit}");
+    }
+}
+
+#[test]
+fn clients_get_json_with_the_absolute_path_of_this_program() {
+    for (client, path) in [
+        ("claude-desktop", "/mcpServers/fabric"),
+        ("claude-code", "/mcpServers/fabric"),
+        ("vscode", "/servers/fabric"),
+        ("cursor", "/mcpServers/fabric"),
+        ("zed", "/context_servers/fabric"),
+    ] {
+        let text = generated(["client-config", client]);
+        let file: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{client}: {e}\n{text}"));
+        let server = file.pointer(path).unwrap_or_else(|| panic!("{client}: {text}"));
+        let command = PathBuf::from(server["command"].as_str().unwrap());
+        assert!(command.is_absolute() && command.is_file(), "{client}: {command:?}");
+        assert!(server["env"]["FABRIC_BASE_URL"].is_string(), "{client}: {text}");
+    }
+    Program::new(["--generate", "client-config", "emacs"]).run(DEADLINE).expect_code(2).expect_stderr("claude-desktop");
+}

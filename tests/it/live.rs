@@ -1,0 +1,172 @@
+//! Every tool, prompt and resource against a real `fabric --serve`. These tests are ignored unless asked for:
+//!
+//! ```text
+//! FABRIC_MCP_LIVE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=… cargo test --locked -- --ignored live
+//! ```
+//!
+//! They start runs, of the pattern `FABRIC_MCP_LIVE_PATTERN` (default `summarize`) with Fabric's default model: use one
+//! that costs nothing. Nothing is written to that Fabric.
+
+use serde_json::{Value, json};
+
+use crate::support::process::Program;
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, DEADLINE, ERAS, Era, MODERN, expect};
+
+/// The program in front of the real Fabric.
+fn program() -> Program {
+    let url = std::env::var("FABRIC_MCP_LIVE_URL").expect("FABRIC_MCP_LIVE_URL is where fabric --serve listens");
+    let key = std::env::var("FABRIC_API_KEY").unwrap_or_default();
+    Program::new([]).env("FABRIC_BASE_URL", &url).env("FABRIC_API_KEY", &key)
+}
+
+fn pattern() -> String {
+    std::env::var("FABRIC_MCP_LIVE_PATTERN").unwrap_or_else(|_| "summarize".to_owned())
+}
+
+fn ready(era: Era) -> Stdio {
+    Stdio::speaking(era, program())
+}
+
+/// The data of a good result of a tool, in the modern era.
+#[track_caller]
+fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
+    expect::success(Era::Modern, &client.call(tool, arguments))
+}
+
+fn names(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_check_finds_nothing_wrong() {
+    let finished = program().arg("--check").arg("--json").run(DEADLINE);
+    finished.expect_code(0);
+    let report: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert!(report["fabric"]["patterns"].as_u64() > Some(0), "{report}");
+    eprintln!("{report:#}");
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_tools_that_read() {
+    let mut client = ready(Era::Modern);
+    let listed = data(&mut client, "fabric_list_patterns", json!({}));
+    let all = names(&listed["patterns"]);
+    assert!(all.contains(&pattern().as_str()) && all.is_sorted(), "{all:?}");
+    let found = data(&mut client, "fabric_list_patterns", json!({"query": pattern(), "limit": 3}));
+    assert!(names(&found["patterns"]).iter().all(|name| name.contains(&pattern())), "{found}");
+
+    let details = data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": pattern()}));
+    assert_eq!(details["name"], pattern().as_str());
+    assert!(details["system_prompt"].as_str().is_some_and(|text| !text.is_empty()), "{details}");
+
+    let models = data(&mut client, "fabric_list_models", json!({}));
+    assert!(models["all_models"].is_array() && models["models_by_vendor"].is_object(), "{models}");
+    let strategies = data(&mut client, "fabric_list_strategies", json!({}));
+    for strategy in strategies["strategies"].as_array().unwrap() {
+        assert!(strategy["name"].is_string() && strategy["prompt"].is_string(), "{strategy}");
+    }
+    let configuration = data(&mut client, "fabric_get_configuration", json!({}));
+    for (name, value) in configuration.as_object().unwrap() {
+        let value = value.as_str().unwrap_or_default();
+        let safe = value.is_empty()
+            || value == "[REDACTED_BY_MCP_SERVER]"
+            || ["true", "false"].contains(&value)
+            || value.starts_with("http");
+        assert!(safe, "{name} is not redacted");
+    }
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_every_pattern_can_be_described() {
+    let mut client = ready(Era::Modern);
+    let listed = data(&mut client, "fabric_list_patterns", json!({}));
+    for name in names(&listed["patterns"]) {
+        let details = data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": name}));
+        assert!(details["description"].is_string() && details["variables"].is_array(), "{name}: {details}");
+    }
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_run_in_every_revision() {
+    for era in ERAS {
+        let mut client = ready(era);
+        let arguments = json!({"pattern_name": pattern(), "input_text": "Two and two are four."});
+        let result = client.call("fabric_run_pattern", arguments);
+        let text = result["content"][0]["text"].as_str().unwrap_or_default();
+        assert!(result["isError"] != true && !text.is_empty(), "{era:?}: {result}");
+    }
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_streamed_run() {
+    let mut client = ready(Era::Modern);
+    let arguments = json!({"pattern_name": pattern(), "input_text": "Two and two are four.", "stream": true});
+    let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("live")));
+    let answer = client.answer(&id);
+    let run = expect::success(Era::Modern, &answer["result"]);
+    let whole = run["output_text"].as_str().unwrap().to_owned();
+    let notes = client.notes();
+    let streamed: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
+    assert_eq!(streamed, whole);
+    eprintln!("{} notifications for {} characters", notes.len(), whole.chars().count());
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_missing_pattern_is_told() {
+    let mut client = ready(Era::Modern);
+    for tool in ["fabric_get_pattern_details", "fabric_run_pattern"] {
+        let result = client.call(tool, json!({"pattern_name": "no such pattern here"}));
+        expect::failure(Era::Modern, &result, "pattern-not-found");
+    }
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_prompts() {
+    for era in ERAS {
+        let mut client = ready(era);
+        let listed = client.result("prompts/list", json!({}));
+        let prompts = listed["prompts"].as_array().unwrap();
+        assert!(prompts.iter().all(|prompt| prompt["description"].as_str().is_some_and(|text| !text.is_empty())));
+        let arguments = json!({"input_text": "Two and two are four."});
+        let prompt = client.result("prompts/get", json!({"name": pattern(), "arguments": arguments}));
+        let text = prompt["messages"][0]["content"]["text"].as_str().unwrap_or_default();
+        assert!(text.contains("Two and two are four."), "{era:?}: {prompt}");
+        let completed = client.result(
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": pattern()}, "argument": {"name": "strategy_name", "value": ""}}),
+        );
+        assert!(completed["completion"]["values"].is_array(), "{completed}");
+    }
+}
+
+#[test]
+#[ignore = "needs a real Fabric"]
+fn live_resources() {
+    for era in ERAS {
+        let mut client = ready(era);
+        let templates = client.result("resources/templates/list", json!({}));
+        assert_eq!(templates["resourceTemplates"].as_array().map(Vec::len), Some(2), "{templates}");
+        let listed = client.result("resources/list", json!({}));
+        let resources = listed["resources"].as_array().unwrap();
+        let kinds = ["fabric://pattern/", "fabric://strategy/"];
+        for kind in kinds {
+            let of_kind = resources.iter().find(|resource| resource["uri"].as_str().unwrap().starts_with(kind));
+            // A Fabric may have no strategies; patterns it has.
+            let Some(resource) = of_kind else {
+                assert_ne!(kind, kinds[0], "{MODERN}: {listed}");
+                continue;
+            };
+            let read = client.result("resources/read", json!({"uri": resource["uri"]}));
+            assert_eq!(read["contents"][0]["uri"], resource["uri"]);
+            assert!(read["contents"][0]["text"].is_string(), "{read}");
+        }
+    }
+}
