@@ -22,6 +22,7 @@ mod layers;
 mod limits;
 mod live;
 mod process;
+mod protocol;
 mod readme;
 mod schemas;
 mod secrets;
