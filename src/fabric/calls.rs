@@ -16,8 +16,8 @@ use super::client::pause;
 use super::events::{self, Decoder};
 use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
 
-/// Bytes read from a run at once.
-const READ: usize = 16 << 10;
+/// Bytes taken at once from what a run's connection has read.
+const READ: usize = 4 << 10;
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns, sorted.

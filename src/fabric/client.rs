@@ -30,10 +30,11 @@ use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 
 /// How often a blocked read asks whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
-/// Buffer of one connection, in each direction: about 74 KB a stream in all, where ureq's own default makes 306 KB.
-const BUFFER: usize = 16 << 10;
+/// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
+/// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
+const BUFFER: usize = 8 << 10;
 /// Unused connections that are kept: enough for all calls of a full stdio server, which would otherwise connect anew for
-/// every second one. A kept connection holds about 40 KB.
+/// every second one. A kept connection holds about 20 KB.
 const KEPT: usize = 32;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
