@@ -98,20 +98,6 @@ impl Client {
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
     }
 
-    /// `GET /contexts/names`: the names of the stored contexts, sorted.
-    pub(crate) fn contexts(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
-        let mut names = self.list("/contexts/names", wait)?;
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    /// `GET /sessions/names`: the names of the stored sessions, sorted.
-    pub(crate) fn sessions(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
-        let mut names = self.list("/sessions/names", wait)?;
-        names.sort_unstable();
-        Ok(names)
-    }
-
     /// `POST /chat`, once and never again. Each event goes to `each` as soon as it is read, errors sanitised; an error
     /// of `each` ends the run and closes the connection, and so does leaving early in any other way.
     ///
