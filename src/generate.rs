@@ -47,6 +47,86 @@ pub(crate) fn hint(what: Generate) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::flags::{FLAGS, Flag, Takes, VARIABLES};
+    use crate::config;
+
+    const README: &str = include_str!("../README.md");
+    const ENV_EXAMPLE: &str = include_str!("../.env.example");
+
+    #[test]
+    fn the_readme_lists_every_flag_and_variable_as_the_table_has_it() {
+        let lines: Vec<&str> = README.lines().collect();
+        for flag in FLAGS {
+            let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
+            let alias = flag.alias.map(|alias| format!(", --{alias}")).unwrap_or_default();
+            let name = format!("{short}--{}{alias} {}", flag.long, flag.placeholder());
+            let variable = flag.env().map(|name| format!("`{name}`")).unwrap_or_default();
+            let repeated = if matches!(flag.takes, Takes::Many(_)) { "; can be repeated" } else { "" };
+            let row = format!("| `{}` | {variable} | {} | {}{repeated} |", name.trim_end(), flag.default, flag.help);
+            assert!(lines.contains(&row.as_str()), "README.md lacks this row:\n{row}");
+        }
+        for variable in VARIABLES {
+            let row = format!("| `{}` | {} |", variable.name, variable.help);
+            assert!(lines.contains(&row.as_str()), "README.md lacks this row:\n{row}");
+        }
+    }
+
+    #[test]
+    fn the_readme_has_the_limits_as_they_are() {
+        for row in [
+            format!("| One message in, line or body | {} MiB |", config::MAX_MESSAGE >> 20),
+            format!("| Other strings; names | {} KiB; {} characters |", config::MAX_STRING >> 10, config::MAX_NAME),
+            format!(
+                "| Variables; value of one | {}; {} KiB |",
+                config::MAX_VARIABLES,
+                config::MAX_VARIABLE_VALUE >> 10
+            ),
+            format!("| Attachments | {} |", config::MAX_ATTACHMENTS),
+            format!(
+                "| Output of a run; other answers of Fabric | {} MiB; {} MiB |",
+                config::MAX_RUN_OUTPUT >> 20,
+                config::MAX_FABRIC_BODY >> 20
+            ),
+            format!("| Text of a failed run that is kept | {} KiB |", config::MAX_PARTIAL_TEXT >> 10),
+            format!("| Messages in a batch (2025-03-26) | {} |", config::MAX_BATCH),
+            format!(
+                "| Runs at once | {} on stdio ({} more wait), {} over HTTP; `--max-runs` |",
+                config::STDIO_MAX_RUNS,
+                config::MAX_QUEUED_RUNS,
+                config::HTTP_MAX_RUNS
+            ),
+            format!(
+                "| Connections; legacy sessions | {}, `--max-connections`; {} |",
+                config::DEFAULT_MAX_CONNECTIONS,
+                config::MAX_SESSIONS
+            ),
+            format!(
+                "| Request line and headers; headers | {} KiB; {} |",
+                config::HttpLimits::default().max_head >> 10,
+                config::HttpLimits::default().max_headers
+            ),
+        ] {
+            assert!(README.lines().any(|line| line == row), "README.md lacks this row:\n{row}");
+        }
+        assert!(README.contains(&format!("up to {} further patterns", config::MAX_CHAIN_STEPS)));
+    }
+
+    #[test]
+    fn the_example_of_an_environment_has_every_variable_with_its_default() {
+        let set: Vec<(&str, &str)> =
+            ENV_EXAMPLE.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('=')).collect();
+        let mut known: Vec<String> = FLAGS.iter().filter_map(Flag::env).collect();
+        known.extend(VARIABLES.iter().map(|variable| variable.name.to_owned()));
+        let mut listed: Vec<&str> = set.iter().map(|(name, _)| *name).collect();
+        known.sort();
+        listed.sort_unstable();
+        assert_eq!(listed, known);
+        for flag in FLAGS {
+            let value = flag.env().and_then(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| *value));
+            let is_default = value.is_none_or(|value| value == flag.default || value == "false" || value.is_empty());
+            assert!(is_default, "--{}: {value:?}", flag.long);
+        }
+    }
 
     #[test]
     fn everything_is_a_text_file_with_a_hint() {

@@ -9,6 +9,7 @@
 //! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. The same cannot be done
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
+mod cause;
 mod watched;
 
 use std::fmt;
@@ -352,7 +353,7 @@ impl<'c> Call<'c> {
     fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
-        let cause = if phase == Phase::Head { cause(&error, is_https) } else { None };
+        let cause = if phase == Phase::Head { cause::of(&error, is_https) } else { None };
         let unavailable = match phase {
             Phase::Head => Kind::ApiUnavailable,
             Phase::Body => Kind::StreamInterrupted,
@@ -448,51 +449,6 @@ impl<'c> Call<'c> {
                  where it runs."
             ),
         }
-    }
-}
-
-/// What exactly went wrong before there was an answer.
-fn cause(error: &ureq::Error, is_https: bool) -> Option<Cause> {
-    match error {
-        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Some(Cause::ConnectTimeout),
-        ureq::Error::Timeout(_) => Some(Cause::Silent),
-        ureq::Error::HostNotFound => Some(Cause::UnknownHost),
-        ureq::Error::ConnectProxyFailed(_) => Some(Cause::Proxy),
-        ureq::Error::Tls(why) => Some(tls_cause(why)),
-        #[cfg(feature = "tls")]
-        ureq::Error::Rustls(e) => Some(tls_cause(&e.to_string())),
-        ureq::Error::Io(e) => match e.kind() {
-            ErrorKind::TimedOut => Some(Cause::ConnectTimeout),
-            ErrorKind::ConnectionRefused => Some(Cause::Refused),
-            ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
-            // A server that was not asked for TLS closes, or is closed on.
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
-            _ => None,
-        },
-        ureq::Error::ConnectionFailed => Some(Cause::Refused),
-        ureq::Error::Http(_) | ureq::Error::Protocol(_) => Some(Cause::NotHttp),
-        _ => None,
-    }
-}
-
-/// rustls is not ours to name, and its errors come as text only; what is not recognised is told as it is.
-fn tls_cause(why: &str) -> Cause {
-    let why = why.to_ascii_lowercase().replace(' ', "");
-    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    // First, because it goes on with names, which may be any word.
-    if has(&["validforname"]) {
-        Cause::CertificateWrongName
-    } else if has(&["notvalidyet", "notyetvalid"]) {
-        Cause::CertificateNotYetValid
-    } else if has(&["expired"]) {
-        Cause::CertificateExpired
-    } else if has(&["unknownissuer", "selfsigned", "causedasendentity"]) {
-        Cause::CertificateUnknownIssuer
-    } else if has(&["invalidcontenttype", "corruptmessage"]) {
-        Cause::NotTls
-    } else {
-        Cause::Tls
     }
 }
 

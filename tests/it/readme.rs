@@ -1,0 +1,182 @@
+//! The README keeps its word: its JSON parses, its commands are known to the program, its first command prints what it
+//! shows, its tables name what there is, and the messages it quotes are ours.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::DEADLINE;
+use crate::support::process::Program;
+
+fn readme() -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap().replace("\r\n", "\n")
+}
+
+/// The fenced blocks of one language.
+fn blocks(language: &str) -> Vec<String> {
+    let text = readme();
+    let open = format!("\n```{language}\n");
+    let mut blocks = Vec::new();
+    let mut rest = text.as_str();
+    while let Some((_, after)) = rest.split_once(&open) {
+        let (block, after) = after.split_once("\n```\n").expect("a block is closed");
+        blocks.push(block.to_owned());
+        rest = after;
+    }
+    assert!(!blocks.is_empty(), "no {language} block");
+    blocks
+}
+
+/// The lines between a heading and the next one.
+fn section(heading: &str) -> String {
+    let text = readme();
+    let (_, after) = text.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no section {heading}"));
+    after.split("\n## ").next().unwrap().to_owned()
+}
+
+/// Everything within backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// What differs from run to run, numbers, made the same.
+fn without_numbers(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '0'..='9' if out.ends_with('#') => {}
+            '0'..='9' => out.push('#'),
+            c => out.push(c),
+        }
+    }
+    out.replace("#.#", "#").replace("#.#", "#")
+}
+
+#[test]
+fn the_first_command_prints_what_is_shown() {
+    assert_eq!(blocks("sh")[0], "cargo run --release --locked -- --demo --check");
+    let finished = Program::new(["--demo", "--check"]).run(DEADLINE);
+    finished.expect_code(0);
+    assert_eq!(without_numbers(&blocks("text")[0]), without_numbers(finished.stdout.trim_end()));
+}
+
+#[test]
+fn json_parses() {
+    for block in blocks("json") {
+        let value: Value = serde_json::from_str(&block).unwrap_or_else(|e| panic!("{e}: {block}"));
+        let servers = value.as_object().and_then(|file| file.values().next()).unwrap();
+        assert!(servers["fabric"]["command"].is_string(), "{block}");
+    }
+}
+
+#[test]
+fn nginx_takes_the_snippet() {
+    let folder = std::env::temp_dir().join(format!("fabric-mcp-nginx-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    // Certificates are not at hand, and the port needs no privileges.
+    let snippet: Vec<String> = blocks("nginx")[0]
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("ssl_"))
+        .map(|line| line.replace("listen 443 ssl", "listen 127.0.0.1:8443"))
+        .collect();
+    let path = folder.display();
+    let conf = format!(
+        "pid {path}/pid;\nerror_log {path}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n{}\n}}\n",
+        snippet.join("\n")
+    );
+    fs::write(folder.join("nginx.conf"), conf).unwrap();
+    let programs = ["nginx", "/usr/sbin/nginx"];
+    let test = |program: &&str| Command::new(program).arg("-t").arg("-c").arg(folder.join("nginx.conf")).output().ok();
+    let output = programs.iter().find_map(test);
+    let _ = fs::remove_dir_all(&folder);
+    match output {
+        Some(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        None => eprintln!("skipped: nginx is not on this machine"),
+    }
+}
+
+#[test]
+fn commands_use_flags_that_exist() {
+    let help = Program::new(["--help"]).run(DEADLINE).stdout;
+    let known: BTreeSet<&str> =
+        help.split(|c: char| c.is_whitespace() || ",;:".contains(c)).filter(|word| word.starts_with("--")).collect();
+    let text = readme();
+    let mut seen = 0;
+    for line in text.lines().filter(|line| line.contains("fabric-mcp -")) {
+        let words = line.split_once("fabric-mcp -").map(|(_, rest)| format!("-{rest}")).unwrap();
+        for word in words.split(|c: char| c.is_whitespace() || "`|".contains(c)).filter(|word| word.starts_with("--")) {
+            assert!(known.contains(word), "{word} in {line}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 8, "{seen}");
+}
+
+#[test]
+fn what_is_said_by_hand_is_answered() {
+    let all = blocks("sh");
+    let line = all.iter().find(|block| block.starts_with("printf")).unwrap();
+    let message = line.split('\'').find(|part| part.starts_with('{')).unwrap();
+    let mut client = crate::support::stdio::Stdio::start(Program::new(["--demo"]));
+    client.send_raw(format!("{message}\n").as_bytes());
+    assert_eq!(client.recv()["result"]["structuredContent"], serde_json::json!({"patterns": ["explain_code"]}));
+}
+
+#[test]
+fn the_table_of_tools_is_the_catalogue() {
+    let catalogue = Program::new(["--list-tools"]).run(DEADLINE).stdout;
+    let mut tools: Vec<(String, BTreeSet<String>)> = Vec::new();
+    for line in catalogue.lines() {
+        if !line.starts_with(' ') {
+            tools.push((line.to_owned(), BTreeSet::new()));
+        } else if line.starts_with("      ") {
+            let argument = line.trim_start().split(':').next().unwrap();
+            tools.last_mut().unwrap().1.insert(argument.to_owned());
+        }
+    }
+    assert_eq!(tools.len(), 6, "{catalogue}");
+    let section = section("Tools");
+    for (tool, arguments) in tools {
+        let row = section.lines().find(|line| line.starts_with(&format!("| `{tool}`"))).expect("a row for each tool");
+        let cell = row.split('|').nth(2).unwrap();
+        let listed: BTreeSet<String> = quoted(cell).into_iter().map(str::to_owned).collect();
+        assert_eq!(listed, arguments, "{tool}");
+    }
+}
+
+#[test]
+fn quoted_messages_are_ours() {
+    let mut sources = String::new();
+    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
+    // A literal that goes on in the next line is one text.
+    let sources = sources.replace("\r\n", "\n");
+    let mut joined = String::new();
+    for part in sources.split("\\\n") {
+        joined.push_str(if joined.is_empty() { part } else { part.trim_start() });
+    }
+    let section = section("When something does not work");
+    let mut missing = Vec::new();
+    for row in section.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| You see")) {
+        for message in quoted(row.split('|').nth(1).unwrap()) {
+            if !joined.contains(message) {
+                missing.push(message.to_owned());
+            }
+        }
+    }
+    assert_eq!(missing, Vec::<String>::new(), "no source has these");
+}
+
+fn collect(folder: &Path, text: &mut String) {
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            collect(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
