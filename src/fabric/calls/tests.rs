@@ -161,6 +161,21 @@ fn retry_after_is_passed_on() {
 }
 
 #[test]
+fn the_body_of_an_error_is_not_waited_for() {
+    let fixture = Fixture::new(|_, _, stream| {
+        stream.write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 20\r\n\r\n\"half of it").is_ok()
+    });
+    let mut client = fixture.client();
+    client.after_error = Duration::from_millis(50);
+    let begun = Instant::now();
+    let (_, _, ended) = run(&client);
+    assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
+    assert_eq!(client.strategies(&no_wait()).unwrap_err().kind, Kind::FabricInternal);
+    // Each of the limits is 20 s.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn a_redirect_is_an_error_and_the_key_stays_here() {
     let elsewhere = Fixture::always(json("[]"));
     let redirect = format!(
