@@ -187,7 +187,8 @@ impl Client {
         }
     }
 
-    /// The answer to `POST path`, sent once and never again, with its body still to be read.
+    /// The answer to `POST path`, sent once and never again, with its body still to be read. Not sent at all for a caller
+    /// who has left already: it costs money.
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
@@ -195,6 +196,7 @@ impl Client {
         limits: Limits,
         wait: &Arc<dyn Wait>,
     ) -> Result<Reply<'c>, Error> {
+        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
         let request = match &self.key {
             Some(key) => request.header("X-API-Key", key),
