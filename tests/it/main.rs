@@ -17,7 +17,7 @@ mod doctor;
 mod faults;
 mod generate;
 mod hostile;
-mod http_transport;
+mod http;
 mod layers;
 mod limits;
 mod live;

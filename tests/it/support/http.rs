@@ -41,16 +41,15 @@ impl HttpServer {
     }
 }
 
-/// The address and path of the first `listening on http://ADDRESS:PORT/path` in a log line.
+/// The address and path in the log line that says where it listens: `… transport at http://ADDRESS:PORT/path`.
 pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
-    let (_, after) = line.split_once("istening")?;
-    let (_, url) = after.split_once("http://")?;
-    let url = url.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';')).next()?;
+    let (_, url) = line.split_once(" transport at http://")?;
+    let url = url.split_whitespace().next()?;
     let (authority, path) = match url.split_once('/') {
         Some((authority, path)) => (authority, format!("/{path}")),
         None => (url, String::new()),
     };
-    Some((authority.parse().ok()?, path.trim_end_matches('.').to_owned()))
+    Some((authority.parse().ok()?, path))
 }
 
 /// An answer's head and, once read, its body.
