@@ -312,7 +312,7 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
     let error = run(&quick(&limits)).2.unwrap_err();
     assert!(error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"), "{error}");
     // Nor can a caller only leave in silence.
-    let wait = Leaves::after(0);
+    let wait = Leaves::after(1);
     let started = Instant::now();
     let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
