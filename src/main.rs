@@ -178,7 +178,10 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure>
         config.path
     );
     match signals {
-        Some(mut signals) => log::info!("{}: finishing what runs", signals.wait().name()),
+        Some(mut signals) => {
+            let signal = signals.wait();
+            log::info!("{}: finishing what runs", signal.name());
+        }
         // Only the system ends us here.
         None => loop {
             thread::park();

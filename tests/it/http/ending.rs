@@ -75,3 +75,18 @@ fn an_idle_server_ends_at_once() {
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(DEADLINE).success());
 }
+
+#[test]
+fn it_serves_whatever_is_logged() {
+    let fabric = FakeFabric::start();
+    let port = crate::support::fabric::closed_port();
+    let program = Program::with(&fabric).arg("--transport").arg("http").arg("--port").arg(&port.to_string());
+    let mut process = program.arg("--log-level").arg("critical").start();
+    let mut http = crate::support::poll(DEADLINE, || TcpStream::connect(("127.0.0.1", port)).ok())
+        .map(|socket| crate::support::http::Http::connect(socket.peer_addr().unwrap()))
+        .expect("it listens");
+    assert_eq!(http.request("GET", "/healthz", &[], None).status, 200);
+    process.signal("TERM");
+    assert!(process.wait_exit(DEADLINE).success());
+    assert_eq!(process.stderr(), "");
+}
