@@ -5,10 +5,11 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
-use crate::config::{MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
+use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::mcp::{self, Refusal, Server, Session};
 
@@ -43,7 +44,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
     ///
     /// # Errors
     /// Those of reading `input`.
-    pub(crate) fn serve(&self, input: impl Read) -> io::Result<()> {
+    pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
         let writer = self.pipe.line();
@@ -64,8 +65,23 @@ impl<W: Write + Send + 'static> Stdio<W> {
         Ok(())
     }
 
-    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions.
-    pub(crate) fn stop(&self, limit: Duration) {
+    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions. Returns [`ABORT_GRACE`] later at
+    /// the latest: a client that keeps stdout open and does not read it would hold up every write for ever.
+    pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
+        let (done, over) = mpsc::channel();
+        let stdio = self.clone();
+        let finish = move || {
+            stdio.finish(limit);
+            // Nobody may be waiting any more.
+            let _ = done.send(());
+        };
+        match thread::Builder::new().name("stop".into()).spawn(finish) {
+            Ok(_) => drop(over.recv_timeout(limit + ABORT_GRACE)),
+            Err(_) => self.finish(limit),
+        }
+    }
+
+    fn finish(&self, limit: Duration) {
         self.pipe.end_listening();
         self.pipe.finish(limit);
         self.pipe.line().flush();
