@@ -35,8 +35,9 @@ struct Calls {
     seconds: f64,
 }
 
-/// A call of `tool` ended after `took`; `outcome` is [`OK`] or the name of the error.
-pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Duration) {
+/// A call of `tool` ended, after `took` unless it was refused before it ran; `outcome` is [`OK`] or the name of the
+/// error.
+pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
     TOTAL.call(tool, outcome, took);
 }
 
@@ -82,10 +83,11 @@ impl Metrics {
         }
     }
 
-    fn call(&self, tool: &'static str, outcome: &'static str, took: Duration) {
+    fn call(&self, tool: &'static str, outcome: &'static str, took: Option<Duration>) {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let calls = calls.entry(tool).or_default();
         *calls.outcomes.entry(outcome).or_default() += 1;
+        let Some(took) = took else { return };
         let seconds = took.as_secs_f64();
         calls.buckets[BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len())] += 1;
         calls.seconds += seconds;
@@ -159,8 +161,9 @@ mod tests {
     #[test]
     fn the_text_is_what_prometheus_reads() {
         let metrics = Metrics::new();
-        metrics.call("fabric_run_pattern", OK, Duration::from_millis(500));
-        metrics.call("fabric_run_pattern", "cancelled", Duration::from_secs(3600));
+        metrics.call("fabric_run_pattern", OK, Some(Duration::from_millis(500)));
+        metrics.call("fabric_run_pattern", "cancelled", Some(Duration::from_secs(3600)));
+        metrics.call("fabric_run_pattern", "too-many-requests", None);
         metrics.fabric_error("fabric-api-error");
         let text = metrics.render(3, 2);
         for line in [
@@ -172,6 +175,7 @@ mod tests {
             "fabric_mcp_fabric_errors_total{kind=\"fabric-api-error\"} 1",
             "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"cancelled\"} 1",
             "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"ok\"} 1",
+            "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"too-many-requests\"} 1",
             "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"0.1\"} 0",
             "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"0.5\"} 1",
             "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"1800\"} 1",

@@ -8,6 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::config::MAX_RELAYED_ERROR;
+use crate::metrics;
 
 /// What happened. Each kind is one URN, `urn:fabric-mcp:error:…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -167,6 +168,21 @@ impl Error {
     /// The same, with what exactly was wrong.
     pub(crate) fn caused_by(self, cause: impl Into<Option<Cause>>) -> Error {
         Error { cause: cause.into(), ..self }
+    }
+
+    /// Counts it, if it was Fabric that failed and not the caller or we. Once for every call that ended with it.
+    pub(crate) fn count(&self) {
+        if matches!(
+            self.kind,
+            Kind::ApiUnavailable
+                | Kind::ApiUnauthorized
+                | Kind::FabricInternal
+                | Kind::ApiError
+                | Kind::StreamInterrupted
+                | Kind::ResponseTooLarge
+        ) {
+            metrics::fabric_error(self.kind.name());
+        }
     }
 
     /// The caller cancelled: nobody reads the text.

@@ -125,12 +125,6 @@ impl<'a> Exchange<'a> {
         body
     }
 
-    /// Whether the client has left. Takes about 2 µs and never waits. Only meaningful once the body has been read; a
-    /// client that has already sent its next request counts as present.
-    pub(crate) fn gone(&mut self) -> bool {
-        self.wire.gone()
-    }
-
     /// Answers with a body of known size. Headers that describe the framing are added; a header that is not visible
     /// ASCII is left out. A client that left, or does not read for `write_timeout`, ends the connection.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) {

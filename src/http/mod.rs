@@ -49,7 +49,6 @@ mod hostile;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use body::BodyError;
 pub(crate) use connection::Exchange;
 pub(crate) use deferred::Deferred;
 pub(crate) use request::{Head, percent_decode};

@@ -120,11 +120,6 @@ impl Wire {
         write_all(&self.lease.slot.socket, parts, self.limits().write_timeout)
     }
 
-    /// Whether the client has left. While bytes of a further request wait in the buffer, it counts as present.
-    pub(super) fn gone(&self) -> bool {
-        self.unread().is_empty() && gone(&self.lease.slot.socket)
-    }
-
     /// Ends the connection after an answer to a request that was not read to its end. Closing at once would make the
     /// kernel send a reset, which may overtake the answer; so the client is heard out for a moment.
     pub(super) fn linger(&mut self) {

@@ -92,7 +92,10 @@ impl Call {
         };
         match done {
             Ok(()) => result.end(Map::new()),
-            Err(refusal) => self.refuse(refusal),
+            Err(refusal) => {
+                refusal.error.count();
+                self.refuse(refusal)
+            }
         }
     }
 
@@ -101,6 +104,7 @@ impl Call {
     pub(crate) fn fail(&self, error: Error) -> Answer {
         match &self.work {
             Work::Tool { tool, .. } => {
+                registry::count(tool, Some(&error), None);
                 log::info!(target: "fabric_mcp::tools", "tool={} ok=false error={} request_id={}", tool.name, error.kind.name(), self.request_id);
                 tools::result(&self.id, self.caller.revision, &Err(Failure::from(error)), &self.request_id)
             }

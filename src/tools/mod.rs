@@ -14,13 +14,13 @@ mod policy;
 mod run_pattern;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::fabric::{Client, Error, Kind, Wait};
-use crate::logging;
+use crate::{logging, metrics};
 
 pub(crate) use arguments::Arguments;
 pub(crate) use outcome::{Failure, Json, Outcome};
@@ -139,13 +139,17 @@ impl ChunkKind {
 /// Runs `job` and writes the log line of the call.
 pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> Result<Outcome, Failure> {
     let begun = Instant::now();
+    let running = (!tool.read_only).then(metrics::Run::begin);
     let result = job.run(work);
+    drop(running);
+    let took = begun.elapsed();
+    count(tool, result.as_ref().err().map(|failure| &failure.error), Some(took));
     let mut line = String::with_capacity(160);
     logging::logfmt(&mut line, "tool", tool.name);
     for (key, value) in job.fields() {
         logging::logfmt(&mut line, key, value);
     }
-    logging::logfmt(&mut line, "duration_ms", begun.elapsed().as_millis());
+    logging::logfmt(&mut line, "duration_ms", took.as_millis());
     logging::logfmt(&mut line, "ok", result.is_ok());
     match &result {
         Ok(outcome) => {
@@ -161,6 +165,14 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
     logging::logfmt(&mut line, "request_id", request_id);
     log::info!(target: "fabric_mcp::tools", "{line}");
     result
+}
+
+/// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
+pub(crate) fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
+    metrics::call(tool.name, error.map_or(metrics::OK, |error| error.kind.name()), took);
+    if let Some(error) = error {
+        error.count();
+    }
 }
 
 /// The catalogue for `--list-tools`: each tool's name, what it does in a line, and its arguments.

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Error, Event, Usage};
-use crate::jsonrpc;
 use crate::tools::{ChunkKind, Json, Outcome, Work};
+use crate::{jsonrpc, metrics};
 
 const DEFAULT_FORMAT: &str = "markdown";
 
@@ -30,6 +30,7 @@ impl Output {
         }
         match event {
             Event::Content { format, content } => {
+                metrics::relayed(content.len());
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
                 work.caller.chunk(ChunkKind::Content, &format, &content);
                 self.text.push_str(&content);
