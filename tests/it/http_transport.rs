@@ -1,4 +1,4 @@
-//! The HTTP transports over real sockets. So far: that the server listens and answers; the rest comes with them.
+//! The HTTP transports over real sockets: that the server listens and answers.
 
 use serde_json::json;
 
@@ -8,7 +8,6 @@ use crate::support::process::Program;
 use crate::support::stdio::initialize_params;
 
 #[test]
-#[ignore = "until --transport http is there"]
 fn it_says_where_it_listens_and_answers_there() {
     let fabric = FakeFabric::start();
     let server = HttpServer::start(Program::with(&fabric));

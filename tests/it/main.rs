@@ -22,6 +22,7 @@ mod layers;
 mod limits;
 mod live;
 mod process;
+mod reaching;
 mod readme;
 mod schemas;
 mod secrets;
