@@ -38,13 +38,15 @@ pub(crate) struct Program {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
+    /// What a shell does before it becomes the binary: `ulimit -n 40`.
+    pub(crate) prelude: Option<String>,
 }
 
 impl Program {
     /// With these arguments and an empty environment.
     pub(crate) fn new<const N: usize>(args: [&str; N]) -> Program {
         let args = args.map(str::to_owned).to_vec();
-        Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read }
+        Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read, prelude: None }
     }
 
     /// Without arguments, in front of this Fabric.
@@ -76,11 +78,21 @@ impl Program {
         self
     }
 
+    /// Has a shell do this first, which then becomes the binary.
+    #[cfg(unix)]
+    pub(crate) fn after(mut self, prelude: &str) -> Program {
+        self.prelude = Some(prelude.to_owned());
+        self
+    }
+
     /// The command as a person would type it.
     pub(crate) fn shown(&self) -> String {
         let mut shown = String::from("env -i");
         for (name, value) in &self.env {
             let _ = write!(shown, " {name}={value:?}");
+        }
+        if let Some(prelude) = &self.prelude {
+            let _ = write!(shown, " {prelude}; exec");
         }
         shown.push_str(" fabric-mcp");
         for arg in &self.args {
@@ -90,7 +102,14 @@ impl Program {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(PathBuf::from(BINARY));
+        let mut command = match &self.prelude {
+            None => Command::new(PathBuf::from(BINARY)),
+            Some(prelude) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", &format!("{prelude}; exec \"$0\" \"$@\""), BINARY]);
+                shell
+            }
+        };
         command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
         // What the system (Windows needs it for sockets) and coverage runs need, and nothing else.
         for kept in ["SystemRoot", "LLVM_PROFILE_FILE"] {
