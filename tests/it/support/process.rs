@@ -340,6 +340,17 @@ impl Process {
         assert!(sent.expect("the kill command").success(), "kill -{name}");
     }
 
+    /// Limits it from now on, by Linux's own `prlimit`: `--nofile=3`. False where that cannot be done.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn limit(&self, what: &str) -> bool {
+        let done = Command::new("prlimit").arg(format!("--pid={}", self.child.id())).arg(what).status();
+        let done = done.is_ok_and(|status| status.success());
+        if !done {
+            eprintln!("skipped: prlimit {what} cannot be done here");
+        }
+        done
+    }
+
     /// Fails with the command, what was exchanged, and stderr.
     #[track_caller]
     pub(crate) fn fail(&self, why: &str) -> ! {
