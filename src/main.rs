@@ -74,13 +74,24 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(config) => {
             logging::start(config.log_level);
             logging::install_panic_hook();
-            for warning in &config.warnings {
-                log::warn!("{warning}");
-            }
-            let (server, config, _demo) = assemble(*config)?;
-            greet(&server);
-            serve(server, &config)
+            // From here on the log alone writes to stderr: it may be blocked there.
+            start(*config).or_else(|failure| {
+                logging::critical(&failure.reason);
+                Ok(ExitCode::from(failure.code))
+            })
         }
+    }
+}
+
+fn start(config: Config) -> Result<ExitCode, Failure> {
+    for warning in &config.warnings {
+        log::warn!("{warning}");
+    }
+    let (server, config, _demo) = assemble(config)?;
+    greet(&server);
+    match config.transport {
+        Transport::Stdio => serve_stdio(server, &config),
+        Transport::Http | Transport::Sse => serve_http(server, &config),
     }
 }
 
@@ -130,13 +141,6 @@ fn greet(server: &Arc<Server>) {
     let client = server.fabric().clone();
     if let Err(error) = thread::Builder::new().name("greet".into()).spawn(move || check::greet(&client)) {
         log::warn!("the connection to Fabric could not be tested: {error}");
-    }
-}
-
-fn serve(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
-    match config.transport {
-        Transport::Stdio => serve_stdio(server, config),
-        Transport::Http | Transport::Sse => serve_http(server, config),
     }
 }
 

@@ -16,8 +16,8 @@ use super::client::pause;
 use super::events::{self, Decoder};
 use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
 
-/// Bytes read from a run at once.
-const READ: usize = 16 << 10;
+/// Bytes taken at once from what a run's connection has read.
+const READ: usize = 4 << 10;
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns, sorted.
@@ -96,20 +96,6 @@ impl Client {
         let path = "/config";
         let body = self.get(path, self.request_limits(), wait)?;
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
-    }
-
-    /// `GET /contexts/names`: the names of the stored contexts, sorted.
-    pub(crate) fn contexts(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
-        let mut names = self.list("/contexts/names", wait)?;
-        names.sort_unstable();
-        Ok(names)
-    }
-
-    /// `GET /sessions/names`: the names of the stored sessions, sorted.
-    pub(crate) fn sessions(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
-        let mut names = self.list("/sessions/names", wait)?;
-        names.sort_unstable();
-        Ok(names)
     }
 
     /// `POST /chat`, once and never again. Each event goes to `each` as soon as it is read, errors sanitised; an error

@@ -131,7 +131,9 @@ impl<S: Source> Catalog<S> {
                 other => other?,
             };
             // Last, so that whoever is told asks anew and waits for this very refresh.
-            self.learn(&names);
+            if self.learn(&names) {
+                self.tell();
+            }
             Ok(Snapshot { patterns, strategies })
         })
     }
@@ -146,6 +148,7 @@ impl<S: Source> Catalog<S> {
             let names = self.source.names(wait)?;
             if self.learn(&Arc::new(names.clone())) {
                 self.snapshot.forget();
+                self.tell();
             }
             Ok(names)
         })
@@ -164,18 +167,22 @@ impl<S: Source> Catalog<S> {
         let is_changed = self.learn(&names);
         if is_changed {
             self.snapshot.forget();
+            self.tell();
         }
         Ok(is_changed)
     }
 
-    /// Remembers the names, and tells when they are others than before.
+    /// Remembers the names. True if they are others than before: then forget what came of those, and [`Catalog::tell`].
     fn learn(&self, names: &Arc<Vec<String>>) -> bool {
         let before = lock(&self.known).replace(Arc::clone(names));
-        let is_changed = before.is_some_and(|before| before != *names);
-        if is_changed && let Some(hook) = self.on_change.get() {
+        before.is_some_and(|before| before != *names)
+    }
+
+    /// Tells that the names have changed. Whoever is told may ask at once, so nothing outdated may be left by now.
+    fn tell(&self) {
+        if let Some(hook) = self.on_change.get() {
             hook();
         }
-        is_changed
     }
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by its name; if

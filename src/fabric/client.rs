@@ -9,6 +9,7 @@
 //! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. The same cannot be done
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
+mod cause;
 mod watched;
 
 use std::fmt;
@@ -29,10 +30,11 @@ use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 
 /// How often a blocked read asks whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
-/// Buffer of one connection, in each direction: about 74 KB a stream in all, where ureq's own default makes 306 KB.
-const BUFFER: usize = 16 << 10;
+/// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
+/// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
+const BUFFER: usize = 8 << 10;
 /// Unused connections that are kept: enough for all calls of a full stdio server, which would otherwise connect anew for
-/// every second one. A kept connection holds about 40 KB.
+/// every second one. A kept connection holds about 20 KB.
 const KEPT: usize = 32;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
@@ -351,7 +353,7 @@ impl<'c> Call<'c> {
     fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
-        let cause = if phase == Phase::Head { cause(&error, is_https) } else { None };
+        let cause = if phase == Phase::Head { cause::of(&error, is_https) } else { None };
         let unavailable = match phase {
             Phase::Head => Kind::ApiUnavailable,
             Phase::Body => Kind::StreamInterrupted,
@@ -379,6 +381,14 @@ impl<'c> Call<'c> {
                 let detail = format!(
                     "The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}. If \
                      Fabric needs no proxy, add its host to NO_PROXY."
+                );
+                (unavailable, true, detail)
+            }
+            // Fabric is not to blame, and starting it again would not help.
+            ureq::Error::Io(e) if cause::is_out_of_sockets(&e) => {
+                let detail = format!(
+                    "This machine let us open no further connection to Fabric at {url}: {e}. Raise its limit on open \
+                     files, or lower --max-runs and --max-connections."
                 );
                 (unavailable, true, detail)
             }
@@ -447,51 +457,6 @@ impl<'c> Call<'c> {
                  where it runs."
             ),
         }
-    }
-}
-
-/// What exactly went wrong before there was an answer.
-fn cause(error: &ureq::Error, is_https: bool) -> Option<Cause> {
-    match error {
-        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Some(Cause::ConnectTimeout),
-        ureq::Error::Timeout(_) => Some(Cause::Silent),
-        ureq::Error::HostNotFound => Some(Cause::UnknownHost),
-        ureq::Error::ConnectProxyFailed(_) => Some(Cause::Proxy),
-        ureq::Error::Tls(why) => Some(tls_cause(why)),
-        #[cfg(feature = "tls")]
-        ureq::Error::Rustls(e) => Some(tls_cause(&e.to_string())),
-        ureq::Error::Io(e) => match e.kind() {
-            ErrorKind::TimedOut => Some(Cause::ConnectTimeout),
-            ErrorKind::ConnectionRefused => Some(Cause::Refused),
-            ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
-            // A server that was not asked for TLS closes, or is closed on.
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
-            _ => None,
-        },
-        ureq::Error::ConnectionFailed => Some(Cause::Refused),
-        ureq::Error::Http(_) | ureq::Error::Protocol(_) => Some(Cause::NotHttp),
-        _ => None,
-    }
-}
-
-/// rustls is not ours to name, and its errors come as text only; what is not recognised is told as it is.
-fn tls_cause(why: &str) -> Cause {
-    let why = why.to_ascii_lowercase().replace(' ', "");
-    let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    // First, because it goes on with names, which may be any word.
-    if has(&["validforname"]) {
-        Cause::CertificateWrongName
-    } else if has(&["notvalidyet", "notyetvalid"]) {
-        Cause::CertificateNotYetValid
-    } else if has(&["expired"]) {
-        Cause::CertificateExpired
-    } else if has(&["unknownissuer", "selfsigned", "causedasendentity"]) {
-        Cause::CertificateUnknownIssuer
-    } else if has(&["invalidcontenttype", "corruptmessage"]) {
-        Cause::NotTls
-    } else {
-        Cause::Tls
     }
 }
 

@@ -38,7 +38,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, for tables and tests over all of them.
+    /// Every kind, for tests over all of them.
+    #[cfg(test)]
     pub(crate) const ALL: [Kind; 11] = [
         Kind::ApiUnavailable,
         Kind::ApiUnauthorized,

@@ -3,7 +3,7 @@
 //! In scope: reading requests, and writing whatever bytes a test wants back. Not in scope: being an HTTP server.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -26,7 +26,7 @@ enum Of {
         prompt: Name,
     },
     /// The strategy of a prompt.
-    StrategyOf {
+    PromptStrategy {
         prompt: Name,
     },
 }
@@ -65,7 +65,7 @@ impl Complete {
         let prompt =
             reference.name.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
         let of = match (reference.r#type.as_str(), prompt, reference.uri.as_deref()) {
-            ("ref/prompt", Some(prompt), _) if argument.name == prompts::STRATEGY => Of::StrategyOf { prompt },
+            ("ref/prompt", Some(prompt), _) if argument.name == prompts::STRATEGY => Of::PromptStrategy { prompt },
             ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },
             ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument.name == "name" => Of::Patterns,
             ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument.name == "name" => Of::Strategies,
@@ -101,7 +101,7 @@ impl Complete {
         let ranked = match &self.of {
             Of::Patterns => rank(&self.value, &patterns()?),
             Of::Strategies => rank(&self.value, &strategies()?),
-            Of::StrategyOf { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
+            Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
         };
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];

@@ -282,7 +282,7 @@ impl Server {
             "prompts/list" => Work::PromptsList { cursor: pages::cursor(*params)? },
             "prompts/get" => Work::PromptsGet(prompts::Get::read(*params)?),
             "resources/list" => Work::ResourcesList { cursor: pages::cursor(*params)? },
-            "resources/read" => Work::ResourcesRead(resources::Read::read(*params, caller.revision)?),
+            "resources/read" => Work::ResourcesRead(resources::Read::parse(*params, caller.revision)?),
             "completion/complete" => Work::Complete(completion::Complete::read(*params)?),
             other => {
                 let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();

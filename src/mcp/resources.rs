@@ -96,7 +96,7 @@ impl Read {
     ///
     /// # Errors
     /// -32602 without a `uri`; not found for a URI that cannot be ours.
-    pub(super) fn read(raw: Option<&RawValue>, revision: Revision) -> Result<Read, Refusal> {
+    pub(super) fn parse(raw: Option<&RawValue>, revision: Revision) -> Result<Read, Refusal> {
         #[derive(Deserialize)]
         struct ReadParams<'a> {
             #[serde(borrow)]

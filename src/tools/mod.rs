@@ -52,8 +52,11 @@ pub(crate) struct Tool {
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
     /// Checks the arguments and makes the job of them. No I/O.
-    pub(crate) prepare: fn(Arguments, &Policy) -> Result<Box<dyn Job>, Error>,
+    pub(crate) prepare: fn(Arguments, &Policy) -> Prepared,
 }
+
+/// The job that arguments make, or why they do not.
+pub(crate) type Prepared = Result<Box<dyn Job>, Error>;
 
 impl Tool {
     /// The tool of that name.
@@ -65,7 +68,7 @@ impl Tool {
     ///
     /// # Errors
     /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
-    pub(crate) fn job(&self, arguments: Option<&RawValue>, policy: &Policy) -> Result<Box<dyn Job>, Error> {
+    pub(crate) fn job(&self, arguments: Option<&RawValue>, policy: &Policy) -> Prepared {
         (self.prepare)(Arguments::read(self.name, arguments)?, policy)
     }
 }

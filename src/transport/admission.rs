@@ -153,10 +153,10 @@ impl Rate {
 fn make_room(rates: &mut HashMap<Who, Rate>, per_second: f64, now: Instant) {
     let before = rates.len();
     rates.retain(|_, rate| rate.used_at(now, per_second) > 0.0);
-    if rates.len() == before {
-        if let Some(quiet) = rates.iter().min_by_key(|(_, rate)| rate.at).map(|(who, _)| *who) {
-            rates.remove(&quiet);
-        }
+    if rates.len() == before
+        && let Some(quiet) = rates.iter().min_by_key(|(_, rate)| rate.at).map(|(who, _)| *who)
+    {
+        rates.remove(&quiet);
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) fn header_value(value: &str) -> Result<String, &'static str> {
 /// RFC 4648, section 4: the standard alphabet, padded, without anything else in between.
 fn decode(text: &str) -> Option<Vec<u8>> {
     let text = text.as_bytes();
-    if text.len() % 4 != 0 {
+    if !text.len().is_multiple_of(4) {
         return None;
     }
     let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);

@@ -189,15 +189,21 @@ impl<L: Line> Pipe<L> {
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             return self.line.send(&listen.fail(too_many_subscriptions()).body, Flush::Later);
         }
-        // The acknowledgement comes first: only then can anything be told.
-        self.line.send(&listen.acknowledgement(), Flush::Later);
         let outlet = Arc::new(Told(self.line.clone()));
         let mut end = vec![listen.end().body];
         if self.cancels_subscriptions {
             end.push(listen.cancelled());
         }
-        self.inflight.listen(listen.id(), || self.shop.server.subscriptions().add(listen.listener(outlet)), end);
-        self.shop.poller.listened();
+        let place = || {
+            // The acknowledgement comes first: only then can anything be told.
+            self.line.send(&listen.acknowledgement(), Flush::Later);
+            self.shop.server.subscriptions().add(listen.listener(outlet))
+        };
+        if self.inflight.listen(listen.id(), place, end) {
+            self.shop.poller.listened();
+        } else {
+            self.line.send(&super::duplicate(listen.id(), true).body, Flush::Later);
+        }
     }
 }
 

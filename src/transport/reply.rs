@@ -167,10 +167,11 @@ impl Reply {
 impl State {
     /// The stream, begun now if it was not and the client takes one.
     fn streaming(&mut self, accepts: Accepts) -> Option<&mut EventStream> {
-        if accepts.events && matches!(self.kind, Kind::Undecided(_)) {
-            if let Kind::Undecided(later) = std::mem::replace(&mut self.kind, Kind::Over) {
-                self.kind = Kind::Streaming(later.stream());
-            }
+        if accepts.events
+            && matches!(self.kind, Kind::Undecided(_))
+            && let Kind::Undecided(later) = std::mem::replace(&mut self.kind, Kind::Over)
+        {
+            self.kind = Kind::Streaming(later.stream());
         }
         match &mut self.kind {
             Kind::Streaming(stream) => Some(stream),

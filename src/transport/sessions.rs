@@ -246,7 +246,9 @@ mod tests {
 
     #[test]
     fn the_longest_idle_makes_room_and_the_used_stay() {
-        let sessions = Sessions { begun: Instant::now(), max: 3, table: Mutex::default() };
+        // Begun a while ago, so that every new session is younger than the ages set here.
+        let begun = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let sessions = Sessions { begun, max: 3, table: Mutex::default() };
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
         let used: Vec<_> = ids.iter().map(|id| sessions.find(*id).unwrap()).collect();
         for (age, live) in used.iter().enumerate() {

@@ -494,7 +494,7 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         let mut generator = Generator::new(seed);
         for _ in 0..count {
             let mut line = generator.line();
-            line.push(b'\n');
+            line.extend_from_slice(b"\n");
             // A broken pipe is the server's end: the reader tells it better.
             if stdin.write_all(&line).is_err() {
                 break;
@@ -505,7 +505,7 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         (generator.expected, stdin)
     });
     let mut answers = Answers::default();
-    let mut next = |answers: &mut Answers, due: &dyn Fn(&Answers) -> String| match server.lines.recv_timeout(SILENCE) {
+    let next = |answers: &mut Answers, due: &dyn Fn(&Answers) -> String| match server.lines.recv_timeout(SILENCE) {
         Ok(line) => {
             answers.take(&line);
             true

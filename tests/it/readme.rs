@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -68,6 +69,32 @@ fn json_parses() {
         let value: Value = serde_json::from_str(&block).unwrap_or_else(|e| panic!("{e}: {block}"));
         let servers = value.as_object().and_then(|file| file.values().next()).unwrap();
         assert!(servers["fabric"]["command"].is_string(), "{block}");
+    }
+}
+
+#[test]
+fn nginx_takes_the_snippet() {
+    let folder = std::env::temp_dir().join(format!("fabric-mcp-nginx-{}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    // Certificates are not at hand, and the port needs no privileges.
+    let snippet: Vec<String> = blocks("nginx")[0]
+        .lines()
+        .filter(|line| !line.trim_start().starts_with("ssl_"))
+        .map(|line| line.replace("listen 443 ssl", "listen 127.0.0.1:8443"))
+        .collect();
+    let path = folder.display();
+    let conf = format!(
+        "pid {path}/pid;\nerror_log {path}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n{}\n}}\n",
+        snippet.join("\n")
+    );
+    fs::write(folder.join("nginx.conf"), conf).unwrap();
+    let programs = ["nginx", "/usr/sbin/nginx"];
+    let test = |program: &&str| Command::new(program).arg("-t").arg("-c").arg(folder.join("nginx.conf")).output().ok();
+    let output = programs.iter().find_map(test);
+    let _ = fs::remove_dir_all(&folder);
+    match output {
+        Some(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        None => eprintln!("skipped: nginx is not on this machine"),
     }
 }
 

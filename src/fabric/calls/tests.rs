@@ -541,7 +541,6 @@ fn stream_of_one() -> String {
 fn every_list_in_every_shape() {
     let fixture = Fixture::routes([
         (NAMES, json("[\"b\",\"a\",\"b\"]")),
-        ("GET /contexts/names", json("null")),
         ("GET /sessions/names", json("[\"s2\",\"s1\"]")),
         ("GET /strategies", json("[{\"name\":\"z\"},{\"name\":\"a\",\"description\":\"d\",\"prompt\":\"p\"}]")),
         ("GET /models/names", json("{\"models\":null,\"vendors\":{\"V\":[\"m\"]}}")),
@@ -551,8 +550,6 @@ fn every_list_in_every_shape() {
     ]);
     let (client, wait) = (fixture.client(), no_wait());
     assert_eq!(client.pattern_names(&wait).unwrap(), ["a", "b"]);
-    assert_eq!(client.contexts(&wait).unwrap(), Vec::<String>::new());
-    assert_eq!(client.sessions(&wait).unwrap(), ["s1", "s2"]);
     let strategies = client.strategies(&wait).unwrap();
     assert_eq!((strategies[0].name.as_str(), strategies[1].name.as_str()), ("a", "z"));
     assert_eq!(client.models(&wait).unwrap().vendors["V"], ["m"]);

@@ -314,3 +314,19 @@ fn other_names_are_noticed_by_whoever_reads_them() {
     fake.gone.store(true, Ordering::SeqCst);
     assert_eq!((catalog.poll_at(start).is_err(), changes()), (true, 3));
 }
+
+#[test]
+fn whoever_is_told_of_a_change_finds_nothing_outdated() {
+    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let catalog = Arc::new(catalog);
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let (asks, finds) = (Arc::downgrade(&catalog), Arc::clone(&found));
+    catalog.on_change(move || {
+        let snapshot = asks.upgrade().unwrap().snapshot(&no_wait()).unwrap();
+        lock(&finds).push(names_of(&snapshot).join(" "));
+    });
+    catalog.snapshot(&no_wait()).unwrap();
+    fake.rename(&["a", "b"]);
+    assert_eq!(catalog.poll(), Ok(true));
+    assert_eq!(*lock(&found), ["a b"]);
+}

@@ -89,7 +89,11 @@ impl Output {
 
 /// The first [`MAX_PARTIAL_TEXT`] bytes of a text.
 pub(super) fn partial(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(MAX_PARTIAL_TEXT));
+    let mut end = text.len().min(MAX_PARTIAL_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
     text
 }
 

@@ -52,8 +52,7 @@ impl Streamable {
 
     #[track_caller]
     fn initialize(&mut self, revision: &str) {
-        let message =
-            json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": initialize_params(revision)});
+        let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": initialize_params(revision)});
         let answer = self.post(&message);
         assert_eq!(answer.status, 200, "{}", answer.text());
         self.session = answer.header("mcp-session-id").map(str::to_owned);
