@@ -3,7 +3,6 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -77,40 +76,6 @@ fn a_signal_in_mid_run_lets_it_finish_over_http_and_sse() {
     assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "one two");
     drop(client);
     assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
-}
-
-#[test]
-fn what_runs_longer_than_the_drain_time_is_stopped_and_told_so() {
-    let fabric = FakeFabric::start();
-    fabric.once("POST /chat", Reply::sse().content("kept").gate());
-    let server = Arc::new(HttpServer::start(Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.2")));
-    let mut client = Streamable::to(&server, LEGACY, None);
-    let message = client.message("tools/call", run());
-    let events = client.stream(&message);
-    fabric.wait_held(1);
-    server.process.signal("TERM");
-    let last = answer_in(events);
-    expect::failure(LEGACY, &last["result"], "cancelled");
-    fabric.wait_closed(DEADLINE);
-    drop(client);
-    assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
-}
-
-#[test]
-fn a_second_signal_ends_it_at_once() {
-    let fabric = FakeFabric::start();
-    fabric.once("POST /chat", Reply::silence());
-    let mut client = Streamable::ready(&fabric, Era::Modern);
-    let message = client.message("tools/call", run());
-    let _waiting = client.send_apart(&message);
-    fabric.wait_requests("POST /chat", 1);
-    client.server.process.signal("TERM");
-    client.server.process.wait_stderr("SIGTERM");
-    client.server.process.signal("TERM");
-    let server = Arc::clone(&client.server);
-    drop(client);
-    assert_eq!(own(server).process.wait_exit(Duration::from_secs(5)).code(), Some(143));
-    fabric.wait_closed(DEADLINE);
 }
 
 #[test]

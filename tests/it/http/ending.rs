@@ -1,0 +1,77 @@
+//! SIGTERM and SIGINT: what runs is finished, streams end properly, nothing new is taken.
+
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use super::{Modern, initialize, request, run, start, stream};
+use crate::support::DEADLINE;
+use crate::support::fabric::FakeFabric;
+use crate::support::http::HttpServer;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+
+#[test]
+fn what_runs_is_finished_and_nothing_new_is_taken() {
+    let (fabric, mut server) = start();
+    fabric.on("POST /chat", Reply::sse().content("one").gate().content("two").complete());
+    let session = initialize(&server, "2025-11-25");
+    let idle = server.connect();
+    let mut modern = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
+    let mut legacy = stream(&server, &[("Mcp-Session-Id", &session)], &request(json!(2), "tools/call", run(json!(0))));
+    modern.next_json();
+    legacy.next_json();
+    server.process.signal("TERM");
+    server.process.wait_stderr("SIGTERM: finishing what runs");
+    let refused = crate::support::poll(DEADLINE, || TcpStream::connect(server.address).is_err().then_some(()));
+    assert!(refused.is_some(), "it still takes connections");
+    fabric.release_all();
+    for (events, id) in [(&mut modern, 1), (&mut legacy, 2)] {
+        assert_eq!(events.next_json()["params"]["message"], "two");
+        assert_eq!(events.next_json()["id"], id);
+        assert!(events.next().unwrap().is_none());
+    }
+    assert!(server.process.wait_exit(DEADLINE).success());
+    drop(idle);
+}
+
+#[test]
+fn what_runs_too_long_is_stopped_and_told_so() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("one").gate());
+    let mut server = HttpServer::start(Program::with(&fabric).arg("--drain-timeout").arg("0.05"));
+    let mut events = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
+    events.next_json();
+    server.process.signal("INT");
+    let answer = events.next_json();
+    assert_eq!(answer["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled");
+    assert!(answer.to_string().contains("server was stopped"), "{answer}");
+    assert!(events.next().unwrap().is_none());
+    assert!(server.process.wait_exit(DEADLINE).success());
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let (fabric, mut server) = start();
+    fabric.on("POST /chat", Reply::sse().content("one").gate());
+    let mut events = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
+    events.next_json();
+    server.process.signal("TERM");
+    server.process.wait_stderr("finishing what runs");
+    server.process.signal("TERM");
+    assert_eq!(server.process.wait_exit(DEADLINE).code(), Some(143));
+}
+
+#[test]
+fn an_idle_server_ends_at_once() {
+    let (_fabric, mut server) = start();
+    let mut idle = server.connect();
+    assert_eq!(idle.request("GET", "/healthz", &[], None).status, 200);
+    let session = initialize(&server, "2025-06-18");
+    let mut http = server.connect();
+    http.send("GET", "/mcp", &[("Mcp-Session-Id", &session)], None).unwrap();
+    let mut events = http.events().unwrap();
+    server.process.signal("TERM");
+    assert!(events.next().unwrap().is_none());
+    assert!(server.process.wait_exit(DEADLINE).success());
+}

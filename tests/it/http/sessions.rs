@@ -1,0 +1,159 @@
+//! Legacy sessions: ids, adoption, the end, what belongs to one.
+
+use serde_json::{Value, json};
+
+use super::{code, initialize, list_patterns, request, run, start, stream};
+use crate::support::reply::Reply;
+use crate::support::stdio::initialize_params;
+
+#[test]
+fn ids_are_minted_adopted_and_ended() {
+    let (_fabric, server) = start();
+    let mut http = server.connect();
+    let list = request(json!(1), "tools/list", json!({}));
+    let session = initialize(&server, "2025-06-18");
+    let digits = session.strip_prefix("2025-06-18.").unwrap();
+    assert!(
+        digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
+        "{session}"
+    );
+    assert_ne!(session, initialize(&server, "2025-06-18"));
+    // One of another process: its revision is in it.
+    let other = "2025-03-26.0123456789abcdef0123456789abcdef";
+    let tools = http.post("/mcp", &[("Mcp-Session-Id", other)], &list).json();
+    assert!(tools["result"]["tools"][0].get("title").is_none(), "2025-03-26 has no titles: {tools}");
+    for end in [&*session, other] {
+        assert_eq!(http.request("DELETE", "/mcp", &[("Mcp-Session-Id", end)], None).status, 204);
+        assert_eq!(http.request("DELETE", "/mcp", &[("Mcp-Session-Id", end)], None).status, 404);
+        let answer = http.post("/mcp", &[("Mcp-Session-Id", end)], &list);
+        assert_eq!((answer.status, &answer.json()["id"]), (404, &json!(1)));
+    }
+    for malformed in [
+        "",
+        "x",
+        "2025-06-18",
+        "2026-07-28.0123456789abcdef0123456789abcdef",
+        "2025-06-18.0123456789ABCDEF0123456789ABCDEF",
+    ] {
+        let answer = http.post("/mcp", &[("Mcp-Session-Id", malformed)], &list);
+        assert_eq!(answer.status, 404, "{malformed}");
+    }
+}
+
+#[test]
+fn a_session_is_initialized_once() {
+    let (_fabric, server) = start();
+    let mut http = server.connect();
+    let message = request(json!("i"), "initialize", initialize_params("2025-11-25"));
+    let session = initialize(&server, "2025-11-25");
+    let again = http.post("/mcp", &[("Mcp-Session-Id", &session)], &message);
+    assert_eq!((again.status, code(&again), &again.json()["id"]), (200, -32600, &json!("i")));
+    // initialize never adopts: with any other id it opens a session.
+    for other in ["2025-11-25.0123456789abcdef0123456789abcdef", "nonsense"] {
+        let answer = http.post("/mcp", &[("Mcp-Session-Id", other)], &message);
+        let new = answer.header("mcp-session-id").unwrap();
+        assert!(answer.status == 200 && new != other && new != session);
+    }
+}
+
+#[test]
+fn the_version_header_must_be_one_we_know_and_the_session_decides() {
+    let (_fabric, server) = start();
+    let mut http = server.connect();
+    let session = initialize(&server, "2025-03-26");
+    let list = request(json!(1), "tools/list", json!({}));
+    for (version, status) in
+        [("2025-03-26", 200), ("2025-11-25", 200), ("2024-11-05", 200), ("1999-01-01", 400), ("x", 400)]
+    {
+        let answer = http.post("/mcp", &[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", version)], &list);
+        assert_eq!(answer.status, status, "{version}");
+        if status == 200 {
+            assert!(answer.json()["result"]["tools"][0].get("title").is_none(), "{version}");
+        }
+    }
+    let get = [("Mcp-Session-Id", &*session), ("MCP-Protocol-Version", "1999-01-01")];
+    assert_eq!(http.request("GET", "/mcp", &get, None).status, 400);
+    assert_eq!(http.request("DELETE", "/mcp", &get, None).status, 400);
+}
+
+#[test]
+fn the_log_level_belongs_to_the_session() {
+    let (fabric, server) = start();
+    fabric.on("POST /chat", Reply::run(&["one"]));
+    let (told, untold) = (initialize(&server, "2025-06-18"), initialize(&server, "2025-06-18"));
+    let set = request(json!(1), "logging/setLevel", json!({"level": "debug"}));
+    assert_eq!(server.connect().post("/mcp", &[("Mcp-Session-Id", &told)], &set).json()["result"], json!({}));
+    for (session, expected) in [(told, true), (untold, false)] {
+        let mut events =
+            stream(&server, &[("Mcp-Session-Id", &session)], &request(json!(2), "tools/call", run(json!(0))));
+        let mut logged = false;
+        while let Some(event) = events.next().unwrap() {
+            logged |= event.data.contains("notifications/message");
+        }
+        assert_eq!(logged, expected);
+    }
+}
+
+#[test]
+fn an_id_in_use_is_refused_in_its_session_only() {
+    let (fabric, server) = start();
+    fabric.on("POST /chat", Reply::sse().content("a").gate().complete());
+    let (one, two) = (initialize(&server, "2025-11-25"), initialize(&server, "2025-11-25"));
+    let message = request(json!(9), "tools/call", run(json!(9)));
+    let mut first = stream(&server, &[("Mcp-Session-Id", &one)], &message);
+    assert_eq!(first.next_json()["method"], "notifications/progress");
+    for (method, params) in [("tools/call", run(json!(9))), ("ping", json!({})), ("tools/call", list_patterns())] {
+        let second = server.connect().post("/mcp", &[("Mcp-Session-Id", &one)], &request(json!(9), method, params));
+        assert_eq!((second.status, code(&second), &second.json()["id"]), (200, -32600, &json!(9)), "{method}");
+    }
+    let other = server.connect().post("/mcp", &[("Mcp-Session-Id", &two)], &request(json!(9), "ping", json!({})));
+    assert_eq!(other.json()["result"], json!({}));
+    fabric.release_all();
+    assert_eq!(first.next_json()["id"], 9, "the first goes on");
+    let again = server.connect().post("/mcp", &[("Mcp-Session-Id", &one)], &request(json!(9), "ping", json!({})));
+    assert_eq!(again.json()["result"], json!({}), "and its id is free again");
+}
+
+#[test]
+fn a_batch_is_answered_as_an_array() {
+    let (fabric, server) = start();
+    fabric.on("POST /chat", Reply::run(&["one"]));
+    let session = initialize(&server, "2025-03-26");
+    let headers = [("Mcp-Session-Id", &*session)];
+    let mut http = server.connect();
+    let batch = json!([
+        request(json!(1), "ping", json!({})),
+        {"jsonrpc": "2.0", "method": "notifications/whatever"},
+        request(json!(2), "tools/call", list_patterns()),
+        5,
+        request(json!(3), "initialize", initialize_params("2025-03-26")),
+        request(json!(4), "tools/call", list_patterns()),
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}},
+    ]);
+    let answer = http.post("/mcp", &headers, &batch);
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
+    let answers = answer.json();
+    let of = |id: Value| answers.as_array().unwrap().iter().find(|a| a.get("id") == Some(&id)).cloned();
+    assert_eq!(answers.as_array().unwrap().len(), 4, "{answers}");
+    assert_eq!(of(json!(1)).unwrap()["result"], json!({}));
+    assert!(of(json!(2)).unwrap()["result"]["content"].is_array());
+    assert_eq!(of(json!(3)).unwrap()["error"]["code"], -32600);
+    assert!(of(json!(4)).is_none(), "cancelled before it ran");
+    // What is said before the array comes singly, on a stream; where only JSON is taken, not at all.
+    let batch = json!([request(json!(1), "ping", json!({})), request(json!(2), "tools/call", run(json!("t")))]);
+    let mut events = stream(&server, &headers, &batch);
+    assert_eq!(events.next_json()["params"]["progressToken"], "t");
+    assert_eq!(events.next_json().as_array().unwrap().len(), 2);
+    assert!(events.next().unwrap().is_none());
+    let json_only = [headers[0], ("Accept", "application/json")];
+    assert_eq!(http.post("/mcp", &json_only, &batch).json().as_array().unwrap().len(), 2);
+    // An array that is left empty is not sent.
+    let cancelled = json!([
+        request(json!(7), "tools/call", list_patterns()),
+        {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}},
+    ]);
+    let answer = http.post("/mcp", &json_only, &cancelled);
+    assert_eq!((answer.status, &*answer.body), (202, &b""[..]));
+    let empty = http.post("/mcp", &headers, &json!([]));
+    assert_eq!((empty.status, code(&empty)), (400, -32600));
+}
