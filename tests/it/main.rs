@@ -18,6 +18,8 @@ mod doctor;
 mod faults;
 mod generate;
 mod hostile;
+mod hostile_sse;
+mod hostile_values;
 mod http;
 mod layers;
 mod limits;

@@ -132,6 +132,7 @@ pub(crate) fn streams() -> Vec<Fault> {
         fault("cut after complete", whole().cut(), text()),
         fault("silence after complete", whole().hang(), text()),
         fault("content after complete", whole().content("late"), text()),
+        fault("no JSON after complete, in the same packet", whole().bytes("data: {oops\n\n").in_one(), text()),
         fault(
             "20,000 tiny events",
             Reply::sse().step(Step::Repeat(line(&content("a ")), 20_000)).complete(),
