@@ -23,6 +23,7 @@ mod hostile_values;
 mod http;
 mod layers;
 mod limits;
+mod limits_wires;
 mod live;
 mod long;
 mod process;
