@@ -333,11 +333,21 @@ impl Process {
         }
     }
 
-    /// Sends it a signal by the system's own `kill`.
+    /// Sends it a signal by the system's own `kill`. TERM in the place of an INT that it was started to ignore, as a
+    /// shell has it for whatever it puts in the background, these tests included.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
+        let name = if name == "INT" && self.ignores_interrupts() { "TERM" } else { name };
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(sent.expect("the kill command").success(), "kill -{name}");
+    }
+
+    /// Known on Linux only.
+    #[cfg(unix)]
+    fn ignores_interrupts(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
     }
 
     /// Limits it from now on, by Linux's own `prlimit`: `--nofile=3`. False where that cannot be done.
