@@ -5,10 +5,11 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread;
 use std::time::Duration;
 
-use crate::config::{MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
+use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::mcp::{self, Refusal, Server, Session};
 
@@ -22,7 +23,7 @@ const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio<W: Write + Send + 'static> {
-    pipe: Pipe<Writer<W>>,
+    pipe: Arc<Pipe<Writer<W>>>,
 }
 
 impl<W: Write + Send + 'static> Stdio<W> {
@@ -36,7 +37,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
             poller: Poller::new(server.clone()),
             server,
         };
-        Stdio { pipe: Pipe::new(shop, Session::stdio(), Arc::new(Writer::new(output, broken)), true) }
+        Stdio { pipe: Arc::new(Pipe::new(shop, Session::stdio(), Arc::new(Writer::new(output, broken)), true)) }
     }
 
     /// Serves `input` to its end, then gives what runs [`STDIO_DRAIN`] to finish.
@@ -64,12 +65,27 @@ impl<W: Write + Send + 'static> Stdio<W> {
         Ok(())
     }
 
-    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions.
+    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions. Returns at most [`ABORT_GRACE`]
+    /// after that: a client that does not read blocks whoever writes to it, for ever, which is therefore a thread of
+    /// its own.
     pub(crate) fn stop(&self, limit: Duration) {
-        self.pipe.end_listening();
-        self.pipe.finish(limit);
-        self.pipe.line().flush();
+        let (done, ended) = mpsc::channel::<()>();
+        let pipe = self.pipe.clone();
+        let writing = thread::Builder::new().name("stop".into()).spawn(move || {
+            stop(&pipe, limit);
+            drop(done);
+        });
+        match writing {
+            Ok(_) => drop(ended.recv_timeout(limit + ABORT_GRACE)),
+            Err(_no_thread) => stop(&self.pipe, limit),
+        }
     }
+}
+
+fn stop<W: Write + Send + 'static>(pipe: &Pipe<Writer<W>>, limit: Duration) {
+    pipe.end_listening();
+    pipe.finish(limit);
+    pipe.line().flush();
 }
 
 /// Reads one line into `line`, without its end. `None` at the end of input; false if the line was longer than

@@ -37,6 +37,7 @@ mod secrets_wires;
 mod stdio_bad_input;
 mod stdio_protocol;
 mod streaming;
+mod stuck;
 mod support_tests;
 mod tls;
 mod tools;
