@@ -18,6 +18,7 @@ mod doctor;
 mod faults;
 mod generate;
 mod hostile;
+mod hostile_http;
 mod hostile_sse;
 mod hostile_values;
 mod http;
