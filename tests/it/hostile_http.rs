@@ -61,6 +61,9 @@ fn message(rng: &mut Rng, modern: bool) -> Vec<u8> {
     let mut bytes = message.to_string().into_bytes();
     if rng.one_in(3) {
         for _ in 0..rng.within(1..4) {
+            if bytes.is_empty() {
+                break;
+            }
             let at = rng.within(0..bytes.len());
             match rng.within(0..4) {
                 0 => bytes[at] = rng.next() as u8,

@@ -124,16 +124,16 @@ fn stream(rng: &mut Rng) -> Vec<u8> {
         };
         for line in lines {
             stream.extend_from_slice(&line);
-            stream.extend_from_slice(*rng.pick(ends));
+            stream.extend_from_slice(rng.pick::<&[u8]>(ends));
         }
         if !rng.one_in(40) {
-            stream.extend_from_slice(*rng.pick(ends));
+            stream.extend_from_slice(rng.pick::<&[u8]>(ends));
         }
     }
     if !rng.one_in(4) {
         stream.extend_from_slice(&data(rng, &json!({"type": "complete", "format": "plain"})));
-        stream.extend_from_slice(*rng.pick(ends));
-        stream.extend_from_slice(*rng.pick(ends));
+        stream.extend_from_slice(rng.pick::<&[u8]>(ends));
+        stream.extend_from_slice(rng.pick::<&[u8]>(ends));
     }
     if rng.one_in(5) {
         stream.truncate(rng.within(0..stream.len() + 1));

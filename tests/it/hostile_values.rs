@@ -53,7 +53,7 @@ fn name(rng: &mut Rng) -> String {
         _ => {
             let nasty = rng.one_in(2);
             for _ in 0..rng.within(0..4) {
-                name.push_str(if nasty && rng.one_in(2) { *rng.pick(&PATHS) } else { *rng.pick(&WORDS) });
+                name.push_str(if nasty && rng.one_in(2) { rng.pick::<&str>(&PATHS) } else { rng.pick::<&str>(&WORDS) });
             }
         }
     }

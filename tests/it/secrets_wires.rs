@@ -154,7 +154,8 @@ fn knock(server: &HttpServer) -> String {
     let bearer = format!("Bearer {GUESS}");
     let good = format!("Bearer {TOKEN}");
     let path = server.path.as_str();
-    let cases: [(&str, &str, Vec<(&str, &str)>); 8] = [
+    type Headers<'h> = Vec<(&'h str, &'h str)>;
+    let cases: [(&str, &str, Headers<'_>); 8] = [
         ("POST", path, vec![]),
         ("POST", path, vec![("Authorization", &bearer)]),
         ("GET", "/metrics", vec![("Authorization", &bearer)]),

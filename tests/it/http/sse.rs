@@ -155,7 +155,7 @@ fn subscriptions_and_runs_end_properly_with_the_server() {
     http.send("GET", "/sse", &[], None).unwrap();
     let mut events = http.events().unwrap();
     let endpoint = events.next().unwrap().unwrap().data;
-    let mut say = |message: Value| {
+    let say = |message: Value| {
         let answer = server.connect().request("POST", &endpoint, &POST, Some(message.to_string().as_bytes()));
         assert_eq!(answer.status, 202);
     };
