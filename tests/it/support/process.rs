@@ -375,6 +375,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // What a killed process has covered is lost: where that is measured, it gets the time to write it down.
+        #[cfg(unix)]
+        if std::env::var_os("LLVM_PROFILE_FILE").is_some() && matches!(self.child.try_wait(), Ok(None)) {
+            drop(self.stdin.take());
+            let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Pipe::null()).status();
+            poll(Duration::from_secs(3), || self.child.try_wait().ok().flatten());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
