@@ -54,6 +54,8 @@ pub(crate) const MAX_ROWS: usize = 10_000;
 pub(crate) const STDIO_MAX_RUNS: usize = 16;
 /// Runs at once on http and sse unless `--max-runs` says otherwise.
 pub(crate) const HTTP_MAX_RUNS: usize = 512;
+/// Most calls of one batch over HTTP that run at once, each on a thread.
+pub(crate) const BATCH_THREADS: usize = 16;
 /// Stack of a thread that runs a call, in bytes: room for JSON nested as deeply as serde_json reads it, in a debug build.
 pub(crate) const WORKER_STACK: usize = 512 << 10;
 /// Most `--max-runs` may allow: each run has a thread.

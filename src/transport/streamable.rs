@@ -5,14 +5,15 @@
 //!                                                                              ├─ initialize: a new session
 //!                                                                              └─ legacy: in its session (400, 404)
 //! ```
-//! A call runs on its connection's own thread. In scope: statuses, sessions, the mirrored headers, whether leaving means
+//! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the mirrored headers, whether leaving means
 //! cancelling. Not in scope: what stands before the message (`web`), what it means (`mcp`), how its answer is written
 //! (`reply`).
 
 use std::borrow::Cow;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 
-use crate::config::Config;
+use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
 use crate::fabric::Error;
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
@@ -228,7 +229,7 @@ impl Streamable {
         outlet.stops.answer(call, answer)
     }
 
-    /// The calls of a batch run one after the other; ids are entered before, so that items act in their order.
+    /// Enters ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
         let who = post.visit.who;
         let mut answers = Vec::new();
@@ -248,12 +249,28 @@ impl Streamable {
             return post.visit.accepted();
         }
         let reply = Arc::new(Reply::new(post.visit.defer(), post.accepts));
-        for (call, cancel) in calls {
-            let answer = self.in_batch(&call, who, &reply, &cancel);
-            if live.inflight.finish(call.id(), &cancel) {
-                answers.extend(answer.map(|answer| answer.body));
+        let helpers = calls.len().saturating_sub(1).min(BATCH_THREADS - 1);
+        let (calls, answers) = (Mutex::new(calls.into_iter()), Mutex::new(answers));
+        let work = || {
+            loop {
+                let Some((call, cancel)) = lock(&calls).next() else { return };
+                let answer = self.in_batch(&call, who, &reply, &cancel);
+                if live.inflight.finish(call.id(), &cancel) {
+                    lock(&answers).extend(answer.map(|answer| answer.body));
+                }
             }
-        }
+        };
+        thread::scope(|scope| {
+            for _ in 0..helpers {
+                let helper = thread::Builder::new().name("batch".into()).stack_size(WORKER_STACK);
+                if helper.spawn_scoped(scope, work).is_err() {
+                    // This thread does it all.
+                    break;
+                }
+            }
+            work();
+        });
+        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
         if answers.is_empty() {
             return reply.finish_without(|| (202, Vec::new()));
         }
@@ -298,8 +315,11 @@ impl Streamable {
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
+        // Its place is taken before its head is seen: the client's next GET must find it there.
+        let mut place = lock(&live.stream);
         let entered = self.streams.add(visit.stream());
-        let before = lock(&live.stream).replace(entered.channel.clone());
+        let before = place.replace(entered.channel.clone());
+        drop(place);
         // A new stream takes the place of the old one: nothing is ever sent on both.
         if let Some(before) = before {
             before.end();
@@ -406,7 +426,7 @@ fn mirror(head: &Head) -> Mirror {
     }
 }
 
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

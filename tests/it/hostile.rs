@@ -363,6 +363,12 @@ struct Server {
 }
 
 impl Server {
+    /// How it ended, when it should not have.
+    fn gone(&mut self) -> String {
+        let said = self.stderr.take().map(|said| said.join().expect("stderr")).unwrap_or_default();
+        format!("the server has gone: {:?}\n{said}", self.child.wait())
+    }
+
     fn start() -> Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fabric-mcp"))
             .args(["--demo", "--log-level", "error"])
@@ -514,12 +520,14 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         Err(RecvTimeoutError::Timeout) => panic!("the server is silent: {}", due(answers)),
     };
     while !answers.ids.contains_key("\"the end\"") {
-        assert!(next(&mut answers, &|_| "the last ping has no answer".into()), "the server has gone");
+        let is_there = next(&mut answers, &|_| "the last ping has no answer".into());
+        assert!(is_there, "{}", server.gone());
     }
     let (mut expected, stdin) = writing.join().expect("the writer");
     expected.ids.insert("\"the end\"".into(), (1, 1, false));
     while answers.due(&expected) > 0 {
-        assert!(next(&mut answers, &|a| format!("{} answers are due", a.due(&expected))), "the server has gone");
+        let is_there = next(&mut answers, &|a| format!("{} answers are due", a.due(&expected)));
+        assert!(is_there, "{}", server.gone());
     }
     drop(stdin);
     while next(&mut answers, &|_| "it does not end with its input".into()) {}

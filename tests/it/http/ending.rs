@@ -1,13 +1,13 @@
 //! SIGTERM and SIGINT: what runs is finished, streams end properly, nothing new is taken.
 
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 
 use serde_json::json;
 
 use super::{Modern, initialize, request, run, start, stream};
 use crate::support::DEADLINE;
-use crate::support::fabric::FakeFabric;
-use crate::support::http::HttpServer;
+use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::http::{Http, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 
@@ -74,4 +74,23 @@ fn an_idle_server_ends_at_once() {
     server.process.signal("TERM");
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(DEADLINE).success());
+}
+
+#[test]
+fn it_serves_until_a_signal_comes_however_little_is_logged() {
+    for level in ["warning", "critical"] {
+        let fabric = FakeFabric::start();
+        let address = SocketAddr::from(([127, 0, 0, 1], closed_port()));
+        let port = address.port().to_string();
+        let args = ["--transport", "http", "--port", &port, "--log-level", level];
+        let mut process = args.iter().fold(Program::with(&fabric), |program, arg| program.arg(arg)).start();
+        let first = crate::support::poll(DEADLINE, || TcpStream::connect(address).ok());
+        assert!(first.is_some(), "it does not listen");
+        for _ in 0..20 {
+            let answer = Http::connect(address).request("GET", "/healthz", &[], None);
+            assert_eq!(answer.status, 200);
+        }
+        process.signal("TERM");
+        assert!(process.wait_exit(DEADLINE).success());
+    }
 }

@@ -157,3 +157,24 @@ fn a_batch_is_answered_as_an_array() {
     let empty = http.post("/mcp", &headers, &json!([]));
     assert_eq!((empty.status, code(&empty)), (400, -32600));
 }
+
+#[test]
+fn the_calls_of_a_batch_run_at_the_same_time() {
+    let (fabric, server) = start();
+    fabric.on("POST /chat", Reply::sse().content("one").gate().complete());
+    let session = initialize(&server, "2025-03-26");
+    let calls: Vec<Value> = (1..=5).map(|id| request(json!(id), "tools/call", run(json!(id)))).collect();
+    let mut events = stream(&server, &[("Mcp-Session-Id", &session)], &json!(calls));
+    // Nobody lets go of any of them before Fabric has them all.
+    fabric.wait_held(5);
+    fabric.release_all();
+    let answers = loop {
+        let message = events.next_json();
+        if let Some(answers) = message.as_array() {
+            break answers.clone();
+        }
+    };
+    let mut ids: Vec<u64> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [1, 2, 3, 4, 5]);
+}

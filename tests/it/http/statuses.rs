@@ -13,8 +13,8 @@ fn what_is_wrong_first_is_told_first() {
     let accept = ("Accept", "application/json");
     let none = ("Accept", "text/html");
     let large = vec![b' '; 9 << 20];
-    type Headers<'h> = &'h [(&'h str, &'h str)];
-    let cases: [(&str, Headers<'_>, &[u8], u16); 12] = [
+    type Case<'c> = (&'c str, &'c [(&'c str, &'c str)], &'c [u8], u16);
+    let cases: [Case<'_>; 12] = [
         ("the wrong host before the type", &[("Host", "evil.example.com")], b"", 403),
         ("a wrong origin", &[("Origin", "http://evil.example.com"), json], b"{}", 403),
         ("no type", &[accept], b"{}", 415),
