@@ -232,11 +232,14 @@ impl Run<'_> {
         (self.each)(event)
     }
 
-    /// After an `error` event, how the stream went on matters no more.
+    /// After an `error` event, how the stream went on matters no more; after `complete`, what else came with it does
+    /// not either, for that depends on how the bytes were cut into packets.
     fn unless_failed(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         match result {
-            Err(error) if error.kind != Kind::Cancelled => Err(self.failed.take().unwrap_or(error)),
-            other => other,
+            Err(error) if error.kind == Kind::Cancelled => Err(error),
+            Err(_) if self.is_complete => Ok(()),
+            Err(error) => Err(self.failed.take().unwrap_or(error)),
+            Ok(()) => Ok(()),
         }
     }
 

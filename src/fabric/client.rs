@@ -389,6 +389,14 @@ impl<'c> Call<'c> {
                 );
                 (unavailable, true, detail)
             }
+            // Fabric is not to blame, and starting it again would not help.
+            ureq::Error::Io(e) if cause::is_out_of_sockets(&e) => {
+                let detail = format!(
+                    "This machine let us open no further connection to Fabric at {url}: {e}. Raise its limit on open \
+                     files, or lower --max-runs and --max-connections."
+                );
+                (unavailable, true, detail)
+            }
             ureq::Error::Io(e) => (unavailable, true, self.lost(e.kind(), phase)),
             ureq::Error::ConnectionFailed => (unavailable, true, self.lost(ErrorKind::NotConnected, phase)),
             ureq::Error::LargeResponseHeader(..) => {

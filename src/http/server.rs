@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Shared};
 use super::request::Refusal;
 use super::{Handler, connection, response, wire};
-use crate::config::{HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
+use crate::config::{HTTP_ACCEPT_LOG, HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
 
 const FULL: Refusal = Refusal { status: 503, text: "The server has too many connections. Try again in a moment." };
 /// How many connections that were turned away are held open for a moment, so that they see why.
@@ -123,12 +123,11 @@ pub(super) fn accept_loop(
     mut admitted: impl FnMut(Lease),
 ) {
     let mut turned_away = TurnedAway::default();
-    let mut failing = false;
+    let mut told: Option<Instant> = None;
     while !shared.stopping() {
         match accept() {
             Ok(_) if shared.stopping() => return,
             Ok((socket, peer)) => {
-                failing = false;
                 match shared.admit(socket, peer) {
                     Ok(lease) => admitted(lease),
                     Err(socket) => turned_away.push(socket, peer),
@@ -139,9 +138,11 @@ pub(super) fn accept_loop(
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => {
-                // This machine's doing, most likely no file descriptors: told once, then waited out.
-                if !std::mem::replace(&mut failing, true) {
+                // This machine's doing, most likely no file descriptors: waited out. Every idle connection that makes
+                // room would end one such failure and begin the next, so it is told by the clock.
+                if told.is_none_or(|told| told.elapsed() >= HTTP_ACCEPT_LOG) {
                     log::error!("cannot accept connections, trying again: {e}");
+                    told = Some(Instant::now());
                 }
                 turned_away = TurnedAway::default();
                 shared.make_room(HTTP_ACCEPT_PAUSE);

@@ -168,7 +168,8 @@ impl Drop for Wire {
 /// [`HTTP_MIN_WRITE_RATE`] over the whole: both as `TimedOut`.
 pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeout: Duration) -> io::Result<()> {
     let total: usize = parts.iter().map(|part| part.len()).sum();
-    let mut deadline = None;
+    // From before the first write: one that times out half done reports the half.
+    let deadline = Instant::now() + timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
         match (&mut &*socket).write_vectored(parts) {
@@ -177,12 +178,8 @@ pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeo
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => return Err(as_timeout(e)),
         }
-        if !parts.is_empty() {
-            let now = Instant::now();
-            let allowed = timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
-            if now > *deadline.get_or_insert(now + allowed) {
-                return Err(ErrorKind::TimedOut.into());
-            }
+        if !parts.is_empty() && Instant::now() >= deadline {
+            return Err(ErrorKind::TimedOut.into());
         }
     }
     Ok(())

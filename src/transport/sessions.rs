@@ -284,4 +284,17 @@ mod tests {
         sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY) + 1000);
         assert!(sessions.find(id).is_some());
     }
+
+    #[test]
+    fn the_oldest_of_too_many_ended_ids_is_forgotten_early() {
+        let sessions = Sessions::new();
+        let ended = |n: usize| SessionId { revision: REVISION, random: n as u128 };
+        for n in 0..MAX_ENDED_SESSIONS {
+            assert!(sessions.end(ended(n)).is_ok());
+        }
+        assert!(sessions.find(ended(0)).is_none() && sessions.find(ended(MAX_ENDED_SESSIONS - 1)).is_none());
+        assert!(sessions.end(ended(MAX_ENDED_SESSIONS)).is_ok());
+        assert!(sessions.find(ended(0)).is_some() && sessions.find(ended(1)).is_none());
+        assert_eq!(sessions.table().ended.len(), MAX_ENDED_SESSIONS);
+    }
 }

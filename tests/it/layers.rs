@@ -285,6 +285,16 @@ fn unsafe_has_one_home() {
 }
 
 #[test]
+fn the_time_of_day_is_shown_and_never_reckoned_with() {
+    // So that a clock that is set does nothing: every limit, pause and age is of `Instant`, which only goes forwards.
+    let shown = ["src/time.rs", "src/http/response.rs"];
+    for source in sources() {
+        let found = words(&source.code, "SystemTime").next().is_some();
+        assert!(!found || shown.contains(&source.path.as_str()), "the time of day in {}", source.path);
+    }
+}
+
+#[test]
 fn files_stay_small() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();

@@ -224,6 +224,8 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");
+    // Two signals that wait to be delivered are one.
+    client.process.wait_stderr("SIGTERM: finishing what runs");
     client.process.signal("TERM");
     client.wait_exit(Duration::from_secs(5));
     fabric.wait_closed(DEADLINE);

@@ -189,9 +189,11 @@ fn chunked_requests_are_read() {
 #[test]
 fn the_listening_line_is_found_in_whatever_stands_around_it() {
     let at = |line| address_in(line).map(|(address, path)| format!("{address} {path}"));
-    let line = "2026 INFO [x] Fabric MCP Server started on http transport at http://127.0.0.1:4711/mcp";
-    assert_eq!(at(line).unwrap(), "127.0.0.1:4711 /mcp");
-    assert_eq!(at("x started on sse transport at http://[::1]:80/a/b").unwrap(), "[::1]:80 /a/b");
+    assert_eq!(
+        at("2026 INFO [x] Server started on http transport at http://127.0.0.1:4711/mcp").unwrap(),
+        "127.0.0.1:4711 /mcp"
+    );
+    assert_eq!(at("Server started on sse transport at http://[::1]:80/a/b.").unwrap(), "[::1]:80 /a/b");
     assert_eq!(at("connected to Fabric API at http://127.0.0.1:8080."), None);
 }
 

@@ -41,15 +41,15 @@ impl HttpServer {
     }
 }
 
-/// The address and path in the log line that says where it listens: `… transport at http://ADDRESS:PORT/path`.
+/// The address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
 pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
-    let (_, url) = line.split_once(" transport at http://")?;
-    let url = url.split_whitespace().next()?;
+    let (_, url) = line.split_once("transport at http://")?;
+    let url = url.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';')).next()?;
     let (authority, path) = match url.split_once('/') {
         Some((authority, path)) => (authority, format!("/{path}")),
         None => (url, String::new()),
     };
-    Some((authority.parse().ok()?, path))
+    Some((authority.parse().ok()?, path.trim_end_matches('.').to_owned()))
 }
 
 /// An answer's head and, once read, its body.
@@ -89,7 +89,7 @@ pub(crate) struct Event {
 
 /// One connection.
 pub(crate) struct Http {
-    stream: TcpStream,
+    /// The socket, and what has been read ahead of it.
     reader: BufReader<TcpStream>,
 }
 
@@ -100,18 +100,17 @@ impl Http {
         stream.set_nodelay(true).expect("nodelay");
         stream.set_read_timeout(Some(DEADLINE)).expect("a read timeout");
         stream.set_write_timeout(Some(DEADLINE)).expect("a write timeout");
-        let reader = BufReader::new(stream.try_clone().expect("a copy of the socket"));
-        Http { stream, reader }
+        Http { reader: BufReader::new(stream) }
     }
 
     /// Another deadline for reads.
     pub(crate) fn read_deadline(&self, limit: Duration) {
-        self.stream.set_read_timeout(Some(limit)).expect("a read timeout");
+        self.reader.get_ref().set_read_timeout(Some(limit)).expect("a read timeout");
     }
 
     /// Writes bytes as they are.
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes)
+        self.reader.get_mut().write_all(bytes)
     }
 
     /// Writes a request with `Host`, these headers and, where there is a body, its length.
@@ -124,7 +123,7 @@ impl Http {
     ) -> io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
-            head.push_str(&format!("Host: {}\r\n", self.stream.peer_addr()?));
+            head.push_str(&format!("Host: {}\r\n", self.reader.get_ref().peer_addr()?));
         }
         for (name, value) in headers {
             head.push_str(&format!("{name}: {value}\r\n"));
@@ -208,7 +207,7 @@ impl Http {
 
     /// Closes our side for good.
     pub(crate) fn close(self) {
-        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+        let _ = self.reader.get_ref().shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -305,6 +304,8 @@ pub(crate) struct Events {
     http: Http,
     body: Body,
     text: Vec<u8>,
+    /// How much of `text` is known to hold no end of an event.
+    looked: usize,
     ready: VecDeque<Event>,
     /// Comment lines so far: what keeps a stream alive.
     pub(crate) comments: usize,
@@ -313,7 +314,7 @@ pub(crate) struct Events {
 impl Events {
     fn new(head: Answer, http: Http) -> Events {
         let body = Body::of(&head);
-        Events { head, http, body, text: Vec::new(), ready: VecDeque::new(), comments: 0 }
+        Events { head, http, body, text: Vec::new(), looked: 0, ready: VecDeque::new(), comments: 0 }
     }
 
     /// The next event; `None` when the stream has ended properly.
@@ -322,7 +323,7 @@ impl Events {
             if let Some(event) = self.ready.pop_front() {
                 return Ok(Some(event));
             }
-            let mut bytes = [0; 8192];
+            let mut bytes = [0; 1 << 16];
             let read = self.body.read(&mut self.http.reader, &mut bytes)?;
             if read == 0 {
                 return Ok(None);
@@ -350,8 +351,9 @@ impl Events {
     }
 
     fn take_blocks(&mut self) {
-        while let Some(end) = self.text.windows(2).position(|pair| pair == b"\n\n") {
-            let block: Vec<u8> = self.text.drain(..end + 2).collect();
+        while let Some(end) = self.text[self.looked..].windows(2).position(|pair| pair == b"\n\n") {
+            let block: Vec<u8> = self.text.drain(..self.looked + end + 2).collect();
+            self.looked = 0;
             let mut event = Event { event: "message".to_owned(), ..Event::default() };
             let mut data = Vec::new();
             for line in String::from_utf8_lossy(&block).lines() {
@@ -370,5 +372,6 @@ impl Events {
                 self.ready.push_back(event);
             }
         }
+        self.looked = self.text.len().saturating_sub(1);
     }
 }

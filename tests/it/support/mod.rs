@@ -4,6 +4,7 @@
 //!   knows by default.
 //! - [`process`]: starting the binary with nothing but what a test gives it, and telling all when a test fails.
 //! - [`stdio`], [`http`]: an MCP client's end of a pipe, and a small HTTP/1.1 client.
+//! - [`web`], [`wires`]: an MCP client over each of the two HTTP transports, and over any of the three.
 //! - [`expect`]: what results and errors must look like in every revision.
 //! - [`rng`]: seeded random cases.
 
@@ -16,6 +17,8 @@ pub(crate) mod process;
 pub(crate) mod reply;
 pub(crate) mod rng;
 pub(crate) mod stdio;
+pub(crate) mod web;
+pub(crate) mod wires;
 
 use std::time::{Duration, Instant};
 
@@ -61,6 +64,9 @@ pub(crate) const ERAS: [Era; 5] =
 pub(crate) trait Caller {
     /// Calls a tool and gives its result; a JSON-RPC error fails the test.
     fn call(&mut self, tool: &str, arguments: Value) -> Value;
+
+    /// The server's process.
+    fn process(&self) -> &process::Process;
 }
 
 /// Waits until `done` gives a value, looking every few milliseconds; `None` after `limit`.

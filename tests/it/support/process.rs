@@ -38,13 +38,15 @@ pub(crate) struct Program {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
+    /// What a shell does before it becomes the binary: `ulimit -n 40`.
+    pub(crate) prelude: Option<String>,
 }
 
 impl Program {
     /// With these arguments and an empty environment.
     pub(crate) fn new<const N: usize>(args: [&str; N]) -> Program {
         let args = args.map(str::to_owned).to_vec();
-        Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read }
+        Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read, prelude: None }
     }
 
     /// Without arguments, in front of this Fabric.
@@ -76,11 +78,21 @@ impl Program {
         self
     }
 
+    /// Has a shell do this first, which then becomes the binary.
+    #[cfg(unix)]
+    pub(crate) fn after(mut self, prelude: &str) -> Program {
+        self.prelude = Some(prelude.to_owned());
+        self
+    }
+
     /// The command as a person would type it.
     pub(crate) fn shown(&self) -> String {
         let mut shown = String::from("env -i");
         for (name, value) in &self.env {
             let _ = write!(shown, " {name}={value:?}");
+        }
+        if let Some(prelude) = &self.prelude {
+            let _ = write!(shown, " {prelude}; exec");
         }
         shown.push_str(" fabric-mcp");
         for arg in &self.args {
@@ -90,7 +102,14 @@ impl Program {
     }
 
     fn command(&self) -> Command {
-        let mut command = Command::new(PathBuf::from(BINARY));
+        let mut command = match &self.prelude {
+            None => Command::new(PathBuf::from(BINARY)),
+            Some(prelude) => {
+                let mut shell = Command::new("/bin/sh");
+                shell.args(["-c", &format!("{prelude}; exec \"$0\" \"$@\""), BINARY]);
+                shell
+            }
+        };
         command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
         // What the system (Windows needs it for sockets) and coverage runs need, and nothing else.
         for kept in ["SystemRoot", "LLVM_PROFILE_FILE"] {
@@ -314,11 +333,32 @@ impl Process {
         }
     }
 
-    /// Sends it a signal by the system's own `kill`.
+    /// Sends it a signal by the system's own `kill`. TERM in the place of an INT that it was started to ignore, as a
+    /// shell has it for whatever it puts in the background, these tests included.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
+        let name = if name == "INT" && self.ignores_interrupts() { "TERM" } else { name };
         let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
         assert!(sent.expect("the kill command").success(), "kill -{name}");
+    }
+
+    /// Known on Linux only.
+    #[cfg(unix)]
+    fn ignores_interrupts(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
+    }
+
+    /// Limits it from now on, by Linux's own `prlimit`: `--nofile=3`. False where that cannot be done.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn limit(&self, what: &str) -> bool {
+        let done = Command::new("prlimit").arg(format!("--pid={}", self.child.id())).arg(what).status();
+        let done = done.is_ok_and(|status| status.success());
+        if !done {
+            eprintln!("skipped: prlimit {what} cannot be done here");
+        }
+        done
     }
 
     /// Fails with the command, what was exchanged, and stderr.
@@ -335,6 +375,13 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // What a killed process has covered is lost: where that is measured, it gets the time to write it down.
+        #[cfg(unix)]
+        if std::env::var_os("LLVM_PROFILE_FILE").is_some() && matches!(self.child.try_wait(), Ok(None)) {
+            drop(self.stdin.take());
+            let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Pipe::null()).status();
+            poll(Duration::from_secs(3), || self.child.try_wait().ok().flatten());
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

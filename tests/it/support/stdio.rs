@@ -332,6 +332,10 @@ impl Caller for Stdio {
     fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.result("tools/call", json!({"name": tool, "arguments": arguments}))
     }
+
+    fn process(&self) -> &Process {
+        &self.process
+    }
 }
 
 /// What a client sends with `initialize`.

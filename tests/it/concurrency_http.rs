@@ -1,0 +1,247 @@
+//! Many clients at once over HTTP, sessions that end under their runs, and cancels that race: every request gets exactly
+//! one answer or, cancelled, none.
+
+use std::sync::Arc;
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::http::{Events, HttpServer};
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::rng::cases;
+use crate::support::web::{Sse, Streamable, messages};
+use crate::support::wires::{Wire, serve};
+use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
+
+const LEGACY: Era = Era::Legacy("2025-11-25");
+
+fn run(input: &str) -> Value {
+    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": input, "stream": true},
+           "_meta": {"progressToken": 0}})
+}
+
+/// What is left of an answer's stream: its messages.
+#[track_caller]
+fn rest(mut events: Events) -> Vec<Value> {
+    let mut rest = Vec::new();
+    while let Some(event) = events.next().expect("a proper end") {
+        rest.push(serde_json::from_str(&event.data).expect("data is JSON"));
+    }
+    rest
+}
+
+#[test]
+fn two_hundred_http_clients_get_their_own_answers() {
+    const CLIENTS: usize = 200;
+    let fabric = FakeFabric::start();
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    thread::scope(|scope| {
+        for n in 0..CLIENTS {
+            let server = &server;
+            let body = move || {
+                let era = ERAS[1 + n % 4];
+                // All use the same ids, at the same time.
+                let mut client = Streamable::to(server, era, None);
+                for round in 0..3 {
+                    let input = format!("client {n} in round {round}");
+                    let result = client.call("fabric_run_pattern", run(&input)["arguments"].clone());
+                    assert_eq!(result["content"][0]["text"], format!("Ran ai on: {input}"), "{result}");
+                    expect::success(era, &client.call("fabric_list_strategies", json!({})));
+                }
+            };
+            thread::Builder::new().stack_size(512 << 10).spawn_scoped(scope, body).expect("a thread");
+        }
+    });
+    fabric.expect_chats(3 * CLIENTS);
+    assert!(!server.process.stderr().contains("panic"), "{}", server.process.stderr());
+}
+
+#[test]
+fn two_hundred_runs_over_http_are_with_fabric_at_once() {
+    const RUNS: usize = 200;
+    let fabric = FakeFabric::start();
+    let mut client = Streamable::ready(&fabric, Era::Modern);
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let message = client.message("tools/call", run("same id for all"));
+    let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();
+    fabric.wait_held(RUNS);
+    // Half of them leave: their runs are cancelled, and nobody else's.
+    for events in open.drain(..RUNS / 2) {
+        events.into_connection().close();
+    }
+    for _ in 0..RUNS / 2 {
+        fabric.wait_closed(DEADLINE);
+    }
+    fabric.release_all();
+    for events in open {
+        let said = rest(events);
+        let answers: Vec<_> = said.iter().filter(|message| message.get("id").is_some()).collect();
+        assert_eq!(answers.len(), 1, "{said:?}");
+        assert_eq!(answers[0]["result"]["content"][0]["text"], "x");
+    }
+    fabric.expect_chats(RUNS);
+}
+
+#[test]
+fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
+    let fabric = FakeFabric::start();
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let mut clients: Vec<_> = (0..4).map(|_| Streamable::to(&server, LEGACY, None)).collect();
+    let open: Vec<Events> = clients
+        .iter_mut()
+        .map(|client| {
+            let message = client.message("tools/call", run("x"));
+            client.stream(&message)
+        })
+        .collect();
+    fabric.wait_held(4);
+    for client in &clients[..2] {
+        let session = client.session().unwrap();
+        let ended = server.connect().request("DELETE", &server.path, &[("Mcp-Session-Id", session)], None);
+        assert_eq!(ended.status, 204);
+        fabric.wait_closed(DEADLINE);
+    }
+    fabric.release_all();
+    for (n, events) in open.into_iter().enumerate() {
+        let said = rest(events);
+        let answers = said.iter().filter(|message| message.get("id").is_some()).count();
+        assert_eq!(answers, usize::from(n >= 2), "client {n}: {said:?}");
+    }
+    let [first, .., last] = &mut clients[..] else { unreachable!("four of them") };
+    let message = first.message("ping", json!({}));
+    assert_eq!(first.post(&message).status, 404, "ended is ended");
+    expect::success(LEGACY, &last.call("fabric_list_strategies", json!({})));
+}
+
+#[test]
+fn an_id_in_use_is_refused_and_free_after_its_answer() {
+    let fabric = FakeFabric::start();
+    let mut client = Streamable::ready(&fabric, LEGACY);
+    for round in 0..3 {
+        fabric.once("POST /chat", Reply::sse().content("x").gate().complete());
+        let message = client.message("tools/call", run("x"));
+        let first = client.stream(&message);
+        fabric.wait_held(1);
+        let second = client.post(&message);
+        assert_eq!((second.status, &second.json()["error"]["code"]), (200, &json!(-32600)), "round {round}");
+        fabric.release();
+        assert_eq!(rest(first).last().unwrap()["result"]["content"][0]["text"], "x");
+        let again = messages(&client.post(&message));
+        assert_eq!(again.last().unwrap()["result"]["content"][0]["text"], "Ran ai on: x");
+    }
+}
+
+#[test]
+fn a_cancel_in_a_session_ends_the_stream_without_an_answer() {
+    let fabric = FakeFabric::start();
+    let mut client = Streamable::ready(&fabric, LEGACY);
+    for reply in [Reply::silence(), Reply::sse().gate(), Reply::sse().content("x").gate()] {
+        fabric.forget();
+        fabric.once("POST /chat", reply);
+        let message = client.message("tools/call", run("x"));
+        let events = client.stream(&message);
+        fabric.wait_requests("POST /chat", 1);
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                            "params": {"requestId": message["id"]}});
+        assert_eq!(client.post(&cancel).status, 202);
+        fabric.wait_closed(DEADLINE);
+        let said = rest(events);
+        assert!(said.iter().all(|message| message.get("id").is_none()), "{said:?}");
+        fabric.expect_chats(1);
+    }
+    expect::success(LEGACY, &client.call("fabric_run_pattern", run("x")["arguments"].clone()));
+}
+
+#[test]
+fn leaving_cancels_a_modern_run_and_not_a_legacy_one() {
+    let fabric = FakeFabric::start();
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    for (era, cancels) in [(Era::Modern, true), (LEGACY, false)] {
+        fabric.forget();
+        let mut client = Streamable::to(&server, era, None);
+        fabric.once("POST /chat", Reply::sse().content("x").gate().complete());
+        let message = client.message("tools/call", run("x"));
+        let events = client.stream(&message);
+        fabric.wait_held(1);
+        events.into_connection().close();
+        if cancels {
+            fabric.wait_closed(DEADLINE);
+        } else {
+            // The next run is answered while the one that was left alone still stands at its gate.
+            expect::success(era, &client.call("fabric_run_pattern", run("x")["arguments"].clone()));
+            assert_eq!(fabric.left().len(), 0);
+            fabric.release();
+        }
+    }
+}
+
+#[test]
+fn cancels_that_race_over_http_give_one_answer_or_none() {
+    let fabric = FakeFabric::start();
+    let mut client = Streamable::ready(&fabric, LEGACY);
+    cases(60, |rng, _| {
+        let tool = *rng.pick(&["fabric_list_strategies", "fabric_list_patterns"]);
+        let message = client.message("tools/call", json!({"name": tool, "arguments": {}}));
+        let mut waiting = client.send_apart(&message);
+        for _ in 0..rng.within(0..3) {
+            client.request("ping", json!({}));
+        }
+        let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                            "params": {"requestId": message["id"]}});
+        assert_eq!(client.post(&cancel).status, 202);
+        let answer = waiting.answer().expect("something is always said");
+        let said = messages(&answer);
+        let answers: Vec<_> = said.iter().filter(|m| m["id"] == message["id"]).collect();
+        assert!(answer.status == 200 && answers.len() <= 1, "{}: {said:?}", answer.status);
+    });
+}
+
+#[test]
+fn many_sse_sessions_end_while_their_runs_are_going() {
+    const CLIENTS: usize = 20;
+    let fabric = FakeFabric::start();
+    let server = serve(Wire::Sse, Program::with(&fabric));
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let mut clients: Vec<(Sse, Value)> = (0..CLIENTS)
+        .map(|_| {
+            let mut client = Sse::to(&server, Era::Legacy("2024-11-05"), None);
+            let id = client.begin("tools/call", run("x"));
+            (client, id)
+        })
+        .collect();
+    fabric.wait_held(CLIENTS);
+    for (client, _) in clients.drain(..CLIENTS / 2) {
+        client.leave();
+        fabric.wait_closed(DEADLINE);
+    }
+    fabric.release_all();
+    for (client, id) in &mut clients {
+        assert_eq!(client.answer(id)["result"]["content"][0]["text"], "x");
+        client.request("ping", Value::Null);
+        assert!(client.unasked().is_empty(), "{:?}", client.unasked());
+    }
+    fabric.expect_chats(CLIENTS);
+}
+
+#[test]
+fn sixty_four_callers_in_one_sse_session_get_their_own_answers() {
+    let fabric = FakeFabric::start();
+    let server = serve(Wire::Sse, Program::with(&fabric));
+    let mut client = Sse::to(&server, LEGACY, None);
+    let runs: Vec<(Value, String)> = (0..64)
+        .map(|n| {
+            let input = format!("caller {n}");
+            (client.begin("tools/call", run(&input)), input)
+        })
+        .collect();
+    for (id, input) in runs.into_iter().rev() {
+        let answer = client.answer(&id);
+        assert_eq!(answer["result"]["content"][0]["text"], format!("Ran ai on: {input}"), "{answer}");
+    }
+    client.request("ping", Value::Null);
+    assert!(client.unasked().is_empty());
+    fabric.expect_chats(64);
+}

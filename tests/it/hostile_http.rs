@@ -1,0 +1,125 @@
+//! Hostile messages in HTTP bodies, with an oracle: what is not JSON is 400 and -32700; a readable id comes back exactly
+//! once; what has no id is accepted or refused without one; and the connection goes on.
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::http::Http;
+use crate::support::rng::{Rng, cases};
+use crate::support::stdio::with_meta;
+use crate::support::web::{Streamable, messages};
+use crate::support::{Era, LEGACY};
+
+const METHODS: [&str; 12] = [
+    "ping",
+    "tools/list",
+    "tools/call",
+    "prompts/get",
+    "resources/read",
+    "completion/complete",
+    "logging/setLevel",
+    "server/discover",
+    "notifications/cancelled",
+    "notifications/initialized",
+    "x",
+    "",
+];
+
+fn anything(rng: &mut Rng, depth: usize) -> Value {
+    match rng.within(0..if depth == 0 { 6 } else { 8 }) {
+        0 => Value::Null,
+        1 => json!(rng.one_in(2)),
+        2 => json!(rng.next() as i64),
+        3 => json!(1.5),
+        4 => json!(rng.text(0..20)),
+        5 => json!(*rng.pick(&["fabric_list_strategies", "ai", "debug", "2025-11-25", "fabric://patterns"])),
+        6 => (0..rng.within(0..4)).map(|_| anything(rng, depth - 1)).collect(),
+        _ => {
+            let names = ["name", "uri", "arguments", "_meta", "level", "ref", "argument", "cursor", "requestId"];
+            let members = (0..rng.within(0..5)).map(|_| ((*rng.pick(&names)).to_owned(), anything(rng, depth - 1)));
+            Value::Object(members.collect())
+        }
+    }
+}
+
+fn message(rng: &mut Rng, modern: bool) -> Vec<u8> {
+    let mut message = json!({"jsonrpc": "2.0", "method": *rng.pick(&METHODS)});
+    if !rng.one_in(5) {
+        message["id"] = match rng.within(0..8) {
+            0 => anything(rng, 1),
+            1 | 2 => json!(rng.text(0..9)),
+            _ => json!(rng.within(0..1_000_000)),
+        };
+    }
+    if !rng.one_in(6) {
+        let params = anything(rng, 3);
+        message["params"] = if modern && params.is_object() { with_meta(params) } else { params };
+    }
+    if rng.one_in(12) {
+        message["jsonrpc"] = anything(rng, 0);
+    }
+    let mut bytes = message.to_string().into_bytes();
+    if rng.one_in(3) {
+        for _ in 0..rng.within(1..4) {
+            if bytes.is_empty() {
+                break;
+            }
+            let at = rng.within(0..bytes.len());
+            match rng.within(0..4) {
+                0 => bytes[at] = rng.next() as u8,
+                1 => bytes.insert(at, *rng.pick(b"{}[]\",:\\0 \n\xff")),
+                2 => drop(bytes.remove(at)),
+                _ => bytes.truncate(at.max(1)),
+            }
+        }
+    }
+    bytes
+}
+
+/// The id that must come back: a string, or a whole number that fits, of what is a request by its shape.
+fn id_of(message: &Value) -> Option<&Value> {
+    let id = message.get("id")?;
+    let readable = id.is_string() || id.is_i64() || id.is_u64();
+    (readable && message["method"].is_string() && message["jsonrpc"] == "2.0").then_some(id)
+}
+
+fn check(http: &mut Http, client: &Streamable, bytes: &[u8]) {
+    let sent = serde_json::from_slice::<Value>(bytes).ok();
+    let headers = client.headers(sent.as_ref().unwrap_or(&Value::Null));
+    let mut all = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+    // A header cannot carry every method's name: then it is left out, which is an error of its own.
+    let sound = |value: &str| value.bytes().all(|b| (0x20..0x7f).contains(&b));
+    all.extend(headers.iter().filter(|(_, value)| sound(value)).map(|(name, value)| (*name, value.as_str())));
+    let answer = http.request("POST", &client.server.path, &all, Some(bytes));
+    let shown = format!("{:?}: {} {}", String::from_utf8_lossy(bytes), answer.status, answer.text());
+    assert!([200, 202, 400, 404].contains(&answer.status), "{shown}");
+    assert_eq!(answer.status == 202, answer.body.is_empty(), "{shown}");
+    let said = messages(&answer);
+    assert!(said.iter().all(|message| message["jsonrpc"] == "2.0" || message.is_array()), "{shown}");
+    let Some(sent) = sent else {
+        assert_eq!((answer.status, &said[0]["error"]["code"]), (400, &json!(-32700)), "{shown}");
+        return;
+    };
+    if let Some(id) = id_of(&sent) {
+        let answers = said.iter().filter(|message| message.get("id") == Some(id)).count();
+        assert_eq!(answers, 1, "{shown}");
+    } else if sent.is_object() && sent.get("id").is_none() && sent["method"].is_string() && sent["jsonrpc"] == "2.0" {
+        assert!(said.iter().all(|message| message.get("id").is_none()), "{shown}");
+    }
+}
+
+#[test]
+fn hostile_bodies_are_answered_once_each_and_never_end_the_connection() {
+    let fabric = FakeFabric::start();
+    let mut modern = Streamable::ready(&fabric, Era::Modern);
+    let mut legacy = Streamable::to(&modern.server, Era::Legacy(LEGACY[3]), None);
+    let mut http = modern.server.connect();
+    cases(1500, |rng, _| {
+        let is_modern = rng.one_in(2);
+        let bytes = message(rng, is_modern);
+        check(&mut http, if is_modern { &modern } else { &legacy }, &bytes);
+    });
+    assert_eq!(legacy.request("ping", json!({}))["result"], json!({}));
+    assert!(modern.request("tools/list", json!({}))["result"].is_object());
+    assert!(!modern.server.process.stderr().contains("panic"), "{}", modern.server.process.stderr());
+}

@@ -1,0 +1,213 @@
+//! Hostile names and headers, many of them, each with an oracle that knows what they mean.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::expect;
+use crate::support::fabric::FakeFabric;
+use crate::support::http::{Http, HttpServer};
+use crate::support::process::Program;
+use crate::support::rng::{Rng, cases};
+use crate::support::stdio::{Stdio, with_meta};
+use crate::support::web::{base64, modern_headers};
+use crate::support::{Caller, ERAS, Era};
+
+/// What a name may be (`fabric-api.md` in one line): 1 to 128 letters, digits, spaces, `_`, `-`, `.` and accents, not
+/// beginning with `.` or `~`.
+fn may_be_a_name(name: &str) -> bool {
+    let good = |c: char| c.is_alphanumeric() || " _-.".contains(c) || ('\u{300}'..='\u{36f}').contains(&c);
+    (1..=128).contains(&name.chars().count()) && !name.starts_with(['.', '~']) && name.chars().all(good)
+}
+
+fn name(rng: &mut Rng) -> String {
+    const PATHS: [&str; 22] = [
+        "..",
+        ".",
+        "/",
+        "\\",
+        "~",
+        "../",
+        "..\\",
+        "%2e%2e%2f",
+        "/etc/passwd",
+        "C:",
+        "\0",
+        "\n",
+        "{{",
+        "?",
+        "#",
+        "%00",
+        "＃",
+        "．．／",
+        "\u{202e}",
+        "\u{200b}",
+        "\u{301}",
+        "⁄",
+    ];
+    const WORDS: [&str; 8] = ["summarize", "a", " ", "é", "漢字", "٣", "_-", "x.y"];
+    let mut name = String::new();
+    match rng.within(0..10) {
+        0 => name = rng.text(0..12),
+        1 => name = rng.pick(&WORDS).repeat(rng.within(1..140)),
+        _ => {
+            let nasty = rng.one_in(2);
+            for _ in 0..rng.within(0..4) {
+                name.push_str(if nasty && rng.one_in(2) { rng.pick::<&str>(&PATHS) } else { rng.pick::<&str>(&WORDS) });
+            }
+        }
+    }
+    name
+}
+
+#[test]
+fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let era = Era::Legacy("2025-11-25");
+    let mut taken = 0;
+    cases(600, |rng, _| {
+        let name = name(rng);
+        fabric.forget();
+        for field in ["pattern_name", "strategy_name", "context_name", "session_name"] {
+            let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
+            arguments[field] = json!(name);
+            let result = client.call("fabric_run_pattern", arguments);
+            let refused = result["_meta"]["error"]["type"] == format!("{}invalid-request", expect::URN);
+            // An empty optional name is none at all.
+            let fine = may_be_a_name(&name) || (name.is_empty() && field != "pattern_name");
+            assert_eq!(!refused, fine, "{field} = {name:?}: {result}");
+            if refused {
+                expect::failure(era, &result, "invalid-request");
+            }
+            taken += usize::from(fine);
+        }
+        client.call("fabric_get_pattern_details", json!({"pattern_name": name}));
+        // Whatever was sent holds exactly this name, and no path has anything of it that is not escaped.
+        let plain = |path: &str| path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_.~%".contains(&b));
+        for request in fabric.requests() {
+            assert!(plain(&request.path) && !request.path.contains("/."), "{name:?} became {}", request.path);
+            assert!(request.path.matches('/').count() <= 2, "{name:?} became {}", request.path);
+        }
+        for chat in fabric.chats() {
+            for field in ["patternName", "strategyName", "contextName", "sessionName"] {
+                let sent = chat["prompts"][0][field].as_str().unwrap_or("");
+                assert!(sent.is_empty() || sent == "ai" || (sent == name && may_be_a_name(sent)), "{chat}");
+            }
+        }
+    });
+    eprintln!("{taken} names were taken");
+}
+
+/// RFC 4648 the slow way: what `text` encodes, if it is base64 with its padding and nothing else.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    let bits = text.trim_end_matches('=').len() * 6;
+    // Only what encodes back to itself was well formed.
+    let digit = |b: u8| (0..64_u8).find(|n| base64(&[n << 2]).as_bytes()[0] == b);
+    let mut bytes = vec![0_u8; bits / 8];
+    for (at, b) in text.trim_end_matches('=').bytes().enumerate() {
+        let value = digit(b)?;
+        for bit in 0..6 {
+            let place = at * 6 + bit;
+            if value >> (5 - bit) & 1 == 1 && place / 8 < bytes.len() {
+                bytes[place / 8] |= 128 >> (place % 8);
+            }
+        }
+    }
+    (base64(&bytes) == text).then_some(bytes)
+}
+
+/// What a header's value means: itself, or what is encoded between the marks. `None` if that is no text.
+fn meaning(value: &str) -> Option<String> {
+    match value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
+        Some(encoded) => String::from_utf8(decoded(encoded)?).ok(),
+        None => Some(value.to_owned()),
+    }
+}
+
+fn header(rng: &mut Rng) -> String {
+    let text = rng.text(0..12);
+    let mut encoded = match rng.within(0..4) {
+        0 => base64(&rng.bytes(0..9)),
+        _ => base64(text.as_bytes()),
+    };
+    if rng.one_in(2) && !encoded.is_empty() {
+        let at = rng.within(0..encoded.len());
+        let with = *rng.pick(&["", "=", "A", "-", "_", "/", "+", "z", " ", "?", "=="]);
+        encoded.replace_range(at..at + rng.within(0..2), with);
+    }
+    let around: [(&str, &str); 8] = [
+        ("=?base64?", "?="),
+        ("=?base64?", "?="),
+        ("=?base64?", "?="),
+        ("=?BASE64?", "?="),
+        ("=?base64?", ""),
+        ("=?base64?", "="),
+        ("", ""),
+        ("=?utf-8?", "?="),
+    ];
+    let (start, end) = *rng.pick(&around);
+    format!("{start}{encoded}{end}")
+}
+
+#[test]
+fn an_encoded_header_means_what_it_encodes_and_nothing_else() {
+    let fabric = FakeFabric::start();
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    let mut http: Option<Http> = None;
+    let mut same = 0;
+    cases(1500, |rng, _| {
+        let header = header(rng);
+        let meant = meaning(header.trim());
+        // The body has what the header means, or something that is close to it.
+        let name = match (rng.within(0..4), &meant) {
+            (0, _) => header.clone(),
+            (1, Some(meant)) => format!("{meant}x"),
+            (_, Some(meant)) => meant.clone(),
+            (_, None) => "x".to_owned(),
+        };
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
+                             "params": with_meta(json!({"name": name, "arguments": {}}))});
+        let mut connection = http.take().unwrap_or_else(|| server.connect());
+        let answer = connection.post(&server.path, &modern_headers("tools/call", Some(&header)), &message);
+        http = Some(connection);
+        let code = answer.json()["error"]["code"].as_i64();
+        // A tool of that name there is none; that is found out only after header and body have been compared.
+        let expected = if meant.as_ref() == Some(&name) { -32602 } else { -32020 };
+        assert_eq!(code, Some(expected), "{header:?} for {name:?}, which means {meant:?}: {}", answer.text());
+        same += usize::from(expected == -32602);
+    });
+    eprintln!("{same} headers matched");
+}
+
+#[test]
+fn variables_reach_fabric_only_without_templates() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::speaking(ERAS[4], Program::with(&fabric));
+    const PARTS: [&str; 10] = ["{", "}", "{{", "}}", "plugin:", "ext:", "sys:env:KEY", "x", "\"a\": 1", " "];
+    cases(400, |rng, _| {
+        let values: Vec<String> =
+            (0..3).map(|_| (0..rng.within(0..5)).map(|_| *rng.pick(&PARTS)).collect::<String>()).collect();
+        let name = rng.pick(&["a", "lang_code", "{{a", "b}}", "#x"]).to_string();
+        fabric.forget();
+        let variables = json!({name.clone(): values[0], "v1": values[1], "v2": values[2]});
+        client.call("fabric_run_pattern", json!({"pattern_name": "ai", "variables": variables}));
+        for chat in fabric.chats() {
+            let sent = chat["prompts"][0]["variables"].as_object().cloned().unwrap_or_default();
+            assert!(!sent.keys().any(|name| name.contains("{{")), "{chat}");
+            // However a pattern puts them side by side, no template call comes of it.
+            let sent: Vec<&str> = sent.values().filter_map(Value::as_str).collect();
+            for one in &sent {
+                for two in &sent {
+                    for glued in [format!("{one}{two}"), format!("{{{one}}}"), format!("{{{one}{two}}}")] {
+                        let calls = ["{{plugin:", "{{ext:"].iter().any(|call| glued.contains(call));
+                        assert!(!calls, "{one:?} and {two:?} in {chat}");
+                    }
+                }
+            }
+        }
+        if values.iter().chain([&name]).all(|text| !text.contains(['{', ':'])) {
+            fabric.expect_chats(1);
+        }
+    });
+}

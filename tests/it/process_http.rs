@@ -1,0 +1,230 @@
+//! The process with an HTTP transport: signals in mid-run, a port in use, and a machine that has run out of something.
+#![cfg(unix)]
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::http::{Events, Http, HttpServer};
+#[cfg(target_os = "linux")]
+use crate::support::process::Process;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::web::{Sse, Streamable};
+use crate::support::wires::{Wire, serve};
+use crate::support::{Caller, DEADLINE, Era, expect};
+
+const LEGACY: Era = Era::Legacy("2025-11-25");
+
+fn run() -> Value {
+    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": "x", "stream": true},
+           "_meta": {"progressToken": 1}})
+}
+
+/// The answer at the end of a stream.
+#[track_caller]
+fn answer_in(mut events: Events) -> Value {
+    loop {
+        let message = events.next_json();
+        if message.get("id").is_some() {
+            assert_eq!(events.next().expect("a proper end"), None);
+            return message;
+        }
+    }
+}
+
+/// Takes the server out of its handle: nobody else may hold it by now.
+fn own(server: Arc<HttpServer>) -> HttpServer {
+    Arc::into_inner(server).expect("the only handle")
+}
+
+#[test]
+fn a_signal_in_mid_run_lets_it_finish_over_http() {
+    for (era, signal) in [(LEGACY, "TERM"), (Era::Modern, "INT")] {
+        let fabric = FakeFabric::start();
+        fabric.once("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+        let mut client = Streamable::ready(&fabric, era);
+        let message = client.message("tools/call", run());
+        let events = client.stream(&message);
+        fabric.wait_held(1);
+        client.server.process.signal(signal);
+        client.server.process.wait_stderr("finishing what runs");
+        fabric.release();
+        let last = answer_in(events);
+        assert_eq!(last["result"]["content"][0]["text"], "one two", "{last}");
+        let server = Arc::clone(&client.server);
+        drop(client);
+        assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
+        fabric.expect_chats(1);
+    }
+}
+
+#[test]
+fn a_signal_in_mid_run_lets_it_finish_over_http_and_sse() {
+    let fabric = FakeFabric::start();
+    fabric.once("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    let server = serve(Wire::Sse, Program::with(&fabric));
+    let mut client = Sse::to(&server, LEGACY, None);
+    let id = client.begin("tools/call", run());
+    fabric.wait_held(1);
+    server.process.signal("TERM");
+    server.process.wait_stderr("SIGTERM");
+    fabric.release();
+    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "one two");
+    drop(client);
+    assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
+}
+
+#[test]
+fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
+    for wire in [Wire::Streamable, Wire::Sse] {
+        let fabric = FakeFabric::start();
+        let server = serve(wire, Program::with(&fabric));
+        let stream = match wire {
+            Wire::Sse => {
+                let mut http = server.connect();
+                http.send("GET", &server.path, &[("Accept", "text/event-stream")], None).unwrap();
+                http
+            }
+            _ => {
+                let client = Streamable::to(&server, LEGACY, None);
+                let mut http = server.connect();
+                let session = client.session().unwrap();
+                let headers = [("Accept", "text/event-stream"), ("Mcp-Session-Id", session)];
+                http.send("GET", &server.path, &headers, None).unwrap();
+                http
+            }
+        };
+        let mut events = stream.events().unwrap();
+        assert_eq!(events.head.status, 200);
+        server.process.signal("TERM");
+        while events.next().expect("a proper end").is_some() {}
+        assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0), "{wire:?}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_one_line_and_exit_1() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for transport in ["http", "sse"] {
+        let fabric = FakeFabric::start();
+        let program =
+            Program::with(&fabric).arg("--transport").arg(transport).arg("--port").arg(&port).arg("--log-level");
+        let done = program.arg("critical").run(DEADLINE);
+        done.expect_code(1).expect_stderr(&port).expect_stderr("--port");
+        assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn no_file_descriptors_left_costs_connections_and_not_the_server() {
+    let fabric = FakeFabric::start();
+    let server = Arc::new(HttpServer::start(Program::with(&fabric).after("ulimit -n 40")));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    fabric.once("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    let message = client.message("tools/call", run());
+    let running = client.stream(&message);
+    fabric.wait_held(1);
+    // Each has begun a request, so none of them is idle and may be closed to make room.
+    let crowd: Vec<Http> = (0..60)
+        .map(|_| {
+            let mut http = server.connect();
+            http.send_raw(b"POST /mcp HTTP/1.1\r\n").unwrap();
+            http
+        })
+        .collect();
+    server.process.wait_stderr("cannot accept connections");
+    fabric.release();
+    assert_eq!(answer_in(running)["result"]["content"][0]["text"], "one two", "what runs is not disturbed");
+    drop(crowd);
+    let mut again = Streamable::to(&server, Era::Modern, None);
+    expect::success(Era::Modern, &again.call("fabric_run_pattern", run()["arguments"].clone()));
+    let told = server.process.stderr().matches("cannot accept connections").count();
+    assert!(told == 1, "told {told} times");
+    server.process.signal("TERM");
+    drop((client, again));
+    assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    client.process.wait_stderr("onnected to Fabric API");
+    if !client.process.limit("--nofile=3:") {
+        return;
+    }
+    fabric.close_connections();
+    for tool in ["fabric_list_strategies", "fabric_run_pattern"] {
+        let result =
+            client.call(tool, if tool == "fabric_run_pattern" { run()["arguments"].clone() } else { json!({}) });
+        let said = expect::failure(LEGACY, &result, "fabric-api-unavailable");
+        assert!(said.contains("open files"), "it is not Fabric's fault: {said}");
+    }
+    assert_eq!(client.result("ping", Value::Null), json!({}));
+    client.process.limit("--nofile=100:");
+    expect::success(LEGACY, &client.call("fabric_list_strategies", json!({})));
+    client.close_stdin();
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+}
+
+/// Leaves the process what small things need and nothing for the stack of one more thread.
+#[cfg(target_os = "linux")]
+fn starve(process: &Process) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("/proc");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("VmSize");
+    let kib: u64 = size.trim().trim_end_matches("kB").trim().parse().expect("a number of KiB");
+    process.limit(&format!("--as={}:", (kib + 400) << 10))
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    client.process.wait_stderr("onnected to Fabric API");
+    if !starve(&client.process) {
+        return;
+    }
+    // The stack of a thread that has ended may be used again: one run may go on, the others wait for it or are refused.
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let ids: Vec<Value> = (0..5).map(|_| client.begin("tools/call", run())).collect();
+    client.process.wait_stderr("thread could not be started");
+    assert_eq!(client.result("ping", Value::Null), json!({}));
+    fabric.release_all();
+    for id in &ids {
+        let result = client.answer(id)["result"].take();
+        match result["isError"] == true {
+            true => drop(expect::failure(LEGACY, &result, "too-many-requests")),
+            false => assert_eq!(result["content"][0]["text"], "x", "{result}"),
+        }
+    }
+    client.process.limit("--as=unlimited:");
+    expect::success(LEGACY, &client.call("fabric_run_pattern", run()["arguments"].clone()));
+    client.close_stdin();
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn no_memory_for_a_connections_thread_costs_that_connection() {
+    let fabric = FakeFabric::start();
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    expect::success(Era::Modern, &client.call("fabric_list_strategies", json!({})));
+    if !starve(&server.process) {
+        return;
+    }
+    let others: Vec<Http> = (0..5).map(|_| server.connect()).collect();
+    server.process.wait_stderr("no thread for it");
+    drop(others);
+    expect::success(Era::Modern, &client.call("fabric_list_strategies", json!({})));
+    server.process.limit("--as=unlimited:");
+    let mut again = Streamable::to(&server, Era::Modern, None);
+    expect::success(Era::Modern, &again.call("fabric_run_pattern", run()["arguments"].clone()));
+}

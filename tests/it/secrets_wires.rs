@@ -1,0 +1,232 @@
+//! Canaries over every transport: Fabric's key, our own token, configuration values, inputs, outputs and pattern texts
+//! go through every tool, prompt, resource and error at every log level, and are looked for in every answer, log line
+//! and metric where they do not belong.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::support::expect::no_leak;
+use crate::support::fabric::FakeFabric;
+use crate::support::fixtures::{CONFIG_CANARY, HOST_PATH, PATTERN_CANARY};
+use crate::support::http::HttpServer;
+use crate::support::process::{Process, Program};
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::web::{Sse, Streamable};
+use crate::support::wires::{self, EACH, Wire};
+use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
+
+const KEY: &str = "canary-key-93f2c1aa";
+const TOKEN: &str = "canary-token-7be1d0c2";
+const GUESS: &str = "canary-guess-55aa";
+const INPUT: &str = "canary-input";
+const OUTPUT: &str = "canary-output";
+const VARIABLE: &str = "canary-variable";
+const MODEL: &str = "canary-model";
+
+/// What must never be in a log or a metric, whatever the level.
+const NEVER_LOGGED: [&str; 8] = [KEY, TOKEN, GUESS, INPUT, OUTPUT, VARIABLE, PATTERN_CANARY, CONFIG_CANARY];
+/// What must never be in anything said to a client.
+const NEVER_SAID: [&str; 4] = [KEY, TOKEN, CONFIG_CANARY, HOST_PATH];
+
+fn run() -> Value {
+    json!({"pattern_name": "translate", "input_text": INPUT, "stream": true, "model_name": MODEL,
+           "variables": {"lang_code": VARIABLE}, "attachments": [INPUT]})
+}
+
+/// A client whose whole answers count.
+enum Client {
+    Stdio(Stdio),
+    Streamable(Streamable),
+    Sse(Sse),
+}
+
+impl Client {
+    fn open(wire: Wire, era: Era, program: Program) -> Client {
+        match wire {
+            Wire::Stdio => Client::Stdio(Stdio::speaking(era, program)),
+            Wire::Streamable => Client::Streamable(Streamable::to(&wires::serve(wire, program), era, Some(TOKEN))),
+            Wire::Sse => Client::Sse(Sse::to(&wires::serve(wire, program), era, Some(TOKEN))),
+        }
+    }
+
+    fn request(&mut self, method: &str, params: Value) -> Value {
+        match self {
+            Client::Stdio(client) => client.request(method, params),
+            Client::Streamable(client) => client.request(method, params),
+            Client::Sse(client) => client.request(method, params),
+        }
+    }
+
+    fn call(&mut self, tool: &str, arguments: Value) -> String {
+        let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": "t"}});
+        self.request("tools/call", params).to_string()
+    }
+
+    fn process(&self) -> &Process {
+        match self {
+            Client::Stdio(client) => &client.process,
+            Client::Streamable(client) => client.process(),
+            Client::Sse(client) => client.process(),
+        }
+    }
+
+    fn server(&self) -> Option<&HttpServer> {
+        match self {
+            Client::Stdio(_) => None,
+            Client::Streamable(client) => Some(&client.server),
+            Client::Sse(client) => Some(&client.server),
+        }
+    }
+}
+
+/// Everything a client can ask for that touches something secret, well and badly answered.
+fn exercise(client: &mut Client, fabric: &FakeFabric) {
+    for tool in ["fabric_list_patterns", "fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"] {
+        let said = client.call(tool, json!({}));
+        assert!(!said.contains(PATTERN_CANARY), "{tool}: {said}");
+    }
+    let said = client.call("fabric_get_pattern_details", json!({"pattern_name": "translate"}));
+    assert!(said.contains(PATTERN_CANARY), "there it belongs: {said}");
+    for (method, params) in [
+        ("prompts/list", json!({})),
+        ("prompts/get", json!({"name": "translate", "arguments": {"input": INPUT, "lang_code": VARIABLE}})),
+        ("prompts/get", json!({"name": "translate", "arguments": {"input": INPUT}})),
+        ("resources/list", json!({})),
+        ("resources/read", json!({"uri": "fabric://patterns/translate"})),
+        ("resources/read", json!({"uri": format!("fabric://patterns/{INPUT}")})),
+        (
+            "completion/complete",
+            json!({"ref": {"type": "ref/prompt", "name": "translate"},
+                                       "argument": {"name": "lang_code", "value": VARIABLE}}),
+        ),
+        (INPUT, json!({})),
+        ("tools/call", json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": INPUT, "input_text": 5}})),
+    ] {
+        client.request(method, params);
+    }
+    fabric.once("POST /chat", Reply::run(&[OUTPUT, " and more"]));
+    assert!(client.call("fabric_run_pattern", run()).contains(OUTPUT));
+    let secrets = format!("{KEY} {CONFIG_CANARY} {PATTERN_CANARY} {HOST_PATH}/x");
+    for status in [302, 400, 401, 403, 404, 429, 500, 502] {
+        let reply = Reply::failure(status, json!({"error": secrets}))
+            .header("Location", &format!("http://127.0.0.1:9/{CONFIG_CANARY}"))
+            .header("X-Secret", CONFIG_CANARY);
+        for (route, tool, arguments) in [
+            ("POST /chat", "fabric_run_pattern", run()),
+            ("GET /config", "fabric_get_configuration", json!({})),
+            ("GET /models/names", "fabric_list_models", json!({})),
+            ("GET /strategies", "fabric_list_strategies", json!({})),
+            ("GET /patterns/translate", "fabric_get_pattern_details", json!({"pattern_name": "translate"})),
+        ] {
+            // Reads are tried again after a 502.
+            (0..if status == 502 && tool != "fabric_run_pattern" { 3 } else { 1 })
+                .for_each(|_| fabric.once(route, reply.clone()));
+            no_leak(&client.call(tool, arguments));
+        }
+    }
+    for reply in [
+        Reply::sse().content(OUTPUT).bytes(format!("data: {{{CONFIG_CANARY}\n\n")).complete(),
+        Reply::sse().content(OUTPUT).error(&format!("Error: open {HOST_PATH}/x")).complete(),
+        Reply::sse().content(OUTPUT).error(&format!("key sk-{CONFIG_CANARY}-0001 is wrong")).complete(),
+        Reply::sse().content(OUTPUT).error(&format!("wrong key: {KEY}")).complete(),
+        Reply::sse().content(OUTPUT).cut(),
+        Reply::new(200, "text/html", format!("<html>{CONFIG_CANARY}")),
+        Reply::raw(format!("{CONFIG_CANARY} no HTTP\r\n\r\n")),
+    ] {
+        fabric.once("POST /chat", reply);
+        no_leak(&client.call("fabric_run_pattern", run()));
+    }
+    for reply in [
+        Reply::new(200, "application/json", format!("{{\"a\":\"{CONFIG_CANARY}\" oops")),
+        Reply::json(json!([CONFIG_CANARY])),
+        Reply::json(json!(CONFIG_CANARY)),
+    ] {
+        fabric.once("GET /config", reply);
+        no_leak(&client.call("fabric_get_configuration", json!({})));
+    }
+}
+
+/// Those who have no token, a wrong one, or a bad request.
+fn knock(server: &HttpServer) -> String {
+    let mut said = String::new();
+    let bearer = format!("Bearer {GUESS}");
+    let good = format!("Bearer {TOKEN}");
+    let path = server.path.as_str();
+    type Headers<'h> = Vec<(&'h str, &'h str)>;
+    let cases: [(&str, &str, Headers<'_>); 8] = [
+        ("POST", path, vec![]),
+        ("POST", path, vec![("Authorization", &bearer)]),
+        ("GET", "/metrics", vec![("Authorization", &bearer)]),
+        ("GET", "/healthz", vec![("Authorization", &bearer)]),
+        ("GET", "/readyz", vec![("X-API-Key", GUESS)]),
+        ("POST", path, vec![("Authorization", &good), ("Content-Type", "text/plain")]),
+        ("PUT", path, vec![("Authorization", &good)]),
+        ("GET", "/canary-guess-55aa?token=canary-guess-55aa", vec![("Authorization", &good)]),
+    ];
+    for (method, path, headers) in cases {
+        let body: Option<&[u8]> = (method == "POST").then_some(b"{}");
+        let answer = server.connect().request(method, path, &headers, body);
+        said.push_str(&format!("{:?} {}\n", answer.headers, answer.text()));
+    }
+    said
+}
+
+#[test]
+fn no_canary_is_found_over_any_transport_at_any_level() {
+    let rows: Vec<(Wire, Era, &str)> = EACH
+        .into_iter()
+        .chain([(Wire::Streamable, Era::Modern), (Wire::Sse, Era::Modern), (Wire::Stdio, Era::Legacy(LEGACY[2]))])
+        .flat_map(|(wire, era)| ["debug", "info", "error"].map(|level| (wire, era, level)))
+        .collect();
+    std::thread::scope(|scope| {
+        for (wire, era, level) in rows {
+            scope.spawn(move || row(wire, era, level));
+        }
+    });
+}
+
+fn row(wire: Wire, era: Era, level: &str) {
+    let fabric = FakeFabric::start();
+    fabric.require_key(KEY);
+    let program = Program::with(&fabric)
+        .env("FABRIC_API_KEY", KEY)
+        .env("FABRIC_MCP_AUTH_TOKEN", TOKEN)
+        .env("FABRIC_MCP_LOG_LEVEL", level);
+    // Only errors say nothing of where it listens.
+    let program =
+        if wire != Wire::Stdio && level == "error" { program.env("FABRIC_MCP_LOG_LEVEL", "info") } else { program };
+    let mut client = Client::open(wire, era, program);
+    exercise(&mut client, &fabric);
+    let mut said = String::new();
+    if let Some(server) = client.server() {
+        said.push_str(&knock(server));
+        let bearer = format!("Bearer {TOKEN}");
+        let metrics = server.connect().request("GET", "/metrics", &[("Authorization", &bearer)], None);
+        assert_eq!(metrics.status, 200, "{}", metrics.text());
+        let text = metrics.text();
+        assert!(text.contains("fabric_run_pattern") && !text.contains(MODEL), "{text}");
+        let found: Vec<_> = NEVER_LOGGED.iter().filter(|canary| text.contains(**canary)).collect();
+        assert!(found.is_empty(), "{found:?} in the metrics:\n{text}");
+    }
+    for line in client.process().said.text().lines().filter(|line| line.starts_with('←')) {
+        said.push_str(line);
+        said.push('\n');
+    }
+    for canary in NEVER_SAID {
+        if let Some(line) = said.lines().find(|line| line.contains(canary)) {
+            panic!("{canary:?} was said, {wire:?} {era:?} {level}: {line}");
+        }
+    }
+    // The last call's line is on its way, where such lines are written at all.
+    let limit = if level == "error" { Duration::ZERO } else { DEADLINE };
+    poll(limit, || client.process().stderr().contains("fabric_get_configuration").then_some(()));
+    let log = client.process().stderr();
+    assert!(!log.contains("panic"), "{log}");
+    for canary in NEVER_LOGGED {
+        if let Some(line) = log.lines().find(|line| line.contains(canary)) {
+            panic!("{canary:?} is in the log, {wire:?} {era:?} {level}: {line}");
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! An MCP client's end of Streamable HTTP and of HTTP+SSE, in any revision.
+//!
+//! Whatever comes before an answer is kept in order. All that is said by either side is noted with the server's
+//! transcript, for a failure's report and for tests that look for what must not be there.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::fabric::FakeFabric;
+use super::http::{Answer, Events, Http, HttpServer};
+use super::process::{Process, Program};
+use super::stdio::{initialize_params, with_meta};
+use super::{Caller, Era, MODERN};
+
+/// A client of Streamable HTTP: one connection, and a session if its revision has any.
+pub(crate) struct Streamable {
+    pub(crate) server: Arc<HttpServer>,
+    era: Era,
+    http: Option<Http>,
+    session: Option<String>,
+    token: Option<String>,
+    next_id: u64,
+    /// What came before the last answer.
+    pub(crate) notes: Vec<Value>,
+}
+
+impl Streamable {
+    /// A server of its own in front of this Fabric, spoken to in `era`.
+    pub(crate) fn ready(fabric: &FakeFabric, era: Era) -> Streamable {
+        Streamable::to(&Arc::new(HttpServer::start(Program::with(fabric))), era, None)
+    }
+
+    /// One more client of a server.
+    pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Streamable {
+        let mut client = Streamable {
+            server: Arc::clone(server),
+            era,
+            http: None,
+            session: None,
+            token: token.map(str::to_owned),
+            next_id: 1,
+            notes: Vec::new(),
+        };
+        if let Era::Legacy(revision) = era {
+            client.initialize(revision);
+        }
+        client
+    }
+
+    #[track_caller]
+    fn initialize(&mut self, revision: &str) {
+        let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": initialize_params(revision)});
+        let answer = self.post(&message);
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        self.session = answer.header("mcp-session-id").map(str::to_owned);
+        assert!(self.session.is_some(), "no session: {answer:?}");
+        let answer = self.post(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+
+    /// The session's id.
+    pub(crate) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// The headers that every message of this client needs.
+    pub(crate) fn headers(&self, message: &Value) -> Vec<(&'static str, String)> {
+        let mut headers = Vec::new();
+        if let Some(token) = &self.token {
+            headers.push(("Authorization", format!("Bearer {token}")));
+        }
+        if let Some(session) = &self.session {
+            headers.push(("Mcp-Session-Id", session.clone()));
+        }
+        if self.era.from("2025-06-18") && (self.session.is_some() || self.era == Era::Modern) {
+            headers.push(("MCP-Protocol-Version", self.era.revision().to_owned()));
+        }
+        if self.era == Era::Modern && message.get("id").is_some() {
+            headers.push(("Mcp-Method", message["method"].as_str().unwrap_or("").to_owned()));
+            let params = &message["params"];
+            if let Some(name) = params["name"].as_str().or_else(|| params["uri"].as_str()) {
+                headers.push(("Mcp-Name", header_value(name)));
+            }
+        }
+        headers
+    }
+
+    /// A request of this client's era with the next id.
+    pub(crate) fn message(&mut self, method: &str, params: Value) -> Value {
+        let id = self.next_id;
+        self.next_id += 1;
+        let params = if self.era == Era::Modern { with_meta(params) } else { params };
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    }
+
+    /// Sends a message on a connection of its own and leaves the answer to the test.
+    pub(crate) fn send_apart(&self, message: &Value) -> Http {
+        let mut http = self.server.connect();
+        self.send_on(&mut http, message).expect("the request is taken");
+        http
+    }
+
+    /// The same, for a test that reads events one by one.
+    #[track_caller]
+    pub(crate) fn stream(&self, message: &Value) -> Events {
+        self.send_apart(message).events().expect("an answer's head")
+    }
+
+    fn send_on(&self, http: &mut Http, message: &Value) -> io::Result<()> {
+        self.server.process.said.note("→", message.to_string().as_bytes());
+        let own = self.headers(message);
+        let mut headers = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
+        http.send("POST", &self.server.path, &headers, Some(message.to_string().as_bytes()))
+    }
+
+    /// Posts a message on the kept connection and reads the whole answer, be it JSON or a stream.
+    #[track_caller]
+    pub(crate) fn post(&mut self, message: &Value) -> Answer {
+        let mut http = self.http.take().unwrap_or_else(|| self.server.connect());
+        self.send_on(&mut http, message).expect("the request is taken");
+        let answer = http.answer().unwrap_or_else(|e| self.server.process.fail(&format!("{message}: {e}")));
+        self.server.process.said.note("←", &answer.body);
+        if answer.header("connection").is_none_or(|value| !value.eq_ignore_ascii_case("close")) {
+            self.http = Some(http);
+        }
+        answer
+    }
+
+    /// A request and its whole JSON-RPC answer; what came before it is in `notes`.
+    #[track_caller]
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
+        let message = self.message(method, params);
+        let answer = self.post(&message);
+        let mut messages = messages(&answer);
+        let last = messages.pop().unwrap_or_else(|| panic!("{message} was not answered: {}", answer.text()));
+        assert_eq!(last["id"], message["id"], "the answer comes last: {last}");
+        assert!(messages.iter().all(|note| note.get("id").is_none()), "{messages:?}");
+        self.notes = messages;
+        last
+    }
+}
+
+impl Caller for Streamable {
+    #[track_caller]
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let mut answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
+        assert!(answer["result"].is_object(), "{tool} was answered with {answer}");
+        answer["result"].take()
+    }
+
+    fn process(&self) -> &Process {
+        &self.server.process
+    }
+}
+
+/// The JSON-RPC messages of an answer, in order.
+#[track_caller]
+pub(crate) fn messages(answer: &Answer) -> Vec<Value> {
+    if answer.body.is_empty() {
+        return Vec::new();
+    }
+    if !answer.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
+        return vec![answer.json()];
+    }
+    let data = |line: &str| line.strip_prefix("data:").map(|data| data.trim_start().to_owned());
+    let text = answer.text();
+    text.lines().filter_map(data).map(|data| serde_json::from_str(&data).expect("data is JSON")).collect()
+}
+
+/// A client of HTTP+SSE: the stream, and a connection for its messages.
+pub(crate) struct Sse {
+    pub(crate) server: Arc<HttpServer>,
+    era: Era,
+    events: Events,
+    /// Where messages are posted.
+    pub(crate) endpoint: String,
+    http: Http,
+    token: Option<String>,
+    next_id: u64,
+    /// Notifications not yet taken, oldest first.
+    pub(crate) notes: VecDeque<Value>,
+    /// Answers not yet asked for.
+    answers: VecDeque<Value>,
+}
+
+impl Sse {
+    /// One more client of a server.
+    pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Sse {
+        let authorization = token.map(|token| format!("Bearer {token}"));
+        let mut headers = vec![("Accept", "text/event-stream")];
+        headers.extend(authorization.as_deref().map(|value| ("Authorization", value)));
+        let mut http = server.connect();
+        http.send("GET", &server.path, &headers, None).expect("the request is taken");
+        let mut events = http.events().expect("a stream");
+        assert_eq!(events.head.status, 200, "{:?}", events.head);
+        let first = events.next().expect("an event").expect("an event");
+        assert_eq!(first.event, "endpoint");
+        let http = server.connect();
+        let mut client = Sse {
+            server: Arc::clone(server),
+            era,
+            events,
+            endpoint: first.data,
+            http,
+            token: authorization,
+            next_id: 1,
+            notes: VecDeque::new(),
+            answers: VecDeque::new(),
+        };
+        if let Era::Legacy(revision) = era {
+            let answer = client.request("initialize", initialize_params(revision));
+            assert_eq!(answer["result"]["protocolVersion"], revision, "{answer}");
+            client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
+        }
+        client
+    }
+
+    /// Posts a message, which must be taken.
+    #[track_caller]
+    pub(crate) fn send(&mut self, message: &Value) {
+        self.server.process.said.note("→", message.to_string().as_bytes());
+        let mut headers = Vec::new();
+        headers.extend(self.token.as_deref().map(|value| ("Authorization", value)));
+        let answer = self.http.post(&self.endpoint, &headers, message);
+        assert_eq!(answer.status, 202, "{}", answer.text());
+    }
+
+    /// Posts a request of this client's era and gives its id.
+    #[track_caller]
+    pub(crate) fn begin(&mut self, method: &str, params: Value) -> Value {
+        let id = json!(self.next_id);
+        self.next_id += 1;
+        let params = if self.era == Era::Modern { with_meta(params) } else { params };
+        self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+        id
+    }
+
+    /// Waits for the answer to this id; what else comes is kept.
+    #[track_caller]
+    pub(crate) fn answer(&mut self, id: &Value) -> Value {
+        if let Some(at) = self.answers.iter().position(|answer| answer["id"] == *id) {
+            return self.answers.remove(at).expect("found a moment ago");
+        }
+        loop {
+            let message = self.events.next_json();
+            self.server.process.said.note("←", message.to_string().as_bytes());
+            match message.get("id") {
+                Some(known) if known == id => return message,
+                Some(_) => self.answers.push_back(message),
+                None => self.notes.push_back(message),
+            }
+        }
+    }
+
+    /// Answers that nobody has asked for so far.
+    pub(crate) fn unasked(&self) -> &VecDeque<Value> {
+        &self.answers
+    }
+
+    /// A request and its whole answer.
+    #[track_caller]
+    pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
+        let id = self.begin(method, params);
+        self.answer(&id)
+    }
+
+    /// Leaves: the stream is closed.
+    pub(crate) fn leave(self) {
+        self.events.into_connection().close();
+    }
+}
+
+impl Caller for Sse {
+    #[track_caller]
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let mut answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
+        assert!(answer["result"].is_object(), "{tool} was answered with {answer}");
+        answer["result"].take()
+    }
+
+    fn process(&self) -> &Process {
+        &self.server.process
+    }
+}
+
+/// A header's value as 2026-07-28 has it: encoded where it is not plain visible ASCII.
+pub(crate) fn header_value(value: &str) -> String {
+    let plain = value.bytes().all(|b| (0x20..0x7f).contains(&b)) && value.trim() == value;
+    let marked = value.starts_with("=?base64?") && value.ends_with("?=");
+    if plain && !marked { value.to_owned() } else { format!("=?base64?{}?=", base64(value.as_bytes())) }
+}
+
+/// RFC 4648's base64 with padding.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let mut bits = 0_u32;
+        for at in 0..3 {
+            bits = bits << 8 | u32::from(group.get(at).copied().unwrap_or(0));
+        }
+        for at in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
+            text.push(if at <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+/// The headers of a modern request, for one sent by hand.
+pub(crate) fn modern_headers<'a>(method: &'a str, name: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+    let mut headers = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
+    headers.extend(name.map(|name| ("Mcp-Name", name)));
+    headers
+}

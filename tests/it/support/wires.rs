@@ -1,0 +1,45 @@
+//! Any transport and era behind one face, for tests that are the same over all of them.
+
+use std::sync::Arc;
+
+use super::http::HttpServer;
+use super::process::Program;
+use super::stdio::Stdio;
+use super::web::{Sse, Streamable};
+use super::{Caller, ERAS, Era, LEGACY};
+
+/// A transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wire {
+    Stdio,
+    Streamable,
+    Sse,
+}
+
+/// Every transport with every era that it serves.
+pub(crate) fn all() -> Vec<(Wire, Era)> {
+    let streamable = ERAS.into_iter().filter(|era| *era != Era::Legacy(LEGACY[0]));
+    let mut all: Vec<_> = ERAS.into_iter().map(|era| (Wire::Stdio, era)).collect();
+    all.extend(streamable.map(|era| (Wire::Streamable, era)));
+    all.extend([(Wire::Sse, Era::Legacy(LEGACY[0])), (Wire::Sse, Era::Legacy(LEGACY[3])), (Wire::Sse, Era::Modern)]);
+    all
+}
+
+/// Each transport once, in its newest revision.
+pub(crate) const EACH: [(Wire, Era); 3] =
+    [(Wire::Stdio, Era::Modern), (Wire::Streamable, Era::Legacy(LEGACY[3])), (Wire::Sse, Era::Legacy(LEGACY[0]))];
+
+/// Starts the program on a transport.
+pub(crate) fn serve(wire: Wire, program: Program) -> Arc<HttpServer> {
+    let name = if wire == Wire::Sse { "sse" } else { "http" };
+    Arc::new(HttpServer::listening(program.arg("--transport").arg(name).arg("--port").arg("0")))
+}
+
+/// Starts the program and speaks to it; `token` is what it asks for over HTTP, if anything.
+pub(crate) fn open(wire: Wire, era: Era, program: Program, token: Option<&str>) -> Box<dyn Caller> {
+    match wire {
+        Wire::Stdio => Box::new(Stdio::speaking(era, program)),
+        Wire::Streamable => Box::new(Streamable::to(&serve(wire, program), era, token)),
+        Wire::Sse => Box::new(Sse::to(&serve(wire, program), era, token)),
+    }
+}

@@ -1,0 +1,167 @@
+//! A Fabric behind https whose certificate nobody trusts, has expired, or is of another host; and one whose is good.
+//!
+//! std has no TLS, so `openssl s_server` is the other side, with certificates made for the test. Where there is no
+//! `openssl` (1.1.1 or later), the tests say so and pass.
+#![cfg(all(feature = "tls", unix))]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio as Pipe};
+
+use serde_json::json;
+
+use crate::support::fabric::closed_port;
+use crate::support::process::Program;
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, DEADLINE, Era, expect, poll};
+
+const ERA: Era = Era::Modern;
+
+/// A directory of the test's own, removed at its end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let folder = std::env::temp_dir().join(format!("fabric-mcp-tls-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        Folder(folder)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs openssl in `folder`; false, with its reason printed, where that does not work.
+fn openssl(folder: &Path, args: &[&str]) -> bool {
+    match Command::new("openssl").args(args).current_dir(folder).stdin(Pipe::null()).output() {
+        Ok(done) if done.status.success() => true,
+        Ok(done) => {
+            eprintln!("skipped: openssl {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+            false
+        }
+        Err(e) => {
+            eprintln!("skipped: no openssl: {e}");
+            false
+        }
+    }
+}
+
+/// Makes an authority `ca.pem` and a certificate `NAME.pem` of it for `host`, good for so many days, from now on or backwards.
+fn certificate(folder: &Path, host: &str, days: &str) -> bool {
+    let new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let mut authority = vec!["req", "-x509"];
+    authority.extend(new);
+    authority.extend(["-subj", "/CN=test authority", "-days", "2", "-keyout", "ca.key", "-out", "ca.pem"]);
+    authority.extend(["-addext", "keyUsage=keyCertSign"]);
+    let mut request = vec!["req"];
+    request.extend(new);
+    request.extend(["-subj", "/CN=fabric", "-keyout", "server.key", "-out", "server.csr"]);
+    std::fs::write(folder.join("ext"), format!("subjectAltName={host}\nbasicConstraints=CA:FALSE\n")).unwrap();
+    let sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7"];
+    let mut sign = sign.to_vec();
+    sign.extend(["-extfile", "ext", "-out", "server.pem", "-days", days]);
+    openssl(folder, &authority) && openssl(folder, &request) && openssl(folder, &sign)
+}
+
+/// `openssl s_server`, killed when dropped. What is written to its stdin goes to the client.
+struct Server {
+    child: Child,
+    stdin: ChildStdin,
+    lines: BufReader<std::process::ChildStdout>,
+    port: u16,
+}
+
+impl Server {
+    fn start(folder: &Path) -> Option<Server> {
+        let port = closed_port();
+        let accept = format!("127.0.0.1:{port}");
+        let mut child = Command::new("openssl")
+            .args(["s_server", "-quiet", "-accept", &accept, "-cert", "server.pem", "-key", "server.key"])
+            .current_dir(folder)
+            .stdin(Pipe::piped())
+            .stdout(Pipe::piped())
+            .stderr(Pipe::null())
+            .spawn()
+            .ok()?;
+        let (stdin, lines) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
+        let up = poll(DEADLINE, || std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
+        up?;
+        Some(Server { child, stdin, lines, port })
+    }
+
+    fn program(&self) -> Program {
+        Program::new([]).env("FABRIC_BASE_URL", &format!("https://127.0.0.1:{}", self.port))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A run must fail as unavailable, and say this.
+#[track_caller]
+fn refused(program: Program, says: &str) {
+    let mut client = Stdio::speaking(ERA, program);
+    for tool in ["fabric_run_pattern", "fabric_list_patterns"] {
+        let arguments = if tool == "fabric_run_pattern" { json!({"pattern_name": "ai"}) } else { json!({}) };
+        let said = expect::failure(ERA, &client.call(tool, arguments), "fabric-api-unavailable");
+        assert!(said.to_lowercase().contains(says), "{says:?} is missing: {said}");
+    }
+}
+
+#[test]
+fn a_certificate_nobody_trusts_is_refused() {
+    let folder = Folder::new("untrusted");
+    if !certificate(&folder.0, "IP:127.0.0.1", "2") {
+        return;
+    }
+    let Some(server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
+    refused(server.program(), "ssl_cert_file");
+}
+
+#[test]
+fn an_expired_certificate_is_refused_though_its_authority_is_trusted() {
+    let folder = Folder::new("expired");
+    // Days before now: some versions of openssl refuse that.
+    if !certificate(&folder.0, "IP:127.0.0.1", "-1") {
+        return;
+    }
+    let Some(server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
+    refused(server.program().env("SSL_CERT_FILE", folder.0.join("ca.pem").to_str().unwrap()), "expired");
+}
+
+#[test]
+fn a_certificate_of_another_host_is_refused() {
+    let folder = Folder::new("other-host");
+    if !certificate(&folder.0, "DNS:other.example", "2") {
+        return;
+    }
+    let Some(server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
+    refused(server.program().env("SSL_CERT_FILE", folder.0.join("ca.pem").to_str().unwrap()), "name");
+}
+
+#[test]
+fn a_good_certificate_of_a_private_authority_is_taken() {
+    let folder = Folder::new("good");
+    if !certificate(&folder.0, "IP:127.0.0.1", "2") {
+        return;
+    }
+    let Some(mut server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
+    let program = server.program().env("SSL_CERT_FILE", folder.0.join("ca.pem").to_str().unwrap());
+    let client = Stdio::speaking(ERA, program);
+    // The check at the start asks for the names.
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        assert_ne!(server.lines.read_line(&mut line).expect("a request"), 0);
+    }
+    let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n[\"ai\"]";
+    server.stdin.write_all(answer.as_bytes()).expect("it takes an answer");
+    client.process.wait_stderr("Successfully connected to Fabric API at https://");
+}
