@@ -1,4 +1,4 @@
-//! The time of day as RFC 3339 writes it.
+//! The time of day as RFC 3339 writes it, and the calendar behind it.
 //!
 //! In scope: UTC, whole seconds, years 0000 to 9999. Not in scope: measuring how long something took (use
 //! `std::time::Instant`) and the log's timestamps (`logging`).
@@ -35,11 +35,11 @@ fn rfc3339(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The Gregorian date (year, month, day) of a day counted from 1970-01-01.
+/// The Gregorian date (year, month 1 to 12, day 1 to 31) of a day counted from 1970-01-01.
 ///
 /// Counts in years that begin on 1 March, so that a leap day is the last day of its year, its four years, its century
 /// and its 400 years: each of these is a fixed length but for a possible extra day at its end.
-fn date(days_since_1970: i64) -> (i64, i64, i64) {
+pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
     const FROM_MARCH_0000: i64 = 719_468;
     const YEAR: i64 = 365;
     const FOUR_YEARS: i64 = 4 * YEAR + 1;

@@ -10,6 +10,7 @@ use tiny_http::{HTTPVersion, Header, Response, StatusCode};
 
 use super::request::{Refusal, is_token};
 use super::wire::Wire;
+use crate::time;
 
 /// The name in the `Server` header.
 const SERVER: &str = env!("CARGO_PKG_NAME");
@@ -115,21 +116,14 @@ fn http_date(now: SystemTime) -> String {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |past| past.as_secs());
     let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Counted from 1 March of a year divisible by 400, a leap day is the last of its year, of its century, of all.
-    let shifted = days + 719_468;
-    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let march_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-    let month = (march_month + 2) % 12;
-    let year = era * 400 + year_of_era + u64::from(march_month >= 10);
+    let (year, month, day) = time::date(days as i64);
     // Digit by digit: this is part of every answer, and `format!` would be a sixth of an answer's whole cost.
     let mut date = *b"Thu, 01 Jan 1970 00:00:00 GMT";
     date[..3].copy_from_slice(DAYS[(days % 7) as usize].as_bytes());
-    date[8..11].copy_from_slice(MONTHS[month as usize].as_bytes());
-    let century = (12, year / 100);
-    for (at, value) in [(5, day), century, (14, year), (17, second / 3_600), (20, second / 60 % 60), (23, second % 60)]
+    date[8..11].copy_from_slice(MONTHS[month as usize - 1].as_bytes());
+    let time = [(17, second / 3_600), (20, second / 60 % 60), (23, second % 60)];
+    for (at, value) in
+        [(5, day), (12, year / 100), (14, year)].map(|(at, value)| (at, value as u64)).into_iter().chain(time)
     {
         date[at] = b'0' + (value / 10 % 10) as u8;
         date[at + 1] = b'0' + (value % 10) as u8;
