@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::config::HttpLimits;
-use crate::http::{Exchange, Handler, Method, Server, percent_decode};
+use crate::http::{Exchange, Handler, Method, Server};
+use crate::text::percent_decode;
 
 /// The model used when a run names none: a word every [`WORD_PAUSE`], so that a person sees it stream.
 const DRY_RUN: &str = "demo-dry-run";

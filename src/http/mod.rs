@@ -51,7 +51,7 @@ mod tests;
 
 pub(crate) use connection::Exchange;
 pub(crate) use deferred::Deferred;
-pub(crate) use request::{Head, percent_decode};
+pub(crate) use request::Head;
 pub(crate) use server::Server;
 pub(crate) use stream::EventStream;
 pub(crate) use tiny_http::{HTTPVersion, Method};

@@ -330,17 +330,3 @@ pub(super) fn is_token(byte: u8) -> bool {
     };
     TOKEN[usize::from(byte)]
 }
-
-/// Undoes percent-encoding. None when an escape is cut short or not hex, or the result is not UTF-8.
-pub(crate) fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(if byte == b'%' { hex(rest.next()?)? << 4 | hex(rest.next()?)? } else { byte });
-    }
-    String::from_utf8(bytes).ok()
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).map(|value| value as u8)
-}

@@ -35,6 +35,7 @@ use serde_json::value::RawValue;
 
 use crate::fabric::{Catalog, Client};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
+use crate::text::shown;
 use crate::tools::Policy;
 
 pub(crate) use answer::{Answer, Refusal, error_object};
@@ -285,7 +286,7 @@ impl Server {
             "resources/read" => Work::ResourcesRead(resources::Read::parse(*params, caller.revision)?),
             "completion/complete" => Work::Complete(completion::Complete::read(*params)?),
             other => {
-                let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
+                let shown = shown(other, 64);
                 return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, format!("There is no method \"{shown}\" here.")));
             }
         };

@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::fabric::{Entry, Name, Wait, names, not_found};
+use crate::text::shown;
 
 use super::answer::{Cache, ResultWriter};
 use super::pages::{self, Cursor};
@@ -105,7 +106,7 @@ impl Get {
         let takes: Vec<&str> =
             [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
         if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
-            let shown: String = other.chars().filter(|c| !c.is_control()).take(64).collect();
+            let shown = shown(other, 64);
             return Err(Refusal::params(format!(
                 "`{shown}` is not an argument of the prompt {name}: it takes {}.",
                 takes.join(", ")

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::config::STATIC_TTL;
 use crate::fabric::{Error, Kind, Name, Wait};
 use crate::jsonrpc::{self, Id};
+use crate::text::{percent_decode, percent_encode, shown};
 
 use super::answer::{Answer, Cache, ResultWriter};
 use super::pages::{self, Cursor};
@@ -156,38 +157,9 @@ fn target(uri: &str) -> Option<Target> {
     }
 }
 
-/// Escapes everything but RFC 3986's unreserved characters.
-fn percent_encode(name: &str) -> String {
-    let mut encoded = String::with_capacity(name.len());
-    for byte in name.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
-            _ => encoded.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    encoded
-}
-
-/// Undoes [`percent_encode`]. `None` for a broken escape or what is not UTF-8.
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut decoded = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        decoded.push(match byte {
-            b'%' => {
-                let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
-                (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8
-            }
-            other => other,
-        });
-    }
-    String::from_utf8(decoded).ok()
-}
-
 fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {
     let code = if revision.is_legacy() { RESOURCE_NOT_FOUND } else { jsonrpc::INVALID_PARAMS };
-    let shown: String = uri.chars().filter(|c| !c.is_control()).take(256).collect();
-    let error = Error::new(Kind::PatternNotFound, format!("There is no resource \"{shown}\". {why}"));
+    let error = Error::new(Kind::PatternNotFound, format!("There is no resource \"{}\". {why}", shown(uri, 256)));
     Refusal::of(code, error).with("uri", uri)
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use crate::config::STATIC_TTL;
 use crate::fabric::Error;
 use crate::jsonrpc::{self, Id};
+use crate::text::shown;
 use crate::tools::{Failure, Job, Outcome, Policy, TOOLS, Tool};
 use crate::{random, time};
 
@@ -93,7 +94,7 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
         return Err(Refusal::params("params.arguments of tools/call must be an object."));
     }
     let Some(tool) = Tool::named(&name) else {
-        let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        let shown = shown(&name, 64);
         let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
         return Err(Refusal::params(format!("There is no tool \"{shown}\": the tools are {}.", names.join(", "))));
     };

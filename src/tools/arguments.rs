@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{MAX_ATTACHMENTS, MAX_STRING};
 use crate::fabric::{Error, Name, names};
+use crate::text::shown;
 
 use super::refused;
 
@@ -185,7 +186,7 @@ impl Arguments {
     /// Ends the reading: whatever is left was not asked for. `known` is what the tool takes.
     pub(super) fn end(self, known: &[&str]) -> Result<(), Error> {
         let Some(name) = self.left.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
-        let shown: String = name.chars().filter(|c| !c.is_control()).take(64).collect();
+        let shown = shown(name, 64);
         let takes =
             if known.is_empty() { "it takes none".to_string() } else { format!("it takes {}", known.join(", ")) };
         Err(refused(format!("`{}{shown}` is not an argument of {}: {takes}.", self.place, self.tool)))
@@ -201,8 +202,7 @@ fn wrong_type(name: &str, wanted: &str, found: &Value) -> Error {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    let name: String = name.chars().filter(|c| !c.is_control()).take(128).collect();
-    refused(format!("`{name}` must be {wanted}, not {found}."))
+    refused(format!("`{}` must be {wanted}, not {found}.", shown(name, 128)))
 }
 
 #[cfg(test)]
