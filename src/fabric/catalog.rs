@@ -82,6 +82,7 @@ impl Source for Client {
 pub(crate) struct Catalog<S: Source = Client> {
     source: Arc<S>,
     names: Shared<Vec<String>>,
+    strategies: Shared<Vec<Strategy>>,
     snapshot: Shared<Snapshot>,
     /// The names as they were last seen, whether still good or not.
     known: Mutex<Option<Arc<Vec<String>>>>,
@@ -94,6 +95,7 @@ impl<S: Source> Catalog<S> {
         Catalog {
             source,
             names: Shared::new(ttl),
+            strategies: Shared::new(ttl),
             snapshot: Shared::new(ttl),
             known: Mutex::new(None),
             on_change: OnceLock::new(),
@@ -128,7 +130,11 @@ impl<S: Source> Catalog<S> {
                     log::warn!("the catalogue has no strategies: {error}");
                     Vec::new()
                 }
-                other => other?,
+                other => {
+                    let strategies = other?;
+                    self.strategies.put(begun, Arc::new(strategies.clone()));
+                    strategies
+                }
             };
             // Last, so that whoever is told asks anew and waits for this very refresh.
             if self.learn(&names) {
@@ -152,6 +158,11 @@ impl<S: Source> Catalog<S> {
             }
             Ok(names)
         })
+    }
+
+    /// Only the strategies, sorted by name, for which one request is enough.
+    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<Strategy>>, Error> {
+        self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait))
     }
 
     /// Reads the list of names, and nothing else. `true` if it differs from what was last known; then the rest is read

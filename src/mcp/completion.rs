@@ -90,8 +90,8 @@ impl Complete {
     pub(super) fn run(&self, server: &Server, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
         let patterns = || server.catalog.names(wait).map_err(Refusal::from_fabric);
         let strategies = || -> Result<Vec<String>, Refusal> {
-            let strategies = server.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
-            Ok(strategies.into_iter().map(|s| s.name).collect())
+            let strategies = server.catalog.strategies(wait).map_err(Refusal::from_fabric)?;
+            Ok(strategies.iter().map(|s| s.name.clone()).collect())
         };
         let known = |prompt: &Name| {
             let names = patterns()?;

@@ -181,6 +181,8 @@ fn completion_offers_names_best_first() {
         }
         let unknown = ask(json!({"type": "ref/prompt", "name": "nope"}), "strategy_name", "");
         expect_error(&mut client, era, "completion/complete", unknown, -32602, "nope");
+        // A key pressed is no reason to ask Fabric anew.
+        assert_eq!(fabric.requests_of("GET /strategies").len(), 1, "{era:?}");
         let names: Vec<_> = (0..250).map(|n| format!("p{n:03}")).collect();
         fabric.on("GET /patterns/names", Reply::json(json!(names)));
         let mut other = Stdio::speaking(era, Program::with(&fabric));

@@ -17,6 +17,7 @@ struct Fake {
     meanwhile: Option<Meanwhile>,
     lists: AtomicUsize,
     patterns: AtomicUsize,
+    strategies: AtomicUsize,
     now: AtomicUsize,
     most: AtomicUsize,
 }
@@ -66,6 +67,7 @@ impl Source for Fake {
     }
 
     fn strategies(&self, _: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
+        self.strategies.fetch_add(1, Ordering::SeqCst);
         self.check()?;
         Ok(vec![Strategy { name: "cot".into(), ..Strategy::default() }])
     }
@@ -100,6 +102,19 @@ fn everything_is_read_once_and_for_its_time() {
     assert_eq!(fake.read(), (1, 2));
     assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_at(&at(300), &no_wait()).unwrap()));
     assert_eq!(fake.read(), (2, 4));
+}
+
+#[test]
+fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
+    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    for _ in 0..3 {
+        assert_eq!(catalog.strategies(&no_wait()).unwrap()[0].name, "cot");
+    }
+    assert_eq!((fake.read(), fake.strategies.load(Ordering::SeqCst)), ((0, 0), 1));
+    let (fake, catalog) = self::catalog(Fake::of(&["a"]));
+    catalog.snapshot(&no_wait()).unwrap();
+    catalog.strategies(&no_wait()).unwrap();
+    assert_eq!(fake.strategies.load(Ordering::SeqCst), 1);
 }
 
 #[test]
