@@ -25,6 +25,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
 use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
+use crate::sync::lock;
 
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
@@ -335,7 +336,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

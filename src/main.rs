@@ -17,6 +17,7 @@ mod mcp;
 mod metrics;
 mod random;
 mod signals;
+mod sync;
 mod text;
 mod time;
 mod tools;

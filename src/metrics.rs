@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use crate::sync::lock;
 
 /// The upper bounds of the histogram's buckets, in seconds: a cached list takes well under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
@@ -84,7 +86,7 @@ impl Metrics {
     }
 
     fn call(&self, tool: &'static str, outcome: &'static str, took: Option<Duration>) {
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = lock(&self.calls);
         let calls = calls.entry(tool).or_default();
         *calls.outcomes.entry(outcome).or_default() += 1;
         let Some(took) = took else { return };
@@ -94,7 +96,7 @@ impl Metrics {
     }
 
     fn fabric_error(&self, kind: &'static str) {
-        *self.fabric_errors.lock().unwrap_or_else(PoisonError::into_inner).entry(kind).or_default() += 1;
+        *lock(&self.fabric_errors).entry(kind).or_default() += 1;
     }
 
     fn render(&self, connections: usize, sessions: usize) -> String {
@@ -111,10 +113,10 @@ impl Metrics {
             self.relayed.load(Ordering::Relaxed),
         );
         out.family("fabric_errors_total", "counter", "Failures of Fabric, by kind.");
-        for (kind, count) in &*self.fabric_errors.lock().unwrap_or_else(PoisonError::into_inner) {
+        for (kind, count) in &*lock(&self.fabric_errors) {
             out.sample("fabric_errors_total", format_args!("{{kind=\"{kind}\"}}"), count);
         }
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let calls = lock(&self.calls);
         out.family("calls_total", "counter", "Calls of tools, by tool and outcome.");
         for (tool, calls) in &*calls {
             for (outcome, count) in &calls.outcomes {

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::mcp::{self, Action, Outlet, Revision, Server, Session};
+use crate::sync::lock;
 
 use super::diagnosis::Problem;
 
@@ -101,7 +102,7 @@ impl Outlet for Relay {
     fn notify(&self, message: &[u8]) {
         if let Ok(Notification { params: Progress { message: Some(text) } }) = serde_json::from_slice(message) {
             // Whoever does not listen any more has seen enough.
-            let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).send(text);
+            let _ = lock(&self.0).send(text);
         }
     }
 

@@ -11,11 +11,12 @@
 //! ```
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::{Client, Error, Kind, Name, NoWait, Pattern, Stop, Strategy, Wait};
 use crate::config::CATALOG_REQUESTS;
+use crate::sync::lock;
 
 /// How often one who waits for another's refresh, or for helpers, is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
@@ -417,11 +418,6 @@ impl<T> Drop for Refresh<'_, T> {
         drop(state);
         self.shared.changed.notify_all();
     }
-}
-
-/// A panic elsewhere leaves our values whole: they are only ever replaced.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

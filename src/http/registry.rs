@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_MAX_CLOSING, HttpLimits};
+use crate::sync::lock;
 
 /// [`Slot::state`]: a request is being read or answered. Any other value but `CLOSING` is a moment since when it is
 /// idle.
@@ -267,6 +268,6 @@ impl Shared {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 }

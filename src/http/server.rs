@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::registry::{Lease, Shared};
 use super::request::Refusal;
 use super::{Handler, connection, response, wire};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
+use crate::sync::lock;
 
 const FULL: Refusal = Refusal { status: 503, text: "The server has too many connections. Try again in a moment." };
 /// How many connections that were turned away are held open for a moment, so that they see why.
@@ -189,8 +190,4 @@ impl TurnedAway {
             self.0.pop_front();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

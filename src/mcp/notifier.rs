@@ -3,7 +3,7 @@
 //! Text is collected while it keeps arriving and goes out as one notification right before the next read may block: no
 //! timers, no added delay, and a flood becomes few messages.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::config::HEARTBEAT;
 use crate::fabric::{Stop, Wait};
 use crate::jsonrpc::{self, Id};
+use crate::sync::lock;
 use crate::tools::{self, ChunkKind};
 
 use super::call::Outlet;
@@ -77,7 +78,7 @@ impl Notifier {
 
     /// Only the thread that runs the call comes here, so nobody ever waits for this.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn progress(&self, state: &mut State, step: u64, text: Option<&str>) {

@@ -1,7 +1,7 @@
 //! Who wants to hear that lists have changed: modern `subscriptions/listen`, and legacy clients that were promised
 //! `listChanged`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::fabric::Error;
 use crate::jsonrpc::{self, Id, NoId};
+use crate::sync::lock;
 
 use super::answer::{Answer, ResultWriter};
 use super::call::Outlet;
@@ -158,7 +159,7 @@ impl Subscriptions {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Listener>>> {
-        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.listeners)
     }
 }
 

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::config::MAX_RATED_CALLERS;
 use crate::fabric::{Error, Kind};
 use crate::mcp::{Answer, Call};
+use crate::sync::lock;
 
 use super::inflight::Cancel;
 
@@ -96,7 +97,7 @@ impl Admission {
         }
         let capacity = f64::from(self.per_minute);
         let per_second = capacity / 60.0;
-        let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rates = lock(&self.rates);
         if rates.len() >= MAX_RATED_CALLERS && !rates.contains_key(&who) {
             make_room(&mut rates, per_second, now);
         }
@@ -139,7 +140,7 @@ impl Admission {
     }
 
     fn running(&self) -> MutexGuard<'_, Running> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.running)
     }
 }
 

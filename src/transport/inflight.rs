@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::jsonrpc::Id;
 use crate::mcp::Registration;
+use crate::sync::lock;
 
 /// Tells a running call that nobody wants its answer.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ impl Drop for Writing {
 
 impl Inflight {
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.entries)
     }
 
     /// Something was taken out. Called without the lock, which whoever changed something had.

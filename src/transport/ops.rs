@@ -9,6 +9,7 @@ use serde_json::json;
 
 use crate::config::{READY_TIMEOUT, READY_TTL};
 use crate::fabric::{Client, Error, Kind, Stop, Wait};
+use crate::sync::lock;
 use crate::{http, metrics};
 
 /// The answers for operators.
@@ -85,7 +86,7 @@ impl Ready {
 
     /// What is wrong with Fabric, if anything is.
     fn ask(&self) -> Option<Kind> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         loop {
             match state.last {
                 // While somebody asks, the others are told what was known before.
@@ -104,8 +105,7 @@ impl Ready {
             Ok(Err(error)) => Some(error.kind),
             Err(_panicked) => Some(Kind::Internal),
         };
-        *self.state.lock().unwrap_or_else(PoisonError::into_inner) =
-            State { asking: false, last: Some((Instant::now(), failed)) };
+        *lock(&self.state) = State { asking: false, last: Some((Instant::now(), failed)) };
         self.changed.notify_all();
         failed
     }

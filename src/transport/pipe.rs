@@ -17,6 +17,7 @@ use crate::config::MAX_SUBSCRIPTIONS;
 use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{self, NoId};
 use crate::mcp::{Action, Answer, Call, Inbound, Listen, Listener, Outlet, Registration, Server, Session};
+use crate::sync::lock;
 
 use super::admission::{self, Admission, Stops, Who};
 use super::inflight::{Inflight, Writing};
@@ -234,7 +235,7 @@ impl<L: Line> Reply<L> {
     fn send(&self, answer: Answer, flush: Flush) {
         match self {
             Reply::Line(line) => line.send(&answer.body, flush),
-            Reply::Batch(batch) => batch.answers.lock().unwrap_or_else(PoisonError::into_inner).push(answer.body),
+            Reply::Batch(batch) => lock(&batch.answers).push(answer.body),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Looks for other patterns while somebody listens for changes, and rests while nobody does.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::config::WORKER_STACK;
 use crate::mcp::Server;
+use crate::sync::lock;
 
 /// Starts and stops the looking. One for the process.
 pub(super) struct Poller {
@@ -21,7 +22,7 @@ impl Poller {
     /// Somebody has begun to listen: from now on the list of names is read once per life of the catalogue, until nobody
     /// listens any more. The catalogue itself tells the listeners.
     pub(super) fn listened(self: &Arc<Poller>) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut running = lock(&self.running);
         if *running {
             return;
         }
@@ -35,7 +36,7 @@ impl Poller {
     fn run(&self) {
         loop {
             thread::sleep(self.server.catalog().ttl());
-            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut running = lock(&self.running);
             // Under the lock: whoever begins to listen right after this finds nobody running.
             if !self.server.subscriptions().any() {
                 *running = false;

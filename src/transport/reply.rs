@@ -7,12 +7,13 @@
 //! In scope: what the client takes, when to decide, signs of life, noticing that the client has left. Not in scope: what
 //! is said.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::http::{EventStream, Head};
 use crate::mcp::Outlet;
+use crate::sync::lock;
 
 use super::admission::Stops;
 use super::web::{JSON, Later};
@@ -160,7 +161,7 @@ impl Reply {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 

@@ -10,12 +10,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::config::{ENDED_SESSION_MEMORY, MAX_ENDED_SESSIONS, MAX_SESSIONS, SESSION_IDLE};
 use crate::mcp::{Revision, Session};
 use crate::random;
+use crate::sync::lock;
 
 use super::inflight::Inflight;
 use super::streams::Channel;
@@ -154,7 +155,7 @@ impl Sessions {
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.table)
     }
 }
 

@@ -8,12 +8,13 @@
 //! the two paths and their statuses. Not in scope: what is done with a message (`pipe`).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::config::Config;
 use crate::http::Method;
 use crate::mcp::{self, Action, Server, Session};
 use crate::random;
+use crate::sync::lock;
 
 use super::admission::Admission;
 use super::pipe::{Flush, Line, Pipe, Shop};
@@ -117,7 +118,7 @@ impl Sse {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Pipe<Channel>>>> {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.sessions)
     }
 }
 

@@ -5,13 +5,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::mcp::{self, Refusal, Server, Session};
+use crate::sync::lock;
 
 use super::admission::{Admission, Who};
 use super::pipe::{Flush, Line, Pipe, Shop};
@@ -141,7 +142,7 @@ impl<W: Write> Writer<W> {
     }
 
     fn flush(&self) {
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = lock(&self.out);
         if let Err(_gone) = out.flush() {
             (self.broken)();
         }
@@ -151,7 +152,7 @@ impl<W: Write> Writer<W> {
 impl<W: Write + Send + 'static> Line for Writer<W> {
     fn send_if(&self, message: &[u8], flush: Flush, wanted: &dyn Fn() -> bool) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
-        let mut out = self.out.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = lock(&self.out);
         let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
         let flush = flush == Flush::Now && last;
         // Unwanted: others may have left the flush to us all the same.

@@ -10,7 +10,7 @@
 //! (`reply`).
 
 use std::borrow::Cow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
@@ -18,6 +18,7 @@ use crate::fabric::Error;
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
 use crate::mcp::{self, Action, Answer, Call, Inbound, Listen, Listener, Mirror, Refusal, Revision, Server, Session};
+use crate::sync::lock;
 
 use super::admission::{Admission, Stops, Who};
 use super::base64;
@@ -424,10 +425,6 @@ fn mirror(head: &Head) -> Mirror {
         method: one("mcp-method").map(Cow::into_owned),
         name: one("mcp-name").map(|value| base64::header_value(&value)),
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

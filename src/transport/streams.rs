@@ -15,6 +15,7 @@ use std::time::Instant;
 use crate::config::{GONE_CHECK, MAX_WAITING_CHANGES, SSE_COMMENT, STREAM_TICK};
 use crate::http::EventStream;
 use crate::mcp::{Outlet, Registration};
+use crate::sync::lock;
 
 /// One open stream.
 pub(super) struct Channel {
@@ -149,11 +150,11 @@ impl Channel {
     }
 
     fn out(&self) -> MutexGuard<'_, Out> {
-        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.out)
     }
 
     fn mail(&self) -> MutexGuard<'_, Mail> {
-        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.mail)
     }
 }
 
@@ -223,7 +224,7 @@ impl Streams {
     }
 
     fn open(&self) -> MutexGuard<'_, Open> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.all)
     }
 }
 

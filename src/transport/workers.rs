@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::config::{WORKER_IDLE, WORKER_STACK};
+use crate::sync::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -71,7 +72,7 @@ impl Workers {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn work(&self) {
