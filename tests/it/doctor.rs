@@ -156,3 +156,24 @@ fn the_demos_run_is_counted() {
     assert!(run["first_piece_ms"].as_f64() < run["total_ms"].as_f64(), "{report}");
     assert_eq!(report["problems"], json!([]));
 }
+
+#[test]
+fn a_fabric_without_a_vendor_and_doubtful_settings_are_told() {
+    let fabric = FakeFabric::start();
+    // As a new Fabric has it: its age is another test's matter.
+    fabric.on("GET /config", Reply::json(json!({"openai": ""})));
+    fabric.on("GET /models/names", Reply::failure(500, json!({"error": "no AI vendors configured, at /home/x"})));
+    let report = report(Program::with(&fabric), 1);
+    assert_eq!(codes(&report), ["no-vendor"], "{report}");
+    assert!(!report.to_string().contains("/home/x"), "{report}");
+
+    fabric.on("GET /models/names", Reply::failure(429, json!({"error": "later"})));
+    assert_eq!(codes(&self::report(Program::with(&fabric), 1)).len(), 1);
+
+    fabric.on("GET /models/names", Reply::json(json!({"models": ["m"], "vendors": {"V": ["m"]}})));
+    let settings = [("FABRIC_MCP_AUTH_TOKEN", "short"), ("FABRIC_MCP_TRANSPORT", "http")];
+    let program = settings.iter().fold(Program::with(&fabric), |program, (name, value)| program.env(name, value));
+    let report = self::report(program, 0);
+    assert_eq!(codes(&report), ["settings"], "{report}");
+    assert_eq!(report["problems"][0]["severity"].as_str().unwrap_or("warning"), "warning", "{report}");
+}

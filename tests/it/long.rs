@@ -130,3 +130,24 @@ fn long_silence_of_90_seconds_before_the_first_byte() {
         },
     );
 }
+
+#[test]
+#[ignore = "takes half a minute"]
+fn long_silence_without_progress_is_kept_open_by_comments() {
+    let fabric = FakeFabric::start();
+    for era in [Era::Legacy("2025-11-25"), Era::Modern] {
+        fabric.once("POST /chat", Reply::sse().gate().content("late").complete());
+        let mut client = Streamable::ready(&fabric, era);
+        let params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai"}});
+        let message = client.message("tools/call", params);
+        let mut events = client.stream(&message);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(Duration::from_secs(33));
+                fabric.release();
+            });
+            assert_eq!(events.next_json()["result"]["content"][0]["text"], "late");
+        });
+        assert_eq!(events.comments, 2, "one every 15 s");
+    }
+}

@@ -10,6 +10,7 @@
 mod support;
 
 mod cancelling;
+mod chains;
 mod checkdemo;
 mod cli;
 mod concurrency;
