@@ -22,8 +22,10 @@ use crate::sync::lock;
 const SLICE: Duration = Duration::from_millis(100);
 
 /// All patterns and strategies, as they were when a refresh began.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
+    /// Until when it is good.
+    pub(crate) until: Instant,
     /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
     /// Sorted by name.
@@ -141,7 +143,7 @@ impl<S: Source> Catalog<S> {
             if self.learn(&names) {
                 self.tell();
             }
-            Ok(Snapshot { patterns, strategies })
+            Ok(Snapshot { until: begun + self.ttl(), patterns, strategies })
         })
     }
 

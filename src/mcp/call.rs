@@ -63,9 +63,17 @@ impl Call {
         !self.caller.revision.is_legacy()
     }
 
-    /// Is it a run of a pattern: long, costly, and counted against the rate limit?
+    /// Is it a run of a pattern: long, costly, and limited in number?
     pub(crate) fn is_run(&self) -> bool {
-        matches!(&self.work, Work::Tool { tool, .. } if !tool.read_only)
+        self.runs() > 0
+    }
+
+    /// How many runs it makes: one for each step of a chain. They are counted against the rate limit.
+    pub(crate) fn runs(&self) -> u32 {
+        match &self.work {
+            Work::Tool { job, .. } => job.runs(),
+            _ => 0,
+        }
     }
 
     /// Does its work and makes the answer. Notifications go to `outlet` meanwhile. Blocks as long as Fabric takes,

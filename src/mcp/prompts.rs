@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -36,7 +37,9 @@ pub(super) fn list(
     if let Some(next) = next {
         result.field("nextCursor", &next);
     }
-    result.cache(Cache { ttl_ms: server.catalog.ttl().as_millis() as u64, scope: "private" });
+    // Not longer than we keep it ourselves.
+    let left = snapshot.until.saturating_duration_since(Instant::now());
+    result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
     Ok(())
 }
 

@@ -78,6 +78,11 @@ pub(crate) trait Job: Send + Sync {
     /// Does the work.
     fn run(&self, work: &Work) -> Result<Outcome, Failure>;
 
+    /// How many paid runs it makes of a model.
+    fn runs(&self) -> u32 {
+        0
+    }
+
     /// What the log line says beside the tool: fields such as the pattern and the model.
     fn fields(&self) -> Vec<(&'static str, &str)> {
         Vec::new()

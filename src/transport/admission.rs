@@ -75,27 +75,36 @@ impl Admission {
     /// # Errors
     /// `too-many-requests`, for runs only.
     pub(super) fn admit(self: &Arc<Admission>, call: &Call, who: Who) -> Result<Permit, Error> {
-        self.enter(call.is_run(), who, Instant::now())
+        self.enter(call.runs(), who, Instant::now())
     }
 
-    fn enter(self: &Arc<Admission>, run: bool, who: Who, now: Instant) -> Result<Permit, Error> {
+    fn enter(self: &Arc<Admission>, runs: u32, who: Who, now: Instant) -> Result<Permit, Error> {
         let mut running = self.running();
+        let run = runs > 0;
         if run {
             if running.runs >= self.max_runs {
                 return Err(busy());
             }
-            self.spend(who, now)?;
+            self.spend(runs, who, now)?;
             running.runs += 1;
         }
         running.calls += 1;
         Ok(Permit { admission: self.clone(), run })
     }
 
-    fn spend(&self, who: Who, now: Instant) -> Result<(), Error> {
+    fn spend(&self, runs: u32, who: Who, now: Instant) -> Result<(), Error> {
         if self.per_minute == 0 {
             return Ok(());
         }
-        let capacity = f64::from(self.per_minute);
+        if runs > self.per_minute {
+            let detail = format!(
+                "This call makes {runs} runs, and this server takes at most {} a minute from one caller. Shorten its \
+                 chain.",
+                self.per_minute
+            );
+            return Err(Error::new(Kind::TooManyRequests, detail));
+        }
+        let (runs, capacity) = (f64::from(runs), f64::from(self.per_minute));
         let per_second = capacity / 60.0;
         let mut rates = lock(&self.rates);
         if rates.len() >= MAX_RATED_CALLERS && !rates.contains_key(&who) {
@@ -103,7 +112,7 @@ impl Admission {
         }
         let rate = rates.entry(who).or_insert(Rate { used: 0.0, at: now });
         let used = rate.used_at(now, per_second);
-        let over = used + 1.0 - capacity;
+        let over = used + runs - capacity;
         // A millionth of a call: what adding and subtracting fractions may leave.
         if over > 1e-6 {
             let wait = Duration::from_secs_f64(over / per_second);
@@ -118,7 +127,7 @@ impl Admission {
             error.retry_after = Some(wait.max(Duration::from_millis(1)));
             return Err(error);
         }
-        *rate = Rate { used: used + 1.0, at: now };
+        *rate = Rate { used: used + runs, at: now };
         Ok(())
     }
 
@@ -231,25 +240,31 @@ mod tests {
     fn runs_at_once_are_bounded_and_other_calls_are_not() {
         let admission = Admission::new(1, 0);
         let now = Instant::now();
-        let run = admission.enter(true, Who::Token, now).unwrap();
-        let _call = admission.enter(false, Who::Token, now).unwrap();
-        assert_eq!(admission.enter(true, Who::Token, now).err().map(|e| e.kind), Some(Kind::TooManyRequests));
+        let run = admission.enter(1, Who::Token, now).unwrap();
+        let _call = admission.enter(0, Who::Token, now).unwrap();
+        assert_eq!(admission.enter(1, Who::Token, now).err().map(|e| e.kind), Some(Kind::TooManyRequests));
         drop(run);
-        assert!(admission.enter(true, Who::Token, now).is_ok());
+        assert!(admission.enter(1, Who::Token, now).is_ok());
     }
 
     #[test]
     fn a_rate_is_used_up_and_comes_back() {
         let admission = Admission::new(100, 2);
         let begin = Instant::now();
-        let at = |seconds| admission.enter(true, Who::Token, begin + Duration::from_secs(seconds));
+        let at = |seconds| admission.enter(1, Who::Token, begin + Duration::from_secs(seconds));
         assert!(at(0).is_ok() && at(0).is_ok());
         let refused = at(0).err().unwrap();
         assert_eq!(refused.retry_after, Some(Duration::from_secs(30)));
         assert!(at(29).is_err() && at(30).is_ok() && at(30).is_err());
         let other = Who::peer("10.0.0.1".parse().unwrap());
-        assert!(admission.enter(true, other, begin).is_ok(), "each has its own");
-        assert!(admission.enter(false, Who::Token, begin).is_ok(), "only runs count");
+        assert!(admission.enter(1, other, begin).is_ok(), "each has its own");
+        assert!(admission.enter(0, Who::Token, begin).is_ok(), "only runs count");
+        let third = Who::peer("10.0.0.2".parse().unwrap());
+        assert!(admission.enter(3, third, begin).is_err_and(|error| error.retry_after.is_none()), "never allowed");
+        assert!(
+            admission.enter(2, third, begin).is_ok() && admission.enter(1, third, begin).is_err(),
+            "each step counts"
+        );
     }
 
     #[test]
@@ -257,7 +272,7 @@ mod tests {
         let admission = Admission::new(usize::MAX, 1);
         let now = Instant::now();
         for n in 0..=MAX_RATED_CALLERS as u32 {
-            assert!(admission.enter(true, Who::peer(std::net::Ipv4Addr::from_bits(n).into()), now).is_ok());
+            assert!(admission.enter(1, Who::peer(std::net::Ipv4Addr::from_bits(n).into()), now).is_ok());
         }
         assert_eq!(admission.rates.lock().unwrap().len(), MAX_RATED_CALLERS);
     }

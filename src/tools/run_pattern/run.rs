@@ -36,6 +36,10 @@ impl Job for RunPattern {
         Err(Error::new(Kind::Internal, "The run had no steps.").into())
     }
 
+    fn runs(&self) -> u32 {
+        self.steps.len() as u32
+    }
+
     fn fields(&self) -> Vec<(&'static str, &str)> {
         let mut fields: Vec<_> = self.steps.iter().map(|step| ("pattern", step.pattern.as_str())).collect();
         if let Some(first) = self.steps.first().filter(|step| !step.model.is_empty()) {
