@@ -99,7 +99,7 @@ pub(crate) const GONE_CHECK: Duration = Duration::from_millis(50);
 pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long an answer of `/readyz` is good for further probes.
 pub(crate) const READY_TTL: Duration = Duration::from_secs(1);
-/// What calls that were stopped at the end of `--drain-timeout`, or of stdin, get to send their answers.
+/// What calls that were stopped at the end of `--drain-timeout`, or of [`STDIO_DRAIN`], get to send their answers.
 pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(500);
 /// How long browsers may keep the answer to a preflight.
 pub(crate) const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);

@@ -38,7 +38,8 @@ const BUFFER: usize = 8 << 10;
 const KEPT: usize = 32;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
-/// Fabric sends `complete` right after an `error`; a version that does not must not hold the error back.
+/// Fabric sends `complete` right after an `error`, and its HTTP errors in one piece; whoever does not must not hold the
+/// error back.
 const AFTER_ERROR: Duration = Duration::from_secs(2);
 /// Longest time, in seconds, that a `Retry-After` is believed.
 const MAX_RETRY_AFTER: u64 = 24 * 3600;
@@ -52,7 +53,7 @@ pub(crate) struct Client {
     settings: config::Fabric,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
-    /// How long the `complete` that follows an `error` is waited for.
+    /// How long the rest is waited for once it is known that the request failed.
     pub(super) after_error: Duration,
     /// Largest JSON body, in bytes.
     pub(super) max_body: usize,
@@ -186,7 +187,8 @@ impl Client {
         }
     }
 
-    /// The answer to `POST path`, sent once and never again, with its body still to be read.
+    /// The answer to `POST path`, sent once and never again, with its body still to be read. Not sent at all for a caller
+    /// who has left already: it costs money.
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
@@ -194,6 +196,7 @@ impl Client {
         limits: Limits,
         wait: &Arc<dyn Wait>,
     ) -> Result<Reply<'c>, Error> {
+        wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
         let request = match &self.key {
             Some(key) => request.header("X-API-Key", key),
@@ -279,8 +282,10 @@ impl<'c> Call<'c> {
         let length = body.content_length();
         let mut body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
-            if length.is_some_and(|length| length <= SMALL_BODY) {
-                // Only for the sake of the connection; what it says stays with Fabric's operator.
+            if self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY) {
+                // Only for the sake of the connection, which is not worth waiting for; what it says stays with Fabric's
+                // operator.
+                waiting.hurry(self.client.after_error);
                 let _ = std::io::copy(&mut body, &mut std::io::sink());
             }
             return Err(self.refused(head.status.as_u16(), &head.headers));

@@ -95,8 +95,10 @@ fn origin(url: &str) -> Option<String> {
             && name.split('.').all(|label| label.len() <= 63)
             && name.chars().all(plain));
     let is_port = port.is_empty() || port[1..].parse::<u16>().is_ok();
-    // Only one `@` can be user-info; a second one means that the text is no URL.
-    (is_name && is_port && authority.matches('@').count() <= 1).then(|| format!("{scheme}://{name}{port}"))
+    // One `@` can end a user-info. A second one, or one further on, may end one whose password has a `/`, `?` or `#` in
+    // it: then what looks like the host is a part of it.
+    (is_name && is_port && rest.matches('@').count() == authority.matches('@').count().min(1))
+        .then(|| format!("{scheme}://{name}{port}"))
 }
 
 #[cfg(test)]
@@ -121,6 +123,10 @@ mod tests {
             (json!("https://SECRET@[::1]:80/x"), json!("https://[::1]:80")),
             (json!("https://a@SECRET@b"), json!(REDACTED)),
             (json!("https://SECRET:no-port"), json!(REDACTED)),
+            // Parts of a user-info whose password has a mark in it that a URL would have to escape.
+            (json!("https://SECRET/SECRET@api.example.com"), json!(REDACTED)),
+            (json!("https://SECRET:12?SECRET@api.example.com"), json!(REDACTED)),
+            (json!("https://user:SECRET@api.example.com/SECRET@SECRET"), json!(REDACTED)),
             (json!("https://SEC RET/"), json!(REDACTED)),
             (json!("https://h\\SECRET"), json!("https://h")),
             (json!("ftp://SECRET"), json!(REDACTED)),

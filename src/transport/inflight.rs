@@ -43,6 +43,8 @@ enum Entry {
 #[derive(Default)]
 pub(super) struct Inflight {
     entries: Mutex<HashMap<Id, Entry>>,
+    /// Everything was stopped. Changed under the lock of the entries only.
+    stopped: AtomicBool,
     /// How many [`Writing`] there are. Changed under the lock of the entries only.
     writing: AtomicUsize,
     changed: Condvar,
@@ -86,14 +88,19 @@ impl Inflight {
         }
     }
 
-    /// Enters a call. `None` if the id is in use: the first one goes on.
+    /// Enters a call. `None` if the id is in use: the first one goes on. After [`Inflight::cancel_all`] it is cancelled from
+    /// the start: its message was read while the connection or session ended.
     pub(super) fn begin(&self, id: &Id) -> Option<Cancel> {
         let mut entries = self.lock();
         if entries.contains_key(id) {
             return None;
         }
         let cancel = Cancel::default();
-        entries.insert(id.clone(), Entry::Call(cancel.clone()));
+        if self.stopped.load(Ordering::Relaxed) {
+            cancel.cancel();
+        } else {
+            entries.insert(id.clone(), Entry::Call(cancel.clone()));
+        }
         Some(cancel)
     }
 
@@ -134,9 +141,13 @@ impl Inflight {
         self.tell();
     }
 
-    /// Stops everything.
+    /// Stops everything, and whatever is still to begin.
     pub(super) fn cancel_all(&self) {
-        let entries = std::mem::take(&mut *self.lock());
+        let entries = {
+            let mut entries = self.lock();
+            self.stopped.store(true, Ordering::Relaxed);
+            std::mem::take(&mut *entries)
+        };
         for entry in entries.values() {
             if let Entry::Call(cancel) = entry {
                 cancel.cancel();
@@ -209,6 +220,17 @@ mod tests {
         let second = all.begin(&id("1")).unwrap();
         assert!(!all.finish(&id("1"), &first), "the first is gone");
         assert!(all.finish(&id("1"), &second), "the second is another call");
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_begins_after_everything_was_stopped_is_stopped_too() {
+        let all = Inflight::default();
+        let before = all.begin(&id("1")).unwrap();
+        all.cancel_all();
+        let after = all.begin(&id("2")).unwrap();
+        assert!(before.is_cancelled() && after.is_cancelled());
+        assert!(!all.finish(&id("2"), &after));
         assert!(all.wait_idle(Duration::ZERO));
     }
 

@@ -1,6 +1,6 @@
 //! Looks for other patterns while somebody listens for changes, and rests while nobody does.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crate::config::WORKER_STACK;
@@ -10,13 +10,12 @@ use crate::mcp::Server;
 pub(super) struct Poller {
     server: Arc<Server>,
     running: Mutex<bool>,
-    wake: Condvar,
 }
 
 impl Poller {
     /// A poller at rest.
     pub(super) fn new(server: Arc<Server>) -> Arc<Poller> {
-        Arc::new(Poller { server, running: Mutex::new(false), wake: Condvar::new() })
+        Arc::new(Poller { server, running: Mutex::new(false) })
     }
 
     /// Somebody has begun to listen: from now on the list of names is read once per life of the catalogue, until nobody
@@ -34,10 +33,10 @@ impl Poller {
     }
 
     fn run(&self) {
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            let ttl = self.server.catalog().ttl();
-            running = self.wake.wait_timeout(running, ttl).unwrap_or_else(PoisonError::into_inner).0;
+            thread::sleep(self.server.catalog().ttl());
+            let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+            // Under the lock: whoever begins to listen right after this finds nobody running.
             if !self.server.subscriptions().any() {
                 *running = false;
                 return;
@@ -46,7 +45,6 @@ impl Poller {
             if let Err(error) = self.server.catalog().poll() {
                 log::debug!("the list of patterns could not be read: {error}");
             }
-            running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -91,23 +91,21 @@ impl Sessions {
     /// Opens a session that has agreed on `revision`.
     pub(super) fn open(&self, session: Arc<Session>, revision: Revision) -> SessionId {
         let id = SessionId::mint(revision);
-        let now = self.now();
-        self.insert(&mut self.table(), id, session, now);
+        self.insert(&mut self.table(), id, session);
         id
     }
 
     /// The session of that id, adopted if it is not known. `None` if it has ended.
     pub(super) fn find(&self, id: SessionId) -> Option<Arc<Live>> {
         let mut table = self.table();
-        let now = self.now();
         if let Some(live) = table.live.get(&id) {
-            live.last_used.store(now, Ordering::Relaxed);
+            live.last_used.store(self.now(), Ordering::Relaxed);
             return Some(live.clone());
         }
         if table.ended.contains(&id) {
             return None;
         }
-        Some(self.insert(&mut table, id, Arc::new(Session::of(id.revision)), now))
+        Some(self.insert(&mut table, id, Arc::new(Session::of(id.revision))))
     }
 
     /// Is there a live session of that id?
@@ -132,7 +130,9 @@ impl Sessions {
         self.table().live.len()
     }
 
-    fn insert(&self, table: &mut Table, id: SessionId, session: Arc<Session>, now: u64) -> Arc<Live> {
+    fn insert(&self, table: &mut Table, id: SessionId, session: Arc<Session>) -> Arc<Live> {
+        // While the table is locked, so that no time in it is later.
+        let now = self.now();
         if table.live.len() >= self.max || now - table.swept >= SWEEP {
             table.forget_idle(now);
         }

@@ -23,7 +23,7 @@ const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio<W: Write + Send + 'static> {
-    pipe: Arc<Pipe<Writer<W>>>,
+    pipe: Pipe<Writer<W>>,
 }
 
 impl<W: Write + Send + 'static> Stdio<W> {
@@ -37,14 +37,14 @@ impl<W: Write + Send + 'static> Stdio<W> {
             poller: Poller::new(server.clone()),
             server,
         };
-        Stdio { pipe: Arc::new(Pipe::new(shop, Session::stdio(), Arc::new(Writer::new(output, broken)), true)) }
+        Stdio { pipe: Pipe::new(shop, Session::stdio(), Arc::new(Writer::new(output, broken)), true) }
     }
 
     /// Serves `input` to its end, then gives what runs [`STDIO_DRAIN`] to finish.
     ///
     /// # Errors
     /// Those of reading `input`.
-    pub(crate) fn serve(&self, input: impl Read) -> io::Result<()> {
+    pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
         let writer = self.pipe.line();
@@ -65,27 +65,27 @@ impl<W: Write + Send + 'static> Stdio<W> {
         Ok(())
     }
 
-    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions. Returns at most [`ABORT_GRACE`]
-    /// after that: a client that does not read blocks whoever writes to it, for ever, which is therefore a thread of
-    /// its own.
-    pub(crate) fn stop(&self, limit: Duration) {
-        let (done, ended) = mpsc::channel::<()>();
-        let pipe = self.pipe.clone();
-        let writing = thread::Builder::new().name("stop".into()).spawn(move || {
-            stop(&pipe, limit);
-            drop(done);
-        });
-        match writing {
-            Ok(_) => drop(ended.recv_timeout(limit + ABORT_GRACE)),
-            Err(_no_thread) => stop(&self.pipe, limit),
+    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions. Returns [`ABORT_GRACE`] later at
+    /// the latest: a client that keeps stdout open and does not read it would hold up every write for ever.
+    pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
+        let (done, over) = mpsc::channel();
+        let stdio = self.clone();
+        let finish = move || {
+            stdio.finish(limit);
+            // Nobody may be waiting any more.
+            let _ = done.send(());
+        };
+        match thread::Builder::new().name("stop".into()).spawn(finish) {
+            Ok(_) => drop(over.recv_timeout(limit + ABORT_GRACE)),
+            Err(_) => self.finish(limit),
         }
     }
-}
 
-fn stop<W: Write + Send + 'static>(pipe: &Pipe<Writer<W>>, limit: Duration) {
-    pipe.end_listening();
-    pipe.finish(limit);
-    pipe.line().flush();
+    fn finish(&self, limit: Duration) {
+        self.pipe.end_listening();
+        self.pipe.finish(limit);
+        self.pipe.line().flush();
+    }
 }
 
 /// Reads one line into `line`, without its end. `None` at the end of input; false if the line was longer than

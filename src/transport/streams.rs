@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::Instant;
 
-use crate::config::{MAX_WAITING_CHANGES, SSE_COMMENT, STREAM_TICK};
+use crate::config::{GONE_CHECK, MAX_WAITING_CHANGES, SSE_COMMENT, STREAM_TICK};
 use crate::http::EventStream;
 use crate::mcp::{Outlet, Registration};
 
@@ -28,6 +28,8 @@ struct Out {
     stream: Option<EventStream>,
     /// When something was written last.
     last: Instant,
+    /// When it was last looked whether the client is there.
+    looked: Instant,
 }
 
 #[derive(Default)]
@@ -40,8 +42,9 @@ struct Mail {
 
 impl Channel {
     fn new(stream: EventStream) -> Channel {
+        let now = Instant::now();
         Channel {
-            out: Mutex::new(Out { stream: Some(stream), last: Instant::now() }),
+            out: Mutex::new(Out { stream: Some(stream), last: now, looked: now }),
             mail: Mutex::default(),
             wake: Condvar::new(),
         }
@@ -94,13 +97,19 @@ impl Channel {
         drop(following);
     }
 
-    /// Has the client left, or is the stream over? Not while somebody is writing: then the write will tell.
+    /// Has the client left, or is the stream over? Looks at most every [`GONE_CHECK`], and not while somebody is writing:
+    /// then the write will tell.
     pub(super) fn is_gone(&self) -> bool {
-        match self.out.try_lock() {
-            Ok(mut out) => out.is_gone(),
-            Err(TryLockError::Poisoned(out)) => out.into_inner().is_gone(),
-            Err(TryLockError::WouldBlock) => false,
+        let mut out = match self.out.try_lock() {
+            Ok(out) => out,
+            Err(TryLockError::Poisoned(out)) => out.into_inner(),
+            Err(TryLockError::WouldBlock) => return false,
+        };
+        if out.stream.is_some() && out.looked.elapsed() < GONE_CHECK {
+            return false;
         }
+        out.looked = Instant::now();
+        out.is_gone()
     }
 
     /// Keeps the stream going on this thread until it is over. `farewell` may send something before the end if we end it;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step};
-use crate::support::stdio::{Stdio, deaf};
+use crate::support::stdio::{Stdio, deaf, unread, with_meta};
 use crate::support::{Caller, DEADLINE, Era, expect};
 
 /// The 2 s the protocol gives after the end of input, and some for starting and ending a process.
@@ -109,6 +109,25 @@ fn a_stdout_closed_in_mid_run_stops_the_run() {
 }
 
 #[test]
+fn a_stdout_nobody_reads_does_not_keep_the_process() {
+    // Many times what a pipe holds: whoever writes the answer waits for the client.
+    let text = "x".repeat(1 << 20);
+    let stuck = |ended: &mut dyn FnMut(&mut Stdio)| {
+        let fabric = FakeFabric::start();
+        fabric.once("POST /chat", Reply::sse().content(&text).complete());
+        let mut client = unread(Program::with(&fabric).arg("--drain-timeout").arg("1"));
+        let params = with_meta(json!({"name": "fabric_run_pattern", "arguments": run()}));
+        client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+        client.process.wait_stderr("tool=fabric_run_pattern");
+        ended(&mut client);
+        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0), "{}", client.stderr());
+    };
+    stuck(&mut Stdio::close_stdin);
+    #[cfg(unix)]
+    stuck(&mut |client| client.process.signal("TERM"));
+}
+
+#[test]
 fn a_closed_stderr_changes_nothing() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).arg("--log-level").arg("debug").stderr(Output::Closed);
@@ -205,6 +224,8 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");
+    // Two signals that wait to be delivered are one.
+    client.process.wait_stderr("SIGTERM: finishing what runs");
     client.process.signal("TERM");
     client.wait_exit(Duration::from_secs(5));
     fabric.wait_closed(DEADLINE);

@@ -161,6 +161,21 @@ fn retry_after_is_passed_on() {
 }
 
 #[test]
+fn the_body_of_an_error_is_not_waited_for() {
+    let fixture = Fixture::new(|_, _, stream| {
+        stream.write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 20\r\n\r\n\"half of it").is_ok()
+    });
+    let mut client = fixture.client();
+    client.after_error = Duration::from_millis(50);
+    let begun = Instant::now();
+    let (_, _, ended) = run(&client);
+    assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
+    assert_eq!(client.strategies(&no_wait()).unwrap_err().kind, Kind::FabricInternal);
+    // Each of the limits is 20 s.
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
+
+#[test]
 fn a_redirect_is_an_error_and_the_key_stays_here() {
     let elsewhere = Fixture::always(json("[]"));
     let redirect = format!(
@@ -297,7 +312,7 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
     let error = run(&quick(&limits)).2.unwrap_err();
     assert!(error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"), "{error}");
     // Nor can a caller only leave in silence.
-    let wait: Arc<dyn Wait> = Arc::new(Leaves);
+    let wait = Leaves::after(0);
     let started = Instant::now();
     let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
@@ -376,12 +391,19 @@ fn refused_variables_never_leave() {
     assert!(fixture.requests().is_empty());
 }
 
-/// Stops when first asked.
-struct Leaves;
+/// Goes on so many times when asked, then leaves.
+struct Leaves(AtomicUsize);
+
+impl Leaves {
+    fn after(asked: usize) -> Arc<dyn Wait> {
+        Arc::new(Leaves(AtomicUsize::new(asked)))
+    }
+}
 
 impl Wait for Leaves {
     fn still_waiting(&self) -> Result<(), Stop> {
-        Err(Stop)
+        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        left.map(drop).map_err(|_| Stop)
     }
 }
 
@@ -396,7 +418,8 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
             closed.send((Instant::now(), matches!(read, Ok(0) | Err(_)))).unwrap();
             false
         });
-        let wait: Arc<dyn Wait> = Arc::new(Leaves);
+        // Asked before the run is sent, and then while it goes on.
+        let wait = Leaves::after(1);
         let started = Instant::now();
         let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
         assert_eq!(end, Err(Error::cancelled()));
@@ -404,6 +427,14 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
         assert!(was_closed && at - started < Duration::from_millis(1000), "{:?}", at - started);
         assert_eq!(fixture.count(POST), 1);
     }
+}
+
+#[test]
+fn nothing_is_run_for_a_caller_who_has_left_before() {
+    let fixture = Fixture::always(stream(&[content("a"), complete()]));
+    let end = fixture.client().chat(&Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
+    assert_eq!(end, Err(Error::cancelled()));
+    assert_eq!(fixture.count(POST), 0);
 }
 
 #[test]
@@ -497,7 +528,7 @@ fn a_caller_may_leave_between_two_tries() {
     let fixture = Fixture::always(status("503 X", ""));
     let mut client = fixture.client();
     client.retry_delays = [Duration::from_secs(5); 2];
-    let wait: Arc<dyn Wait> = Arc::new(Leaves);
+    let wait = Leaves::after(0);
     assert_eq!(client.pattern_names(&wait), Err(Error::cancelled()));
     assert_eq!(fixture.requests().len(), 1);
 }

@@ -196,7 +196,7 @@ fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
         let program = args.iter().fold(Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN), |p, arg| p.arg(arg));
         let finished = program.arg("--transport").arg("http").run(DEADLINE);
         finished.expect_code(1).expect_stderr(reason);
-        let lines: Vec<_> = finished.stderr.lines().filter(|line| line.contains("ERROR")).collect();
+        let lines: Vec<_> = finished.stderr.lines().filter(|line| line.contains("cannot listen on")).collect();
         assert_eq!(lines.len(), 1, "{}", finished.stderr);
     }
 }

@@ -370,3 +370,8 @@ pub(crate) fn with_meta(params: Value) -> Value {
 pub(crate) fn deaf(program: Program) -> Stdio {
     Stdio::start(program.stdout(Output::Closed))
 }
+
+/// A client that keeps its end open and never reads it.
+pub(crate) fn unread(program: Program) -> Stdio {
+    Stdio::start(program.stdout(Output::Unread))
+}
