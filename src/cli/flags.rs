@@ -278,7 +278,7 @@ pub(crate) const FLAGS: &[Flag] = &[
             Id::MaxCallsPerMinute,
             "max-calls-per-minute",
             Section::Http,
-            "Most runs a minute per token or peer, each step of a chain being one; 0 sets no limit",
+            "Most runs a minute per token or peer, a chain being several; 0 sets no limit",
         )
     },
     Flag {
