@@ -33,9 +33,9 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
 /// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
 const BUFFER: usize = 8 << 10;
-/// Unused connections that are kept: enough for all calls of a full stdio server, which would otherwise connect anew for
-/// every second one. A kept connection holds about 20 KB.
-const KEPT: usize = 32;
+/// Unused connections that are kept: with fewer, many callers at once connect anew for every other request, and beyond
+/// the 128 that wait in a usual listener's queue some of them for a second. One holds about 20 KB, for 15 s.
+const KEPT: usize = 256;
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
 /// Fabric sends `complete` right after an `error`, and its HTTP errors in one piece; whoever does not must not hold the
