@@ -62,7 +62,7 @@ impl Pipe {
     fn of(session: Session) -> Pipe {
         let time = Duration::from_secs(1);
         let settings = config::Fabric {
-            url: "http://192.0.2.1:9".into(),
+            url: "http://127.0.0.1:9".into(),
             api_key: None,
             ca_file: None,
             connect_timeout: time,

@@ -41,3 +41,50 @@ fn run(server: &Server, call: &Call, outlet: Arc<dyn Outlet>) -> Answer {
 fn duplicate(id: &Id, modern: bool) -> Answer {
     Refusal::new(INVALID_REQUEST, ID_IN_USE).answer(Some(id), NoId::Absent, modern)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+    use crate::fabric::{Catalog, Client};
+    use crate::mcp::{self, Action, Session};
+    use crate::tools::Policy;
+    use std::time::Duration;
+
+    /// An outlet with a bug.
+    struct Broken;
+
+    impl Outlet for Broken {
+        fn notify(&self, _: &[u8]) {}
+        fn stopped(&self) -> bool {
+            panic!("s3cret input")
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_the_answer_of_its_call() {
+        let time = Duration::from_secs(1);
+        let settings = config::Fabric {
+            url: "http://127.0.0.1:9".into(),
+            api_key: None,
+            ca_file: None,
+            connect_timeout: time,
+            idle_timeout: time,
+            run_timeout: time,
+            request_timeout: time,
+            models_timeout: time,
+        };
+        let fabric = Arc::new(Client::new(&settings).unwrap());
+        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
+        let server = Server::new(fabric, catalog, Policy::default());
+        let message = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fabric_run_pattern",
+            "arguments":{"pattern_name":"ai"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let action = server.receive(&Arc::new(Session::stdio()), mcp::inspect(message, false), None);
+        let Action::Call(call) = action else { panic!("no call") };
+        let text = String::from_utf8(run(&server, &call, Arc::new(Broken)).body).unwrap();
+        assert!(text.starts_with(r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":["#), "{text}");
+        assert!(text.contains("urn:fabric-mcp:error:internal-server-error") && text.contains("request_id"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}
