@@ -17,6 +17,7 @@ mod call;
 mod completion;
 mod lifecycle;
 mod notifier;
+mod outlet;
 mod pages;
 mod prompts;
 mod resources;
@@ -39,8 +40,9 @@ use crate::text::shown;
 use crate::tools::Policy;
 
 pub(crate) use answer::{Answer, Refusal, error_object};
-pub(crate) use call::{Call, Outlet};
+pub(crate) use call::Call;
 pub(crate) use lifecycle::{Mirror, Session};
+pub(crate) use outlet::Outlet;
 pub(crate) use revision::Revision;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 

@@ -14,8 +14,8 @@ use crate::jsonrpc::{self, Id};
 use crate::sync::lock;
 use crate::tools::{self, ChunkKind};
 
-use super::call::Outlet;
 use super::lifecycle::{Caller, Level, Session};
+use super::outlet::Outlet;
 use super::revision::Feature;
 
 /// The level of streamed chunks.

@@ -12,7 +12,7 @@ use crate::jsonrpc::{self, Id, NoId};
 use crate::sync::lock;
 
 use super::answer::{Answer, ResultWriter};
-use super::call::Outlet;
+use super::outlet::Outlet;
 use super::revision::Revision;
 use super::{Refusal, params};
 
