@@ -282,6 +282,7 @@ pub(crate) struct Fabric {
     /// `FABRIC_API_KEY`, from the environment only; sent as `X-API-Key`.
     pub(crate) api_key: Option<Secret>,
     /// PEM file with the certificates to trust instead of the built-in roots: `SSL_CERT_FILE`.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "read for TLS only"))]
     pub(crate) ca_file: Option<PathBuf>,
     /// Longest time to connect; default 5 s. `--connect-timeout`.
     pub(crate) connect_timeout: Duration,
