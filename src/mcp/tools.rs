@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -38,33 +39,74 @@ impl Lists {
 }
 
 fn write_list(revision: Revision) -> Vec<u8> {
-    let tools: Vec<Value> = TOOLS.iter().map(|tool| define(tool, revision)).collect();
+    let tools: Vec<Definition> = TOOLS.iter().map(|tool| define(tool, revision)).collect();
     let mut result = ResultWriter::body(revision);
     result.field("tools", &tools).cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
     result.end_body(Map::new())
 }
 
-fn define(tool: &Tool, revision: Revision) -> Value {
-    let mut definition = json!({ "name": tool.name, "description": tool.description, "inputSchema": (tool.input)() });
-    if revision.knows(Feature::Title) {
-        definition["title"] = tool.title.into();
-    }
-    if revision.knows(Feature::StructuredContent) {
-        definition["outputSchema"] = (tool.output)();
-    }
-    if revision.knows(Feature::ItemMeta) {
-        definition["_meta"] = json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS });
-    }
-    if revision.knows(Feature::ToolAnnotations) {
-        definition["annotations"] = json!({
+/// A tool as it is listed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Definition {
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Value>,
+    description: &'static str,
+    input_schema: InputSchema,
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'static str>,
+}
+
+fn define(tool: &Tool, revision: Revision) -> Definition {
+    let annotations = || {
+        json!({
             "title": tool.title,
             "readOnlyHint": tool.read_only,
             "destructiveHint": false,
             "idempotentHint": tool.read_only,
             "openWorldHint": true,
-        });
+        })
+    };
+    Definition {
+        meta: revision.knows(Feature::ItemMeta).then(|| json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS })),
+        annotations: revision.knows(Feature::ToolAnnotations).then(annotations),
+        description: tool.description,
+        input_schema: InputSchema { schema: (tool.input)(), order: tool.arguments },
+        name: tool.name,
+        output_schema: revision.knows(Feature::StructuredContent).then(tool.output),
+        title: revision.knows(Feature::Title).then_some(tool.title),
     }
-    definition
+}
+
+/// The schema of a tool's arguments. JSON has no order, but forms are built in the order of what arrives.
+struct InputSchema {
+    schema: Value,
+    order: &'static [&'static str],
+}
+
+impl Serialize for InputSchema {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        struct Properties<'a>(&'a Value, &'a [&'a str]);
+        impl Serialize for Properties<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_map(self.1.iter().map(|name| (name, &self.0[name])))
+            }
+        }
+        let fields = self.schema.as_object().into_iter().flatten();
+        let mut map = serializer.serialize_map(None)?;
+        for (key, value) in fields {
+            match key.as_str() {
+                "properties" => map.serialize_entry(key, &Properties(value, self.order))?,
+                _ => map.serialize_entry(key, value)?,
+            }
+        }
+        map.end()
+    }
 }
 
 /// What becomes of a `tools/call`.

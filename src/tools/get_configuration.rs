@@ -14,6 +14,7 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get Fabric's configuration",
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
+    arguments: &[],
     input,
     output,
     read_only: true,
@@ -34,7 +35,7 @@ fn output() -> Value {
 struct GetConfiguration;
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(&[])?;
+    arguments.end(TOOL.arguments)?;
     Ok(Box::new(GetConfiguration))
 }
 

@@ -15,6 +15,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "List the models that Fabric can use, all together and by vendor, for model_name and vendor_name of \
                   fabric_run_pattern. Only needed to choose another model than Fabric's default. The first call may take \
                   some seconds: Fabric asks every vendor.",
+    arguments: &[],
     input,
     output,
     read_only: true,
@@ -49,7 +50,7 @@ struct ModelList {
 }
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(&[])?;
+    arguments.end(TOOL.arguments)?;
     Ok(Box::new(ListModels))
 }
 

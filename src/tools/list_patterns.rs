@@ -14,6 +14,7 @@ pub(super) const TOOL: Tool = Tool {
     description: "List the names of Fabric's patterns: tested prompts, each made for one task, such as summarize, \
                   extract_wisdom or explain_code. Give a query to see only the names that contain all its words. Run one \
                   with fabric_run_pattern.",
+    arguments: &["query", "limit"],
     input,
     output,
     read_only: true,
@@ -55,7 +56,7 @@ struct Patterns {
 fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
     let query = arguments.string("query")?.unwrap_or_default().to_lowercase();
     let limit = arguments.integer("limit", 1..=MAX_ROWS as u64)?.map_or(usize::MAX, |n| n as usize);
-    arguments.end(&["query", "limit"])?;
+    arguments.end(TOOL.arguments)?;
     Ok(Box::new(ListPatterns { words: query.split_whitespace().map(String::from).collect(), limit }))
 }
 

@@ -12,6 +12,7 @@ pub(super) const TOOL: Tool = Tool {
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do. Give the name of \
                   one as strategy_name to fabric_run_pattern.",
+    arguments: &[],
     input,
     output,
     read_only: true,
@@ -52,7 +53,7 @@ struct Strategies {
 }
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(&[])?;
+    arguments.end(TOOL.arguments)?;
     Ok(Box::new(ListStrategies))
 }
 

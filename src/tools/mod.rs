@@ -45,6 +45,8 @@ pub(crate) struct Tool {
     pub(crate) title: &'static str,
     /// What a model has to know to use it well.
     pub(crate) description: &'static str,
+    /// The names of its arguments, in the order in which people should see them.
+    pub(crate) arguments: &'static [&'static str],
     /// JSON Schema of the arguments: plain, for picky clients.
     pub(crate) input: fn() -> Value,
     /// JSON Schema of the structured result.
@@ -191,7 +193,8 @@ pub(crate) fn catalogue() -> String {
         text.push_str(&format!("{}\n    {first}\n", tool.name));
         let schema = (tool.input)();
         let required = schema["required"].as_array().cloned().unwrap_or_default();
-        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        for name in tool.arguments {
+            let property = &schema["properties"][name];
             let needed = if required.iter().any(|r| r == name) { " (required)" } else { "" };
             let (kind, about) =
                 (property["type"].as_str().unwrap_or_default(), property["description"].as_str().unwrap_or_default());
@@ -251,6 +254,23 @@ mod tests {
                 walk(&schema, tool.name);
             }
             assert_eq!((tool.input)()["additionalProperties"], false, "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn schemas_and_lists_name_the_same_arguments_and_what_is_required_comes_first() {
+        for tool in &TOOLS {
+            let schema = (tool.input)();
+            let mut declared: Vec<&str> =
+                schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
+            let mut listed = tool.arguments.to_vec();
+            let required = schema["required"].as_array().map_or(0, Vec::len);
+            assert!(
+                listed[..required].iter().all(|name| schema["required"].as_array().unwrap().contains(&(*name).into()))
+            );
+            declared.sort_unstable();
+            listed.sort_unstable();
+            assert_eq!(declared, listed, "{}", tool.name);
         }
     }
 
