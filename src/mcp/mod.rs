@@ -166,6 +166,25 @@ impl Server {
         Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default() }
     }
 
+    /// A server whose Fabric cannot be reached, for tests of everything else.
+    #[cfg(test)]
+    pub(crate) fn without_fabric() -> Server {
+        let time = std::time::Duration::from_secs(1);
+        let settings = crate::config::Fabric {
+            url: "http://127.0.0.1:9".into(),
+            api_key: None,
+            ca_file: None,
+            connect_timeout: time,
+            idle_timeout: time,
+            run_timeout: time,
+            request_timeout: time,
+            models_timeout: time,
+        };
+        let fabric = Arc::new(Client::new(&settings).unwrap());
+        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
+        Server::new(fabric, catalog, Policy::default())
+    }
+
     /// Fabric, for those who ask it something outside of any call.
     pub(crate) fn fabric(&self) -> &Arc<Client> {
         &self.fabric

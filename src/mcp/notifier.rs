@@ -171,8 +171,4 @@ impl tools::Caller for Notifier {
         self.flush_pending(&mut state);
         self.progress(&mut state, 1, Some(message));
     }
-
-    fn stopped(&self) -> bool {
-        self.outlet.stopped()
-    }
 }

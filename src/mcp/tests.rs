@@ -12,11 +12,6 @@ mod eras;
 mod methods;
 
 use std::sync::Arc;
-use std::time::Duration;
-
-use crate::config;
-use crate::fabric::{Catalog, Client};
-use crate::tools::Policy;
 
 use super::lifecycle::Level;
 use super::{Action, Mirror, Revision, Server, Session, inspect};
@@ -60,20 +55,7 @@ impl Pipe {
     }
 
     fn of(session: Session) -> Pipe {
-        let time = Duration::from_secs(1);
-        let settings = config::Fabric {
-            url: "http://127.0.0.1:9".into(),
-            api_key: None,
-            ca_file: None,
-            connect_timeout: time,
-            idle_timeout: time,
-            run_timeout: time,
-            request_timeout: time,
-            models_timeout: time,
-        };
-        let fabric = Arc::new(Client::new(&settings).unwrap());
-        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        let server = Server::new(fabric, catalog, Policy::default());
+        let server = Server::without_fabric();
         Pipe { server, session: Arc::new(session), in_use: Vec::new() }
     }
 

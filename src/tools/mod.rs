@@ -119,9 +119,6 @@ pub(crate) trait Caller: Wait {
 
     /// Tells the caller something about the work itself, such as which step begins.
     fn say(&self, message: &str);
-
-    /// Has the caller gone or cancelled?
-    fn stopped(&self) -> bool;
 }
 
 /// Fabric's types of what a run sends.

@@ -45,11 +45,7 @@ fn duplicate(id: &Id, modern: bool) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config;
-    use crate::fabric::{Catalog, Client};
     use crate::mcp::{self, Action, Session};
-    use crate::tools::Policy;
-    use std::time::Duration;
 
     /// An outlet with a bug.
     struct Broken;
@@ -63,20 +59,7 @@ mod tests {
 
     #[test]
     fn a_panic_becomes_the_answer_of_its_call() {
-        let time = Duration::from_secs(1);
-        let settings = config::Fabric {
-            url: "http://127.0.0.1:9".into(),
-            api_key: None,
-            ca_file: None,
-            connect_timeout: time,
-            idle_timeout: time,
-            run_timeout: time,
-            request_timeout: time,
-            models_timeout: time,
-        };
-        let fabric = Arc::new(Client::new(&settings).unwrap());
-        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        let server = Server::new(fabric, catalog, Policy::default());
+        let server = Server::without_fabric();
         let message = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fabric_run_pattern",
             "arguments":{"pattern_name":"ai"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
             "io.modelcontextprotocol/clientCapabilities":{}}}}"#;

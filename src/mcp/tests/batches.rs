@@ -75,7 +75,7 @@ fn an_unreadable_or_too_long_batch_is_one_error() {
     let pipe = Pipe::speaking(Revision::R2025_03_26);
     assert_eq!(pipe.say("[]"), error("\"id\":null,", -32600, "An empty batch is not a request."));
     assert_eq!(pipe.say("[{},"), error("\"id\":null,", -32700, "The message is not JSON."));
-    let long = format!("[{}1]", "1,".repeat(config::MAX_BATCH));
+    let long = format!("[{}1]", "1,".repeat(crate::config::MAX_BATCH));
     let words = "The batch holds too many messages: send at most 1000 at once.";
     assert_eq!(pipe.say(&long), error("\"id\":null,", -32600, words));
 }

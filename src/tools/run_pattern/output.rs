@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::config::MAX_PARTIAL_TEXT;
-use crate::fabric::{Error, Event, Usage};
+use crate::fabric::{Event, Usage};
 use crate::tools::{ChunkKind, Json, Outcome, Work};
 use crate::{jsonrpc, metrics};
 
@@ -23,11 +23,7 @@ pub(super) struct Output {
 
 impl Output {
     /// Takes an event in and relays it. What failures mean is the client's business.
-    pub(super) fn take(&mut self, event: Event, work: &Work) -> Result<(), Error> {
-        // A flood leaves no pause in which the wait could notice it.
-        if work.caller.stopped() {
-            return Err(Error::cancelled());
-        }
+    pub(super) fn take(&mut self, event: Event, work: &Work) {
         match event {
             Event::Content { format, content } => {
                 metrics::relayed(content.len());
@@ -41,7 +37,6 @@ impl Output {
             Event::Complete => work.caller.chunk(ChunkKind::Complete, "plain", ""),
             Event::Other => {}
         }
-        Ok(())
     }
 
     /// The text alone, for the step that follows, and what it used.

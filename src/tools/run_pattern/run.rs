@@ -73,7 +73,10 @@ impl RunPattern {
             }
         };
         let mut output = Output::default();
-        let ended = work.fabric.chat(chat, wait, &mut |event| output.take(event, work));
+        let ended = work.fabric.chat(chat, wait, &mut |event| {
+            output.take(event, work);
+            Ok(())
+        });
         work.caller.flush();
         let Err(error) = ended else { return Ok(output) };
         // It may be a pattern that is not there; only a failed run asks for the names.
