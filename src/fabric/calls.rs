@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,12 +21,14 @@ use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Pattern, Stra
 const READ: usize = 4 << 10;
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns, sorted.
-    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
-        let mut names = self.list("/patterns/names", wait)?;
-        names.sort_unstable();
-        names.dedup();
-        Ok(names)
+    /// `GET /patterns/names`: the names of all patterns, sorted. Callers who ask while it is being read share the answer.
+    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+        self.names.value(&Instant::now, wait.as_ref(), || {
+            let mut names = self.list("/patterns/names", wait)?;
+            names.sort_unstable();
+            names.dedup();
+            Ok(Arc::new(names))
+        })
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -68,9 +71,14 @@ impl Client {
 
     /// `GET /models/names`. The first time, Fabric asks every vendor: this has a limit of its own.
     ///
-    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470). A list
-    /// without a single model is therefore asked for again after each of [`EMPTY_MODELS_DELAYS`].
-    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470). Our own
+    /// callers therefore share the answer; for those of others, a list without a single model is asked for again after
+    /// each of [`EMPTY_MODELS_DELAYS`].
+    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
+        self.models.value(&Instant::now, wait.as_ref(), || self.read_models(wait).map(Arc::new))
+    }
+
+    fn read_models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let path = "/models/names";
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {

@@ -1,24 +1,19 @@
 //! The shared, timed list of patterns and strategies behind prompts, resources and completion.
 //!
 //! In scope: reading it once for all callers, keeping it for its time and no longer, and telling when the list of
-//! patterns has changed. Not in scope: when to poll, and what listeners are told (`transport`, `mcp`).
-//!
-//! ```text
-//!            first caller                      done, or failed
-//! nothing ───────────────► being refreshed ──────────────────────► good for `ttl` ──► nothing
-//!                          others wait, each asking its own Wait;
-//!                          if the first is cancelled, one of them goes on
-//! ```
+//! patterns has changed. Not in scope: how callers share one reading (`shared`), when to poll, and what listeners are told
+//! (`transport`, `mcp`).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
+use super::shared::Shared;
 use super::{Client, Error, Kind, Name, NoWait, Pattern, Stop, Strategy, Wait};
 use crate::config::CATALOG_REQUESTS;
 use crate::sync::lock;
 
-/// How often one who waits for another's refresh, or for helpers, is asked whether to go on.
+/// How often one who waits for helpers is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// All patterns and strategies, as they were when a refresh began.
@@ -60,7 +55,7 @@ pub(crate) struct Entry {
 /// Where the catalogue reads from: Fabric, or a test.
 pub(crate) trait Source: Send + Sync {
     /// The sorted names of all patterns.
-    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error>;
+    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error>;
     /// One pattern of that list.
     fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
     /// The sorted strategies.
@@ -68,7 +63,7 @@ pub(crate) trait Source: Send + Sync {
 }
 
 impl Source for Client {
-    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
         self.pattern_names(wait)
     }
 
@@ -113,7 +108,7 @@ impl<S: Source> Catalog<S> {
 
     /// How long what was read is good for.
     pub(crate) fn ttl(&self) -> Duration {
-        self.names.ttl
+        self.names.ttl()
     }
 
     /// Everything. Refreshed if its time is over, by one caller for all; a refresh that fails fails for all who waited.
@@ -124,7 +119,7 @@ impl<S: Source> Catalog<S> {
     fn snapshot_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         self.snapshot.value(now, wait.as_ref(), || {
             let begun = now();
-            let names = Arc::new(self.source.names(wait)?);
+            let names = self.source.names(wait)?;
             self.names.put(begun, Arc::clone(&names));
             let patterns = self.read_patterns(&names, wait)?;
             let strategies = match self.source.strategies(wait) {
@@ -143,7 +138,7 @@ impl<S: Source> Catalog<S> {
             if self.learn(&names) {
                 self.tell();
             }
-            Ok(Snapshot { until: begun + self.ttl(), patterns, strategies })
+            Ok(Arc::new(Snapshot { until: begun + self.ttl(), patterns, strategies }))
         })
     }
 
@@ -155,7 +150,7 @@ impl<S: Source> Catalog<S> {
     fn names_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
         self.names.value(now, wait.as_ref(), || {
             let names = self.source.names(wait)?;
-            if self.learn(&Arc::new(names.clone())) {
+            if self.learn(&names) {
                 self.snapshot.forget();
                 self.tell();
             }
@@ -165,7 +160,7 @@ impl<S: Source> Catalog<S> {
 
     /// Only the strategies, sorted by name, for which one request is enough.
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<Strategy>>, Error> {
-        self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait))
+        self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait).map(Arc::new))
     }
 
     /// Reads the list of names, and nothing else. `true` if it differs from what was last known; then the rest is read
@@ -176,7 +171,7 @@ impl<S: Source> Catalog<S> {
 
     fn poll_at(&self, now: Instant) -> Result<bool, Error> {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
-        let names = Arc::new(self.source.names(&wait)?);
+        let names = self.source.names(&wait)?;
         self.names.put(now, Arc::clone(&names));
         let is_changed = self.learn(&names);
         if is_changed {
@@ -300,125 +295,6 @@ struct StopOnDrop<'a>(&'a Flag);
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// One value that is read when it is needed, by one caller for all, and kept for its time.
-struct Shared<T> {
-    ttl: Duration,
-    state: Mutex<State<T>>,
-    changed: Condvar,
-}
-
-struct State<T> {
-    value: Option<(Instant, Arc<T>)>,
-    is_refreshing: bool,
-    /// How many refreshes have ended, and how the last of them failed if it did.
-    ended: u64,
-    failure: Option<Error>,
-    /// Counts what made a refresh outdated while it went on.
-    forgotten: u64,
-}
-
-impl<T> Shared<T> {
-    fn new(ttl: Duration) -> Shared<T> {
-        let state = State { value: None, is_refreshing: false, ended: 0, failure: None, forgotten: 0 };
-        Shared { ttl, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    /// Takes a value that was read by other means, beginning at `begun`.
-    fn put(&self, begun: Instant, value: Arc<T>) {
-        lock(&self.state).value = Some((begun, value));
-    }
-
-    /// What is known is good no more.
-    fn forget(&self) {
-        let mut state = lock(&self.state);
-        state.value = None;
-        state.forgotten += 1;
-    }
-
-    /// The value, if need be by `read`, or by the `read` of another caller that is under way.
-    fn value(
-        &self,
-        now: &dyn Fn() -> Instant,
-        wait: &dyn Wait,
-        read: impl FnOnce() -> Result<T, Error>,
-    ) -> Result<Arc<T>, Error> {
-        let mut state = lock(&self.state);
-        let mut waited_for = None;
-        loop {
-            if let Some((begun, value)) = &state.value
-                && now().saturating_duration_since(*begun) < self.ttl
-            {
-                return Ok(Arc::clone(value));
-            }
-            if !state.is_refreshing {
-                // A refresh that was cancelled left no failure: its caller had gone, we have not.
-                if waited_for.is_some_and(|ended| ended < state.ended)
-                    && let Some(failure) = &state.failure
-                {
-                    return Err(failure.clone());
-                }
-                break;
-            }
-            waited_for.get_or_insert(state.ended);
-            let (next, timeout) = self.changed.wait_timeout(state, SLICE).unwrap_or_else(PoisonError::into_inner);
-            state = next;
-            if timeout.timed_out() {
-                drop(state);
-                wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-                state = lock(&self.state);
-            }
-        }
-        state.is_refreshing = true;
-        let forgotten = state.forgotten;
-        drop(state);
-        // Also if `read` panics: others must not wait for ever.
-        let mut refresh = Refresh { shared: self, outcome: Outcome::Abandoned };
-        let begun = now();
-        let result = read().map(Arc::new);
-        refresh.outcome = match &result {
-            Ok(value) => Outcome::Read { begun, value: Arc::clone(value), forgotten },
-            Err(error) if error.kind != Kind::Cancelled => Outcome::Failed(error.clone()),
-            Err(_) => Outcome::Abandoned,
-        };
-        result
-    }
-}
-
-/// A refresh under way; its end, whichever it is, is its drop.
-struct Refresh<'a, T> {
-    shared: &'a Shared<T>,
-    outcome: Outcome<T>,
-}
-
-enum Outcome<T> {
-    Read {
-        begun: Instant,
-        value: Arc<T>,
-        forgotten: u64,
-    },
-    Failed(Error),
-    /// Cancelled, or a panic: says nothing about Fabric.
-    Abandoned,
-}
-
-impl<T> Drop for Refresh<'_, T> {
-    fn drop(&mut self) {
-        let mut state = lock(&self.shared.state);
-        state.is_refreshing = false;
-        state.ended += 1;
-        state.failure = None;
-        match std::mem::replace(&mut self.outcome, Outcome::Abandoned) {
-            Outcome::Read { begun, value, forgotten } if state.forgotten == forgotten => {
-                state.value = Some((begun, value));
-            }
-            Outcome::Failed(error) => state.failure = Some(error),
-            Outcome::Read { .. } | Outcome::Abandoned => {}
-        }
-        drop(state);
-        self.shared.changed.notify_all();
     }
 }
 

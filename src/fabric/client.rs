@@ -23,7 +23,8 @@ use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
-use super::{Cause, Error, Kind, Stop, Wait};
+use super::shared::Shared;
+use super::{Cause, Error, Kind, Models, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
 
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
@@ -51,6 +52,10 @@ pub(crate) struct Client {
     kept: Agent,
     fresh: Agent,
     settings: config::Fabric,
+    /// The reading of the patterns' names, for all who ask at the same time.
+    pub(super) names: Shared<Vec<String>>,
+    /// That of the models.
+    pub(super) models: Shared<Models>,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
     /// How long the rest is waited for once it is known that the request failed.
@@ -132,6 +137,8 @@ impl Client {
             kept: agent(KEPT),
             fresh: agent(0),
             settings: settings.clone(),
+            names: Shared::new(Duration::ZERO),
+            models: Shared::new(Duration::ZERO),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,

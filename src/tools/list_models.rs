@@ -1,6 +1,7 @@
 //! `fabric_list_models`: what Fabric can run a pattern on.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -56,7 +57,7 @@ fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
 
 impl Job for ListModels {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let models = work.fabric.models(&work.wait())?;
+        let models = Arc::unwrap_or_clone(work.fabric.models(&work.wait())?);
         let rows = models.models.len();
         Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
     }

@@ -1,5 +1,7 @@
 //! `fabric_list_patterns`: the names of all patterns, or of those that match some words.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -62,7 +64,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
 
 impl Job for ListPatterns {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let mut patterns = work.fabric.pattern_names(&work.wait())?;
+        let mut patterns = Arc::unwrap_or_clone(work.fabric.pattern_names(&work.wait())?);
         if !self.words.is_empty() {
             patterns.retain(|name| {
                 let name = name.to_lowercase();

@@ -44,13 +44,13 @@ impl Fake {
 }
 
 impl Source for Fake {
-    fn names(&self, _: &Arc<dyn Wait>) -> Result<Vec<String>, Error> {
+    fn names(&self, _: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if let Some(meanwhile) = &self.meanwhile {
             meanwhile()?;
         }
         self.check()?;
-        Ok(lock(&self.names).clone())
+        Ok(Arc::new(lock(&self.names).clone()))
     }
 
     fn pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
