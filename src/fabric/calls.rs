@@ -15,19 +15,18 @@ use crate::config::EMPTY_MODELS_DELAYS;
 
 use super::client::pause;
 use super::events::{self, Decoder};
-use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Pattern, Strategy, Wait, names, sanitize};
+use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize};
 
 /// Bytes taken at once from what a run's connection has read.
 const READ: usize = 4 << 10;
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns, sorted. Callers who ask while it is being read share the answer.
-    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+    /// `GET /patterns/names`: the names of all patterns. Callers who ask while it is being read share the answer.
+    pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        let path = "/patterns/names";
         self.names.value(&Instant::now, wait.as_ref(), || {
-            let mut names = self.list("/patterns/names", wait)?;
-            names.sort_unstable();
-            names.dedup();
-            Ok(Arc::new(names))
+            let body = self.get(path, self.request_limits(), wait)?;
+            decode(&body).map(Arc::new).ok_or_else(|| self.unexpected("GET", path))
         })
     }
 
@@ -94,7 +93,11 @@ impl Client {
 
     /// `GET /strategies`, sorted by name.
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
-        let mut strategies: Vec<Strategy> = self.list("/strategies", wait)?;
+        let path = "/strategies";
+        let body = self.get(path, self.request_limits(), wait)?;
+        // Go writes an empty list as `null`.
+        let strategies = decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
+        let mut strategies = strategies.unwrap_or_default();
         strategies.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(strategies)
     }
@@ -156,15 +159,9 @@ impl Client {
         }
         match self.pattern_names(wait) {
             Err(stopped) if stopped.kind == Kind::Cancelled => stopped,
-            Ok(names) if names.binary_search_by(|n| n.as_str().cmp(name.as_str())).is_err() => not_found(name, &names),
+            Ok(names) if !names.contains(name.as_str()) => not_found(name, &names),
             _ => error,
         }
-    }
-
-    /// A list that Go writes as `null` when it is empty.
-    fn list<T: DeserializeOwned>(&self, path: &str, wait: &Arc<dyn Wait>) -> Result<Vec<T>, Error> {
-        let body = self.get(path, self.request_limits(), wait)?;
-        decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
     }
 
     fn unexpected(&self, method: &str, path: &str) -> Error {
@@ -178,7 +175,7 @@ impl Client {
 }
 
 /// A pattern that Fabric does not have, with what may have been meant.
-pub(crate) fn not_found(name: &Name, names: &[String]) -> Error {
+pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     let quoted: Vec<String> = names::closest(name.as_str(), names).into_iter().map(|n| format!("\"{n}\"")).collect();
     let hint = match quoted.split_last() {
         None => String::new(),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
-use super::{Client, Error, Kind, Name, NoWait, Pattern, Stop, Strategy, Wait};
+use super::{Client, Error, Kind, Name, Names, NoWait, Pattern, Stop, Strategy, Wait};
 use crate::config::CATALOG_REQUESTS;
 use crate::sync::lock;
 
@@ -54,8 +54,8 @@ pub(crate) struct Entry {
 
 /// Where the catalogue reads from: Fabric, or a test.
 pub(crate) trait Source: Send + Sync {
-    /// The sorted names of all patterns.
-    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error>;
+    /// The names of all patterns.
+    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
     /// One pattern of that list.
     fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
     /// The sorted strategies.
@@ -63,7 +63,7 @@ pub(crate) trait Source: Send + Sync {
 }
 
 impl Source for Client {
-    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.pattern_names(wait)
     }
 
@@ -79,11 +79,11 @@ impl Source for Client {
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog<S: Source = Client> {
     source: Arc<S>,
-    names: Shared<Vec<String>>,
+    names: Shared<Names>,
     strategies: Shared<Vec<Strategy>>,
     snapshot: Shared<Snapshot>,
     /// The names as they were last seen, whether still good or not.
-    known: Mutex<Option<Arc<Vec<String>>>>,
+    known: Mutex<Option<Arc<Names>>>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -142,12 +142,12 @@ impl<S: Source> Catalog<S> {
         })
     }
 
-    /// Only the sorted names of all patterns, for which one request is enough.
-    pub(crate) fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+    /// Only the names of all patterns, for which one request is enough.
+    pub(crate) fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.names_at(&Instant::now, wait)
     }
 
-    fn names_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+    fn names_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.names.value(now, wait.as_ref(), || {
             let names = self.source.names(wait)?;
             if self.learn(&names) {
@@ -182,7 +182,7 @@ impl<S: Source> Catalog<S> {
     }
 
     /// Remembers the names. True if they are others than before: then forget what came of those, and [`Catalog::tell`].
-    fn learn(&self, names: &Arc<Vec<String>>) -> bool {
+    fn learn(&self, names: &Arc<Names>) -> bool {
         let before = lock(&self.known).replace(Arc::clone(names));
         before.is_some_and(|before| before != *names)
     }
@@ -196,7 +196,7 @@ impl<S: Source> Catalog<S> {
 
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by its name; if
     /// that becomes a habit, because Fabric has gone, the refresh fails.
-    fn read_patterns(&self, names: &[String], wait: &Arc<dyn Wait>) -> Result<Vec<Entry>, Error> {
+    fn read_patterns(&self, names: &Names, wait: &Arc<dyn Wait>) -> Result<Vec<Entry>, Error> {
         let mut entries: Vec<Option<Entry>> = vec![None; names.len()];
         let next = AtomicUsize::new(0);
         // Only this thread asks the caller, who need not expect to be asked from several.
@@ -260,14 +260,14 @@ impl<S: Source> Catalog<S> {
             }
             Ok(())
         })?;
-        let listed = |(entry, name): (Option<Entry>, &String)| {
+        let listed = |(entry, name): (Option<Entry>, &str)| {
             entry.unwrap_or_else(|| Entry {
-                name: name.clone(),
+                name: name.to_owned(),
                 description: Pattern::fallback_summary(name),
                 variables: Vec::new(),
             })
         };
-        Ok(entries.into_iter().zip(names).map(listed).collect())
+        Ok(entries.into_iter().zip(names.iter()).map(listed).collect())
     }
 
     fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {

@@ -24,7 +24,7 @@ use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
 use super::shared::Shared;
-use super::{Cause, Error, Kind, Models, Stop, Wait};
+use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
 
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
@@ -53,7 +53,7 @@ pub(crate) struct Client {
     fresh: Agent,
     settings: config::Fabric,
     /// The reading of the patterns' names, for all who ask at the same time.
-    pub(super) names: Shared<Vec<String>>,
+    pub(super) names: Shared<Names>,
     /// That of the models.
     pub(super) models: Shared<Models>,
     /// Waits before the second and third try of a GET.

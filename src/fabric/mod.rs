@@ -1,7 +1,7 @@
 //! What Fabric is to us: a REST API of a handful of reads and one streamed run.
 //!
 //! In scope: every request we make and every shape of answer (`calls` over `client`), the guard on what may be sent
-//! (`names`), what an answer holds (`types`, `events`), what can go wrong (`error`), and what callers
+//! (`names`), what an answer holds (`types`, `listing`, `events`), what can go wrong (`error`), and what callers
 //! share (`shared`, and the timed list of patterns and strategies, `catalog`). Not in scope: MCP, and what a tool makes of an answer. Nothing here knows who
 //! is asking; whoever waits says so through [`Wait`].
 
@@ -12,6 +12,7 @@ mod error;
 mod events;
 #[cfg(test)]
 mod fixture;
+mod listing;
 pub(crate) mod names;
 mod shared;
 mod types;
@@ -22,6 +23,7 @@ pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};
 pub(crate) use events::{Event, Usage};
+pub(crate) use listing::Names;
 pub(crate) use names::Name;
 pub(crate) use types::{Chat, Models, Pattern, Strategy};
 pub(crate) use wait::{NoWait, Stop, Wait};

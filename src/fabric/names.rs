@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Error, Kind};
+use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
 
@@ -122,7 +122,7 @@ fn joins_into_a_call(value: &str) -> bool {
 
 /// The names that come closest to `wanted`, best first, at most three: few letters differ, or one contains the other.
 /// Case, and whether words are joined by `_`, `-` or space, do not count.
-pub(crate) fn closest<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
+pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
     let wanted = folded(wanted);
     let furthest = (wanted.len() / 3).max(1);
     let mut ranked: Vec<(usize, &str)> = names
@@ -133,7 +133,7 @@ pub(crate) fn closest<'a>(wanted: &str, names: &'a [String]) -> Vec<&'a str> {
             let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
             // What is contained comes after a plain typing error, and the shorter the rest the better.
             let rank = if edits <= furthest { edits } else { furthest + edits };
-            (edits <= furthest || contained).then_some((rank, name.as_str()))
+            (edits <= furthest || contained).then_some((rank, name))
         })
         .collect();
     ranked.sort_unstable();
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn suggestions_are_few_and_close() {
-        let names: Vec<String> = [
+        let names: Names = [
             "analyze_claims",
             "extract_wisdom",
             "summarize",
@@ -272,8 +272,8 @@ mod tests {
             "summarize_rpg",
             "zz",
         ]
-        .map(String::from)
-        .into();
+        .into_iter()
+        .collect();
         assert_eq!(closest("sumarize", &names), ["summarize"]);
         assert_eq!(closest("Summarize", &names)[0], "summarize");
         assert_eq!(closest("summarize", &names), ["summarize", "summarize_rpg", "summarize_micro"]);
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(closest("claim", &names), ["analyze_claims"]);
         assert!(closest("qqqqqqqq", &names).is_empty());
         assert!(closest("", &names).is_empty());
-        assert!(closest("x", &[]).is_empty());
+        assert!(closest("x", &Names::default()).is_empty());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::config::MAX_COMPLETIONS;
-use crate::fabric::{Name, Wait, not_found};
+use crate::fabric::{Name, Names, Wait, not_found};
 
 use super::answer::ResultWriter;
 use super::{Refusal, Server, params, prompts, resources};
@@ -89,17 +89,16 @@ impl Complete {
     /// -32602 for a prompt that is not there; else what Fabric's failure asks for.
     pub(super) fn run(&self, server: &Server, wait: &Arc<dyn Wait>, result: &mut ResultWriter) -> Result<(), Refusal> {
         let patterns = || server.catalog.names(wait).map_err(Refusal::from_fabric);
-        let strategies = || -> Result<Vec<String>, Refusal> {
+        let strategies = || -> Result<Names, Refusal> {
             let strategies = server.catalog.strategies(wait).map_err(Refusal::from_fabric)?;
-            Ok(strategies.iter().map(|s| s.name.clone()).collect())
+            Ok(strategies.iter().map(|s| s.name.as_str()).collect())
         };
         let known = |prompt: &Name| {
             let names = patterns()?;
-            let found = names.iter().any(|name| name == prompt.as_str());
-            if found { Ok(()) } else { Err(Refusal::from_fabric(not_found(prompt, &names))) }
+            if names.contains(prompt.as_str()) { Ok(()) } else { Err(Refusal::from_fabric(not_found(prompt, &names))) }
         };
         let ranked = match &self.of {
-            Of::Patterns => rank(&self.value, &patterns()?),
+            Of::Patterns => rank(&self.value, patterns()?.as_ref()),
             Of::Strategies => rank(&self.value, &strategies()?),
             Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
@@ -113,7 +112,7 @@ impl Complete {
 
 /// Names that contain `value`, whatever the case: those that begin with it, then those with a word that does, then the
 /// rest; each group in the order given.
-fn rank(value: &str, names: &[String]) -> Vec<String> {
+fn rank(value: &str, names: &Names) -> Vec<String> {
     let value = value.to_lowercase();
     let group = |name: &str| {
         let name = name.to_lowercase();
@@ -127,7 +126,7 @@ fn rank(value: &str, names: &[String]) -> Vec<String> {
     };
     let mut ranked: Vec<_> = names.iter().filter_map(|name| Some((group(name)?, name))).collect();
     ranked.sort_by_key(|(group, _)| *group);
-    ranked.into_iter().map(|(_, name)| name.clone()).collect()
+    ranked.into_iter().map(|(_, name)| name.to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -136,8 +135,8 @@ mod tests {
 
     #[test]
     fn prefix_then_word_start_then_substring() {
-        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].map(String::from);
-        assert_eq!(rank("sum", &names), ["summarize", "Sum_it", "a_summary", "assume"]);
+        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].into_iter().collect();
+        assert_eq!(rank("sum", &names), ["Sum_it", "summarize", "a_summary", "assume"]);
         assert_eq!(rank("", &names).len(), 5);
         assert!(rank("q", &names).is_empty());
     }

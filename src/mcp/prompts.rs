@@ -103,7 +103,7 @@ impl Get {
         let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
         let name = self.name.as_str();
         let Some(entry) = snapshot.pattern(name) else {
-            let names: Vec<String> = snapshot.patterns.iter().map(|entry| entry.name.clone()).collect();
+            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect();
             return Err(Refusal::from_fabric(not_found(&self.name, &names)));
         };
         let takes: Vec<&str> =

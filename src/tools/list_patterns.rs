@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::MAX_ROWS;
-use crate::fabric::Error;
+use crate::fabric::{Error, Names};
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 
@@ -52,7 +52,7 @@ struct ListPatterns {
 
 #[derive(Serialize)]
 struct Patterns {
-    patterns: Vec<String>,
+    patterns: Arc<Names>,
 }
 
 fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
@@ -64,14 +64,14 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
 
 impl Job for ListPatterns {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let mut patterns = Arc::unwrap_or_clone(work.fabric.pattern_names(&work.wait())?);
-        if !self.words.is_empty() {
-            patterns.retain(|name| {
-                let name = name.to_lowercase();
-                self.words.iter().all(|word| name.contains(word))
-            });
+        let mut patterns = work.fabric.pattern_names(&work.wait())?;
+        let is_wanted = |name: &&str| {
+            let name = name.to_lowercase();
+            self.words.iter().all(|word| name.contains(word))
+        };
+        if !self.words.is_empty() || self.limit < patterns.len() {
+            patterns = Arc::new(patterns.iter().filter(is_wanted).take(self.limit).collect());
         }
-        patterns.truncate(self.limit);
         let rows = patterns.len();
         Ok(Outcome::rows(Patterns { patterns }, rows))
     }

@@ -44,13 +44,13 @@ impl Fake {
 }
 
 impl Source for Fake {
-    fn names(&self, _: &Arc<dyn Wait>) -> Result<Arc<Vec<String>>, Error> {
+    fn names(&self, _: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if let Some(meanwhile) = &self.meanwhile {
             meanwhile()?;
         }
         self.check()?;
-        Ok(Arc::new(lock(&self.names).clone()))
+        Ok(Arc::new(lock(&self.names).iter().map(String::as_str).collect()))
     }
 
     fn pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
@@ -98,7 +98,7 @@ fn everything_is_read_once_and_for_its_time() {
     assert_eq!((snapshot.pattern("c"), snapshot.strategy("x")), (None, None));
     let again = catalog.snapshot_at(&at(299), &no_wait()).unwrap();
     assert!(Arc::ptr_eq(&snapshot, &again));
-    assert_eq!(*catalog.names_at(&at(299), &no_wait()).unwrap(), ["a", "b"]);
+    assert_eq!(*catalog.names_at(&at(299), &no_wait()).unwrap(), ["a", "b"].into_iter().collect());
     assert_eq!(fake.read(), (1, 2));
     assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_at(&at(300), &no_wait()).unwrap()));
     assert_eq!(fake.read(), (2, 4));
@@ -121,7 +121,7 @@ fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
 fn names_alone_cost_one_request() {
     let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
     for _ in 0..3 {
-        assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"]);
+        assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"].into_iter().collect());
     }
     assert_eq!(fake.read(), (1, 0));
 }
@@ -165,7 +165,7 @@ fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() 
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
     let (fake, catalog) = catalog(Fake::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
     fake.gone.store(true, Ordering::SeqCst);
-    let known = catalog.read_patterns(&names, &no_wait()).unwrap_err();
+    let known = catalog.read_patterns(&names.iter().map(String::as_str).collect(), &no_wait()).unwrap_err();
     assert_eq!(known.kind, Kind::ApiUnavailable);
     assert_eq!(catalog.snapshot(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
     // Nothing of it stays.
@@ -322,7 +322,7 @@ fn other_names_are_noticed_by_whoever_reads_them() {
     assert_eq!((changes(), catalog.poll_at(start)), (2, Ok(false)));
     // Reading the names alone does.
     fake.rename(&["d"]);
-    assert_eq!(*catalog.names_at(&at(800), &no_wait()).unwrap(), ["d"]);
+    assert_eq!(*catalog.names_at(&at(800), &no_wait()).unwrap(), ["d"].into_iter().collect());
     assert_eq!(changes(), 3);
     assert_eq!(names_of(&catalog.snapshot_at(&at(400), &no_wait()).unwrap()), ["d"]);
     // Failing does not.

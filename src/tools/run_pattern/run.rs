@@ -93,7 +93,7 @@ impl RunPattern {
         let names = work.fabric.pattern_names(wait)?;
         for (i, step) in self.steps.iter().enumerate() {
             let place = if i == 0 { String::new() } else { format!("then[{}].", i - 1) };
-            if !names.iter().any(|name| name == step.pattern.as_str()) {
+            if !names.contains(step.pattern.as_str()) {
                 let mut error = fabric::not_found(&step.pattern, &names);
                 error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
                 return Err(error.into());
