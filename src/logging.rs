@@ -25,7 +25,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
 use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
-use crate::sync::lock;
+use crate::sync::{Signal, lock};
 
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
@@ -259,7 +259,7 @@ struct Queue {
     /// There is a line to write.
     filled: Condvar,
     /// There is none, and none is being written.
-    empty: Condvar,
+    empty: Signal,
 }
 
 struct State {
@@ -269,8 +269,6 @@ struct State {
     idle: bool,
     /// The thread is writing a line.
     writing: bool,
-    /// Somebody waits for `empty`, or has: the end of the process.
-    awaited: bool,
 }
 
 impl State {
@@ -281,8 +279,8 @@ impl State {
 
 impl Queue {
     const fn new() -> Queue {
-        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false, awaited: false };
-        Queue { state: Mutex::new(state), filled: Condvar::new(), empty: Condvar::new() }
+        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false };
+        Queue { state: Mutex::new(state), filled: Condvar::new(), empty: Signal::new() }
     }
 
     /// Adds a line, or counts it as dropped. Never waits for the one who writes.
@@ -308,7 +306,7 @@ impl Queue {
     fn next(&self) -> Line {
         let mut state = self.lock();
         state.writing = false;
-        if state.awaited && state.is_empty() {
+        if state.is_empty() {
             self.empty.notify_all();
         }
         loop {
@@ -327,12 +325,7 @@ impl Queue {
     }
 
     fn wait_empty(&self, limit: Duration) -> bool {
-        let mut state = self.lock();
-        state.awaited = true;
-        let unwritten = |state: &mut State| state.writing || !state.is_empty();
-        let (_state, timeout) =
-            self.empty.wait_timeout_while(state, limit, unwritten).unwrap_or_else(PoisonError::into_inner);
-        !timeout.timed_out()
+        self.empty.wait_while(self.lock(), limit, |state| state.writing || !state.is_empty()).1
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,6 +1,8 @@
-//! Locks that a panic elsewhere does not close for good.
+//! Locks that a panic elsewhere does not close for good, and a condition that is cheap to signal.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Locks `mutex`, whether somebody panicked while holding it or not. For values that are whole between any two steps of
 /// changing them, as all of ours are: a panic in one call must cost that call only.
@@ -8,9 +10,48 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// A condition variable for what changes often and is seldom waited for: std's makes a system call for each change, this
+/// one only if somebody waits.
+#[derive(Default)]
+pub(crate) struct Signal {
+    condvar: Condvar,
+    /// Changed under the waiters' lock only.
+    waiting: AtomicUsize,
+}
+
+impl Signal {
+    /// Nobody waits.
+    pub(crate) const fn new() -> Signal {
+        Signal { condvar: Condvar::new(), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Waits while `condition` holds, `limit` at most; false if it still holds then.
+    pub(crate) fn wait_while<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        limit: Duration,
+        condition: impl FnMut(&mut T) -> bool,
+    ) -> (MutexGuard<'a, T>, bool) {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let waited = self.condvar.wait_timeout_while(guard, limit, condition);
+        let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        (guard, !timeout.timed_out())
+    }
+
+    /// Wakes all who wait. To be called after a change that was made under their lock: then either they had not looked yet,
+    /// or they are seen here.
+    pub(crate) fn notify_all(&self) {
+        if self.waiting.load(Ordering::Relaxed) > 0 {
+            self.condvar.notify_all();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::thread;
 
     #[test]
     fn a_panic_costs_nobody_else() {
@@ -22,5 +63,23 @@ mod tests {
         });
         assert!(panicked.is_err() && value.is_poisoned());
         assert_eq!(*lock(&value), 2);
+    }
+
+    #[test]
+    fn whoever_waits_is_woken_and_nobody_waits_for_longer_than_the_limit() {
+        let (value, signal) = (Mutex::new(0), Signal::new());
+        assert!(!signal.wait_while(lock(&value), Duration::ZERO, |value| *value == 0).1);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    assert!(signal.wait_while(lock(&value), Duration::from_secs(20), |value| *value < 100).1)
+                });
+            }
+            for _ in 0..100 {
+                *lock(&value) += 1;
+                signal.notify_all();
+            }
+        });
+        assert_eq!(signal.waiting.load(Ordering::Relaxed), 0);
     }
 }

@@ -10,11 +10,11 @@
 //!                          if the first is cancelled, one of them goes on
 //! ```
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::{Error, Kind, Stop, Wait};
-use crate::sync::lock;
+use crate::sync::{Signal, lock};
 
 /// How often one who waits for another's reading is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
@@ -35,7 +35,7 @@ struct State<T> {
 /// One reading, for whoever waits for it.
 struct Reading<T> {
     outcome: Mutex<Option<Outcome<T>>>,
-    ended: Condvar,
+    ended: Signal,
 }
 
 enum Outcome<T> {
@@ -87,7 +87,7 @@ impl<T> Shared<T> {
                 return Ok(Arc::clone(value));
             }
             let Some(current) = state.current.clone() else {
-                let reading = Arc::new(Reading { outcome: Mutex::new(None), ended: Condvar::new() });
+                let reading = Arc::new(Reading { outcome: Mutex::new(None), ended: Signal::new() });
                 state.current = Some(Arc::clone(&reading));
                 break reading;
             };
@@ -111,21 +111,16 @@ impl<T> Shared<T> {
 impl<T> Reading<T> {
     /// What came of it; `None` if that is nothing.
     fn wait(&self, wait: &dyn Wait) -> Result<Option<Result<Arc<T>, Error>>, Error> {
-        let mut outcome = lock(&self.outcome);
         loop {
+            let (outcome, _) = self.ended.wait_while(lock(&self.outcome), SLICE, |outcome| outcome.is_none());
             match &*outcome {
                 Some(Outcome::Read(value)) => return Ok(Some(Ok(Arc::clone(value)))),
                 Some(Outcome::Failed(error)) => return Ok(Some(Err(error.clone()))),
                 Some(Outcome::Void) => return Ok(None),
                 None => {}
             }
-            let (next, timeout) = self.ended.wait_timeout(outcome, SLICE).unwrap_or_else(PoisonError::into_inner);
-            outcome = next;
-            if timeout.timed_out() {
-                drop(outcome);
-                wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-                outcome = lock(&self.outcome);
-            }
+            drop(outcome);
+            wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         }
     }
 }

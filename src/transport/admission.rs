@@ -5,13 +5,13 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::config::MAX_RATED_CALLERS;
 use crate::fabric::{Error, Kind};
 use crate::mcp::{Answer, Call};
-use crate::sync::lock;
+use crate::sync::{Signal, lock};
 
 use super::inflight::Cancel;
 
@@ -39,7 +39,7 @@ pub(super) struct Admission {
     max_runs: usize,
     per_minute: u32,
     running: Mutex<Running>,
-    changed: Condvar,
+    changed: Signal,
     rates: Mutex<HashMap<Who, Rate>>,
     aborting: AtomicBool,
 }
@@ -64,7 +64,7 @@ impl Admission {
             max_runs,
             per_minute,
             running: Mutex::default(),
-            changed: Condvar::new(),
+            changed: Signal::new(),
             rates: Mutex::default(),
             aborting: AtomicBool::new(false),
         })
@@ -144,8 +144,7 @@ impl Admission {
     /// Waits until no call runs, at most until `deadline`. True if none does.
     pub(super) fn wait_idle(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout_while(self.running(), left, |running| running.calls > 0);
-        waited.unwrap_or_else(PoisonError::into_inner).0.calls == 0
+        self.changed.wait_while(self.running(), left, |running| running.calls > 0).1
     }
 
     fn running(&self) -> MutexGuard<'_, Running> {

@@ -7,12 +7,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use crate::jsonrpc::Id;
 use crate::mcp::Registration;
-use crate::sync::lock;
+use crate::sync::{Signal, lock};
 
 /// Tells a running call that nobody wants its answer.
 #[derive(Clone, Debug, Default)]
@@ -48,10 +48,7 @@ pub(super) struct Inflight {
     stopped: AtomicBool,
     /// How many [`Writing`] there are. Changed under the lock of the entries only.
     writing: AtomicUsize,
-    changed: Condvar,
-    /// Somebody waits for `changed`, or has: before that, telling nobody would be a system call for each answer. Set
-    /// under the lock of the entries only.
-    awaited: AtomicBool,
+    changed: Signal,
 }
 
 /// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
@@ -73,20 +70,13 @@ impl Drop for Writing {
         let entries = self.0.lock();
         self.0.writing.fetch_sub(1, Ordering::Relaxed);
         drop(entries);
-        self.0.tell();
+        self.0.changed.notify_all();
     }
 }
 
 impl Inflight {
     fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
         lock(&self.entries)
-    }
-
-    /// Something was taken out. Called without the lock, which whoever changed something had.
-    fn tell(&self) {
-        if self.awaited.load(Ordering::Relaxed) {
-            self.changed.notify_all();
-        }
     }
 
     /// Enters a call. `None` if the id is in use: the first one goes on. After [`Inflight::cancel_all`] it is cancelled from
@@ -129,7 +119,7 @@ impl Inflight {
             entries.remove(id);
         }
         drop(entries);
-        self.tell();
+        self.changed.notify_all();
         own && !cancel.is_cancelled()
     }
 
@@ -139,7 +129,7 @@ impl Inflight {
         if let Some(Entry::Call(cancel)) = &entry {
             cancel.cancel();
         }
-        self.tell();
+        self.changed.notify_all();
     }
 
     /// Stops everything, and whatever is still to begin.
@@ -154,7 +144,7 @@ impl Inflight {
                 cancel.cancel();
             }
         }
-        self.tell();
+        self.changed.notify_all();
     }
 
     /// Ends all subscriptions, and gives what has to be sent for that.
@@ -178,17 +168,10 @@ impl Inflight {
 
     /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
     pub(super) fn wait_idle(&self, limit: Duration) -> bool {
-        let end = Instant::now() + limit;
-        let mut entries = self.lock();
-        self.awaited.store(true, Ordering::Relaxed);
-        while self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_))) {
-            let left = end.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            entries = self.changed.wait_timeout(entries, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        let is_busy = |entries: &mut HashMap<Id, Entry>| {
+            self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_)))
+        };
+        self.changed.wait_while(self.lock(), limit, is_busy).1
     }
 }
 
