@@ -30,6 +30,9 @@ use crate::sync::{Signal, lock};
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
 
+/// How long lines that end a silence wait for more to be written with: a busy server would else wake the thread for each.
+const GATHER: Duration = Duration::from_millis(5);
+
 static LOGGER: Logger = Logger {
     queue: Queue::new(),
     started: AtomicBool::new(false),
@@ -269,6 +272,8 @@ struct State {
     idle: bool,
     /// The thread is writing a line.
     writing: bool,
+    /// Somebody waits for `empty`, or has: the end of the process.
+    hurry: bool,
 }
 
 impl State {
@@ -279,7 +284,7 @@ impl State {
 
 impl Queue {
     const fn new() -> Queue {
-        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false };
+        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false, hurry: false };
         Queue { state: Mutex::new(state), filled: Condvar::new(), empty: Signal::new() }
     }
 
@@ -321,11 +326,16 @@ impl Queue {
             }
             state.idle = true;
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let gathered = self.filled.wait_timeout_while(state, GATHER, |state| !state.hurry);
+            state = gathered.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     fn wait_empty(&self, limit: Duration) -> bool {
-        self.empty.wait_while(self.lock(), limit, |state| state.writing || !state.is_empty()).1
+        let mut state = self.lock();
+        state.hurry = true;
+        self.filled.notify_one();
+        self.empty.wait_while(state, limit, |state| state.writing || !state.is_empty()).1
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
