@@ -2,8 +2,7 @@
 
 use std::sync::OnceLock;
 
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -11,7 +10,7 @@ use crate::config::STATIC_TTL;
 use crate::fabric::Error;
 use crate::jsonrpc::{self, Id};
 use crate::text::shown;
-use crate::tools::{Failure, Job, Outcome, Policy, TOOLS, Tool};
+use crate::tools::{self, Failure, Job, Outcome, Policy, TOOLS, Tool};
 use crate::{random, time};
 
 use super::answer::{Answer, Cache, ResultWriter, error_object, stored};
@@ -54,10 +53,10 @@ struct Definition {
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Value>,
     description: &'static str,
-    input_schema: InputSchema,
+    input_schema: Box<RawValue>,
     name: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<Value>,
+    output_schema: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     title: Option<&'static str>,
 }
@@ -76,37 +75,16 @@ fn define(tool: &Tool, revision: Revision) -> Definition {
         meta: revision.knows(Feature::ItemMeta).then(|| json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS })),
         annotations: revision.knows(Feature::ToolAnnotations).then(annotations),
         description: tool.description,
-        input_schema: InputSchema { schema: (tool.input)(), order: tool.arguments },
+        input_schema: schema(tool.input),
         name: tool.name,
-        output_schema: revision.knows(Feature::StructuredContent).then(tool.output),
+        output_schema: revision.knows(Feature::StructuredContent).then(|| schema(tool.output)),
         title: revision.knows(Feature::Title).then_some(tool.title),
     }
 }
 
-/// The schema of a tool's arguments. JSON has no order, but forms are built in the order of what arrives.
-struct InputSchema {
-    schema: Value,
-    order: &'static [&'static str],
-}
-
-impl Serialize for InputSchema {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        struct Properties<'a>(&'a Value, &'a [&'a str]);
-        impl Serialize for Properties<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_map(self.1.iter().map(|name| (name, &self.0[name])))
-            }
-        }
-        let fields = self.schema.as_object().into_iter().flatten();
-        let mut map = serializer.serialize_map(None)?;
-        for (key, value) in fields {
-            match key.as_str() {
-                "properties" => map.serialize_entry(key, &Properties(value, self.order))?,
-                _ => map.serialize_entry(key, value)?,
-            }
-        }
-        map.end()
-    }
+/// Raw, for what it is parsed into has no order, and forms are built in the order of what arrives.
+fn schema(text: &str) -> Box<RawValue> {
+    RawValue::from_string(tools::joined(text)).unwrap_or_default()
 }
 
 /// What becomes of a `tools/call`.

@@ -3,7 +3,7 @@
 //! Redaction is by default-deny: Fabric's key names follow no rule, so a value is shown only if it is known to be
 //! harmless by its own look, whatever its key is.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::fabric::Error;
 
@@ -15,8 +15,8 @@ pub(super) const TOOL: Tool = Tool {
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
     arguments: &[],
-    input,
-    output,
+    input: INPUT,
+    output: OUTPUT,
     read_only: true,
     prepare,
 };
@@ -24,13 +24,9 @@ pub(super) const TOOL: Tool = Tool {
 /// What stands in place of a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
-fn input() -> Value {
-    json!({ "type": "object", "properties": {}, "additionalProperties": false })
-}
+const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
-fn output() -> Value {
-    json!({ "type": "object", "properties": {}, "additionalProperties": true })
-}
+const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
 
 struct GetConfiguration;
 
@@ -105,6 +101,7 @@ fn origin(url: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[test]
     fn only_harmless_values_are_shown() {

@@ -1,7 +1,6 @@
 //! `fabric_get_pattern_details`: one pattern, whole.
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name};
@@ -14,41 +13,37 @@ pub(super) const TOOL: Tool = Tool {
     description: "Get one Fabric pattern: what it is for, its full system prompt, and the variables that \
                   fabric_run_pattern must be given for it. A long prompt can be read in parts with offset and max_chars.",
     arguments: &["pattern_name", "offset", "max_chars"],
-    input,
-    output,
+    input: INPUT,
+    output: OUTPUT,
     read_only: true,
     prepare,
 };
 
-fn input() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "pattern_name": { "type": "string", "description": "The exact name of the pattern, as fabric_list_patterns gives it." },
-            "offset": { "type": "integer", "minimum": 0, "maximum": MAX_FABRIC_BODY, "description": "Where in the system prompt to begin, in characters. Default 0." },
-            "max_chars": { "type": "integer", "minimum": 1, "maximum": MAX_FABRIC_BODY, "description": "At most this many characters of the system prompt. All if left out." }
-        },
-        "required": ["pattern_name"],
-        "additionalProperties": false
-    })
-}
+const INPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "pattern_name":{"type":"string","description":"The exact name of the pattern, as fabric_list_patterns gives it."},
+    "offset":{"type":"integer","minimum":0,"maximum":16777216,"description":"Where in the system prompt to begin, in characters. Default 0."},
+    "max_chars":{"type":"integer","minimum":1,"maximum":16777216,"description":"At most this many characters of the system prompt. All if left out."}
+  },
+  "required":["pattern_name"],
+  "additionalProperties":false
+}"#;
 
-fn output() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "name": { "type": "string", "description": "The pattern's name." },
-            "description": { "type": "string", "description": "What it is for, in one sentence." },
-            "system_prompt": { "type": "string", "description": "The prompt itself, in Markdown." },
-            "user_prompt_template": { "type": "string", "description": "The template for the user's part; mostly empty." },
-            "tags": { "type": "array", "items": { "type": "string" }, "description": "Tags; mostly none." },
-            "variables": { "type": "array", "items": { "type": "string" }, "description": "Names to give in variables when the pattern is run." },
-            "total_chars": { "type": "integer", "description": "Characters of the whole system prompt, where only a part was asked for." },
-            "next_offset": { "type": "integer", "description": "The offset at which the next part begins, where there is one." }
-        },
-        "required": ["name", "description", "system_prompt", "user_prompt_template", "tags", "variables"]
-    })
-}
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "name":{"type":"string","description":"The pattern's name."},
+    "description":{"type":"string","description":"What it is for, in one sentence."},
+    "system_prompt":{"type":"string","description":"The prompt itself, in Markdown."},
+    "user_prompt_template":{"type":"string","description":"The template for the user's part; mostly empty."},
+    "tags":{"type":"array","items":{"type":"string"},"description":"Tags; mostly none."},
+    "variables":{"type":"array","items":{"type":"string"},"description":"Names to give in variables when the pattern is run."},
+    "total_chars":{"type":"integer","description":"Characters of the whole system prompt, where only a part was asked for."},
+    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."}
+  },
+  "required":["name","description","system_prompt","user_prompt_template","tags","variables"]
+}"#;
 
 struct GetPatternDetails {
     pattern: Name,

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::fabric::Error;
 
@@ -17,30 +16,26 @@ pub(super) const TOOL: Tool = Tool {
                   fabric_run_pattern. Only needed to choose another model than Fabric's default. The first call may take \
                   some seconds: Fabric asks every vendor.",
     arguments: &[],
-    input,
-    output,
+    input: INPUT,
+    output: OUTPUT,
     read_only: true,
     prepare,
 };
 
-fn input() -> Value {
-    json!({ "type": "object", "properties": {}, "additionalProperties": false })
-}
+const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
-fn output() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "all_models": { "type": "array", "items": { "type": "string" }, "description": "Names of all models." },
-            "models_by_vendor": {
-                "type": "object",
-                "additionalProperties": { "type": "array", "items": { "type": "string" } },
-                "description": "Names of models under the name of their vendor."
-            }
-        },
-        "required": ["all_models", "models_by_vendor"]
-    })
-}
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "all_models":{"type":"array","items":{"type":"string"},"description":"Names of all models."},
+    "models_by_vendor":{
+      "type":"object",
+      "additionalProperties":{"type":"array","items":{"type":"string"}},
+      "description":"Names of models under the name of their vendor."
+    }
+  },
+  "required":["all_models","models_by_vendor"]
+}"#;
 
 struct ListModels;
 

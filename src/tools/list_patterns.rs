@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::config::MAX_ROWS;
 use crate::fabric::{Error, Names};
@@ -17,32 +16,28 @@ pub(super) const TOOL: Tool = Tool {
                   extract_wisdom or explain_code. Give a query to see only the names that contain all its words. Run one \
                   with fabric_run_pattern.",
     arguments: &["query", "limit"],
-    input,
-    output,
+    input: INPUT,
+    output: OUTPUT,
     read_only: true,
     prepare,
 };
 
-fn input() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "query": { "type": "string", "description": "Words that must all occur in the name, in any order and case. All patterns if left out." },
-            "limit": { "type": "integer", "minimum": 1, "maximum": MAX_ROWS, "description": "At most this many names. All if left out." }
-        },
-        "additionalProperties": false
-    })
-}
+const INPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "query":{"type":"string","description":"Words that must all occur in the name, in any order and case. All patterns if left out."},
+    "limit":{"type":"integer","minimum":1,"maximum":10000,"description":"At most this many names. All if left out."}
+  },
+  "additionalProperties":false
+}"#;
 
-fn output() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "patterns": { "type": "array", "items": { "type": "string" }, "description": "Names of patterns, sorted." }
-        },
-        "required": ["patterns"]
-    })
-}
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "patterns":{"type":"array","items":{"type":"string"},"description":"Names of patterns, sorted."}
+  },
+  "required":["patterns"]
+}"#;
 
 struct ListPatterns {
     /// In lower case.

@@ -1,7 +1,6 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
 use serde::Serialize;
-use serde_json::{Value, json};
 
 use crate::fabric::{Error, Strategy};
 
@@ -13,37 +12,33 @@ pub(super) const TOOL: Tool = Tool {
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do. Give the name of \
                   one as strategy_name to fabric_run_pattern.",
     arguments: &[],
-    input,
-    output,
+    input: INPUT,
+    output: OUTPUT,
     read_only: true,
     prepare,
 };
 
-fn input() -> Value {
-    json!({ "type": "object", "properties": {}, "additionalProperties": false })
-}
+const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
-fn output() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "strategies": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "name": { "type": "string", "description": "What strategy_name takes." },
-                        "description": { "type": "string", "description": "What it is good for." },
-                        "prompt": { "type": "string", "description": "The text put before the pattern." }
-                    },
-                    "required": ["name", "description", "prompt"]
-                },
-                "description": "The strategies, sorted by name."
-            }
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "strategies":{
+      "type":"array",
+      "items":{
+        "type":"object",
+        "properties":{
+          "name":{"type":"string","description":"What strategy_name takes."},
+          "description":{"type":"string","description":"What it is good for."},
+          "prompt":{"type":"string","description":"The text put before the pattern."}
         },
-        "required": ["strategies"]
-    })
-}
+        "required":["name","description","prompt"]
+      },
+      "description":"The strategies, sorted by name."
+    }
+  },
+  "required":["strategies"]
+}"#;
 
 struct ListStrategies;
 

@@ -45,12 +45,14 @@ pub(crate) struct Tool {
     pub(crate) title: &'static str,
     /// What a model has to know to use it well.
     pub(crate) description: &'static str,
-    /// The names of its arguments, in the order in which people should see them.
+    /// The names of its arguments, in the order of `input`.
     pub(crate) arguments: &'static [&'static str],
-    /// JSON Schema of the arguments: plain, for picky clients.
-    pub(crate) input: fn() -> Value,
+    /// JSON Schema of the arguments: plain, for picky clients, and in the order in which people should see them. White
+    /// space stands only where a line begins: [`joined`] takes it out. It is text, as code that builds it is three
+    /// times the size.
+    pub(crate) input: &'static str,
     /// JSON Schema of the structured result.
-    pub(crate) output: fn() -> Value,
+    pub(crate) output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
     /// Checks the arguments and makes the job of them. No I/O.
@@ -182,13 +184,18 @@ pub(crate) fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) 
     }
 }
 
+/// A schema as it is sent: one line.
+pub(crate) fn joined(schema: &str) -> String {
+    schema.lines().map(str::trim_start).collect()
+}
+
 /// The catalogue for `--list-tools`: each tool's name, what it does in a line, and its arguments.
 pub(crate) fn catalogue() -> String {
     let mut text = String::new();
     for tool in &TOOLS {
         let first = tool.description.split_inclusive(". ").next().unwrap_or_default().trim_end();
         text.push_str(&format!("{}\n    {first}\n", tool.name));
-        let schema = (tool.input)();
+        let schema: Value = serde_json::from_str(tool.input).unwrap_or_default();
         let required = schema["required"].as_array().cloned().unwrap_or_default();
         for name in tool.arguments {
             let property = &schema["properties"][name];
@@ -209,6 +216,11 @@ fn refused(detail: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_FABRIC_BODY, MAX_ROWS, MAX_RUN_OUTPUT};
+
+    fn parsed(schema: &str) -> Value {
+        serde_json::from_str(schema).unwrap()
+    }
 
     #[test]
     fn names_are_unique_and_the_first_tool_takes_no_arguments() {
@@ -245,29 +257,48 @@ mod tests {
             }
         }
         for tool in &TOOLS {
-            for schema in [(tool.input)(), (tool.output)()] {
+            for schema in [tool.input, tool.output] {
+                let text = joined(schema);
+                let schema = parsed(schema);
+                assert_eq!(text.len(), schema.to_string().len(), "{}: {text} is not compact", tool.name);
                 assert_eq!(schema["type"], "object", "{}", tool.name);
                 assert!(schema["properties"].is_object(), "{}", tool.name);
                 walk(&schema, tool.name);
             }
-            assert_eq!((tool.input)()["additionalProperties"], false, "{}", tool.name);
+            assert_eq!(parsed(tool.input)["additionalProperties"], false, "{}", tool.name);
         }
     }
 
     #[test]
-    fn schemas_and_lists_name_the_same_arguments_and_what_is_required_comes_first() {
+    fn schemas_and_lists_name_the_same_arguments_in_the_same_order_and_what_is_required_comes_first() {
         for tool in &TOOLS {
-            let schema = (tool.input)();
-            let mut declared: Vec<&str> =
-                schema["properties"].as_object().unwrap().keys().map(String::as_str).collect();
-            let mut listed = tool.arguments.to_vec();
-            let required = schema["required"].as_array().map_or(0, Vec::len);
-            assert!(
-                listed[..required].iter().all(|name| schema["required"].as_array().unwrap().contains(&(*name).into()))
-            );
-            declared.sort_unstable();
-            listed.sort_unstable();
-            assert_eq!(declared, listed, "{}", tool.name);
+            let schema = parsed(tool.input);
+            let declared = schema["properties"].as_object().unwrap();
+            assert_eq!(declared.len(), tool.arguments.len(), "{}", tool.name);
+            let text = joined(tool.input);
+            let mut rest = &*text;
+            for name in tool.arguments {
+                assert!(declared.contains_key(*name), "{}: {name}", tool.name);
+                let definition = format!("\"{name}\":{{\"type\"");
+                rest = rest.split_once(&definition).unwrap_or_else(|| panic!("{}: {name} in {rest}", tool.name)).1;
+            }
+            let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
+            assert_eq!(required, &tool.arguments[..required.len()], "{}", tool.name);
+        }
+    }
+
+    #[test]
+    fn bounds_in_schemas_are_those_that_hold() {
+        for (tool, bound, value) in [
+            ("fabric_list_patterns", "/properties/limit/maximum", MAX_ROWS),
+            ("fabric_get_pattern_details", "/properties/offset/maximum", MAX_FABRIC_BODY),
+            ("fabric_get_pattern_details", "/properties/max_chars/maximum", MAX_FABRIC_BODY),
+            ("fabric_run_pattern", "/properties/max_chars/maximum", MAX_RUN_OUTPUT),
+            ("fabric_run_pattern", "/properties/attachments/maxItems", MAX_ATTACHMENTS),
+            ("fabric_run_pattern", "/properties/then/maxItems", MAX_CHAIN_STEPS),
+        ] {
+            let schema = parsed(Tool::named(tool).unwrap().input);
+            assert_eq!(schema.pointer(bound), Some(&value.into()), "{tool} {bound}");
         }
     }
 
@@ -277,7 +308,7 @@ mod tests {
             let raw = RawValue::from_string(r#"{"pattern_name":"x","nonsense":1}"#.into()).unwrap();
             let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{} took nonsense", tool.name) };
             assert_eq!(error.kind, Kind::InvalidRequest);
-            if (tool.input)()["properties"]["pattern_name"].is_object() {
+            if parsed(tool.input)["properties"]["pattern_name"].is_object() {
                 assert!(error.detail.contains("nonsense"), "{}: {}", tool.name, error.detail);
             }
         }

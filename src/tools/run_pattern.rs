@@ -8,9 +8,7 @@
 mod output;
 mod run;
 
-use serde_json::{Value, json};
-
-use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
+use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
 use super::{Arguments, Job, Policy, Tool, refused};
@@ -25,8 +23,8 @@ pub(super) const TOOL: Tool = Tool {
                   fabric_get_pattern_details) need them in variables. With then, further patterns \
                   work on the output, one after the other.",
     arguments: &ARGUMENTS,
-    input,
-    output,
+    input: INPUT,
+    output: OUTPUT,
     read_only: false,
     prepare,
 };
@@ -54,72 +52,68 @@ const ARGUMENTS: [&str; 19] = [
     "then",
 ];
 
-fn input() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "pattern_name": { "type": "string", "description": "The exact name of the pattern, as fabric_list_patterns gives it." },
-            "input_text": { "type": "string", "description": "The text that the pattern works on. May be empty." },
-            "stream": { "type": "boolean", "description": "Send the output as progress while it is made; the result holds it whole all the same. Default false." },
-            "model_name": { "type": "string", "description": "A model of fabric_list_models. Fabric's default if left out." },
-            "vendor_name": { "type": "string", "description": "The vendor of model_name, where several have a model of that name." },
-            "strategy_name": { "type": "string", "description": "A strategy of fabric_list_strategies, put before the pattern." },
-            "context_name": { "type": "string", "description": "A context stored in Fabric, put before the pattern." },
-            "session_name": { "type": "string", "description": "A session stored in Fabric, to continue a conversation." },
-            "language": { "type": "string", "description": "Language of the output, such as de or pt-BR. As the pattern has it if left out." },
-            "variables": { "type": "object", "additionalProperties": { "type": "string" }, "description": "Values for the pattern's variables, by name." },
-            "attachments": { "type": "array", "items": { "type": "string" }, "maxItems": MAX_ATTACHMENTS, "description": "Passed on to Fabric, whose API does not read them today: put what matters into input_text." },
-            "temperature": { "type": "number", "minimum": 0, "maximum": 2, "description": "Randomness. Default 0.7." },
-            "top_p": { "type": "number", "minimum": 0, "maximum": 1, "description": "Nucleus sampling. Default 0.9." },
-            "presence_penalty": { "type": "number", "minimum": -2, "maximum": 2, "description": "Default 0." },
-            "frequency_penalty": { "type": "number", "minimum": -2, "maximum": 2, "description": "Default 0." },
-            "thinking": { "type": "string", "description": "How much a reasoning model thinks: off, low, medium, high, or a number of tokens as a string." },
-            "search": { "type": "boolean", "description": "Let the model search the web, where it can. Default false." },
-            "max_chars": { "type": "integer", "minimum": 1, "maximum": MAX_RUN_OUTPUT, "description": "At most this many characters of the output in the result, which says how many were left out. All if left out." },
-            "then": {
-                "type": "array",
-                "maxItems": MAX_CHAIN_STEPS,
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "pattern_name": { "type": "string", "description": "The pattern of this step." },
-                        "model_name": { "type": "string", "description": "The model of this step. That of the call if left out." },
-                        "vendor_name": { "type": "string", "description": "The vendor of model_name." },
-                        "strategy_name": { "type": "string", "description": "The strategy of this step. None if left out." },
-                        "variables": { "type": "object", "additionalProperties": { "type": "string" }, "description": "Values for the variables of this step's pattern." }
-                    },
-                    "required": ["pattern_name"],
-                    "additionalProperties": false
-                },
-                "description": "Further patterns, each run on the output of the one before; the last one's output is the result. Checked as a whole before anything runs. Sampling, thinking, search and language are those of the call."
-            }
+const INPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "pattern_name":{"type":"string","description":"The exact name of the pattern, as fabric_list_patterns gives it."},
+    "input_text":{"type":"string","description":"The text that the pattern works on. May be empty."},
+    "stream":{"type":"boolean","description":"Send the output as progress while it is made; the result holds it whole all the same. Default false."},
+    "model_name":{"type":"string","description":"A model of fabric_list_models. Fabric's default if left out."},
+    "vendor_name":{"type":"string","description":"The vendor of model_name, where several have a model of that name."},
+    "strategy_name":{"type":"string","description":"A strategy of fabric_list_strategies, put before the pattern."},
+    "context_name":{"type":"string","description":"A context stored in Fabric, put before the pattern."},
+    "session_name":{"type":"string","description":"A session stored in Fabric, to continue a conversation."},
+    "language":{"type":"string","description":"Language of the output, such as de or pt-BR. As the pattern has it if left out."},
+    "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Values for the pattern's variables, by name."},
+    "attachments":{"type":"array","items":{"type":"string"},"maxItems":64,"description":"Passed on to Fabric, whose API does not read them today: put what matters into input_text."},
+    "temperature":{"type":"number","minimum":0,"maximum":2,"description":"Randomness. Default 0.7."},
+    "top_p":{"type":"number","minimum":0,"maximum":1,"description":"Nucleus sampling. Default 0.9."},
+    "presence_penalty":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0."},
+    "frequency_penalty":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0."},
+    "thinking":{"type":"string","description":"How much a reasoning model thinks: off, low, medium, high, or a number of tokens as a string."},
+    "search":{"type":"boolean","description":"Let the model search the web, where it can. Default false."},
+    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"At most this many characters of the output in the result, which says how many were left out. All if left out."},
+    "then":{
+      "type":"array",
+      "maxItems":8,
+      "items":{
+        "type":"object",
+        "properties":{
+          "pattern_name":{"type":"string","description":"The pattern of this step."},
+          "model_name":{"type":"string","description":"The model of this step. That of the call if left out."},
+          "vendor_name":{"type":"string","description":"The vendor of model_name."},
+          "strategy_name":{"type":"string","description":"The strategy of this step. None if left out."},
+          "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Values for the variables of this step's pattern."}
         },
-        "required": ["pattern_name"],
-        "additionalProperties": false
-    })
-}
+        "required":["pattern_name"],
+        "additionalProperties":false
+      },
+      "description":"Further patterns, each run on the output of the one before; the last one's output is the result. Checked as a whole before anything runs. Sampling, thinking, search and language are those of the call."
+    }
+  },
+  "required":["pattern_name"],
+  "additionalProperties":false
+}"#;
 
-fn output() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "output_format": { "type": "string", "description": "markdown, mermaid or plain." },
-            "output_text": { "type": "string", "description": "The whole output." },
-            "usage": {
-                "type": "object",
-                "properties": {
-                    "input_tokens": { "type": "integer", "description": "Tokens read." },
-                    "output_tokens": { "type": "integer", "description": "Tokens written." },
-                    "total_tokens": { "type": "integer", "description": "Both." }
-                },
-                "description": "What the run used, where Fabric reports it."
-            },
-            "omitted_chars": { "type": "integer", "description": "How many characters of the output max_chars left out." },
-            "warnings": { "type": "array", "items": { "type": "string" }, "description": "What must not be overlooked." }
-        },
-        "required": ["output_format", "output_text"]
-    })
-}
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "output_format":{"type":"string","description":"markdown, mermaid or plain."},
+    "output_text":{"type":"string","description":"The whole output."},
+    "usage":{
+      "type":"object",
+      "properties":{
+        "input_tokens":{"type":"integer","description":"Tokens read."},
+        "output_tokens":{"type":"integer","description":"Tokens written."},
+        "total_tokens":{"type":"integer","description":"Both."}
+      },
+      "description":"What the run used, where Fabric reports it."
+    },
+    "omitted_chars":{"type":"integer","description":"How many characters of the output max_chars left out."},
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
+  },
+  "required":["output_format","output_text"]
+}"#;
 
 fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Error> {
     let pattern = arguments.pattern()?;
@@ -190,6 +184,7 @@ fn thinking(value: String) -> Result<String, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
     fn job(value: Value) -> Result<(), String> {
         let raw = serde_json::value::to_raw_value(&value).unwrap();
