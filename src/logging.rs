@@ -1,8 +1,9 @@
 //! The log: lines on stderr, written by a thread of its own.
 //!
 //! In scope: which records are logged, how foreign text is made harmless, the bounded queue, panics. Not in scope: what
-//! is worth a line (everyone else). This is the only file that names `simple_logger`, which stamps the lines
-//! (`2026-07-28T12:00:00.000Z INFO  [target] message`) with the time they are written and writes them.
+//! is worth a line (everyone else). This is the only file that names `simple_logger`, which writes the lines:
+//! `2026-07-28T12:00:00.000Z INFO  [target] message`. The time, which is that of writing, is put in front of them here:
+//! what `simple_logger` does that with is larger than itself, and [`time`] has what it takes.
 //!
 //! - A caller never waits for stderr. It leaves its line in a queue of [`MAX_LOG_LINES`]; when that is full, because
 //!   nobody reads our stderr, the line is dropped, and the number of lost lines is told once there is room.
@@ -14,6 +15,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,6 +28,7 @@ use simple_logger::SimpleLogger;
 
 use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
 use crate::sync::{Signal, lock};
+use crate::time;
 
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
@@ -182,7 +185,7 @@ impl Log for Logger {
         if !self.thread.swap(true, Ordering::AcqRel) {
             let write = || {
                 IS_LOG_THREAD.set(true);
-                let stderr = SimpleLogger::new().with_utc_timestamps();
+                let stderr = SimpleLogger::new();
                 serve(&LOGGER.queue, |line| line.write(&stderr));
             };
             // Without memory for a thread, the lines wait, and the next one tries again.
@@ -217,6 +220,8 @@ impl Line {
     }
 
     fn write(&self, to: &dyn Log) {
+        // Failing is left to `simple_logger`.
+        let _ = io::stderr().write_all(format!("{} ", time::now_to_the_millisecond()).as_bytes());
         to.log(
             &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
         );

@@ -1,9 +1,8 @@
 //! The time of day as RFC 3339 writes it, and the calendar behind it.
 //!
-//! In scope: UTC, whole seconds, years 0000 to 9999. Not in scope: measuring how long something took (use
-//! `std::time::Instant`) and the log's timestamps (`logging`).
+//! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: i64 = 86_400;
 /// 0000-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970: RFC 3339 has four digits for the year.
@@ -12,19 +11,26 @@ const LAST: i64 = 253_402_300_799;
 
 /// Now, like `2026-07-28T12:00:00Z`. A clock beyond what RFC 3339 can say gives the nearest time it can.
 pub(crate) fn now() -> String {
-    rfc3339(seconds(SystemTime::now()))
+    rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// Seconds since 1970, rounded down; negative before.
-fn seconds(time: SystemTime) -> i64 {
+/// Now to the millisecond, like `2026-07-28T12:00:00.000Z`, for the log. Otherwise as [`now`].
+pub(crate) fn now_to_the_millisecond() -> String {
+    rfc3339_to_the_millisecond(milliseconds(SystemTime::now()))
+}
+
+/// Milliseconds since 1970, rounded down; negative before.
+fn milliseconds(time: SystemTime) -> i64 {
+    let whole = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-        Err(error) => {
-            let before = error.duration();
-            let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            whole.saturating_add(i64::from(before.subsec_nanos() > 0)).saturating_neg()
-        }
+        Ok(after) => whole(after),
+        Err(before) => -whole(before.duration().saturating_add(Duration::from_nanos(999_999))),
     }
+}
+
+fn rfc3339_to_the_millisecond(milliseconds: i64) -> String {
+    let seconds = rfc3339(milliseconds.div_euclid(1000));
+    format!("{}.{:03}Z", seconds.trim_end_matches('Z'), milliseconds.rem_euclid(1000))
 }
 
 fn rfc3339(seconds: i64) -> String {
@@ -68,7 +74,6 @@ pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn known_times() {
@@ -114,10 +119,17 @@ mod tests {
 
     #[test]
     fn a_clock_before_1970_rounds_down() {
-        let at = |before: Duration| UNIX_EPOCH.checked_sub(before).map(seconds);
-        assert_eq!(at(Duration::from_millis(500)), Some(-1));
-        assert_eq!(at(Duration::from_secs(1)), Some(-1));
-        assert_eq!(seconds(UNIX_EPOCH), 0);
-        assert_eq!(now().len(), 20);
+        let at = |before: Duration| UNIX_EPOCH.checked_sub(before).map(milliseconds);
+        assert_eq!(at(Duration::from_nanos(1)), Some(-1));
+        assert_eq!(at(Duration::from_millis(500)), Some(-500));
+        assert_eq!(at(Duration::from_secs(1)), Some(-1000));
+        assert_eq!(milliseconds(UNIX_EPOCH), 0);
+        assert_eq!(rfc3339_to_the_millisecond(-1), "1969-12-31T23:59:59.999Z");
+    }
+
+    #[test]
+    fn the_log_is_told_the_milliseconds() {
+        assert_eq!(rfc3339_to_the_millisecond(1_785_240_000_007), "2026-07-28T12:00:00.007Z");
+        assert_eq!((now().len(), now_to_the_millisecond().len()), (20, 24));
     }
 }
