@@ -19,7 +19,7 @@ use super::{Handler, Method};
 const UNANSWERED: Refusal = Refusal { status: 500, text: "The server failed to answer this request." };
 
 /// Serves a connection until it ends, or until a stream takes it over.
-pub(super) fn serve<H: Handler>(lease: Lease, handler: &H) {
+pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
     let peer = lease.slot.peer;
     let Ok(mut wire) = Wire::new(Arc::new(lease)) else { return };
     let mut head = Head::empty();
@@ -63,7 +63,7 @@ enum Progress {
     Stream(After),
 }
 
-fn answer<H: Handler>(wire: &mut Wire, head: &Head, handler: &H) -> Then {
+fn answer(wire: &mut Wire, head: &Head, handler: &dyn Handler) -> Then {
     let mut state = State { body: head.framing, read_failed: false, progress: Progress::Nothing };
     let exchange = Exchange { head, wire: &mut *wire, state: &mut state };
     let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();

@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Serves from now on, on threads of its own. An error when it was called before, or no thread can be had.
-    pub(crate) fn serve<H: Handler>(&self, handler: Arc<H>) -> io::Result<()> {
+    pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
         let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
         let listener = lock(&self.listener).take().ok_or_else(already)?;
         let shared = Arc::clone(&self.shared);
@@ -153,7 +153,7 @@ pub(super) fn accept_loop(
 }
 
 /// Gives a connection its thread. Where none can be had the connection is dropped, and the server lives.
-pub(super) fn start<H: Handler>(lease: Lease, handler: &Arc<H>, stack_size: usize) {
+pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize) {
     if lease.slot.closing() {
         return;
     }

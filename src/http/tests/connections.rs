@@ -112,7 +112,8 @@ fn errors_of_accept_are_waited_out() {
                 3 => Err(ErrorKind::OutOfMemory.into()),
                 _ => listener.accept(),
             };
-            accept_loop(&shared, accept, |lease| start(lease, &Arc::new(By(echo)), 1 << 20));
+            let handler: Arc<dyn Handler> = Arc::new(By(echo));
+            accept_loop(&shared, accept, |lease| start(lease, &handler, 1 << 20));
         })
     };
     let mut client = TcpStream::connect(address).unwrap();
