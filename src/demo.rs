@@ -4,15 +4,14 @@
 //! model that makes no call but streams back the prompt it would have been sent. Not in scope: the rest of Fabric, such
 //! as plugins in templates, sessions that are kept, and its API key.
 
-use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use crate::config::HttpLimits;
 use crate::http::{Exchange, Handler, Method, Server};
@@ -110,33 +109,17 @@ struct Pattern<'a> {
     pattern: &'a str,
 }
 
-type Variables = BTreeMap<String, String>;
+/// [`CONFIG`] as an object.
+struct Config;
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Apply {
-    input: String,
-    variables: Option<Variables>,
+impl Serialize for Config {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(CONFIG)
+    }
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Chat {
-    prompts: Option<Vec<Prompt>>,
-    language: String,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Prompt {
-    user_input: String,
-    vendor: String,
-    model: String,
-    context_name: String,
-    pattern_name: String,
-    strategy_name: String,
-    variables: Option<Variables>,
-}
+/// One entry of the `prompts` of a run.
+struct Prompt<'a>(&'a Value);
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
@@ -168,7 +151,7 @@ impl Handler for Fabric {
                 json(exchange, 200, &json!({"models": [DRY_RUN, INSTANT], "vendors": {VENDOR: [DRY_RUN, INSTANT]}}));
             }
             (Method::Get, ["strategies"]) => json(exchange, 200, &STRATEGIES),
-            (Method::Get, ["config"]) => json(exchange, 200, &BTreeMap::from(CONFIG)),
+            (Method::Get, ["config"]) => json(exchange, 200, &Config),
             (Method::Get, ["contexts", "names"]) => json(exchange, 200, &CONTEXTS.map(|(name, _)| name)),
             (Method::Get, ["sessions", "names"]) => json(exchange, 200, &[(); 0]),
             (Method::Post, ["chat"]) => chat(exchange),
@@ -193,11 +176,11 @@ fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
 fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
     let Some(body) = body(&mut exchange) else { return json(exchange, 400, &json!({"error": "EOF"})) };
-    let asked: Apply = match serde_json::from_slice(&body) {
+    let asked: Value = match serde_json::from_slice(&body) {
         Ok(asked) => asked,
         Err(e) => return json(exchange, 400, &json!({"error": e.to_string()})),
     };
-    match pattern(&name).and_then(|text| fill_in(text, &asked.variables.unwrap_or_default(), &asked.input)) {
+    match pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input"))) {
         Ok(pattern) => json(exchange, 200, &Pattern { name: &name, description: "", pattern: &pattern }),
         Err(message) => json(exchange, 500, &message),
     }
@@ -210,7 +193,7 @@ fn body(exchange: &mut Exchange<'_>) -> Option<Vec<u8>> {
 
 fn chat(mut exchange: Exchange<'_>) {
     let body = body(&mut exchange).unwrap_or_default();
-    let chat: Chat = match serde_json::from_slice(&body) {
+    let chat: Value = match serde_json::from_slice(&body) {
         Ok(chat) => chat,
         Err(e) => return json(exchange, 400, &json!({"error": format!("invalid request format: {e}")})),
     };
@@ -220,8 +203,8 @@ fn chat(mut exchange: Exchange<'_>) {
         ("X-Accel-Buffering", "no"),
     ]);
     let mut send = |event: Event<'_>| stream.event(&serde_json::to_vec(&event).unwrap_or_default());
-    for prompt in chat.prompts.unwrap_or_default() {
-        let sent = match prompt.text(&chat.language) {
+    for prompt in chat["prompts"].as_array().into_iter().flatten().map(Prompt) {
+        let sent = match prompt.text(field(&chat, "language")) {
             Ok(text) => answer(&text, prompt.pause(), &mut send),
             Err(message) => send(Event::Error { format: "plain", content: &format!("Error: {message}") }),
         };
@@ -231,6 +214,11 @@ fn chat(mut exchange: Exchange<'_>) {
         }
     }
     let _ = stream.finish();
+}
+
+/// A field that holds a text; empty if there is none.
+fn field<'a>(object: &'a Value, name: &str) -> &'a str {
+    object[name].as_str().unwrap_or_default()
 }
 
 /// The model: word after word of what it was sent, then what that would have cost.
@@ -248,39 +236,45 @@ fn answer(text: &str, pause: Duration, send: &mut impl FnMut(Event<'_>) -> io::R
     send(Event::Usage { usage: Usage { input_tokens: input, output_tokens: words, total_tokens: input + words } })
 }
 
-impl Prompt {
+impl<'a> Prompt<'a> {
+    fn field(&self, name: &str) -> &'a str {
+        field(self.0, name)
+    }
+
     fn pause(&self) -> Duration {
-        if self.model.eq_ignore_ascii_case(INSTANT) { Duration::ZERO } else { WORD_PAUSE }
+        if self.field("model").eq_ignore_ascii_case(INSTANT) { Duration::ZERO } else { WORD_PAUSE }
     }
 
     /// What a model would be sent: strategy, context, pattern, input, and the language to answer in. Errors are worded
     /// as Fabric words them.
     fn text(&self, language: &str) -> Result<String, String> {
-        let known =
-            self.model.is_empty() || [DRY_RUN, INSTANT].iter().any(|model| model.eq_ignore_ascii_case(&self.model));
-        if !self.vendor.is_empty() && !self.vendor.eq_ignore_ascii_case(VENDOR) {
-            let model = if self.model.is_empty() { DRY_RUN } else { &self.model };
-            return Err(format!("model {model} not available for vendor {}", self.vendor));
+        let (vendor, model) = (self.field("vendor"), self.field("model"));
+        let known = ["", DRY_RUN, INSTANT].iter().any(|known| known.eq_ignore_ascii_case(model));
+        if !["", VENDOR].iter().any(|known| known.eq_ignore_ascii_case(vendor)) {
+            let model = if model.is_empty() { DRY_RUN } else { model };
+            return Err(format!("model {model} not available for vendor {vendor}"));
         }
         if !known {
             let defaults = format!("Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.");
-            return Err(format!(" Requested Model = {}\n {defaults}\n\ncould not find vendor", self.model));
+            return Err(format!(" Requested Model = {model}\n {defaults}\n\ncould not find vendor"));
         }
-        let context = match CONTEXTS.iter().find(|(name, _)| *name == self.context_name) {
+        let (context, strategy, input) =
+            (self.field("contextName"), self.field("strategyName"), self.field("userInput"));
+        let context = match CONTEXTS.iter().find(|(name, _)| *name == context) {
             Some((_, text)) => text,
-            None if self.context_name.is_empty() => "",
-            None => return Err(format!("could not find context {0}: could not load {0}", self.context_name)),
+            None if context.is_empty() => "",
+            None => return Err(format!("could not find context {context}: could not load {context}")),
         };
-        let pattern = match &*self.pattern_name {
-            "" => self.user_input.clone(),
+        let pattern = match self.field("patternName") {
+            "" => input.to_owned(),
             name => pattern(name)
-                .and_then(|text| fill_in(text, self.variables.as_ref().unwrap_or(&Variables::new()), &self.user_input))
+                .and_then(|text| fill_in(text, &self.0["variables"], input))
                 .map_err(|e| format!("could not get pattern {name}: {e}"))?,
         };
-        let strategy = match STRATEGIES.iter().find(|strategy| strategy.name == self.strategy_name) {
+        let strategy = match STRATEGIES.iter().find(|known| known.name == strategy) {
             Some(strategy) => strategy.prompt,
-            None if self.strategy_name.is_empty() => "",
-            None => return Err(format!("could not load strategy {0}: strategy {0} not found", self.strategy_name)),
+            None if strategy.is_empty() => "",
+            None => return Err(format!("could not load strategy {strategy}: strategy {strategy} not found")),
         };
         let sections = [strategy, context, &pattern].map(str::trim);
         let mut text = sections.into_iter().filter(|section| !section.is_empty()).collect::<Vec<_>>().join("\n");
@@ -301,14 +295,14 @@ fn pattern(name: &str) -> Result<&'static str, String> {
 
 /// Fills in `{{input}}` and `{{variable}}`. The first variable without a value is the error. Values are not looked at
 /// again, so braces in an input stay what they are.
-fn fill_in(pattern: &str, variables: &Variables, input: &str) -> Result<String, String> {
+fn fill_in(pattern: &str, variables: &Value, input: &str) -> Result<String, String> {
     let mut filled = String::with_capacity(pattern.len() + input.len());
     let mut rest = pattern;
     while let Some((before, name, after)) = placeholder(rest) {
         filled.push_str(before);
         match name {
             "input" => filled.push_str(input),
-            _ => filled.push_str(variables.get(name).ok_or_else(|| format!("missing required variable: {name}"))?),
+            _ => filled.push_str(variables[name].as_str().ok_or_else(|| format!("missing required variable: {name}"))?),
         }
         rest = after;
     }
@@ -357,7 +351,7 @@ mod tests {
         }
     }
 
-    fn run(demo: &Demo, prompt: serde_json::Value) -> String {
+    fn run(demo: &Demo, prompt: Value) -> String {
         let body = json!({"prompts": [prompt], "language": "", "temperature": 0.7, "topP": 0.9, "search": false});
         let (status, head, body) = ask(demo, "POST /chat", &body.to_string());
         assert!(status == 200 && head.contains("\r\nContent-Type: text/readystream\r\n"), "{head}");

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::mcp::{self, Action, Outlet, Revision, Server, Session};
@@ -87,22 +86,12 @@ fn failed(why: String) -> Problem {
 /// Takes the text out of progress notifications.
 struct Relay(Mutex<Sender<String>>);
 
-#[derive(Deserialize)]
-struct Notification {
-    params: Progress,
-}
-
-#[derive(Deserialize)]
-struct Progress {
-    #[serde(default)]
-    message: Option<String>,
-}
-
 impl Outlet for Relay {
     fn notify(&self, message: &[u8]) {
-        if let Ok(Notification { params: Progress { message: Some(text) } }) = serde_json::from_slice(message) {
+        let notification: Value = serde_json::from_slice(message).unwrap_or_default();
+        if let Some(text) = notification["params"]["message"].as_str() {
             // Whoever does not listen any more has seen enough.
-            let _ = lock(&self.0).send(text);
+            let _ = lock(&self.0).send(text.to_owned());
         }
     }
 

@@ -92,7 +92,10 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let eras = self.mcp.iter().map(|era| (era.revision.to_owned(), json!(era.tools.is_ok())));
+        let mut eras = Map::new();
+        for era in &self.mcp {
+            eras.insert(era.revision.to_owned(), era.tools.is_ok().into());
+        }
         let problems: Vec<Value> = self.problems.iter().map(problem_json).collect();
         json!({
             "schema_version": 1,
@@ -110,7 +113,7 @@ impl Report {
                 "strategies": self.strategies,
                 "looks_old": self.looks_old,
             },
-            "mcp": eras.collect::<Map<String, Value>>(),
+            "mcp": eras,
             "demo_run": self.rehearsal.as_ref().map(|seen| json!({
                 "pieces": seen.pieces,
                 "characters": seen.characters,

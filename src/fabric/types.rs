@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::de::Error as _;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -40,10 +41,7 @@ impl Pattern {
         let description = text(&["Description", "description"])?;
         let system_prompt = text(&["Pattern", "system_prompt"])??;
         let user_prompt = text(&["user_prompt_template"])?;
-        let tags = match body.remove("tags") {
-            None | Some(Value::Null) => Vec::new(),
-            Some(tags) => serde_json::from_value(tags).ok()?,
-        };
+        let tags = body.remove("tags").map_or(Some(Vec::new()), texts)?;
         Some(Pattern {
             name: name.unwrap_or_else(|| wanted.as_str().to_owned()),
             system_prompt,
@@ -291,14 +289,31 @@ pub(crate) struct Strategy {
     pub(crate) prompt: String,
 }
 
+/// A list of texts; `None` if it is something else.
+fn texts(value: Value) -> Option<Vec<String>> {
+    let text = |item| match item {
+        Value::String(text) => Some(text),
+        _ => None,
+    };
+    match value {
+        Value::Null => Some(Vec::new()),
+        Value::Array(items) => items.into_iter().map(text).collect(),
+        _ => None,
+    }
+}
+
 /// Go writes an empty list or a missing text as `null`.
 fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 fn lists_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
-    let lists: BTreeMap<String, Option<Vec<String>>> = or_empty(deserializer)?;
-    Ok(lists.into_iter().map(|(vendor, list)| (vendor, list.unwrap_or_default())).collect())
+    let lists: Map<String, Value> = or_empty(deserializer)?;
+    let mut filled = BTreeMap::new();
+    for (vendor, list) in lists {
+        filled.insert(vendor, texts(list).ok_or_else(|| D::Error::custom("a list of texts was expected"))?);
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]

@@ -114,19 +114,21 @@ impl Complete {
 /// rest; each group in the order given.
 fn rank(value: &str, names: &Names) -> Vec<String> {
     let value = value.to_lowercase();
-    let group = |name: &str| {
-        let name = name.to_lowercase();
-        if name.starts_with(&value) {
-            Some(0)
+    let mut groups = [const { Vec::new() }; 3];
+    for original in names.iter() {
+        let name = original.to_lowercase();
+        let group = if name.starts_with(&value) {
+            0
         } else if name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(&value)) {
-            Some(1)
+            1
+        } else if name.contains(&value) {
+            2
         } else {
-            name.contains(&value).then_some(2)
-        }
-    };
-    let mut ranked: Vec<_> = names.iter().filter_map(|name| Some((group(name)?, name))).collect();
-    ranked.sort_by_key(|(group, _)| *group);
-    ranked.into_iter().map(|(_, name)| name.to_owned()).collect()
+            continue;
+        };
+        groups[group].push(original.to_owned());
+    }
+    groups.concat()
 }
 
 #[cfg(test)]

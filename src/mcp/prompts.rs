@@ -126,8 +126,8 @@ impl Get {
                 Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {}.", known.join(", ")))
             })?),
         };
-        let variables: BTreeMap<String, String> =
-            entry.variables.iter().filter_map(|v| Some((v.clone(), self.arguments.get(v)?.clone()))).collect();
+        let mut variables = self.arguments.clone();
+        variables.retain(|name, _| entry.variables.contains(name));
         names::variables(&variables).map_err(Refusal::from_fabric)?;
         let rendered =
             server.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;

@@ -3,7 +3,7 @@
 //! Redaction is by default-deny: Fabric's key names follow no rule, so a value is shown only if it is known to be
 //! harmless by its own look, whatever its key is.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::fabric::Error;
 
@@ -37,24 +37,21 @@ fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
 
 impl Job for GetConfiguration {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let configuration = work.fabric.configuration(&work.wait())?;
+        let mut configuration = work.fabric.configuration(&work.wait())?;
+        configuration.values_mut().for_each(redact);
         let rows = configuration.len();
-        Ok(Outcome::rows(redact_map(configuration), rows))
+        Ok(Outcome::rows(configuration, rows))
     }
 }
 
-fn redact_map(map: Map<String, Value>) -> Map<String, Value> {
-    map.into_iter().map(|(key, value)| (key, redact(value))).collect()
-}
-
 /// Hides everything but what is known to be harmless: nothing at all, truth values, and where a service is.
-fn redact(value: Value) -> Value {
+fn redact(value: &mut Value) {
     match value {
-        Value::Null | Value::Bool(_) => value,
-        Value::Number(_) => REDACTED.into(),
-        Value::String(text) => redact_text(&text).into(),
-        Value::Array(items) => items.into_iter().map(redact).collect(),
-        Value::Object(map) => redact_map(map).into(),
+        Value::Null | Value::Bool(_) => {}
+        Value::Number(_) => *value = REDACTED.into(),
+        Value::String(text) => *text = redact_text(text),
+        Value::Array(items) => items.iter_mut().for_each(redact),
+        Value::Object(map) => map.values_mut().for_each(redact),
     }
 }
 
@@ -132,7 +129,9 @@ mod tests {
             (json!("https://[SECRET]/"), json!(REDACTED)),
             (json!({"a": {"b": ["SECRET", false]}}), json!({"a": {"b": [REDACTED, false]}})),
         ] {
-            assert_eq!(redact(value.clone()), shown, "{value}");
+            let mut redacted = value.clone();
+            redact(&mut redacted);
+            assert_eq!(redacted, shown, "{value}");
         }
     }
 
@@ -158,9 +157,9 @@ mod tests {
             for _ in 0..next(4) {
                 value = if next(2) == 0 { json!([value, "x"]) } else { json!({ format!("k{}", next(99)): value }) };
             }
-            let mut map = Map::new();
-            map.insert(format!("vendor_{}", next(1000)), value);
-            let shown = Value::Object(redact_map(map)).to_string();
+            let mut configuration = json!({ format!("vendor_{}", next(1000)): value });
+            redact(&mut configuration);
+            let shown = configuration.to_string();
             assert!(!shown.contains(secret), "{shown}");
         }
     }
