@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
@@ -10,7 +9,7 @@ use crate::config::MAX_COMPLETIONS;
 use crate::fabric::{Name, Names, Wait, not_found};
 
 use super::answer::ResultWriter;
-use super::{Refusal, Server, params, prompts, resources};
+use super::{Refusal, Server, optional_text, params, prompts, resources, text};
 
 /// A `completion/complete`, its params read.
 pub(super) struct Complete {
@@ -37,38 +36,19 @@ impl Complete {
     /// # Errors
     /// -32602 for a reference that is none of ours.
     pub(super) fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
-        #[derive(Deserialize)]
-        struct CompleteParams<'a> {
-            #[serde(borrow)]
-            r#ref: &'a RawValue,
-            #[serde(borrow)]
-            argument: &'a RawValue,
-        }
-        #[derive(Deserialize)]
-        struct Reference {
-            r#type: String,
-            #[serde(default)]
-            name: Option<String>,
-            #[serde(default)]
-            uri: Option<String>,
-        }
-        #[derive(Deserialize)]
-        struct Argument {
-            name: String,
-            value: String,
-        }
         let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
                      \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
-        let complete: CompleteParams<'_> = params(raw, usage)?;
-        let reference: Reference = params(Some(complete.r#ref), usage)?;
-        let argument: Argument = params(Some(complete.argument), usage)?;
-        let prompt =
-            reference.name.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
-        let of = match (reference.r#type.as_str(), prompt, reference.uri.as_deref()) {
-            ("ref/prompt", Some(prompt), _) if argument.name == prompts::STRATEGY => Of::PromptStrategy { prompt },
+        let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
+        let [kind, prompt, uri] = params(reference, ["type", "name", "uri"], usage)?;
+        let [argument, value] = params(argument, ["name", "value"], usage)?;
+        let (kind, argument, value) = (text(kind, usage)?, text(argument, usage)?, text(value, usage)?);
+        let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
+        let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
+        let of = match (&*kind, prompt, uri.as_deref()) {
+            ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
             ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },
-            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument.name == "name" => Of::Patterns,
-            ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument.name == "name" => Of::Strategies,
+            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument == "name" => Of::Patterns,
+            ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument == "name" => Of::Strategies,
             ("ref/resource", _, Some(resources::PATTERN_TEMPLATE | resources::STRATEGY_TEMPLATE)) => {
                 return Err(Refusal::params("The templates have one argument: \"name\"."));
             }
@@ -80,7 +60,7 @@ impl Complete {
                 )));
             }
         };
-        Ok(Complete { of, value: argument.value })
+        Ok(Complete { of, value: value.into_owned() })
     }
 
     /// Finds what the value may become.

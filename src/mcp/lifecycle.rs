@@ -9,7 +9,6 @@
 //! In scope: `initialize`, `server/discover`, `logging/setLevel`, modern `_meta`, and the checks in their order:
 //! `_meta`, header against body, version. Not in scope: methods.
 
-use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use serde::Deserialize;
@@ -21,6 +20,7 @@ use crate::jsonrpc::{self, Id, NoId};
 
 use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
 use super::revision::{Feature, Revision};
+use super::text;
 
 /// Header and body of an HTTP request disagree.
 const HEADER_MISMATCH: i32 = -32020;
@@ -181,13 +181,6 @@ pub(super) struct Meta<'a> {
     progress_token: Option<&'a RawValue>,
 }
 
-/// The part of a request's params that says who is asking, and the names that HTTP repeats in headers.
-#[derive(Default, Deserialize)]
-struct Params<'a> {
-    #[serde(borrow, rename = "_meta", default)]
-    meta: Option<&'a RawValue>,
-}
-
 impl<'a> Meta<'a> {
     /// Reads `_meta` out of raw params.
     ///
@@ -203,8 +196,8 @@ impl<'a> Meta<'a> {
         if params.get() == "{}" {
             return Ok(Meta::default());
         }
-        let params: Params<'a> = serde_json::from_str(params.get()).map_err(|_| wrong("params"))?;
-        let Some(meta) = params.meta else { return Ok(Meta::default()) };
+        let [meta] = jsonrpc::members(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
+        let Some(meta) = meta.filter(|raw| raw.get() != "null") else { return Ok(Meta::default()) };
         if !meta.get().starts_with('{') {
             return Err(wrong("_meta"));
         }
@@ -234,7 +227,7 @@ impl<'a> Meta<'a> {
                 "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of 2026-07-28 carries it."
             ))
         };
-        let Some(version) = self.version.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok()) else {
+        let Some(version) = self.version.and_then(jsonrpc::text) else {
             return Err(missing("protocolVersion", "a string"));
         };
         if !self.capabilities.is_some_and(|raw| raw.get().starts_with('{')) {
@@ -242,11 +235,9 @@ impl<'a> Meta<'a> {
         }
         let level = match self.level {
             None => None,
-            Some(raw) => Some(
-                serde_json::from_str::<Cow<'_, str>>(raw.get()).ok().and_then(|name| Level::named(&name)).ok_or_else(
-                    || missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency"),
-                )?,
-            ),
+            Some(raw) => Some(jsonrpc::text(raw).and_then(|name| Level::named(&name)).ok_or_else(|| {
+                missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency")
+            })?),
         };
         let progress_token = self.progress_token()?;
         if let Some(mirror) = mirror {
@@ -291,20 +282,13 @@ impl Mirror {
         if self.method.as_deref() != Some(method) {
             return differs("Mcp-Method", "method", self.method.as_deref());
         }
-        #[derive(Default, Deserialize)]
-        struct Named<'a> {
-            #[serde(borrow, default)]
-            name: Option<&'a RawValue>,
-            #[serde(borrow, default)]
-            uri: Option<&'a RawValue>,
-        }
-        let named: Named<'_> = params.and_then(|p| serde_json::from_str(p.get()).ok()).unwrap_or_default();
-        let (value, body) = match method {
-            "tools/call" | "prompts/get" => (named.name, "params.name"),
-            "resources/read" => (named.uri, "params.uri"),
+        let (member, body) = match method {
+            "tools/call" | "prompts/get" => ("name", "params.name"),
+            "resources/read" => ("uri", "params.uri"),
             _ => return Ok(()),
         };
-        let value = value.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok());
+        let value = params.and_then(|raw| jsonrpc::members(raw.get(), [member]).ok()).and_then(|[value]| value);
+        let value = value.and_then(jsonrpc::text);
         match (&self.name, value) {
             (Some(Err(why)), _) => {
                 Err(Refusal::new(HEADER_MISMATCH, format!("The header Mcp-Name is not readable: {why}.")))
@@ -324,17 +308,10 @@ impl Mirror {
 /// # Errors
 /// -32602 if `protocolVersion` is missing or not a string.
 pub(super) fn initialize(session: &Session, id: &Id, params: Option<&RawValue>) -> Result<Answer, Refusal> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Initialize<'a> {
-        #[serde(borrow)]
-        protocol_version: Cow<'a, str>,
-    }
-    let wanted = params
-        .and_then(|p| serde_json::from_str::<Initialize<'_>>(p.get()).ok())
-        .ok_or_else(|| Refusal::params("initialize needs params.protocolVersion, a string such as \"2025-11-25\"."))?;
-    let revision =
-        Revision::named(&wanted.protocol_version).filter(|r| r.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
+    let usage = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
+    let [wanted] = super::params(params, ["protocolVersion"], usage)?;
+    let wanted = text(wanted, usage)?;
+    let revision = Revision::named(&wanted).filter(|r| r.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
     session.revision.store(revision as u8, Ordering::Relaxed);
     let mut result = ResultWriter::new(id, revision);
     result
@@ -375,18 +352,10 @@ fn capabilities(revision: Revision) -> Value {
 /// # Errors
 /// -32602 for anything but one of MCP's levels.
 pub(super) fn set_level(session: &Session, params: Option<&RawValue>) -> Result<(), Refusal> {
-    #[derive(Deserialize)]
-    struct SetLevel<'a> {
-        #[serde(borrow)]
-        level: Cow<'a, str>,
-    }
-    let level =
-        params.and_then(|p| serde_json::from_str::<SetLevel<'_>>(p.get()).ok()).and_then(|p| Level::named(&p.level));
-    let level = level.ok_or_else(|| {
-        Refusal::params(
-            "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.",
-        )
-    })?;
+    let usage =
+        "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
+    let [level] = super::params(params, ["level"], usage)?;
+    let level = Level::named(&text(level, usage)?).ok_or_else(|| Refusal::params(usage))?;
     session.level.store(level as u8, Ordering::Relaxed);
     Ok(())
 }

@@ -31,7 +31,6 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::fabric::{Catalog, Client};
@@ -333,29 +332,39 @@ fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
 /// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the
 /// specification asks.
 fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Cancelled<'a> {
-        #[serde(borrow)]
-        request_id: &'a RawValue,
-    }
     if method != "notifications/cancelled" {
         return None;
     }
-    let Cancelled { request_id } = self::params(params, "").ok()?;
-    Id::from_raw(request_id)
+    let [id] = self::params(params, ["requestId"], "").ok()?;
+    Id::from_raw(id?)
 }
 
-/// Decodes a method's params, or an object in them; `{}` if there are none.
+/// The members of a method's params that have these names, or of an object in them, in their order and raw; those of
+/// `{}` if there are none.
 ///
 /// # Errors
 /// -32602 with `usage`, which says what the method takes.
-fn params<'a, T: Deserialize<'a>>(params: Option<&'a RawValue>, usage: &str) -> Result<T, Refusal> {
-    let json = params.map_or("{}", RawValue::get);
-    // serde would also fill a struct from an array, field by field.
-    let object = json.starts_with('{').then(|| serde_json::from_str(json).ok()).flatten();
-    object.ok_or_else(|| Refusal::params(usage))
+fn params<'a, const N: usize>(
+    params: Option<&'a RawValue>,
+    names: [&str; N],
+    usage: &str,
+) -> Result<[Option<&'a RawValue>; N], Refusal> {
+    jsonrpc::members(params.map_or("{}", RawValue::get), names).map_err(|_| Refusal::params(usage))
 }
 
-/// A string that is borrowed where it has no escapes.
-type Text<'a> = Cow<'a, str>;
+/// The string that a member must be, borrowed where it has no escapes.
+///
+/// # Errors
+/// -32602 with `usage`, also if it is not there.
+fn text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Cow<'a, str>, Refusal> {
+    member.and_then(jsonrpc::text).ok_or_else(|| Refusal::params(usage))
+}
+
+/// The same for one that may be left out; `null` counts as that.
+fn optional_text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
+    match member {
+        None => Ok(None),
+        Some(raw) if raw.get() == "null" => Ok(None),
+        member => text(member, usage).map(Some),
+    }
+}

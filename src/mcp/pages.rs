@@ -2,12 +2,11 @@
 
 use std::ops::Range;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::config::PAGE_SIZE;
 
-use super::{Refusal, Text, params};
+use super::{Refusal, optional_text, params};
 
 /// Where a page begins: a multiple of [`PAGE_SIZE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,13 +17,9 @@ pub(super) struct Cursor(usize);
 /// # Errors
 /// -32602 for anything that is not a cursor of ours.
 pub(super) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
-    #[derive(Deserialize)]
-    struct Paged<'a> {
-        #[serde(borrow, default)]
-        cursor: Option<Text<'a>>,
-    }
-    let paged: Paged<'_> = params(raw, "\"cursor\" must be a string.")?;
-    let Some(text) = paged.cursor else { return Ok(Cursor(0)) };
+    let usage = "\"cursor\" must be a string.";
+    let [cursor] = params(raw, ["cursor"], usage)?;
+    let Some(text) = optional_text(cursor, usage)? else { return Ok(Cursor(0)) };
     let page =
         text.strip_prefix("page-").and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0 && write(*n) == *text);
     page.and_then(|n| n.checked_mul(PAGE_SIZE)).map(Cursor).ok_or_else(bad)

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -15,7 +14,7 @@ use crate::text::shown;
 use super::answer::{Cache, ResultWriter};
 use super::pages::{self, Cursor};
 use super::revision::{Feature, Revision};
-use super::{Refusal, Server, params};
+use super::{Refusal, Server, params, text};
 
 /// The text that the pattern works on.
 const INPUT: &str = "input_text";
@@ -81,16 +80,12 @@ impl Get {
     /// # Errors
     /// -32602 that names what is wrong.
     pub(super) fn read(raw: Option<&RawValue>) -> Result<Get, Refusal> {
-        #[derive(Deserialize)]
-        struct GetParams {
-            name: String,
-            #[serde(default)]
-            arguments: Option<BTreeMap<String, String>>,
-        }
-        let GetParams { name, arguments } = params(
-            raw,
-            "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.",
-        )?;
+        let usage =
+            "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
+        let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
+        let name = text(name, usage)?;
+        let arguments: Option<BTreeMap<String, String>> =
+            serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
         let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
         Ok(Get { name, arguments: arguments.unwrap_or_default() })
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +14,7 @@ use crate::text::{percent_decode, percent_encode, shown};
 use super::answer::{Answer, Cache, ResultWriter};
 use super::pages::{self, Cursor};
 use super::revision::{Feature, Revision};
-use super::{Refusal, Server, Text, params, prompts};
+use super::{Refusal, Server, params, prompts, text};
 
 /// The two templates; `{name}` is percent-encoded.
 pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
@@ -101,13 +100,9 @@ impl Read {
     /// # Errors
     /// -32602 without a `uri`; not found for a URI that cannot be ours.
     pub(super) fn parse(raw: Option<&RawValue>, revision: Revision) -> Result<Read, Refusal> {
-        #[derive(Deserialize)]
-        struct ReadParams<'a> {
-            #[serde(borrow)]
-            uri: Text<'a>,
-        }
-        let ReadParams { uri } =
-            params(raw, "resources/read needs params.uri, a string such as fabric://pattern/summarize.")?;
+        let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
+        let [uri] = params(raw, ["uri"], usage)?;
+        let uri = text(uri, usage)?;
         let target = target(&uri).ok_or_else(|| {
             not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
         })?;

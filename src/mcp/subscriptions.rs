@@ -3,7 +3,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -34,29 +33,18 @@ impl Listen {
     /// # Errors
     /// -32602 without a filter.
     pub(super) fn new(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Listen, Refusal> {
-        #[derive(Deserialize)]
-        struct ListenParams<'a> {
-            #[serde(borrow)]
-            notifications: &'a RawValue,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Filter {
-            #[serde(default)]
-            prompts_list_changed: bool,
-            #[serde(default)]
-            resources_list_changed: bool,
-        }
         let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
                      with true or false as values.";
-        let ListenParams { notifications } = params(raw, usage)?;
-        let filter: Filter = params(Some(notifications), usage)?;
-        Ok(Listen {
-            id: id.clone(),
-            revision,
-            prompts: filter.prompts_list_changed,
-            resources: filter.resources_list_changed,
-        })
+        let wrong = || Refusal::params(usage);
+        let [filter] = params(raw, ["notifications"], usage)?;
+        let [prompts, resources] =
+            params(Some(filter.ok_or_else(wrong)?), ["promptsListChanged", "resourcesListChanged"], usage)?;
+        let wanted = |member: Option<&RawValue>| match member.map_or("false", RawValue::get) {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(wrong()),
+        };
+        Ok(Listen { id: id.clone(), revision, prompts: wanted(prompts)?, resources: wanted(resources)? })
     }
 
     /// The id that cancels it.

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ use crate::{random, time};
 
 use super::answer::{Answer, Cache, ResultWriter, error_object, stored};
 use super::revision::{Feature, Revision};
-use super::{Refusal, Text, pages, params};
+use super::{Refusal, pages, params, text};
 
 /// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
 const SCHEMA_VERSION: u32 = 1;
@@ -100,15 +100,10 @@ pub(super) enum Prepared {
 /// # Errors
 /// -32602 for an unknown tool, and for wrong arguments in the revisions that have it so.
 pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) -> Result<Prepared, Refusal> {
-    #[derive(Deserialize)]
-    struct CallParams<'a> {
-        #[serde(borrow)]
-        name: Text<'a>,
-        #[serde(borrow, default)]
-        arguments: Option<&'a RawValue>,
-    }
-    let CallParams { name, arguments } =
-        params(raw, "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.")?;
+    let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
+    let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
+    let name = text(name, usage)?;
+    let arguments = arguments.filter(|raw| raw.get() != "null");
     // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
     if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
         return Err(Refusal::params("params.arguments of tools/call must be an object."));
@@ -139,7 +134,7 @@ struct TextContent<'a> {
     text: &'a str,
 }
 
-fn text(text: &str) -> TextContent<'_> {
+fn content(text: &str) -> TextContent<'_> {
     TextContent { r#type: "text", text }
 }
 
@@ -160,7 +155,7 @@ pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Fail
                 }
             };
             let content: Vec<_> =
-                std::iter::once(shown).chain(outcome.warnings.iter().map(String::as_str)).map(text).collect();
+                std::iter::once(shown).chain(outcome.warnings.iter().map(String::as_str)).map(content).collect();
             result.field("content", &content);
             if revision.knows(Feature::StructuredContent) {
                 let out = result.key("structuredContent");
@@ -175,7 +170,7 @@ pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Fail
             let error = &failure.error;
             let said = format!("{}. {} {}", error.kind.title(), error.detail, error.kind.urn());
             let partial = failure.partial.iter().map(String::as_str);
-            let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(text).collect();
+            let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(content).collect();
             result.field("content", &content).field("isError", &true);
             meta.insert("error".into(), error_object(error, request_id).into());
         }
