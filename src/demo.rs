@@ -176,7 +176,7 @@ fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
 fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
     let Some(body) = body(&mut exchange) else { return json(exchange, 400, &json!({"error": "EOF"})) };
-    let asked: Value = match serde_json::from_slice(&body) {
+    let asked: Value = match serde_json::from_str(&body) {
         Ok(asked) => asked,
         Err(e) => return json(exchange, 400, &json!({"error": e.to_string()})),
     };
@@ -187,13 +187,13 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
 }
 
 /// A body that cannot be read is treated as an empty one, which is no JSON either.
-fn body(exchange: &mut Exchange<'_>) -> Option<Vec<u8>> {
-    exchange.read_body().ok()
+fn body(exchange: &mut Exchange<'_>) -> Option<String> {
+    String::from_utf8(exchange.read_body().ok()?).ok()
 }
 
 fn chat(mut exchange: Exchange<'_>) {
     let body = body(&mut exchange).unwrap_or_default();
-    let chat: Value = match serde_json::from_slice(&body) {
+    let chat: Value = match serde_json::from_str(&body) {
         Ok(chat) => chat,
         Err(e) => return json(exchange, 400, &json!({"error": format!("invalid request format: {e}")})),
     };

@@ -66,7 +66,7 @@ pub(super) fn run(
     }
     seen.total = started.elapsed();
     let Ok(answer) = running.join() else { return Ok(Err(failed("it panicked".into()))) };
-    let answer: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
+    let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body)).unwrap_or_default();
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
     seen.characters = text.chars().count();
     if answer["result"]["isError"] == json!(true) || seen.characters == 0 {
@@ -88,7 +88,7 @@ struct Relay(Mutex<Sender<String>>);
 
 impl Outlet for Relay {
     fn notify(&self, message: &[u8]) {
-        let notification: Value = serde_json::from_slice(message).unwrap_or_default();
+        let notification: Value = serde_json::from_str(&String::from_utf8_lossy(message)).unwrap_or_default();
         if let Some(text) = notification["params"]["message"].as_str() {
             // Whoever does not listen any more has seen enough.
             let _ = lock(&self.0).send(text.to_owned());

@@ -192,7 +192,7 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
 
 /// The reason is not told: it would quote the body.
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
-    serde_json::from_slice(body).ok()
+    serde_json::from_str(str::from_utf8(body).ok()?).ok()
 }
 
 fn encode(body: &impl Serialize) -> Result<Vec<u8>, Error> {

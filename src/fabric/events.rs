@@ -228,8 +228,8 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         usage: Option<&'a RawValue>,
     }
     // serde would read an array as the fields in order.
-    let is_object = data.trim_ascii_start().starts_with(b"{");
-    let Some(wire) = is_object.then(|| serde_json::from_slice::<Wire<'_>>(data).ok()).flatten() else {
+    let object = str::from_utf8(data).ok().filter(|text| text.trim_ascii_start().starts_with('{'));
+    let Some(wire) = object.and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok()) else {
         let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
                       it passes the stream on unchanged.";
         return Err(Error::new(Kind::ApiError, detail));

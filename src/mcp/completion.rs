@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::config::MAX_COMPLETIONS;
@@ -84,10 +84,18 @@ impl Complete {
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
         };
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
-        let completion = json!({ "values": values, "total": ranked.len(), "hasMore": ranked.len() > values.len() });
-        result.field("completion", &completion);
+        let has_more = ranked.len() > values.len();
+        result.field("completion", &Completion { has_more, total: ranked.len(), values });
         Ok(())
     }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Completion<'a> {
+    has_more: bool,
+    total: usize,
+    values: &'a [String],
 }
 
 /// Names that contain `value`, whatever the case: those that begin with it, then those with a word that does, then the

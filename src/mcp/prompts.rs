@@ -1,12 +1,13 @@
 //! `prompts/list` and `prompts/get`: every pattern is a prompt, rendered by Fabric, so that the client's own model sees
 //! what Fabric would have sent.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
 use crate::fabric::{Entry, Name, Wait, names, not_found};
 use crate::text::shown;
@@ -14,6 +15,7 @@ use crate::text::shown;
 use super::answer::{Cache, ResultWriter};
 use super::pages::{self, Cursor};
 use super::revision::{Feature, Revision};
+use super::tools::{TextContent, content};
 use super::{Refusal, Server, params, text};
 
 /// The text that the pattern works on.
@@ -31,7 +33,7 @@ pub(super) fn list(
 ) -> Result<(), Refusal> {
     let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
     let (range, next) = pages::page(cursor, snapshot.patterns.len())?;
-    let prompts: Vec<Value> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
+    let prompts: Vec<Prompt<'_>> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
     result.field("prompts", &prompts);
     if let Some(next) = next {
         result.field("nextCursor", &next);
@@ -42,18 +44,34 @@ pub(super) fn list(
     Ok(())
 }
 
-fn define(entry: &Entry, revision: Revision) -> Value {
-    let mut arguments =
-        vec![json!({ "name": INPUT, "description": "The text that the pattern works on.", "required": false })];
-    for variable in own_variables(entry) {
-        arguments.push(json!({ "name": variable, "description": format!("Value of the pattern's variable {variable}."), "required": true }));
+/// A prompt as it is listed.
+#[derive(Serialize)]
+struct Prompt<'a> {
+    arguments: Vec<Argument<'a>>,
+    description: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Argument<'a> {
+    description: Cow<'static, str>,
+    name: &'a str,
+    required: bool,
+}
+
+fn define(entry: &Entry, revision: Revision) -> Prompt<'_> {
+    let optional =
+        |name, description: &'static str| Argument { description: description.into(), name, required: false };
+    let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
+    for name in own_variables(entry) {
+        let description = format!("Value of the pattern's variable {name}.").into();
+        arguments.push(Argument { description, name, required: true });
     }
-    arguments.push(json!({ "name": STRATEGY, "description": "A prompting strategy to put before the pattern.", "required": false }));
-    let mut prompt = json!({ "name": entry.name, "description": entry.description, "arguments": arguments });
-    if revision.knows(Feature::Title) {
-        prompt["title"] = title(&entry.name).into();
-    }
-    prompt
+    arguments.push(optional(STRATEGY, "A prompting strategy to put before the pattern."));
+    let title = revision.knows(Feature::Title).then(|| title(&entry.name));
+    Prompt { arguments, description: &entry.description, name: &entry.name, title }
 }
 
 /// The variables that are arguments of their own. One named like an argument of ours is filled by that.
@@ -134,9 +152,16 @@ impl Get {
         };
         result
             .field("description", &entry.description)
-            .field("messages", &json!([{ "role": "user", "content": { "type": "text", "text": text } }]));
+            .field("messages", &[Message { content: content(&text), role: "user" }]);
         Ok(())
     }
+}
+
+/// A rendered prompt: one message.
+#[derive(Serialize)]
+struct Message<'a> {
+    content: TextContent<'a>,
+    role: &'static str,
 }
 
 #[cfg(test)]

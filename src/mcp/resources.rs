@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use serde::Serialize;
+use serde_json::Map;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
 
 use crate::config::STATIC_TTL;
 use crate::fabric::{Error, Kind, Name, Wait};
@@ -24,16 +25,27 @@ const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
+/// A resource, which has a `uri`, or a template of some, which has a `uri_template`, as it is listed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    description: &'a str,
+    mime_type: &'static str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri_template: Option<&'static str>,
+}
+
 /// Answers `resources/templates/list`.
 pub(super) fn templates(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Answer, Refusal> {
     pages::page(pages::cursor(raw)?, 2)?;
-    let template = |uri: &str, name: &str, title: &str, description: &str| {
-        let mut template =
-            json!({ "uriTemplate": uri, "name": name, "description": description, "mimeType": MARKDOWN });
-        if revision.knows(Feature::Title) {
-            template["title"] = title.into();
-        }
-        template
+    let template = |uri, name, title: &str, description| {
+        let title = revision.knows(Feature::Title).then(|| title.to_owned());
+        Resource { description, mime_type: MARKDOWN, name, title, uri: None, uri_template: Some(uri) }
     };
     let mut result = ResultWriter::new(id, revision);
     result
@@ -60,17 +72,14 @@ pub(super) fn list(
     let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), p.description.as_str()));
     let strategies = snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
     let (range, next) = pages::page(cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
-    let resources: Vec<Value> = patterns
+    let resources: Vec<Resource<'_>> = patterns
         .chain(strategies)
         .skip(range.start)
         .take(range.len())
         .map(|(template, name, description)| {
-            let uri = template.replace("{name}", &percent_encode(name));
-            let mut resource = json!({ "uri": uri, "name": name, "description": description, "mimeType": MARKDOWN });
-            if revision.knows(Feature::Title) {
-                resource["title"] = prompts::title(name).into();
-            }
-            resource
+            let uri = Some(template.replace("{name}", &percent_encode(name)));
+            let title = revision.knows(Feature::Title).then(|| prompts::title(name));
+            Resource { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
         })
         .collect();
     result.field("resources", &resources);
@@ -139,10 +148,19 @@ impl Read {
             }
         };
         result
-            .field("contents", &json!([{ "uri": self.uri, "mimeType": MARKDOWN, "text": text }]))
+            .field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }])
             .cache(Cache { ttl_ms: server.catalog.ttl().as_millis() as u64, scope: "private" });
         Ok(())
     }
+}
+
+/// A resource's text.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Contents<'a> {
+    mime_type: &'static str,
+    text: &'a str,
+    uri: &'a str,
 }
 
 fn target(uri: &str) -> Option<Target> {

@@ -129,12 +129,13 @@ pub(super) fn refused(id: &Id, revision: Revision, error: Error) -> Answer {
 
 /// A text, as it stands in `content`.
 #[derive(Serialize)]
-struct TextContent<'a> {
+pub(super) struct TextContent<'a> {
     r#type: &'static str,
     text: &'a str,
 }
 
-fn content(text: &str) -> TextContent<'_> {
+/// Makes a text content.
+pub(super) fn content(text: &str) -> TextContent<'_> {
     TextContent { r#type: "text", text }
 }
 
