@@ -152,7 +152,11 @@ fn greet(server: &Arc<Server>) {
 
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
     // A client that closed our stdout has left: there is nobody to tell and nothing to finish.
-    let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), || exit(0)));
+    let left = || {
+        logging::flush(LOG_FLUSH);
+        exit(0)
+    };
+    let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
     let signals = signals::install();
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and ask at once, some of them twice: each thread more would delay the first answer.

@@ -93,6 +93,19 @@ fn a_closed_stdout_ends_it_quietly() {
 }
 
 #[test]
+fn a_closed_stdout_loses_no_line_of_the_log() {
+    let fabric = FakeFabric::start();
+    let mut client = deaf(Program::with(&fabric));
+    // From here on a line that ends a silence waits a little for others.
+    client.process.wait_stderr("started on stdio transport");
+    let params = with_meta(json!({"name": "fabric_list_patterns", "arguments": {}}));
+    client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    client.wait_exit(DEADLINE);
+    let log = client.stderr();
+    assert!(log.contains("tool=fabric_list_patterns"), "{log}");
+}
+
+#[test]
 fn a_stdout_closed_in_mid_run_stops_the_run() {
     let fabric = FakeFabric::start();
     let mut client = deaf(Program::with(&fabric));
