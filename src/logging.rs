@@ -2,8 +2,8 @@
 //!
 //! In scope: which records are logged, how foreign text is made harmless, the bounded queue, panics. Not in scope: what
 //! is worth a line (everyone else). This is the only file that names `simple_logger`, which writes the lines:
-//! `2026-07-28T12:00:00.000Z INFO  [target] message`. The time, which is that of writing, is put in front of them here:
-//! what `simple_logger` does that with is larger than itself, and [`time`] has what it takes.
+//! `2026-07-28T12:00:00.000Z INFO  [target] message`. The time, which is that of logging and not of writing, is put in
+//! front of them here: what `simple_logger` does that with is larger than itself, and [`time`] has what it takes.
 //!
 //! - A caller never waits for stderr. It leaves its line in a queue of [`MAX_LOG_LINES`]; when that is full, because
 //!   nobody reads our stderr, the line is dropped, and the number of lost lines is told once there is room.
@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
@@ -201,6 +201,7 @@ impl Log for Logger {
 /// One line that waits.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
+    at: SystemTime,
     level: Level,
     target: String,
     message: String,
@@ -211,17 +212,17 @@ impl Line {
         let mut message = Message { text: String::new() };
         // An error is the message's end: it is full, or a Display of its own gave up.
         let _ = message.write_fmt(*record.args());
-        Line { level: record.level(), target: record.target().to_owned(), message: message.text }
+        Line { at: SystemTime::now(), level: record.level(), target: record.target().to_owned(), message: message.text }
     }
 
     fn dropped(count: u64) -> Line {
         let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        Line { level: Level::Warn, target: module_path!().to_owned(), message }
+        Line { at: SystemTime::now(), level: Level::Warn, target: module_path!().to_owned(), message }
     }
 
     fn write(&self, to: &dyn Log) {
         // Failing is left to `simple_logger`.
-        let _ = io::stderr().write_all(format!("{} ", time::now_to_the_millisecond()).as_bytes());
+        let _ = io::stderr().write_all(format!("{} ", time::to_the_millisecond(self.at)).as_bytes());
         to.log(
             &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
         );

@@ -14,9 +14,9 @@ pub(crate) fn now() -> String {
     rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// Now to the millisecond, like `2026-07-28T12:00:00.000Z`, for the log. Otherwise as [`now`].
-pub(crate) fn now_to_the_millisecond() -> String {
-    rfc3339_to_the_millisecond(milliseconds(SystemTime::now()))
+/// A time to the millisecond, like `2026-07-28T12:00:00.000Z`, for the log. Otherwise as [`now`].
+pub(crate) fn to_the_millisecond(time: SystemTime) -> String {
+    rfc3339_to_the_millisecond(milliseconds(time))
 }
 
 /// Milliseconds since 1970, rounded down; negative before.
@@ -130,6 +130,6 @@ mod tests {
     #[test]
     fn the_log_is_told_the_milliseconds() {
         assert_eq!(rfc3339_to_the_millisecond(1_785_240_000_007), "2026-07-28T12:00:00.007Z");
-        assert_eq!((now().len(), now_to_the_millisecond().len()), (20, 24));
+        assert_eq!((now().len(), to_the_millisecond(SystemTime::now()).len()), (20, 24));
     }
 }
