@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::sync::lock;
+use crate::time;
 
-/// The upper bounds of the histogram's buckets, in seconds: a cached list takes well under a millisecond, a run minutes.
-const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
+/// The upper bounds of the histogram's buckets, in milliseconds: a cached list takes well under a millisecond, a run minutes.
+const BUCKETS: [u64; 14] = [1, 5, 10, 50, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
 
 /// The outcome of a call that worked; of any other it is the kind of the error.
 pub(crate) const OK: &str = "ok";
@@ -34,7 +35,7 @@ struct Calls {
     outcomes: BTreeMap<&'static str, u64>,
     /// How many took at most as long as each of [`BUCKETS`] and longer than the one before; the last, longer than any.
     buckets: [u64; BUCKETS.len() + 1],
-    seconds: f64,
+    time: Duration,
 }
 
 /// A call of `tool` ended, after `took` unless it was refused before it ran; `outcome` is [`OK`] or the name of the
@@ -90,9 +91,9 @@ impl Metrics {
         let calls = calls.entry(tool).or_default();
         *calls.outcomes.entry(outcome).or_default() += 1;
         let Some(took) = took else { return };
-        let seconds = took.as_secs_f64();
-        calls.buckets[BUCKETS.iter().position(|bound| seconds <= *bound).unwrap_or(BUCKETS.len())] += 1;
-        calls.seconds += seconds;
+        calls.buckets
+            [BUCKETS.iter().position(|bound| took <= Duration::from_millis(*bound)).unwrap_or(BUCKETS.len())] += 1;
+        calls.time += took;
     }
 
     fn fabric_error(&self, kind: &'static str) {
@@ -128,10 +129,10 @@ impl Metrics {
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(calls.buckets) {
                 count += more;
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), f64::to_string);
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| time::decimal(u128::from(*bound), 3));
                 out.sample("call_duration_seconds_bucket", format_args!("{{tool=\"{tool}\",le=\"{bound}\"}}"), count);
             }
-            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), calls.seconds);
+            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), time::seconds(calls.time));
             out.sample("call_duration_seconds_count", format_args!("{{tool=\"{tool}\"}}"), count);
         }
         out.0

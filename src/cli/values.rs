@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::flags::{self, CLIENTS, Id};
 use super::{Client, Generate, UsageError};
 use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, MAX_TIME, MIN_TIME, OPERATIONS_PATHS, Transport};
+use crate::time;
 
 /// Text as an error may repeat it: on one line, 40 characters at most, without what may be a password before an `@`.
 pub(super) fn shown(text: &str) -> String {
@@ -115,17 +116,23 @@ fn whole(text: &str, least: u64, most: u64) -> Option<u64> {
 
 /// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b'.') && text.bytes().any(|b| b.is_ascii_digit());
-    // `parse` would also take exponents, infinity and signs.
-    text.parse::<f64>()
-        .ok()
-        .filter(|_| plain)
-        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .filter(|time| (MIN_TIME..=MAX_TIME).contains(time))
-        .ok_or_else(|| {
-            let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs());
-            wrong(text, format_args!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5"))
-        })
+    decimal(text).filter(|time| (MIN_TIME..=MAX_TIME).contains(time)).ok_or_else(|| {
+        let (least, most) = (time::seconds(MIN_TIME), time::seconds(MAX_TIME));
+        wrong(text, format_args!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5"))
+    })
+}
+
+/// Digits, with or without a point among them. What is finer than a nanosecond is cut off.
+fn decimal(text: &str) -> Option<Duration> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    // `parse` would take a plus sign.
+    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || whole.len() + fraction.len() == 0 {
+        return None;
+    }
+    let seconds = format!("0{whole}").parse().ok()?;
+    let nanoseconds = format!("{fraction:0<9.9}").parse().ok()?;
+    Some(Duration::new(seconds, nanoseconds))
 }
 
 /// The path of the MCP endpoint.
@@ -269,4 +276,23 @@ fn client(word: Option<&OsString>) -> Result<Client, UsageError> {
             return Err(UsageError(format!("--generate client-config: {reason}")));
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_exactly() {
+        for (text, nanoseconds) in [
+            ("30", 30_000_000_000),
+            ("0030", 30_000_000_000),
+            ("5.", 5_000_000_000),
+            (".5", 500_000_000),
+            ("0.001", 1_000_000),
+            ("1.0000000019", 1_000_000_001),
+        ] {
+            assert_eq!(seconds(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+        }
+    }
 }

@@ -28,6 +28,7 @@ use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
 
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
+use crate::time;
 
 /// How often a blocked read asks whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
@@ -429,20 +430,20 @@ impl<'c> Call<'c> {
             (Timeout::Connect | Timeout::Resolve, _) => format!(
                 "No connection to Fabric at {url} within {} s. Check that it runs and FABRIC_BASE_URL, or raise \
                  --connect-timeout.",
-                self.client.settings.connect_timeout.as_secs_f64()
+                time::seconds(self.client.settings.connect_timeout)
             ),
             (Timeout::PerWrite, _) => format!("Fabric at {url} stopped taking in {self}."),
             (Timeout::PerRead, Some(idle)) => format!(
                 "Fabric at {url} was silent for {} s during {self}. A slower model needs a longer --idle-timeout.",
-                idle.as_secs_f64()
+                time::seconds(idle)
             ),
             _ if phase == Phase::Head => format!(
                 "Fabric at {url} did not answer {self} within {} s. If that is how slow it is, raise {flag}.",
-                total.as_secs_f64()
+                time::seconds(total)
             ),
             _ => format!(
                 "Fabric at {url} did not finish {self} within {} s. If that is how slow it is, raise {flag}.",
-                total.as_secs_f64()
+                time::seconds(total)
             ),
         }
     }

@@ -98,8 +98,9 @@ impl Arguments {
     }
 
     /// A number within `range`.
-    pub(super) fn number(&mut self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, Error> {
+    pub(super) fn number(&mut self, name: &str, range: RangeInclusive<i8>) -> Result<Option<f64>, Error> {
         let allowed = format!("a number from {} to {}", range.start(), range.end());
+        let range = f64::from(*range.start())..=f64::from(*range.end());
         match self.take(name) {
             None => Ok(None),
             Some(Value::Number(number)) => match number.as_f64() {
@@ -227,7 +228,7 @@ mod tests {
         let mut a = arguments(json!({"s": null, "f": null, "n": null, "l": null, "v": null}));
         assert_eq!(a.string("s").unwrap(), None);
         assert!(!a.flag("f").unwrap());
-        assert_eq!(a.number("n", 0.0..=1.0).unwrap(), None);
+        assert_eq!(a.number("n", 0..=1).unwrap(), None);
         assert!(a.attachments("l").unwrap().is_empty());
         assert!(a.variables("v").unwrap().is_empty());
         a.end(&[]).unwrap();
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!(detail(arguments(json!({"x": 5})).string("x")), "`x` must be a string, not a number.");
         assert_eq!(detail(arguments(json!({"x": "5"})).flag("x")), "`x` must be true or false, not a string.");
         assert_eq!(
-            detail(arguments(json!({"x": 2.5})).number("x", 0.0..=2.0)),
+            detail(arguments(json!({"x": 2.5})).number("x", 0..=2)),
             "`x` is 2.5: it must be a number from 0 to 2."
         );
         assert_eq!(
@@ -266,7 +267,7 @@ mod tests {
         );
         assert!(arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS + 1]})).attachments("l").is_err());
         for (value, ok) in [(json!(0), true), (json!(2), true), (json!(-0.001), false), (json!(2.001), false)] {
-            assert_eq!(arguments(json!({"x": value})).number("x", 0.0..=2.0).is_ok(), ok, "{value}");
+            assert_eq!(arguments(json!({"x": value})).number("x", 0..=2).is_ok(), ok, "{value}");
         }
         assert_eq!(arguments(json!({"x": 5.0})).integer("x", 1..=9).unwrap(), Some(5));
     }

@@ -127,10 +127,10 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     chat.language = language(arguments.string("language")?.unwrap_or_default())?;
     chat.variables = arguments.variables("variables")?;
     chat.attachments = arguments.attachments("attachments")?;
-    chat.temperature = arguments.number("temperature", 0.0..=2.0)?.unwrap_or(chat.temperature);
-    chat.top_p = arguments.number("top_p", 0.0..=1.0)?.unwrap_or(chat.top_p);
-    chat.presence_penalty = arguments.number("presence_penalty", -2.0..=2.0)?.unwrap_or(chat.presence_penalty);
-    chat.frequency_penalty = arguments.number("frequency_penalty", -2.0..=2.0)?.unwrap_or(chat.frequency_penalty);
+    chat.temperature = arguments.number("temperature", 0..=2)?.unwrap_or(chat.temperature);
+    chat.top_p = arguments.number("top_p", 0..=1)?.unwrap_or(chat.top_p);
+    chat.presence_penalty = arguments.number("presence_penalty", -2..=2)?.unwrap_or(chat.presence_penalty);
+    chat.frequency_penalty = arguments.number("frequency_penalty", -2..=2)?.unwrap_or(chat.frequency_penalty);
     chat.thinking = thinking(arguments.string("thinking")?.unwrap_or_default())?;
     chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
