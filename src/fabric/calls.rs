@@ -26,7 +26,7 @@ impl Client {
         let path = "/patterns/names";
         self.names.value(&Instant::now, wait.as_ref(), || {
             let body = self.get(path, self.request_limits(), wait)?;
-            decode(&body).map(Arc::new).ok_or_else(|| self.unexpected("GET", path))
+            self.listing.names(body, decode).ok_or_else(|| self.unexpected("GET", path))
         })
     }
 

@@ -23,6 +23,7 @@ use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
+use super::listing::Listing;
 use super::shared::Shared;
 use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
@@ -55,6 +56,8 @@ pub(crate) struct Client {
     settings: config::Fabric,
     /// The reading of the patterns' names, for all who ask at the same time.
     pub(super) names: Shared<Names>,
+    /// What came of the last one.
+    pub(super) listing: Listing,
     /// That of the models.
     pub(super) models: Shared<Models>,
     /// Waits before the second and third try of a GET.
@@ -139,6 +142,7 @@ impl Client {
             fresh: agent(0),
             settings: settings.clone(),
             names: Shared::new(Duration::ZERO),
+            listing: Listing::default(),
             models: Shared::new(Duration::ZERO),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,

@@ -1,12 +1,40 @@
 //! A list of names, as Fabric's patterns come.
 //!
-//! In scope: reading it, in whatever order it comes, and finding a name in it. Not in scope: what a name may be (`names`).
+//! In scope: reading it, in whatever order it comes, finding a name in it, and doing neither twice for the same bytes. Not
+//! in scope: what a name may be (`names`).
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::sync::lock;
+
+/// Longest body, in bytes, that [`Listing`] keeps: some 40,000 names.
+const KEPT: usize = 1 << 20;
+
+/// The list as Fabric last sent it. It is asked for with every call and seldom changes: as long as the same bytes come,
+/// they are not read anew.
+#[derive(Default)]
+pub(super) struct Listing(Mutex<Option<(Vec<u8>, Arc<Names>)>>);
+
+impl Listing {
+    /// The names that `body` lists, by `read` if it is not the one before.
+    pub(super) fn names(&self, body: Vec<u8>, read: impl FnOnce(&[u8]) -> Option<Names>) -> Option<Arc<Names>> {
+        let mut last = lock(&self.0);
+        if let Some((bytes, names)) = &*last
+            && *bytes == body
+        {
+            return Some(Arc::clone(names));
+        }
+        let names = Arc::new(read(&body)?);
+        *last = (body.len() <= KEPT).then(|| (body, Arc::clone(&names)));
+        Some(names)
+    }
+}
 
 /// Names, sorted, each once. In one piece of memory: a list is read and dropped for each call, and 250 small strings
 /// were a tenth of what that cost.
@@ -14,6 +42,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub(crate) struct Names {
     text: String,
     places: Vec<Range<usize>>,
+    /// The list as JSON, once it was asked for.
+    json: OnceLock<Box<RawValue>>,
 }
 
 impl Names {
@@ -75,7 +105,15 @@ impl<'a> FromIterator<&'a str> for Names {
 
 impl Serialize for Names {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.iter())
+        /// Without what is kept.
+        struct Each<'a>(&'a Names);
+        impl Serialize for Each<'_> {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_seq(self.0.iter())
+            }
+        }
+        // Strings always become JSON.
+        self.json.get_or_init(|| to_raw_value(&Each(self)).unwrap_or_default()).serialize(serializer)
     }
 }
 
@@ -154,5 +192,20 @@ mod tests {
         for bad in ["{}", "1", r#""a""#, "[1]", "[null]", r#"["a""#] {
             assert_eq!(read(bad), None, "{bad}");
         }
+    }
+
+    #[test]
+    fn the_same_bytes_are_not_read_anew() {
+        let read = |body: &[u8]| serde_json::from_slice(body).ok();
+        let unread = |_: &[u8]| unreachable!("it was read before");
+        let listing = Listing::default();
+        let first = listing.names(br#"["a"]"#.to_vec(), read).unwrap();
+        assert!(Arc::ptr_eq(&first, &listing.names(br#"["a"]"#.to_vec(), unread).unwrap()));
+        assert_eq!(listing.names(b"[".to_vec(), read), None);
+        assert!(Arc::ptr_eq(&first, &listing.names(br#"["a"]"#.to_vec(), unread).unwrap()));
+        assert!(listing.names(br#"["a","b"]"#.to_vec(), read).unwrap().contains("b"));
+        let long = format!("[\"a\"{}]", " ".repeat(KEPT));
+        let once = listing.names(long.clone().into_bytes(), read).unwrap();
+        assert!(!Arc::ptr_eq(&once, &listing.names(long.into_bytes(), read).unwrap()));
     }
 }
