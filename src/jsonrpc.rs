@@ -355,9 +355,33 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     }
 }
 
+/// Appends `json`, as [`write_json`] writes it, as a JSON string. Nothing in it needs escaping but quotes and backslashes, and
+/// so many of them: written like any other text, a call that lists the patterns takes an eighth more instructions.
+pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
+    out.reserve(json.len() + json.len() / 4 + 2);
+    out.push(b'"');
+    for &byte in json {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+    out.push(b'"');
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_becomes_a_string_like_any_other_text() {
+        let value = serde_json::json!({ "a\"\\": ["\u{0}\n\u{7f}", "ä\u{2028}🦀", 1.5, null, true, ""], "": {} });
+        let (mut json, mut quoted) = (Vec::new(), Vec::new());
+        write_json(&mut json, &value);
+        write_json_as_string(&mut quoted, &json);
+        let text = String::from_utf8(json).unwrap();
+        assert_eq!(String::from_utf8(quoted).unwrap(), serde_json::to_string(&text).unwrap());
+    }
 
     #[test]
     fn members_are_found_in_any_order_and_once() {

@@ -148,16 +148,21 @@ pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Fail
     match outcome {
         Ok(outcome) => {
             let mut json = Vec::new();
-            let shown = match outcome.structured.text() {
-                Some(text) => text,
+            let out = result.key("content");
+            out.extend_from_slice(br#"[{"type":"text","text":"#);
+            match outcome.structured.text() {
+                Some(text) => jsonrpc::write_json(out, text),
                 None => {
                     outcome.structured.write(&mut json);
-                    std::str::from_utf8(&json).unwrap_or_default()
+                    jsonrpc::write_json_as_string(out, &json);
                 }
-            };
-            let content: Vec<_> =
-                std::iter::once(shown).chain(outcome.warnings.iter().map(String::as_str)).map(content).collect();
-            result.field("content", &content);
+            }
+            out.push(b'}');
+            for warning in &outcome.warnings {
+                out.push(b',');
+                jsonrpc::write_json(out, &content(warning));
+            }
+            out.push(b']');
             if revision.knows(Feature::StructuredContent) {
                 let out = result.key("structuredContent");
                 match json.is_empty() {
