@@ -17,7 +17,7 @@ use crate::config::{
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
     let settings = Settings { raw, env };
     let mut warnings = Vec::new();
-    let transport = settings.one(Id::Transport, values::transport)?.unwrap_or(Transport::Stdio);
+    let transport = settings.one(Id::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
     let (path, max_runs) = match transport {
         Transport::Stdio => ("/mcp", STDIO_MAX_RUNS),
         Transport::Http => ("/mcp", HTTP_MAX_RUNS),
@@ -34,13 +34,13 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
     }
     let config = Config {
         transport,
-        host: settings.one(Id::Host, values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
-        port: settings.one(Id::Port, values::port)?.unwrap_or(DEFAULT_PORT),
-        path: settings.one(Id::Path, values::path)?.unwrap_or_else(|| path.to_owned()),
+        host: settings.one(Id::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
+        port: settings.one(Id::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
+        path: settings.one(Id::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
         fabric,
-        log_level: settings.one(Id::LogLevel, values::log_level)?.unwrap_or(LogLevel::Info),
-        allowed_patterns: settings.many(Id::AllowPattern, values::pattern)?,
-        denied_patterns: settings.many(Id::DenyPattern, values::pattern)?,
+        log_level: settings.one(Id::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
+        allowed_patterns: settings.many(Id::AllowPattern, &values::pattern)?,
+        denied_patterns: settings.many(Id::DenyPattern, &values::pattern)?,
         catalog_ttl: settings.seconds(Id::CatalogTtl, 300)?,
         max_runs: settings.count(Id::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
         http: http(&settings, read_file, &mut warnings)?,
@@ -53,7 +53,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
 
 fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
     Ok(Fabric {
-        url: settings.one(Id::FabricUrl, config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
+        url: settings.one(Id::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
         api_key: settings.secret(API_KEY)?,
         ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
         connect_timeout: settings.seconds(Id::ConnectTimeout, 5)?,
@@ -66,10 +66,10 @@ fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
 
 fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
     let per_minute = |text: &str| values::count(text, 0, MAX_CALLS_PER_MINUTE.into());
-    let per_minute = settings.one(Id::MaxCallsPerMinute, per_minute)?.unwrap_or(0);
+    let per_minute = settings.one(Id::MaxCallsPerMinute, &per_minute)?.unwrap_or(0);
     Ok(Http {
-        allowed_hosts: settings.many(Id::AllowedHost, values::allowed_host)?,
-        allowed_origins: settings.many(Id::AllowedOrigin, values::allowed_origin)?,
+        allowed_hosts: settings.many(Id::AllowedHost, &values::allowed_host)?,
+        allowed_origins: settings.many(Id::AllowedOrigin, &values::allowed_origin)?,
         token: token(settings, read_file, warnings)?,
         allow_unauthenticated: settings.switch(Id::AllowUnauthenticated)?,
         max_calls_per_minute: u32::try_from(per_minute).unwrap_or(MAX_CALLS_PER_MINUTE),
@@ -175,17 +175,17 @@ impl Settings<'_> {
         }
     }
 
-    fn one<T>(&self, id: Id, value: impl Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+    fn one<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
         let Some((text, name)) = self.text(id)? else { return Ok(None) };
         value(&text).map(Some).map_err(|reason| named(&name, reason))
     }
 
     fn seconds(&self, id: Id, default: u64) -> Result<Duration, UsageError> {
-        Ok(self.one(id, values::seconds)?.unwrap_or(Duration::from_secs(default)))
+        Ok(self.one(id, &values::seconds)?.unwrap_or(Duration::from_secs(default)))
     }
 
     fn count(&self, id: Id, least: u64, most: usize, default: usize) -> Result<usize, UsageError> {
-        let number = self.one(id, |text| values::count(text, least, most as u64))?;
+        let number = self.one(id, &|text| values::count(text, least, most as u64))?;
         Ok(number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default))
     }
 
@@ -199,7 +199,7 @@ impl Settings<'_> {
     }
 
     /// The values of each time a flag was given; if it was not, those its variable lists, separated by commas.
-    fn many<T>(&self, id: Id, value: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
+    fn many<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
         let flag = flags::get(id);
         if self.raw.has(id) {
             let name = format!("--{}", flag.long);

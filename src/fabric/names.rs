@@ -125,20 +125,19 @@ fn joins_into_a_call(value: &str) -> bool {
 pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
     let wanted = folded(wanted);
     let furthest = (wanted.len() / 3).max(1);
-    let mut ranked: Vec<(usize, &str)> = names
-        .iter()
-        .filter_map(|name| {
-            let candidate = folded(name);
-            let edits = distance(&wanted, &candidate);
-            let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
+    let mut best: Vec<(usize, &str)> = Vec::new();
+    for name in names.iter() {
+        let candidate = folded(name);
+        let edits = distance(&wanted, &candidate);
+        let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
+        if edits <= furthest || contained {
             // What is contained comes after a plain typing error, and the shorter the rest the better.
-            let rank = if edits <= furthest { edits } else { furthest + edits };
-            (edits <= furthest || contained).then_some((rank, name))
-        })
-        .collect();
-    ranked.sort_unstable();
-    ranked.truncate(3);
-    ranked.into_iter().map(|(_, name)| name).collect()
+            let ranked = (if edits <= furthest { edits } else { furthest + edits }, name);
+            best.insert(best.partition_point(|other| *other < ranked), ranked);
+            best.truncate(3);
+        }
+    }
+    best.into_iter().map(|(_, name)| name).collect()
 }
 
 fn folded(name: &str) -> Vec<char> {

@@ -72,7 +72,7 @@ impl Page {
     }
 
     fn section(&mut self, title: &str) {
-        self.raw(&format!(".SH {}", title.to_uppercase()));
+        self.raw(&format!(".SH {}", title.to_ascii_uppercase()));
     }
 
     fn text(&mut self, text: &str) {
