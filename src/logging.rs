@@ -27,7 +27,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
 use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
-use crate::sync::{Signal, lock};
+use crate::sync::{Signal, lock, spawn};
 use crate::time;
 
 /// The target of records that are logged even at level `critical`.
@@ -189,7 +189,7 @@ impl Log for Logger {
                 serve(&LOGGER.queue, |line| line.write(&stderr));
             };
             // Without memory for a thread, the lines wait, and the next one tries again.
-            if thread::Builder::new().name("log".to_owned()).spawn(write).is_err() {
+            if spawn(thread::Builder::new().name("log".to_owned()), write).is_err() {
                 self.thread.store(false, Ordering::Release);
             }
         }

@@ -145,7 +145,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), F
 /// Says in the log whether Fabric answers. In the background: the first client must not wait for it.
 fn greet(server: &Arc<Server>) {
     let client = server.fabric().clone();
-    if let Err(error) = thread::Builder::new().name("greet".into()).spawn(move || check::greet(&client)) {
+    if let Err(error) = sync::spawn(thread::Builder::new().name("greet".into()), move || check::greet(&client)) {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
 }
@@ -160,7 +160,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
     let signals = signals::install();
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and ask at once, some of them twice: each thread more would delay the first answer.
-    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
+    let begun = sync::spawn(thread::Builder::new().name("behind".into()), move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
         greet(&server);

@@ -1,7 +1,9 @@
-//! Locks that a panic elsewhere does not close for good, and a condition that is cheap to signal.
+//! Locks that a panic elsewhere does not close for good, a condition that is cheap to signal, and threads.
 
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
 /// Locks `mutex`, whether somebody panicked while holding it or not. For values that are whole between any two steps of
@@ -46,6 +48,13 @@ impl Signal {
             self.condvar.notify_all();
         }
     }
+}
+
+/// Starts a thread. As [`Builder::spawn`], which is compiled anew for every type of work: more than a
+/// kilobyte each.
+pub(crate) fn spawn(builder: Builder, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let work: Box<dyn FnOnce() + Send> = Box::new(work);
+    builder.spawn(work)
 }
 
 #[cfg(test)]

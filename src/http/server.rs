@@ -17,7 +17,7 @@ use super::registry::{Lease, Shared};
 use super::request::Refusal;
 use super::{Handler, connection, response, wire};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 
 const FULL: Refusal = Refusal { status: 503, text: "The server has too many connections. Try again in a moment." };
 /// How many connections that were turned away are held open for a moment, so that they see why.
@@ -59,12 +59,12 @@ impl Server {
         let stack_size = shared.limits.stack_size;
         // Bounded by the cap: what waits here counts as connected, and is the first to make room.
         let (admitted, to_start) = mpsc::channel();
-        thread::Builder::new().name("http-start".to_owned()).spawn(move || {
+        spawn(thread::Builder::new().name("http-start".to_owned()), move || {
             for lease in to_start {
                 start(lease, &handler, stack_size);
             }
         })?;
-        let acceptor = thread::Builder::new().name("http-accept".to_owned()).spawn(move || {
+        let acceptor = spawn(thread::Builder::new().name("http-accept".to_owned()), move || {
             accept_loop(&shared, || listener.accept(), |lease| drop(admitted.send(lease)));
         })?;
         *lock(&self.acceptor) = Some(acceptor);
@@ -160,7 +160,7 @@ pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize)
     let peer = lease.slot.peer;
     let handler = Arc::clone(handler);
     let thread = thread::Builder::new().name("http".to_owned()).stack_size(stack_size);
-    if let Err(e) = thread.spawn(move || connection::serve(lease, &*handler)) {
+    if let Err(e) = spawn(thread, move || connection::serve(lease, &*handler)) {
         log::error!("{peer}: dropped, no thread for it: {e}");
     }
 }

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::config::WORKER_STACK;
 use crate::mcp::Server;
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 
 /// Starts and stops the looking. One for the process.
 pub(super) struct Poller {
@@ -27,7 +27,8 @@ impl Poller {
             return;
         }
         let poller = self.clone();
-        match thread::Builder::new().name("poller".into()).stack_size(WORKER_STACK).spawn(move || poller.run()) {
+        let thread = thread::Builder::new().name("poller".into()).stack_size(WORKER_STACK);
+        match spawn(thread, move || poller.run()) {
             Ok(_) => *running = true,
             Err(error) => log::warn!("changes of the lists cannot be watched for: {error}"),
         }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::mcp::{self, Refusal, Server, Session};
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 
 use super::admission::{Admission, Who};
 use super::pipe::{Flush, Line, Pipe, Shop};
@@ -76,7 +76,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
             // Nobody may be waiting any more.
             let _ = done.send(());
         };
-        match thread::Builder::new().name("stop".into()).spawn(finish) {
+        match spawn(thread::Builder::new().name("stop".into()), finish) {
             Ok(_) => drop(over.recv_timeout(limit + ABORT_GRACE)),
             Err(_) => self.finish(limit),
         }

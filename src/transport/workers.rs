@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 use crate::config::{WORKER_IDLE, WORKER_STACK};
-use crate::sync::lock;
+use crate::sync::{lock, spawn};
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -50,9 +50,8 @@ impl Workers {
         }
         if state.threads < self.threads {
             let shared = self.shared.clone();
-            let spawned =
-                thread::Builder::new().name("call".into()).stack_size(WORKER_STACK).spawn(move || shared.work());
-            match spawned {
+            let thread = thread::Builder::new().name("call".into()).stack_size(WORKER_STACK);
+            match spawn(thread, move || shared.work()) {
                 Ok(_) => {
                     state.threads += 1;
                     state.jobs.push_back(job);
