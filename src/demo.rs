@@ -165,6 +165,10 @@ fn json(exchange: Exchange<'_>, status: u16, value: &impl Serialize) {
     exchange.respond(status, &[("Content-Type", "application/json; charset=utf-8")], &body);
 }
 
+fn bad_request(exchange: Exchange<'_>, why: &str) {
+    json(exchange, 400, &json!({ "error": why }));
+}
+
 fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
     match pattern(&name) {
@@ -175,10 +179,10 @@ fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
 
 fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
-    let Some(body) = body(&mut exchange) else { return json(exchange, 400, &json!({"error": "EOF"})) };
+    let Some(body) = body(&mut exchange) else { return bad_request(exchange, "EOF") };
     let asked: Value = match serde_json::from_str(&body) {
         Ok(asked) => asked,
-        Err(e) => return json(exchange, 400, &json!({"error": e.to_string()})),
+        Err(e) => return bad_request(exchange, &e.to_string()),
     };
     match pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input"))) {
         Ok(pattern) => json(exchange, 200, &Pattern { name: &name, description: "", pattern: &pattern }),
@@ -195,7 +199,7 @@ fn chat(mut exchange: Exchange<'_>) {
     let body = body(&mut exchange).unwrap_or_default();
     let chat: Value = match serde_json::from_str(&body) {
         Ok(chat) => chat,
-        Err(e) => return json(exchange, 400, &json!({"error": format!("invalid request format: {e}")})),
+        Err(e) => return bad_request(exchange, &format!("invalid request format: {e}")),
     };
     let mut stream = exchange.stream(&[
         ("Content-Type", "text/readystream"),

@@ -68,13 +68,16 @@ fn count_tools(server: &Server, session: &Arc<Session>, params: Value) -> Result
 }
 
 fn ask(server: &Server, session: &Arc<Session>, method: &str, params: Value) -> Result<Value, String> {
-    let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params}).to_string();
-    let Action::Answer(answer) = server.receive(session, mcp::inspect(request.as_bytes(), false), None) else {
+    let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
+    let request = serde_json::to_vec(&request).unwrap_or_default();
+    let Action::Answer(answer) = server.receive(session, mcp::inspect(&request, false), None) else {
         return Err(format!("{method} was not answered."));
     };
     match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body)) {
         Ok(mut answer) if answer["result"].is_object() => Ok(answer["result"].take()),
-        Ok(answer) => Err(format!("{method} was refused: {}", answer["error"]["message"])),
+        Ok(answer) => {
+            Err(format!("{method} was refused: {:?}", answer["error"]["message"].as_str().unwrap_or_default()))
+        }
         Err(error) => Err(format!("the answer to {method} is not JSON: {error}.")),
     }
 }

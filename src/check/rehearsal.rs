@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::mcp::{self, Action, Outlet, Revision, Server, Session};
 use crate::sync::lock;
@@ -16,8 +16,16 @@ use super::diagnosis::Problem;
 
 /// The pattern that is run.
 pub(super) const PATTERN: &str = "write_commit_message";
-/// What it is given.
-const INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
+/// The call that runs it.
+const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{
+    "name":"fabric_run_pattern",
+    "arguments":{
+        "pattern_name":"write_commit_message",
+        "input_text":"Retry a request to the cache twice before falling back to the database.",
+        "stream":true
+    },
+    "_meta":{"progressToken":1}
+}}"#;
 
 /// What was seen of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,14 +48,8 @@ pub(super) fn run(
     server: &Arc<Server>,
     show: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<Result<Seen, Problem>> {
-    let request = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
-        "name": "fabric_run_pattern",
-        "arguments": {"pattern_name": PATTERN, "input_text": INPUT, "stream": true},
-        "_meta": {"progressToken": 1},
-    }});
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
-    let request = request.to_string();
-    let Action::Call(call) = server.receive(&session, mcp::inspect(request.as_bytes(), false), None) else {
+    let Action::Call(call) = server.receive(&session, mcp::inspect(CALL.as_bytes(), false), None) else {
         return Ok(Err(failed("the call was refused".into())));
     };
     let started = Instant::now();
@@ -69,7 +71,7 @@ pub(super) fn run(
     let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body)).unwrap_or_default();
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
     seen.characters = text.chars().count();
-    if answer["result"]["isError"] == json!(true) || seen.characters == 0 {
+    if answer["result"]["isError"] == true || seen.characters == 0 {
         return Ok(Err(failed(format!("the answer was {text:?}"))));
     }
     if seen.pieces < 2 {
@@ -97,5 +99,16 @@ impl Outlet for Relay {
 
     fn stopped(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_runs_the_pattern_that_is_told() {
+        let call: Value = serde_json::from_str(CALL).unwrap();
+        assert_eq!(call["params"]["arguments"]["pattern_name"], PATTERN);
     }
 }

@@ -55,10 +55,10 @@ impl Probe<'_> {
             Probe::Ready(ready) => ready.ask(),
         };
         match failed {
-            None => (200, json!({ "status": "ok" }).to_string().into_bytes()),
+            None => (200, br#"{"status":"ok"}"#.to_vec()),
             Some(kind) => {
                 let body = json!({ "status": "unavailable", "type": kind.urn(), "title": kind.title() });
-                (503, body.to_string().into_bytes())
+                (503, serde_json::to_vec(&body).unwrap_or_default())
             }
         }
     }

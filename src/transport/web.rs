@@ -5,7 +5,7 @@
 //! ```
 //! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
 
-use serde_json::{Map, json};
+use serde_json::Map;
 
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
@@ -167,8 +167,8 @@ impl<'a> Visit<'a> {
 
     /// In OAuth's shape, for it is OAuth's discovery that asks for paths we do not have.
     fn not_found(self) {
-        let body = json!({ "error": "not_found", "error_description": "There is nothing at this path." }).to_string();
-        self.respond(404, &[JSON], body.as_bytes());
+        let body = br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
+        self.respond(404, &[JSON], body);
     }
 
     fn refuse_with(self, status: u16, headers: &[(&str, &str)], detail: String) {
