@@ -15,7 +15,6 @@ use crate::text::shown;
 use super::answer::{Cache, ResultWriter};
 use super::pages::{self, Cursor};
 use super::revision::{Feature, Revision};
-use super::tools::{TextContent, content};
 use super::{Refusal, Server, params, text};
 
 /// The text that the pattern works on.
@@ -152,7 +151,7 @@ impl Get {
         };
         result
             .field("description", &entry.description)
-            .field("messages", &[Message { content: content(&text), role: "user" }]);
+            .field("messages", &[Message { content: Content { text: &text, r#type: "text" }, role: "user" }]);
         Ok(())
     }
 }
@@ -160,8 +159,14 @@ impl Get {
 /// A rendered prompt: one message.
 #[derive(Serialize)]
 struct Message<'a> {
-    content: TextContent<'a>,
+    content: Content<'a>,
     role: &'static str,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    text: &'a str,
+    r#type: &'static str,
 }
 
 #[cfg(test)]

@@ -129,13 +129,12 @@ pub(super) fn refused(id: &Id, revision: Revision, error: Error) -> Answer {
 
 /// A text, as it stands in `content`.
 #[derive(Serialize)]
-pub(super) struct TextContent<'a> {
+struct TextContent<'a> {
     r#type: &'static str,
     text: &'a str,
 }
 
-/// Makes a text content.
-pub(super) fn content(text: &str) -> TextContent<'_> {
+fn content(text: &str) -> TextContent<'_> {
     TextContent { r#type: "text", text }
 }
 
