@@ -1,5 +1,3 @@
-use std::path::PathBuf;
-
 use super::super::fixture::settings;
 use super::watched::Watch;
 use super::*;
@@ -18,10 +16,10 @@ fn what_cannot_work_is_told_at_the_start_by_the_variable_to_set_right() {
 #[test]
 fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
-    let with = |url: &str, file: &PathBuf| {
+    let with = |url: &str, file: &std::path::PathBuf| {
         Client::new(&config::Fabric { ca_file: Some(file.clone()), ..settings(url) }).map(|_| ())
     };
-    let missing = PathBuf::from("/no/such/file.pem");
+    let missing = std::path::PathBuf::from("/no/such/file.pem");
     assert_eq!(with("http://h", &missing), Ok(()));
     assert_eq!(
         with("https://h", &missing).unwrap_err(),
