@@ -358,6 +358,7 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
 /// Appends `json`, as [`write_json`] writes it, as a JSON string. Nothing in it needs escaping but quotes and backslashes, and
 /// so many of them: written like any other text, a call that lists the patterns takes an eighth more instructions.
 pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
+    debug_assert!(json.iter().all(|byte| *byte >= b' '), "written on more than one line");
     out.reserve(json.len() + json.len() / 4 + 2);
     out.push(b'"');
     for &byte in json {

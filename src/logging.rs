@@ -35,6 +35,8 @@ const CRITICAL: &str = "critical";
 
 /// How long lines that end a silence wait for more to be written with: a busy server would else wake the thread for each.
 const GATHER: Duration = Duration::from_millis(5);
+/// So many lines are written at once, before the queue is full.
+const MANY: usize = MAX_LOG_LINES / 2;
 
 static LOGGER: Logger = Logger {
     queue: Queue::new(),
@@ -221,7 +223,7 @@ impl Line {
     }
 
     fn write(&self, to: &dyn Log) {
-        // Failing is left to `simple_logger`.
+        // If stderr is closed, what follows panics, which `serve` catches.
         let _ = io::stderr().write_all(format!("{} ", time::to_the_millisecond(self.at)).as_bytes());
         to.log(
             &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
@@ -306,7 +308,7 @@ impl Queue {
         } else {
             state.dropped += 1;
         }
-        if state.idle {
+        if state.idle || state.lines.len() == MANY {
             state.idle = false;
             drop(state);
             self.filled.notify_one();
@@ -332,7 +334,8 @@ impl Queue {
             }
             state.idle = true;
             state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-            let gathered = self.filled.wait_timeout_while(state, GATHER, |state| !state.hurry);
+            let may_wait = |state: &mut State| !state.hurry && state.lines.len() < MANY;
+            let gathered = self.filled.wait_timeout_while(state, GATHER, may_wait);
             state = gathered.unwrap_or_else(PoisonError::into_inner).0;
         }
     }

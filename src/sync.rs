@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Locks `mutex`, whether somebody panicked while holding it or not. For values that are whole between any two steps of
 /// changing them, as all of ours are: a panic in one call must cost that call only.
@@ -30,15 +30,22 @@ impl Signal {
     /// Waits while `condition` holds, `limit` at most; false if it still holds then.
     pub(crate) fn wait_while<'a, T>(
         &self,
-        guard: MutexGuard<'a, T>,
+        mut guard: MutexGuard<'a, T>,
         limit: Duration,
-        condition: impl FnMut(&mut T) -> bool,
+        mut condition: impl FnMut(&mut T) -> bool,
     ) -> (MutexGuard<'a, T>, bool) {
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        let waited = self.condvar.wait_timeout_while(guard, limit, condition);
-        let (guard, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        (guard, !timeout.timed_out())
+        let begun = Instant::now();
+        // Not std's own loop: once a mutex is poisoned, that ends at the first wake-up.
+        while condition(&mut guard) {
+            let left = limit.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return (guard, false);
+            }
+            self.waiting.fetch_add(1, Ordering::Relaxed);
+            guard = self.condvar.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        }
+        (guard, true)
     }
 
     /// Wakes all who wait. To be called after a change that was made under their lock: then either they had not looked yet,
@@ -72,6 +79,28 @@ mod tests {
         });
         assert!(panicked.is_err() && value.is_poisoned());
         assert_eq!(*lock(&value), 2);
+    }
+
+    #[test]
+    fn waiting_goes_on_after_a_panic_elsewhere() {
+        let (value, signal) = (Mutex::new(0), Signal::new());
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let _held = lock(&value);
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err() && value.is_poisoned());
+        thread::scope(|scope| {
+            let waited =
+                scope.spawn(|| *signal.wait_while(lock(&value), Duration::from_secs(20), |value| *value < 2).0);
+            for _ in 0..2 {
+                while signal.waiting.load(Ordering::Relaxed) == 0 {
+                    thread::yield_now();
+                }
+                *lock(&value) += 1;
+                signal.notify_all();
+            }
+            assert_eq!(waited.join().unwrap(), 2);
+        });
     }
 
     #[test]

@@ -21,7 +21,8 @@ use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Patter
 const READ: usize = 4 << 10;
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns. Callers who ask while it is being read share the answer.
+    /// `GET /patterns/names`: the names of all patterns, as they are after the call began. Callers who ask while the list is
+    /// being read for another share the next answer, or its failure.
     pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         let path = "/patterns/names";
         self.names.value(&Instant::now, wait.as_ref(), || {

@@ -82,8 +82,8 @@ pub(crate) struct Catalog<S: Source = Client> {
     names: Shared<Names>,
     strategies: Shared<Vec<Strategy>>,
     snapshot: Shared<Snapshot>,
-    /// The names as they were last seen, whether still good or not.
-    known: Mutex<Option<Arc<Names>>>,
+    /// The names as they were last seen, whether still good or not, and when their reading began.
+    known: Mutex<Option<(Instant, Arc<Names>)>>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -92,9 +92,9 @@ impl<S: Source> Catalog<S> {
     pub(crate) fn new(source: Arc<S>, ttl: Duration) -> Catalog<S> {
         Catalog {
             source,
-            names: Shared::new(ttl),
-            strategies: Shared::new(ttl),
-            snapshot: Shared::new(ttl),
+            names: Shared::kept(ttl),
+            strategies: Shared::kept(ttl),
+            snapshot: Shared::kept(ttl),
             known: Mutex::new(None),
             on_change: OnceLock::new(),
         }
@@ -134,8 +134,8 @@ impl<S: Source> Catalog<S> {
                     strategies
                 }
             };
-            // Last, so that whoever is told asks anew and waits for this very refresh.
-            if self.learn(&names) {
+            // Last, so that whoever is told asks anew and waits for this very refresh, or the next one.
+            if self.learn(begun, &names) {
                 self.tell();
             }
             Ok(Arc::new(Snapshot { until: begun + self.ttl(), patterns, strategies }))
@@ -149,8 +149,9 @@ impl<S: Source> Catalog<S> {
 
     fn names_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.names.value(now, wait.as_ref(), || {
+            let begun = now();
             let names = self.source.names(wait)?;
-            if self.learn(&names) {
+            if self.learn(begun, &names) {
                 self.snapshot.forget();
                 self.tell();
             }
@@ -173,7 +174,7 @@ impl<S: Source> Catalog<S> {
         let wait: Arc<dyn Wait> = Arc::new(NoWait);
         let names = self.source.names(&wait)?;
         self.names.put(now, Arc::clone(&names));
-        let is_changed = self.learn(&names);
+        let is_changed = self.learn(now, &names);
         if is_changed {
             self.snapshot.forget();
             self.tell();
@@ -181,10 +182,15 @@ impl<S: Source> Catalog<S> {
         Ok(is_changed)
     }
 
-    /// Remembers the names. True if they are others than before: then forget what came of those, and [`Catalog::tell`].
-    fn learn(&self, names: &Arc<Names>) -> bool {
-        let before = lock(&self.known).replace(Arc::clone(names));
-        before.is_some_and(|before| before != *names)
+    /// Remembers the names that were read from `begun` on, unless later ones are known. True if they are others than before:
+    /// then forget what came of those, and [`Catalog::tell`].
+    fn learn(&self, begun: Instant, names: &Arc<Names>) -> bool {
+        let mut known = lock(&self.known);
+        if known.as_ref().is_some_and(|(later, _)| *later > begun) {
+            return false;
+        }
+        let before = known.replace((begun, Arc::clone(names)));
+        before.is_some_and(|(_, before)| before != *names)
     }
 
     /// Tells that the names have changed. Whoever is told may ask at once, so nothing outdated may be left by now.

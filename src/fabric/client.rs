@@ -39,6 +39,9 @@ const BUFFER: usize = 8 << 10;
 /// Unused connections that are kept: with fewer, many callers at once connect anew for every other request, and beyond
 /// the 128 that wait in a usual listener's queue some of them for a second. One holds about 20 KB, for 15 s.
 const KEPT: usize = 256;
+/// How long ago others may have begun to ask for the models to be waited with: vendors take some seconds to answer, and
+/// Fabric asked twice at once gives the second no answer.
+const YOUNG_MODELS: Duration = Duration::from_secs(10);
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
 /// Fabric sends `complete` right after an `error`, and its HTTP errors in one piece; whoever does not must not hold the
@@ -54,11 +57,11 @@ pub(crate) struct Client {
     kept: Agent,
     fresh: Agent,
     settings: config::Fabric,
-    /// The reading of the patterns' names, for all who ask at the same time.
+    /// Reads the names of the patterns, for all who ask at the same time.
     pub(super) names: Shared<Names>,
-    /// What came of the last one.
+    /// The list of names as it was last read.
     pub(super) listing: Listing,
-    /// That of the models.
+    /// Reads the models, for all who ask at the same time.
     pub(super) models: Shared<Models>,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
@@ -141,9 +144,9 @@ impl Client {
             kept: agent(KEPT),
             fresh: agent(0),
             settings: settings.clone(),
-            names: Shared::new(Duration::ZERO),
+            names: Shared::unkept(Duration::ZERO),
             listing: Listing::default(),
-            models: Shared::new(Duration::ZERO),
+            models: Shared::unkept(YOUNG_MODELS),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,

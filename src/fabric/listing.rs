@@ -16,8 +16,8 @@ use crate::sync::lock;
 /// Longest body, in bytes, that [`Listing`] keeps: some 40,000 names.
 const KEPT: usize = 1 << 20;
 
-/// The list as Fabric last sent it. It is asked for with every call and seldom changes: as long as the same bytes come,
-/// they are not read anew.
+/// The list as Fabric last sent it. It is asked for often and seldom changes: as long as the same bytes come, they are not
+/// read anew.
 #[derive(Default)]
 pub(super) struct Listing(Mutex<Option<(Vec<u8>, Arc<Names>)>>);
 
@@ -36,8 +36,7 @@ impl Listing {
     }
 }
 
-/// Names, sorted, each once. In one piece of memory: a list is read and dropped for each call, and 250 small strings
-/// were a tenth of what that cost.
+/// Names, sorted, each once. In one piece of memory: 250 small strings were a tenth of what a call cost that lists them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     text: String,

@@ -12,7 +12,8 @@ pub(crate) trait Wait: Send + Sync {
     fn before_blocking(&self) {}
 
     /// Called before a POST is sent, and about every 100 ms of waiting: for headers, for the body, be it silent or a
-    /// trickle, for another caller's refresh, or between two tries. `Err(Stop)` closes the connection and ends the call with [`Error::cancelled`].
+    /// trickle, for another caller's reading, or between two tries. `Err(Stop)` closes the connection and ends the call
+    /// with [`Error::cancelled`].
     ///
     /// [`Error::cancelled`]: super::Error::cancelled
     fn still_waiting(&self) -> Result<(), Stop>;

@@ -20,7 +20,7 @@ use crate::jsonrpc::{self, Id, NoId};
 
 use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
 use super::revision::{Feature, Revision};
-use super::text;
+use super::{given, text};
 
 /// Header and body of an HTTP request disagree.
 const HEADER_MISMATCH: i32 = -32020;
@@ -197,7 +197,7 @@ impl<'a> Meta<'a> {
             return Ok(Meta::default());
         }
         let [meta] = jsonrpc::members(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
-        let Some(meta) = meta.filter(|raw| raw.get() != "null") else { return Ok(Meta::default()) };
+        let Some(meta) = given(meta) else { return Ok(Meta::default()) };
         if !meta.get().starts_with('{') {
             return Err(wrong("_meta"));
         }

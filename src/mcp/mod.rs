@@ -335,7 +335,7 @@ fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
     if method != "notifications/cancelled" {
         return None;
     }
-    let [id] = self::params(params, ["requestId"], "").ok()?;
+    let [id] = jsonrpc::members(params?.get(), ["requestId"]).ok()?;
     Id::from_raw(id?)
 }
 
@@ -360,11 +360,12 @@ fn text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Cow<'a, str>, R
     member.and_then(jsonrpc::text).ok_or_else(|| Refusal::params(usage))
 }
 
-/// The same for one that may be left out; `null` counts as that.
+/// The same for one that may be left out.
 fn optional_text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
-    match member {
-        None => Ok(None),
-        Some(raw) if raw.get() == "null" => Ok(None),
-        member => text(member, usage).map(Some),
-    }
+    given(member).map(|member| text(Some(member), usage)).transpose()
+}
+
+/// A member that may be left out, where `null` is as good as that.
+fn given(member: Option<&RawValue>) -> Option<&RawValue> {
+    member.filter(|raw| raw.get() != "null")
 }

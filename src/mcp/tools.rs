@@ -15,7 +15,7 @@ use crate::{random, time};
 
 use super::answer::{Answer, Cache, ResultWriter, error_object, stored};
 use super::revision::{Feature, Revision};
-use super::{Refusal, pages, params, text};
+use super::{Refusal, given, pages, params, text};
 
 /// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
 const SCHEMA_VERSION: u32 = 1;
@@ -103,7 +103,7 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
     let name = text(name, usage)?;
-    let arguments = arguments.filter(|raw| raw.get() != "null");
+    let arguments = given(arguments);
     // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
     if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
         return Err(Refusal::params("params.arguments of tools/call must be an object."));

@@ -345,3 +345,15 @@ fn whoever_is_told_of_a_change_finds_nothing_outdated() {
     assert_eq!(catalog.poll(), Ok(true));
     assert_eq!(*lock(&found), ["a b"]);
 }
+
+#[test]
+fn a_reading_that_began_earlier_is_no_change() {
+    let (_, catalog) = catalog(Fake::of(&[]));
+    let start = Instant::now();
+    let learn = |seconds, names: &[&'static str]| {
+        catalog.learn(start + Duration::from_secs(seconds), &Arc::new(names.iter().copied().collect()))
+    };
+    assert!(!learn(1, &["a"]) && learn(3, &["a", "b"]));
+    assert!(!learn(2, &["a"]), "it took longer than the one that found more");
+    assert!(!learn(4, &["a", "b"]) && learn(5, &["a"]));
+}
