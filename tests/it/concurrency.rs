@@ -81,3 +81,44 @@ fn two_processes_share_one_fabric() {
         assert_eq!(result["content"][0]["text"], "Ran ai on: x");
     }
 }
+
+/// A client whose server has been told that Fabric is there, and is quiet.
+fn greeted(fabric: &FakeFabric) -> Stdio {
+    let client = Stdio::ready(fabric);
+    client.process.wait_stderr("Successfully connected");
+    fabric.forget();
+    client
+}
+
+fn patterns(client: &mut Stdio, id: &Value) -> Value {
+    client.answer(id)["result"]["structuredContent"]["patterns"].clone()
+}
+
+#[test]
+fn a_list_that_hangs_holds_nobody_up() {
+    let fabric = FakeFabric::start();
+    let mut client = greeted(&fabric);
+    fabric.once("GET /patterns/names", Reply::silence());
+    let hung = client.begin_call("fabric_list_patterns", json!({}), None);
+    fabric.wait_requests("GET /patterns/names", 1);
+    let others = [(); 8].map(|()| client.begin_call("fabric_list_patterns", json!({}), None));
+    for other in &others {
+        assert!(patterns(&mut client, other).is_array());
+    }
+    client.cancel(&hung);
+    client.expect_nothing_else();
+}
+
+#[test]
+fn nobody_gets_a_list_from_before_they_asked() {
+    let fabric = FakeFabric::start();
+    let mut client = greeted(&fabric);
+    fabric.once("GET /patterns/names", Reply::new(200, "application/json", "").gate().bytes(r#"["old"]"#));
+    let before = client.begin_call("fabric_list_patterns", json!({}), None);
+    fabric.wait_held(1);
+    fabric.on("GET /patterns/names", Reply::json(json!(["new", "old"])));
+    let after = client.begin_call("fabric_list_patterns", json!({}), None);
+    assert_eq!(patterns(&mut client, &after), json!(["new", "old"]));
+    fabric.release();
+    assert_eq!(patterns(&mut client, &before), json!(["old"]));
+}
