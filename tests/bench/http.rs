@@ -178,6 +178,7 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     assert_eq!(samples.micros.len(), 500, "chunks were lost");
     let (_, flood) = stdio::flood(bench, |pattern, samples| run(&mut connection, pattern, samples));
     vec![
+        Row::new("direct: 500 chunks 2 ms apart").latency(&direct).note("the floor of the next line"),
         Row::new("http relay: 500 chunks 2 ms apart").latency(&samples).times_floor(samples.p50(), direct.p50()),
         flood.note(format!("over http; most memory {:.1} MB", server.memory("VmHWM"))),
     ]

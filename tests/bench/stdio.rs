@@ -183,7 +183,7 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
         run(&mut pipe, pattern, true, |line| http::stamps(line, now_ns(), samples));
     });
     vec![
-        Row::new("direct: 500 chunks 2 ms apart").latency(&direct).note("the floor of the next line and of http's"),
+        Row::new("direct: 500 chunks 2 ms apart").latency(&direct).note("the floor of the next line"),
         Row::new("stdio relay: 500 chunks 2 ms apart").latency(&samples).times_floor(samples.p50(), direct.p50()),
         flood,
         floods.note(format!("most memory {:.1} MB", pipe.process.memory("VmHWM"))),
