@@ -3,7 +3,7 @@
 //! In scope: which records are logged, how foreign text is made harmless, the bounded queue, panics. Not in scope: what
 //! is worth a line (everyone else). This is the only file that names `simple_logger`, which writes the lines:
 //! `2026-07-28T12:00:00.000Z INFO  [target] message`. The time, which is that of logging and not of writing, is put in
-//! front of them here: what `simple_logger` does that with is larger than itself, and [`time`] has what it takes.
+//! front of them here: what `simple_logger` does that with is larger than itself, and [`Stamp`] has what it takes.
 //!
 //! - A caller never waits for stderr. It leaves its line in a queue of [`MAX_LOG_LINES`]; when that is full, because
 //!   nobody reads our stderr, the line is dropped, and the number of lost lines is told once there is room.
@@ -21,14 +21,14 @@ use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
 use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
 use crate::sync::{Signal, lock, spawn};
-use crate::time;
+use crate::time::Stamp;
 
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
@@ -203,7 +203,7 @@ impl Log for Logger {
 /// One line that waits.
 #[derive(Debug, PartialEq, Eq)]
 struct Line {
-    at: SystemTime,
+    at: Stamp,
     level: Level,
     target: String,
     message: String,
@@ -214,17 +214,17 @@ impl Line {
         let mut message = Message { text: String::new() };
         // An error is the message's end: it is full, or a Display of its own gave up.
         let _ = message.write_fmt(*record.args());
-        Line { at: SystemTime::now(), level: record.level(), target: record.target().to_owned(), message: message.text }
+        Line { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.text }
     }
 
     fn dropped(count: u64) -> Line {
         let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        Line { at: SystemTime::now(), level: Level::Warn, target: module_path!().to_owned(), message }
+        Line { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message }
     }
 
     fn write(&self, to: &dyn Log) {
         // If stderr is closed, what follows panics, which `serve` catches.
-        let _ = io::stderr().write_all(format!("{} ", time::to_the_millisecond(self.at)).as_bytes());
+        let _ = io::stderr().write_all(format!("{} ", self.at).as_bytes());
         to.log(
             &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
         );

@@ -2,6 +2,7 @@
 //!
 //! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
 
+use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: i64 = 86_400;
@@ -14,9 +15,21 @@ pub(crate) fn now() -> String {
     rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// A time to the millisecond, like `2026-07-28T12:00:00.000Z`, for the log. Otherwise as [`now`].
-pub(crate) fn to_the_millisecond(time: SystemTime) -> String {
-    rfc3339_to_the_millisecond(milliseconds(time))
+/// When something happened, for the log: shown to the millisecond, like `2026-07-28T12:00:00.000Z`. Otherwise as [`now`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp(SystemTime);
+
+impl Stamp {
+    /// Now.
+    pub(crate) fn now() -> Stamp {
+        Stamp(SystemTime::now())
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&rfc3339_to_the_millisecond(milliseconds(self.0)))
+    }
 }
 
 /// A length of time in seconds, exactly, such as `0.5` or `30`.
@@ -156,6 +169,6 @@ mod tests {
     #[test]
     fn the_log_is_told_the_milliseconds() {
         assert_eq!(rfc3339_to_the_millisecond(1_785_240_000_007), "2026-07-28T12:00:00.007Z");
-        assert_eq!((now().len(), to_the_millisecond(SystemTime::now()).len()), (20, 24));
+        assert_eq!((now().len(), Stamp::now().to_string().len()), (20, 24));
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 fn line(message: &str) -> Line {
-    Line { at: SystemTime::now(), level: Level::Info, target: "fabric_mcp".to_owned(), message: message.to_owned() }
+    Line { at: Stamp::now(), level: Level::Info, target: "fabric_mcp".to_owned(), message: message.to_owned() }
 }
 
 fn of(message: fmt::Arguments<'_>) -> String {
