@@ -3,11 +3,8 @@
 //! In scope: reading it, in whatever order it comes, finding a name in it, and doing neither twice for the same bytes. Not
 //! in scope: what a name may be (`names`).
 
-use std::fmt;
-use std::ops::Range;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use serde::de::{DeserializeSeed, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
@@ -36,134 +33,73 @@ impl Listing {
     }
 }
 
-/// Names, sorted, each once. In one piece of memory: 250 small strings were a tenth of what a call cost that lists them.
+/// Names, sorted, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
-    text: String,
-    places: Vec<Range<usize>>,
-    /// The list as JSON, once it was asked for.
+    names: Vec<String>,
+    /// The list as JSON, once it was asked for: writing 250 names would be a third of what a call costs that lists them.
     json: OnceLock<Box<RawValue>>,
 }
 
 impl Names {
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
-        self.places.len()
+        self.names.len()
     }
 
     /// Are there none?
     pub(crate) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.names.is_empty()
     }
 
     /// The name at a place in the order.
     pub(crate) fn get(&self, at: usize) -> Option<&str> {
-        Some(&self.text[self.places.get(at)?.clone()])
+        self.names.get(at).map(String::as_str)
     }
 
     /// All of them, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
-        self.places.iter().map(|place| &self.text[place.clone()])
+        self.names.iter().map(String::as_str)
     }
 
     /// Is this one of them?
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.places.binary_search_by(|place| self.text[place.clone()].cmp(name)).is_ok()
-    }
-
-    fn push(&mut self, name: &str) {
-        let start = self.text.len();
-        self.text.push_str(name);
-        self.places.push(start..self.text.len());
-    }
-
-    /// Fabric sorts its lists, but does not promise it.
-    fn sorted(mut self) -> Names {
-        let name = |place: &Range<usize>| &self.text[place.clone()];
-        if !self.places.is_sorted_by(|a, b| name(a) < name(b)) {
-            self.places.sort_unstable_by(|a, b| name(a).cmp(name(b)));
-            self.places.dedup_by(|a, b| name(a) == name(b));
-        }
-        self
+        self.names.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
     }
 }
 
 impl PartialEq for Names {
     fn eq(&self, other: &Names) -> bool {
-        self.iter().eq(other.iter())
+        self.names == other.names
+    }
+}
+
+/// Fabric sorts its lists, but does not promise it.
+impl From<Vec<String>> for Names {
+    fn from(mut names: Vec<String>) -> Names {
+        names.sort_unstable();
+        names.dedup();
+        Names { names, json: OnceLock::new() }
     }
 }
 
 impl<'a> FromIterator<&'a str> for Names {
     fn from_iter<I: IntoIterator<Item = &'a str>>(names: I) -> Names {
-        let mut list = Names::default();
-        names.into_iter().for_each(|name| list.push(name));
-        list.sorted()
+        Names::from(names.into_iter().map(str::to_owned).collect::<Vec<_>>())
     }
 }
 
 impl Serialize for Names {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// Without what is kept.
-        struct Each<'a>(&'a Names);
-        impl Serialize for Each<'_> {
-            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                serializer.collect_seq(self.0.iter())
-            }
-        }
         // Strings always become JSON.
-        self.json.get_or_init(|| to_raw_value(&Each(self)).unwrap_or_default()).serialize(serializer)
+        self.json.get_or_init(|| to_raw_value(&self.names).unwrap_or_default()).serialize(serializer)
     }
 }
 
 /// From an array of strings, or the `null` that Go writes for an empty one.
 impl<'de> Deserialize<'de> for Names {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
-        deserializer.deserialize_any(List).map(Names::sorted)
-    }
-}
-
-struct List;
-
-impl<'de> Visitor<'de> for List {
-    type Value = Names;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a list of names")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Names, E> {
-        Ok(Names::default())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Names, A::Error> {
-        let mut list = Names::default();
-        while names.next_element_seed(Next(&mut list))?.is_some() {}
-        Ok(list)
-    }
-}
-
-/// Takes in one name.
-struct Next<'a>(&'a mut Names);
-
-impl<'de> DeserializeSeed<'de> for Next<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Next<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a name")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<(), E> {
-        self.0.push(name);
-        Ok(())
+        Option::<Vec<String>>::deserialize(deserializer).map(|names| Names::from(names.unwrap_or_default()))
     }
 }
 
