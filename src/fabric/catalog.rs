@@ -9,12 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::shared::Shared;
+use super::wait::SLICE;
 use super::{Client, Error, Kind, Name, Names, NoWait, Pattern, Stop, Strategy, Wait};
 use crate::config::CATALOG_REQUESTS;
 use crate::sync::lock;
-
-/// How often one who waits for helpers is asked whether to go on.
-const SLICE: Duration = Duration::from_millis(100);
 
 /// All patterns and strategies, as they were when a refresh began.
 #[derive(Clone, Debug, PartialEq, Eq)]

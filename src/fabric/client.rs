@@ -25,14 +25,13 @@ use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
 
 use super::listing::Listing;
 use super::shared::Shared;
+use super::wait::SLICE;
 use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
 
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 use crate::time;
 
-/// How often a blocked read asks whether to go on.
-const SLICE: Duration = Duration::from_millis(100);
 /// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
 /// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
 const BUFFER: usize = 8 << 10;

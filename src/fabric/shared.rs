@@ -16,11 +16,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::wait::SLICE;
 use super::{Error, Kind, Stop, Wait};
 use crate::sync::{Signal, lock};
 
-/// How often one who waits for another's reading is asked whether to go on.
-const SLICE: Duration = Duration::from_millis(100);
 /// How long the next reading waits for the one under way, which may never end.
 const PATIENCE: Duration = Duration::from_millis(100);
 

@@ -4,6 +4,10 @@
 //! done (`client`) and what is made of these moments: flushing, heartbeats, noticing that the caller has gone.
 
 use std::fmt;
+use std::time::Duration;
+
+/// How often whoever waits is asked whether to go on.
+pub(super) const SLICE: Duration = Duration::from_millis(100);
 
 /// Whoever waits for Fabric. Both methods run on the waiting thread itself and must not block.
 pub(crate) trait Wait: Send + Sync {
@@ -11,7 +15,7 @@ pub(crate) trait Wait: Send + Sync {
     /// before each read of the socket.
     fn before_blocking(&self) {}
 
-    /// Called before a POST is sent, and about every 100 ms of waiting: for headers, for the body, be it silent or a
+    /// Called before a POST is sent, and about every [`SLICE`] of waiting: for headers, for the body, be it silent or a
     /// trickle, for another caller's reading, or between two tries. `Err(Stop)` closes the connection and ends the call
     /// with [`Error::cancelled`].
     ///

@@ -15,8 +15,8 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
 
-use super::SLICE;
 use crate::fabric::Wait;
+use crate::fabric::wait::SLICE;
 
 /// ureq gives a lookup a thread of its own for each request, kept connections included, as soon as there is a limit
 /// on time. An address that needs no lookup can do without.
