@@ -5,11 +5,14 @@ use std::path::Path;
 
 use crate::cli::flags::{self, AUTH_TOKEN_FILE, Id};
 
+/// What `ProtectHome=yes` hides: systemd.exec(5).
+const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
+
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
     let transport = flags::get(Id::Transport).env().unwrap_or_default();
     let program = program.to_string_lossy();
-    let hidden = if program.starts_with("/home/") || program.starts_with("/root/") {
+    let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
          #   install -m 755 fabric-mcp /usr/local/bin/\n\
          # and correct ExecStart=.\n"
@@ -111,7 +114,8 @@ mod tests {
 
     #[test]
     fn a_program_in_a_home_is_warned_of() {
-        assert!(unit(Path::new("/home/me/.cargo/bin/fabric-mcp")).contains("hides this program"));
+        let warned = |folder: &str| unit(&Path::new(folder).join("fabric-mcp")).contains("hides this program");
+        assert!(HIDDEN.iter().all(|folder| warned(folder)) && !warned("/usr/bin"));
     }
 
     #[test]
