@@ -81,7 +81,10 @@ fn prompts_are_patterns_rendered_by_fabric() {
         };
         let prompts = json!([title(described(ai, 0), "Ai"), title(described(translate, 1), "Translate")]);
         expect(&mut client, era, "prompts/list", Value::Null, true, json!({"prompts": prompts}));
-        let message = |text: &str| json!([{"role": "user", "content": {"type": "text", "text": text}}]);
+        let prompt = |at: usize, text: &str| {
+            let message = json!({"role": "user", "content": {"type": "text", "text": text}});
+            json!({"description": list["prompts"][at]["description"], "messages": [message]})
+        };
         let rendered = "You translate text into de.\n\nHallo {{x}}\n".to_owned();
         let get = json!({"name": "translate", "arguments": {"lang_code": "de", "input_text": "Hallo {{x}}"}});
         // Fabric leaves braces in the input alone; our stand-in must be told so.
@@ -89,28 +92,12 @@ fn prompts_are_patterns_rendered_by_fabric() {
             "POST /patterns/translate/apply",
             Reply::json(json!({"Name": "translate", "Description": "", "Pattern": rendered.clone()})),
         );
-        let description = list["prompts"][1]["description"].clone();
-        expect(
-            &mut client,
-            era,
-            "prompts/get",
-            get,
-            false,
-            json!({"description": description, "messages": message(&rendered)}),
-        );
+        expect(&mut client, era, "prompts/get", get, false, prompt(1, &rendered));
         let asked = fabric.requests_of("POST /patterns/translate/apply")[0].json();
         assert_eq!(asked, json!({"input": "Hallo {{x}}", "variables": {"lang_code": "de"}}));
         let get = json!({"name": "ai", "arguments": {"input_text": "x", "strategy_name": "cot"}});
         let rendered = format!("Think step by step before you answer.\n{}\nx", text_of("ai"));
-        let description = list["prompts"][0]["description"].clone();
-        expect(
-            &mut client,
-            era,
-            "prompts/get",
-            get,
-            false,
-            json!({"description": description, "messages": message(&rendered)}),
-        );
+        expect(&mut client, era, "prompts/get", get, false, prompt(0, &rendered));
         for (name, arguments, word) in [
             ("nope", json!({}), "nope"),
             ("translate", json!({}), "lang_code"),

@@ -72,15 +72,29 @@ struct Server {
     stdin: ChildStdin,
     lines: BufReader<std::process::ChildStdout>,
     port: u16,
+    folder: Folder,
 }
 
 impl Server {
-    fn start(folder: &Path) -> Option<Server> {
+    /// With a [`certificate`] in a folder of this name; `None`, with its reason printed, where there is no openssl.
+    fn start(name: &str, host: &str, days: &str) -> Option<Server> {
+        let folder = Folder::new(name);
+        if !certificate(&folder.0, host, days) {
+            return None;
+        }
+        let server = Server::serve(folder);
+        if server.is_none() {
+            eprintln!("skipped: no openssl s_server");
+        }
+        server
+    }
+
+    fn serve(folder: Folder) -> Option<Server> {
         let port = closed_port();
         let accept = format!("127.0.0.1:{port}");
         let mut child = Command::new("openssl")
             .args(["s_server", "-quiet", "-accept", &accept, "-cert", "server.pem", "-key", "server.key"])
-            .current_dir(folder)
+            .current_dir(&folder.0)
             .stdin(Pipe::piped())
             .stdout(Pipe::piped())
             .stderr(Pipe::null())
@@ -89,7 +103,12 @@ impl Server {
         let (stdin, lines) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         let up = poll(DEADLINE, || std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
         up?;
-        Some(Server { child, stdin, lines, port })
+        Some(Server { child, stdin, lines, port, folder })
+    }
+
+    /// Its authority's certificate.
+    fn authority(&self) -> String {
+        self.folder.0.join("ca.pem").to_string_lossy().into_owned()
     }
 
     fn program(&self) -> Program {
@@ -117,43 +136,27 @@ fn refused(program: Program, says: &str) {
 
 #[test]
 fn a_certificate_nobody_trusts_is_refused() {
-    let folder = Folder::new("untrusted");
-    if !certificate(&folder.0, "IP:127.0.0.1", "2") {
-        return;
-    }
-    let Some(server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
+    let Some(server) = Server::start("untrusted", "IP:127.0.0.1", "2") else { return };
     refused(server.program(), "ssl_cert_file");
 }
 
 #[test]
 fn an_expired_certificate_is_refused_though_its_authority_is_trusted() {
-    let folder = Folder::new("expired");
     // Days before now: some versions of openssl refuse that.
-    if !certificate(&folder.0, "IP:127.0.0.1", "-1") {
-        return;
-    }
-    let Some(server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
-    refused(server.program().env("SSL_CERT_FILE", folder.0.join("ca.pem").to_str().unwrap()), "expired");
+    let Some(server) = Server::start("expired", "IP:127.0.0.1", "-1") else { return };
+    refused(server.program().env("SSL_CERT_FILE", &server.authority()), "expired");
 }
 
 #[test]
 fn a_certificate_of_another_host_is_refused() {
-    let folder = Folder::new("other-host");
-    if !certificate(&folder.0, "DNS:other.example", "2") {
-        return;
-    }
-    let Some(server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
-    refused(server.program().env("SSL_CERT_FILE", folder.0.join("ca.pem").to_str().unwrap()), "name");
+    let Some(server) = Server::start("other-host", "DNS:other.example", "2") else { return };
+    refused(server.program().env("SSL_CERT_FILE", &server.authority()), "name");
 }
 
 #[test]
 fn a_good_certificate_of_a_private_authority_is_taken() {
-    let folder = Folder::new("good");
-    if !certificate(&folder.0, "IP:127.0.0.1", "2") {
-        return;
-    }
-    let Some(mut server) = Server::start(&folder.0) else { return eprintln!("skipped: no openssl s_server") };
-    let program = server.program().env("SSL_CERT_FILE", folder.0.join("ca.pem").to_str().unwrap());
+    let Some(mut server) = Server::start("good", "IP:127.0.0.1", "2") else { return };
+    let program = server.program().env("SSL_CERT_FILE", &server.authority());
     let client = Stdio::speaking(ERA, program);
     // The check at the start asks for the names.
     let mut line = String::new();

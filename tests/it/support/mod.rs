@@ -22,7 +22,7 @@ pub(crate) mod wires;
 
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Longest wait for something that must happen. Only a failing test ever waits this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
@@ -62,8 +62,18 @@ pub(crate) const ERAS: [Era; 5] =
 
 /// A client of any transport, for tests that are the same over all of them.
 pub(crate) trait Caller {
+    /// Sends a request and gives its answer.
+    fn ask(&mut self, method: &str, params: Value) -> Value;
+
     /// Calls a tool and gives its result; a JSON-RPC error fails the test.
-    fn call(&mut self, tool: &str, arguments: Value) -> Value;
+    #[track_caller]
+    fn call(&mut self, tool: &str, arguments: Value) -> Value {
+        let mut answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
+        match answer.get_mut("result") {
+            Some(result) => result.take(),
+            None => self.process().fail(&format!("{tool} was answered with {answer}")),
+        }
+    }
 
     /// The server's process.
     fn process(&self) -> &process::Process;

@@ -329,8 +329,8 @@ impl Stdio {
 
 impl Caller for Stdio {
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.result("tools/call", json!({"name": tool, "arguments": arguments}))
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.request(method, params)
     }
 
     fn process(&self) -> &Process {

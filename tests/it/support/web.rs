@@ -146,10 +146,8 @@ impl Streamable {
 
 impl Caller for Streamable {
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let mut answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
-        assert!(answer["result"].is_object(), "{tool} was answered with {answer}");
-        answer["result"].take()
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.request(method, params)
     }
 
     fn process(&self) -> &Process {
@@ -276,10 +274,8 @@ impl Sse {
 
 impl Caller for Sse {
     #[track_caller]
-    fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        let mut answer = self.request("tools/call", json!({"name": tool, "arguments": arguments}));
-        assert!(answer["result"].is_object(), "{tool} was answered with {answer}");
-        answer["result"].take()
+    fn ask(&mut self, method: &str, params: Value) -> Value {
+        self.request(method, params)
     }
 
     fn process(&self) -> &Process {
