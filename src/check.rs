@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Wait};
-use crate::mcp::Server;
+use crate::features::Server;
 
 use diagnosis::{Problem, diagnose};
 use report::{Key, Report, Writer};

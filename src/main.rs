@@ -4,17 +4,19 @@
 //! mistake in a flag or variable. What the parts do is told in their own files; arrows point one way,
 //! `main → transport → mcp → tools → fabric`.
 
+mod calls;
 mod check;
 mod cli;
 mod config;
 mod demo;
 mod fabric;
+mod features;
 mod generate;
 mod http;
 mod jsonrpc;
 mod logging;
-mod mcp;
 mod metrics;
+mod protocol;
 mod random;
 mod signals;
 mod sync;
@@ -33,9 +35,9 @@ use cli::{Command, Generate};
 use config::{Config, LOG_FLUSH, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
-use mcp::Server;
+use features::Server;
 use tools::Policy;
-use transport::listening::Listening;
+use transport::http::Listening;
 use transport::stdio::Stdio;
 
 /// On stdio, what is not needed for the first answer begins this much later. Measured: a fifth to a third less from spawn

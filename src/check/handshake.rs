@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::mcp::{self, Action, Revision, Server, Session};
+use crate::features::{Action, Server};
+use crate::protocol::{Inbound, Revision, Session};
 
 use super::diagnosis::Problem;
 
@@ -70,7 +71,7 @@ fn count_tools(server: &Server, session: &Arc<Session>, params: Value) -> Result
 fn ask(server: &Server, session: &Arc<Session>, method: &str, params: Value) -> Result<Value, String> {
     let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
     let request = serde_json::to_vec(&request).unwrap_or_default();
-    let Action::Answer(answer) = server.receive(session, mcp::inspect(&request, false), None) else {
+    let Action::Answer(answer) = server.receive(session, Inbound::read(&request, false), None) else {
         return Err(format!("{method} was not answered."));
     };
     match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body)) {

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::mcp::{self, Action, Outlet, Revision, Server, Session};
+use crate::features::{Action, Server, Sink};
+use crate::protocol::{Inbound, Revision, Session};
 use crate::sync::lock;
 
 use super::diagnosis::Problem;
@@ -49,15 +50,15 @@ pub(super) fn run(
     show: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<Result<Seen, Problem>> {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
-    let Action::Call(call) = server.receive(&session, mcp::inspect(CALL.as_bytes(), false), None) else {
+    let Action::Call(call) = server.receive(&session, Inbound::read(CALL.as_bytes(), false), None) else {
         return Ok(Err(failed("the call was refused".into())));
     };
     let started = Instant::now();
     let (pieces, arrived) = mpsc::channel();
-    let outlet = Arc::new(Relay(Mutex::new(pieces)));
+    let sink = Arc::new(Relay(Mutex::new(pieces)));
     let server = server.clone();
-    // The outlet, and with it the channel's only sender, ends with the thread.
-    let running = thread::Builder::new().name("rehearsal".into()).spawn(move || call.run(&server, outlet))?;
+    // The sink, and with it the channel's only sender, ends with the thread.
+    let running = thread::Builder::new().name("rehearsal".into()).spawn(move || call.run(&server, sink))?;
     let mut seen = Seen::default();
     for piece in arrived {
         if seen.pieces == 0 {
@@ -88,7 +89,7 @@ fn failed(why: String) -> Problem {
 /// Takes the text out of progress notifications.
 struct Relay(Mutex<Sender<String>>);
 
-impl Outlet for Relay {
+impl Sink for Relay {
     fn notify(&self, message: &[u8]) {
         let notification: Value = serde_json::from_str(&String::from_utf8_lossy(message)).unwrap_or_default();
         if let Some(text) = notification["params"]["message"].as_str() {

@@ -10,14 +10,15 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
+use crate::features::Server;
 use crate::jsonrpc::{self, INVALID_REQUEST};
-use crate::mcp::{self, Refusal, Server, Session};
+use crate::protocol::{Inbound, Refusal, Session};
 use crate::sync::{lock, spawn};
 
-use super::admission::{Admission, Who};
-use super::pipe::{Flush, Line, Pipe, Shop};
-use super::poller::Poller;
-use super::workers::Workers;
+use crate::calls::admission::{Admission, Who};
+use crate::calls::pipe::{Flush, Line, Pipe, Shop};
+use crate::calls::poller::Poller;
+use crate::calls::workers::Workers;
 
 /// Input is read in pieces of this size, and output is collected up to it.
 const BUFFER: usize = 64 << 10;
@@ -55,7 +56,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 let answer = Refusal::new(INVALID_REQUEST, reason).answer(None, self.pipe.no_id(), false);
                 writer.send(&answer.body, Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
-                self.pipe.receive(mcp::inspect(&line, false), Who::Token);
+                self.pipe.receive(Inbound::read(&line, false), Who::Token);
             }
             // What was answered so far waits only while there is another message to answer.
             if !input.buffer().contains(&b'\n') {

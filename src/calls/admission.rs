@@ -1,0 +1,287 @@
+//! Which calls may run now: the bound on runs at once, the rate limit, and the end of everything.
+//!
+//! In scope: counting. Not in scope: who a caller is (`guard` knows the token, `http` the peer).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::config::MAX_RATED_CALLERS;
+use crate::fabric::{Error, Kind};
+use crate::features::Call;
+use crate::protocol::Answer;
+use crate::sync::{Signal, lock};
+
+use super::inflight::Cancel;
+
+/// Whom the rate limit counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Who {
+    /// Whoever has the token: there is one.
+    Token,
+    /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
+    Peer(IpAddr),
+}
+
+impl Who {
+    /// The caller at `ip`.
+    pub(crate) fn peer(ip: IpAddr) -> Who {
+        match ip.to_canonical() {
+            IpAddr::V6(ip) => Who::Peer(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()),
+            ip => Who::Peer(ip),
+        }
+    }
+}
+
+/// Lets calls in, one process's worth.
+pub(crate) struct Admission {
+    max_runs: usize,
+    per_minute: u32,
+    running: Mutex<Running>,
+    changed: Signal,
+    rates: Mutex<HashMap<Who, Rate>>,
+    aborting: AtomicBool,
+}
+
+#[derive(Default)]
+struct Running {
+    calls: usize,
+    runs: usize,
+}
+
+/// How much of the rate a caller has used: a bucket that empties by `per_minute` a minute and holds as many.
+#[derive(Clone, Copy)]
+struct Rate {
+    used: f64,
+    at: Instant,
+}
+
+impl Admission {
+    /// At most `max_runs` runs at once, and for each caller `per_minute` new ones a minute; 0 is no limit.
+    pub(crate) fn new(max_runs: usize, per_minute: u32) -> Arc<Admission> {
+        Arc::new(Admission {
+            max_runs,
+            per_minute,
+            running: Mutex::default(),
+            changed: Signal::new(),
+            rates: Mutex::default(),
+            aborting: AtomicBool::new(false),
+        })
+    }
+
+    /// Lets a call in, for as long as the permit is kept.
+    ///
+    /// # Errors
+    /// `too-many-requests`, for runs only.
+    pub(crate) fn admit(self: &Arc<Admission>, call: &Call, who: Who) -> Result<Permit, Error> {
+        self.enter(call.runs(), who, Instant::now())
+    }
+
+    fn enter(self: &Arc<Admission>, runs: u32, who: Who, now: Instant) -> Result<Permit, Error> {
+        let mut running = self.running();
+        let run = runs > 0;
+        if run {
+            if running.runs >= self.max_runs {
+                return Err(busy());
+            }
+            self.spend(runs, who, now)?;
+            running.runs += 1;
+        }
+        running.calls += 1;
+        Ok(Permit { admission: self.clone(), run })
+    }
+
+    fn spend(&self, runs: u32, who: Who, now: Instant) -> Result<(), Error> {
+        if self.per_minute == 0 {
+            return Ok(());
+        }
+        if runs > self.per_minute {
+            let detail = format!(
+                "This call makes {runs} runs, and this server takes at most {} a minute from one caller. Shorten its \
+                 chain.",
+                self.per_minute
+            );
+            return Err(Error::new(Kind::TooManyRequests, detail));
+        }
+        let (runs, capacity) = (f64::from(runs), f64::from(self.per_minute));
+        let per_second = capacity / 60.0;
+        let mut rates = lock(&self.rates);
+        if rates.len() >= MAX_RATED_CALLERS && !rates.contains_key(&who) {
+            make_room(&mut rates, per_second, now);
+        }
+        let rate = rates.entry(who).or_insert(Rate { used: 0.0, at: now });
+        let used = rate.used_at(now, per_second);
+        let over = used + runs - capacity;
+        // A millionth of a call: what adding and subtracting fractions may leave.
+        if over > 1e-6 {
+            let wait = Duration::from_secs_f64(over / per_second);
+            let mut error = Error::new(
+                Kind::TooManyRequests,
+                format!(
+                    "This server takes at most {} runs a minute from one caller. Try again in {} s.",
+                    self.per_minute,
+                    wait.as_secs() + 1
+                ),
+            );
+            error.retry_after = Some(wait.max(Duration::from_millis(1)));
+            return Err(error);
+        }
+        *rate = Rate { used: used + runs, at: now };
+        Ok(())
+    }
+
+    /// From now on every call is told to stop.
+    pub(crate) fn abort(&self) {
+        self.aborting.store(true, Ordering::Release);
+    }
+
+    /// Are calls to stop because the process ends?
+    fn aborting(&self) -> bool {
+        self.aborting.load(Ordering::Acquire)
+    }
+
+    /// Waits until no call runs, at most until `deadline`. True if none does.
+    pub(crate) fn wait_idle(&self, deadline: Instant) -> bool {
+        let left = deadline.saturating_duration_since(Instant::now());
+        self.changed.wait_while(self.running(), left, |running| running.calls > 0).1
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        lock(&self.running)
+    }
+}
+
+impl Rate {
+    fn used_at(self, now: Instant, per_second: f64) -> f64 {
+        (self.used - now.saturating_duration_since(self.at).as_secs_f64() * per_second).max(0.0)
+    }
+}
+
+/// Forgets callers who have nothing left to forget; if there are none, the one who has been quiet for longest.
+fn make_room(rates: &mut HashMap<Who, Rate>, per_second: f64, now: Instant) {
+    let before = rates.len();
+    rates.retain(|_, rate| rate.used_at(now, per_second) > 0.0);
+    if rates.len() == before
+        && let Some(quiet) = rates.iter().min_by_key(|(_, rate)| rate.at).map(|(who, _)| *who)
+    {
+        rates.remove(&quiet);
+    }
+}
+
+/// All places are taken.
+pub(crate) fn busy() -> Error {
+    Error::new(
+        Kind::TooManyRequests,
+        "Too many calls are running and waiting already. Wait for one of them to end, then try again.",
+    )
+}
+
+/// The end of calls that are stopped because the process ends.
+fn stopped() -> Error {
+    Error::new(Kind::Cancelled, "The server was stopped before this call had ended. Try again once it is back.")
+}
+
+/// What stops one call: its own cancelling, or the end of everything.
+pub(crate) struct Stops {
+    cancel: Cancel,
+    admission: Arc<Admission>,
+    aborted: AtomicBool,
+}
+
+impl Stops {
+    /// Stops when `cancel` says so, or `admission` aborts.
+    pub(crate) fn new(cancel: Cancel, admission: Arc<Admission>) -> Stops {
+        Stops { cancel, admission, aborted: AtomicBool::new(false) }
+    }
+
+    /// Has the caller cancelled? Then it wants to hear nothing more.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// Is the call to stop, for either reason?
+    pub(crate) fn is_stopped(&self) -> bool {
+        if self.admission.aborting() {
+            self.aborted.store(true, Ordering::Relaxed);
+            return true;
+        }
+        self.is_cancelled()
+    }
+
+    /// The answer of a call that has ended: if it was told to stop because everything ends, it says so.
+    pub(crate) fn answer(&self, call: &Call, answer: Answer) -> Answer {
+        if self.aborted.load(Ordering::Relaxed) { call.fail(stopped()) } else { answer }
+    }
+}
+
+/// A place among the running calls, given back when dropped.
+pub(crate) struct Permit {
+    admission: Arc<Admission>,
+    run: bool,
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        let mut running = self.admission.running();
+        running.calls -= 1;
+        running.runs -= usize::from(self.run);
+        drop(running);
+        self.admission.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_at_once_are_bounded_and_other_calls_are_not() {
+        let admission = Admission::new(1, 0);
+        let now = Instant::now();
+        let run = admission.enter(1, Who::Token, now).unwrap();
+        let _call = admission.enter(0, Who::Token, now).unwrap();
+        assert_eq!(admission.enter(1, Who::Token, now).err().map(|e| e.kind), Some(Kind::TooManyRequests));
+        drop(run);
+        assert!(admission.enter(1, Who::Token, now).is_ok());
+    }
+
+    #[test]
+    fn a_rate_is_used_up_and_comes_back() {
+        let admission = Admission::new(100, 2);
+        let begin = Instant::now();
+        let at = |seconds| admission.enter(1, Who::Token, begin + Duration::from_secs(seconds));
+        assert!(at(0).is_ok() && at(0).is_ok());
+        let refused = at(0).err().unwrap();
+        assert_eq!(refused.retry_after, Some(Duration::from_secs(30)));
+        assert!(at(29).is_err() && at(30).is_ok() && at(30).is_err());
+        let other = Who::peer("10.0.0.1".parse().unwrap());
+        assert!(admission.enter(1, other, begin).is_ok(), "each has its own");
+        assert!(admission.enter(0, Who::Token, begin).is_ok(), "only runs count");
+        let third = Who::peer("10.0.0.2".parse().unwrap());
+        assert!(admission.enter(3, third, begin).is_err_and(|error| error.retry_after.is_none()), "never allowed");
+        assert!(
+            admission.enter(2, third, begin).is_ok() && admission.enter(1, third, begin).is_err(),
+            "each step counts"
+        );
+    }
+
+    #[test]
+    fn the_memory_of_callers_is_bounded() {
+        let admission = Admission::new(usize::MAX, 1);
+        let now = Instant::now();
+        for n in 0..=MAX_RATED_CALLERS as u32 {
+            assert!(admission.enter(1, Who::peer(std::net::Ipv4Addr::from_bits(n).into()), now).is_ok());
+        }
+        assert_eq!(admission.rates.lock().unwrap().len(), MAX_RATED_CALLERS);
+    }
+
+    #[test]
+    fn one_ipv6_network_is_one_caller() {
+        let who = |ip: &str| Who::peer(ip.parse().unwrap());
+        assert_eq!(who("2001:db8::1"), who("2001:db8::ffff:1"));
+        assert_ne!(who("2001:db8::1"), who("2001:db8:0:1::1"));
+        assert_eq!(who("::ffff:10.0.0.1"), who("10.0.0.1"));
+    }
+}

@@ -1,0 +1,242 @@
+//! Which requests of one connection are being worked on, by id.
+//!
+//! ```text
+//!   begin ──> in flight ──finish──> true: answer it
+//!                  └──cancel──> gone ──finish──> false: say nothing
+//! ```
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::features::Registration;
+use crate::jsonrpc::Id;
+use crate::sync::{Signal, lock};
+
+/// Tells a running call that nobody wants its answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Says so.
+    pub(crate) fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Was it said?
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What is in flight under an id.
+enum Entry {
+    Call(Cancel),
+    /// A subscription, with what we send when we end it.
+    Listen {
+        _place: Registration,
+        end: Vec<Vec<u8>>,
+    },
+}
+
+/// The requests of one connection that have no answer yet.
+#[derive(Default)]
+pub(crate) struct Inflight {
+    entries: Mutex<HashMap<Id, Entry>>,
+    /// Everything was stopped. Changed under the lock of the entries only.
+    stopped: AtomicBool,
+    /// How many [`Writing`] there are. Changed under the lock of the entries only.
+    writing: AtomicUsize,
+    changed: Signal,
+}
+
+/// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
+/// finished, so that nobody ends the process between the two.
+pub(crate) struct Writing(Arc<Inflight>);
+
+impl Writing {
+    /// From now on.
+    pub(crate) fn begin(inflight: &Arc<Inflight>) -> Writing {
+        let entries = inflight.lock();
+        inflight.writing.fetch_add(1, Ordering::Relaxed);
+        drop(entries);
+        Writing(inflight.clone())
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let entries = self.0.lock();
+        self.0.writing.fetch_sub(1, Ordering::Relaxed);
+        drop(entries);
+        self.0.changed.notify_all();
+    }
+}
+
+impl Inflight {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
+        lock(&self.entries)
+    }
+
+    /// Enters a call. `None` if the id is in use: the first one goes on. After [`Inflight::cancel_all`] it is cancelled from
+    /// the start: its message was read while the connection or session ended.
+    pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
+        let mut entries = self.lock();
+        if entries.contains_key(id) {
+            return None;
+        }
+        let cancel = Cancel::default();
+        if self.stopped.load(Ordering::Relaxed) {
+            cancel.cancel();
+        } else {
+            entries.insert(id.clone(), Entry::Call(cancel.clone()));
+        }
+        Some(cancel)
+    }
+
+    /// Enters a subscription. `end` is what to send if we end it ourselves. False if the id is in use.
+    pub(crate) fn listen(&self, id: &Id, place: impl FnOnce() -> Registration, end: Vec<Vec<u8>>) -> bool {
+        let mut entries = self.lock();
+        if entries.contains_key(id) {
+            return false;
+        }
+        entries.insert(id.clone(), Entry::Listen { _place: place(), end });
+        true
+    }
+
+    /// Is the id in use?
+    pub(crate) fn contains(&self, id: &Id) -> bool {
+        self.lock().contains_key(id)
+    }
+
+    /// Takes a call out. True if its answer is still wanted.
+    pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
+        let mut entries = self.lock();
+        // The id may be in use again after it was cancelled.
+        let own = matches!(entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        if own {
+            entries.remove(id);
+        }
+        drop(entries);
+        self.changed.notify_all();
+        own && !cancel.is_cancelled()
+    }
+
+    /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
+    pub(crate) fn cancel(&self, id: &Id) {
+        let entry = self.lock().remove(id);
+        if let Some(Entry::Call(cancel)) = &entry {
+            cancel.cancel();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Stops everything, and whatever is still to begin.
+    pub(crate) fn cancel_all(&self) {
+        let entries = {
+            let mut entries = self.lock();
+            self.stopped.store(true, Ordering::Relaxed);
+            std::mem::take(&mut *entries)
+        };
+        for entry in entries.values() {
+            if let Entry::Call(cancel) = entry {
+                cancel.cancel();
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends all subscriptions, and gives what has to be sent for that.
+    pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
+        let mut entries = self.lock();
+        let ids: Vec<Id> =
+            entries.iter().filter(|(_, e)| matches!(e, Entry::Listen { .. })).map(|(id, _)| id.clone()).collect();
+        let mut messages = Vec::new();
+        for id in ids {
+            if let Some(Entry::Listen { end, .. }) = entries.remove(&id) {
+                messages.extend(end);
+            }
+        }
+        messages
+    }
+
+    /// How many subscriptions there are.
+    pub(crate) fn listening(&self) -> usize {
+        self.lock().values().filter(|e| matches!(e, Entry::Listen { .. })).count()
+    }
+
+    /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
+    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
+        let is_busy = |entries: &mut HashMap<Id, Entry>| {
+            self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_)))
+        };
+        self.changed.wait_while(self.lock(), limit, is_busy).1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn id(json: &str) -> Id {
+        Id::from_raw(&RawValue::from_string(json.into()).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_id_is_used_once_at_a_time_and_again_afterwards() {
+        let all = Inflight::default();
+        let first = all.begin(&id("1")).unwrap();
+        assert!(all.begin(&id("1")).is_none());
+        assert!(all.begin(&id("\"1\"")).is_some(), "a string is another id than a number");
+        assert!(all.finish(&id("1"), &first));
+        assert!(all.begin(&id("1")).is_some());
+    }
+
+    #[test]
+    fn a_cancelled_call_is_not_answered_and_frees_its_id() {
+        let all = Inflight::default();
+        let first = all.begin(&id("1")).unwrap();
+        all.cancel(&id("1"));
+        all.cancel(&id("7"));
+        assert!(first.is_cancelled());
+        let second = all.begin(&id("1")).unwrap();
+        assert!(!all.finish(&id("1"), &first), "the first is gone");
+        assert!(all.finish(&id("1"), &second), "the second is another call");
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_begins_after_everything_was_stopped_is_stopped_too() {
+        let all = Inflight::default();
+        let before = all.begin(&id("1")).unwrap();
+        all.cancel_all();
+        let after = all.begin(&id("2")).unwrap();
+        assert!(before.is_cancelled() && after.is_cancelled());
+        assert!(!all.finish(&id("2"), &after));
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+
+    #[test]
+    fn waiting_ends_when_the_last_call_does() {
+        let all = Arc::new(Inflight::default());
+        let call = all.begin(&id("1")).unwrap();
+        assert!(!all.wait_idle(Duration::ZERO));
+        let other = all.clone();
+        let thread = std::thread::spawn(move || other.wait_idle(Duration::from_secs(20)));
+        all.finish(&id("1"), &call);
+        assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn an_answer_that_is_being_written_keeps_the_end_waiting() {
+        let all = Arc::new(Inflight::default());
+        let call = all.begin(&id("1")).unwrap();
+        let writing = Writing::begin(&all);
+        assert!(all.finish(&id("1"), &call));
+        assert!(!all.wait_idle(Duration::ZERO), "the answer is not out yet");
+        drop(writing);
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+}

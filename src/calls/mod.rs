@@ -1,0 +1,63 @@
+//! How a call runs, whatever the transport: whether it may (`admission`), which are in flight (`inflight`), on which
+//! thread (`workers`), for one client on one connection (`pipe`); and the polling of lists for subscribers (`poller`).
+//!
+//! ```text
+//!   transport/stdio ──────────────▶ pipe ─▶ workers ─┐
+//!   transport/http ─┬─ sse ───────▶ pipe ─▶ workers ─┼─▶ run ─▶ features
+//!                   └─ streamable ───────────────────┘
+//! ```
+//! Not in scope: what a message means (`features`), how bytes come and go (`transport`).
+
+pub(crate) mod admission;
+pub(crate) mod inflight;
+pub(crate) mod pipe;
+pub(crate) mod poller;
+pub(crate) mod workers;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crate::features::{Call, Server, Sink};
+use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
+use crate::protocol::{Answer, ID_IN_USE, Refusal};
+
+/// Runs a call on this thread. A panic in it costs this call only; the panic hook has logged where it was.
+pub(crate) fn run(server: &Server, call: &Call, sink: Arc<dyn Sink>) -> Answer {
+    catch_unwind(AssertUnwindSafe(|| call.run(server, sink))).unwrap_or_else(|_| call.panicked())
+}
+
+/// The answer to a request whose id is in use: the first one goes on.
+pub(crate) fn duplicate(id: &Id, modern: bool) -> Answer {
+    Refusal::new(INVALID_REQUEST, ID_IN_USE).answer(Some(id), NoId::Absent, modern)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::features::Action;
+    use crate::protocol::{Inbound, Session};
+
+    /// An sink with a bug.
+    struct Broken;
+
+    impl Sink for Broken {
+        fn notify(&self, _: &[u8]) {}
+        fn stopped(&self) -> bool {
+            panic!("s3cret input")
+        }
+    }
+
+    #[test]
+    fn a_panic_becomes_the_answer_of_its_call() {
+        let server = Server::without_fabric();
+        let message = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fabric_run_pattern",
+            "arguments":{"pattern_name":"ai"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
+        let action = server.receive(&Arc::new(Session::stdio()), Inbound::read(message, false), None);
+        let Action::Call(call) = action else { panic!("no call") };
+        let text = String::from_utf8(run(&server, &call, Arc::new(Broken)).body).unwrap();
+        assert!(text.starts_with(r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":["#), "{text}");
+        assert!(text.contains("urn:fabric-mcp:error:internal-server-error") && text.contains("request_id"), "{text}");
+        assert!(!text.contains("s3cret"), "{text}");
+    }
+}

@@ -1,0 +1,288 @@
+//! One client on a pipe of its own, over which messages go both ways in any order: stdin and stdout, or an HTTP+SSE
+//! session.
+//!
+//! ```text
+//!   message ─▶ mcp ─┬─ an answer ──────────────────────────────▶ Line
+//!                   ├─ a call ─▶ worker ─▶ notifications, answer ─▶ Line
+//!                   └─ a subscription ─▶ kept, told of changes ───▶ Line
+//! ```
+//! What is cheap is answered where messages are read and calls are handed to workers, so that
+//! `notifications/cancelled` and `ping` work meanwhile. In scope: ids in use, batches, cancelling, the end. Not in scope:
+//! how messages are framed.
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use crate::config::MAX_SUBSCRIPTIONS;
+use crate::fabric::{Error, Kind};
+use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink};
+use crate::jsonrpc::{self, NoId};
+use crate::protocol::{Answer, Inbound, Session};
+use crate::sync::lock;
+
+use super::admission::{self, Admission, Stops, Who};
+use super::inflight::{Inflight, Writing};
+use super::poller::Poller;
+use super::workers::Workers;
+
+/// Must a message be on its way when [`Line::send`] returns, or does the sender flush soon?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    Now,
+    Later,
+}
+
+/// The way out of a pipe. Whole messages, from any thread.
+pub(crate) trait Line: Send + Sync + 'static {
+    /// Sends one message unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
+    /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
+    /// [`Line::is_gone`] tells why.
+    fn send_if(&self, message: &[u8], flush: Flush, wanted: &dyn Fn() -> bool);
+
+    /// Sends one message.
+    fn send(&self, message: &[u8], flush: Flush) {
+        self.send_if(message, flush, &|| true);
+    }
+
+    /// Sends a notification of changed lists, which must not wait for this client: others are to be told too.
+    fn tell(&self, message: &[u8]);
+
+    /// Has the client left?
+    fn is_gone(&self) -> bool;
+}
+
+/// What the pipes of one process share.
+#[derive(Clone)]
+pub(crate) struct Shop {
+    /// The protocol.
+    pub(crate) server: Arc<Server>,
+    /// Where calls run.
+    pub(crate) workers: Arc<Workers>,
+    /// Which may.
+    pub(crate) admission: Arc<Admission>,
+    /// Who looks for changes.
+    pub(crate) poller: Arc<Poller>,
+}
+
+/// One client.
+pub(crate) struct Pipe<L: Line> {
+    shop: Shop,
+    session: Arc<Session>,
+    inflight: Arc<Inflight>,
+    line: Arc<L>,
+    /// Whether a subscription that we end is cancelled too: where no stream closes, the specification wants that.
+    cancels_subscriptions: bool,
+    /// The place of a legacy client that follows lists.
+    follower: OnceLock<Registration>,
+}
+
+impl<L: Line> Pipe<L> {
+    /// A client that has not said anything yet.
+    pub(crate) fn new(shop: Shop, session: Session, line: Arc<L>, cancels_subscriptions: bool) -> Pipe<L> {
+        Pipe {
+            shop,
+            session: Arc::new(session),
+            inflight: Arc::default(),
+            line,
+            cancels_subscriptions,
+            follower: OnceLock::new(),
+        }
+    }
+
+    /// The way out.
+    pub(crate) fn line(&self) -> &Arc<L> {
+        &self.line
+    }
+
+    /// How an error without a readable id is written here.
+    pub(crate) fn no_id(&self) -> NoId {
+        self.session.no_id()
+    }
+
+    /// Acts on a message of `who`.
+    pub(crate) fn receive(&self, mut inbound: Inbound<'_>, who: Who) {
+        inbound.refuse_ids(|id| self.inflight.contains(id));
+        let action = self.shop.server.receive(&self.session, inbound, None);
+        self.act(action, who, &Reply::Line(self.line.clone()));
+        if self.session.follows_lists() && self.follower.get().is_none() {
+            let sink = Arc::new(Told(self.line.clone()));
+            let _ = self.follower.set(self.shop.server.subscriptions().add(Listener::legacy(sink)));
+            self.shop.poller.listened();
+        }
+    }
+
+    /// Ends all subscriptions, telling the client so.
+    pub(crate) fn end_listening(&self) {
+        for message in self.inflight.end_listening() {
+            self.line.send(&message, Flush::Later);
+        }
+    }
+
+    /// Lets what runs finish within `limit`, then cancels the rest.
+    pub(crate) fn finish(&self, limit: Duration) {
+        if !self.inflight.wait_idle(limit) {
+            self.cancel_all();
+        }
+    }
+
+    /// Cancels everything: the client has left.
+    pub(crate) fn cancel_all(&self) {
+        self.inflight.cancel_all();
+    }
+
+    fn act(&self, action: Action, who: Who, reply: &Reply<L>) {
+        match action {
+            Action::Nothing => {}
+            Action::Answer(answer) => reply.send(answer, Flush::Later),
+            Action::Cancel(id) => self.inflight.cancel(&id),
+            Action::Call(call) => self.call(call, who, reply),
+            Action::Listen(listen) => self.listen(&listen),
+            Action::Batch(actions) => {
+                let batch = Reply::Batch(Arc::new(Batch {
+                    answers: Mutex::default(),
+                    line: self.line.clone(),
+                    _writing: Writing::begin(&self.inflight),
+                }));
+                for action in actions {
+                    self.act(action, who, &batch);
+                }
+            }
+        }
+    }
+
+    fn call(&self, call: Box<Call>, who: Who, reply: &Reply<L>) {
+        // Ids in use have been refused; but over HTTP two messages may come at the same moment.
+        let Some(cancel) = self.inflight.begin(call.id()) else {
+            return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
+        };
+        let permit = match self.shop.admission.admit(&call, who) {
+            Ok(permit) => permit,
+            Err(error) => {
+                self.inflight.finish(call.id(), &cancel);
+                return reply.send(call.fail(error), Flush::Later);
+            }
+        };
+        let call = Arc::new(call);
+        let job = {
+            let (server, inflight, call, cancel, reply) =
+                (self.shop.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
+            let stops = Stops::new(cancel.clone(), self.shop.admission.clone());
+            let sink = Arc::new(CallSink { line: self.line.clone(), stops });
+            move || {
+                let _permit = permit;
+                // It may have been cancelled while it waited for a thread.
+                if cancel.is_cancelled() {
+                    return;
+                }
+                let answer = super::run(&server, &call, sink.clone());
+                let _writing = Writing::begin(&inflight);
+                if inflight.finish(call.id(), &cancel) {
+                    reply.send(sink.stops.answer(&call, answer), Flush::Now);
+                }
+            }
+        };
+        if self.shop.workers.submit(Box::new(job)).is_err() {
+            self.inflight.finish(call.id(), &cancel);
+            reply.send(call.fail(admission::busy()), Flush::Later);
+        }
+    }
+
+    fn listen(&self, listen: &Listen) {
+        if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
+            return self.line.send(&listen.fail(too_many_subscriptions()).body, Flush::Later);
+        }
+        let sink = Arc::new(Told(self.line.clone()));
+        let mut end = vec![listen.end().body];
+        if self.cancels_subscriptions {
+            end.push(listen.cancelled());
+        }
+        let place = || {
+            // The acknowledgement comes first: only then can anything be told.
+            self.line.send(&listen.acknowledgement(), Flush::Later);
+            self.shop.server.subscriptions().add(listen.listener(sink))
+        };
+        if self.inflight.listen(listen.id(), place, end) {
+            self.shop.poller.listened();
+        } else {
+            self.line.send(&super::duplicate(listen.id(), true).body, Flush::Later);
+        }
+    }
+}
+
+/// This pipe has as many subscriptions as it may.
+fn too_many_subscriptions() -> Error {
+    Error::new(
+        Kind::TooManyRequests,
+        format!("There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."),
+    )
+}
+
+/// Where an answer goes: out by itself, or into the array of its batch.
+enum Reply<L: Line> {
+    Line(Arc<L>),
+    Batch(Arc<Batch<L>>),
+}
+
+impl<L: Line> Clone for Reply<L> {
+    fn clone(&self) -> Self {
+        match self {
+            Reply::Line(line) => Reply::Line(line.clone()),
+            Reply::Batch(batch) => Reply::Batch(batch.clone()),
+        }
+    }
+}
+
+impl<L: Line> Reply<L> {
+    fn send(&self, answer: Answer, flush: Flush) {
+        match self {
+            Reply::Line(line) => line.send(&answer.body, flush),
+            Reply::Batch(batch) => lock(&batch.answers).push(answer.body),
+        }
+    }
+}
+
+/// The answers of one batch. Everybody who still owes one holds the batch; the last to let go sends the array.
+struct Batch<L: Line> {
+    answers: Mutex<Vec<Vec<u8>>>,
+    line: Arc<L>,
+    /// Let go of after the array has been sent.
+    _writing: Writing,
+}
+
+impl<L: Line> Drop for Batch<L> {
+    fn drop(&mut self) {
+        let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if !answers.is_empty() {
+            self.line.send(&jsonrpc::array(answers), Flush::Now);
+        }
+    }
+}
+
+/// Where the notifications of a call go.
+struct CallSink<L: Line> {
+    line: Arc<L>,
+    stops: Stops,
+}
+
+impl<L: Line> Sink for CallSink<L> {
+    fn notify(&self, message: &[u8]) {
+        self.line.send_if(message, Flush::Now, &|| !self.stops.is_cancelled());
+    }
+
+    fn stopped(&self) -> bool {
+        self.stops.is_stopped() || self.line.is_gone()
+    }
+}
+
+/// Where changes of lists are told.
+struct Told<L: Line>(Arc<L>);
+
+impl<L: Line> Sink for Told<L> {
+    fn notify(&self, message: &[u8]) {
+        self.0.tell(message);
+    }
+
+    fn stopped(&self) -> bool {
+        self.0.is_gone()
+    }
+}

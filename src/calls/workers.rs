@@ -1,0 +1,131 @@
+//! A bounded set of threads, made as they are needed and gone again when they are not, with a bounded queue before them.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use crate::config::{WORKER_IDLE, WORKER_STACK};
+use crate::sync::{lock, spawn};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads that run jobs.
+pub(crate) struct Workers {
+    shared: Arc<Shared>,
+    threads: usize,
+    queue: usize,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// Threads that wait for a job.
+    idle: usize,
+    threads: usize,
+}
+
+impl Workers {
+    /// At most `threads` jobs at once and `queue` more that wait.
+    pub(crate) fn new(threads: usize, queue: usize) -> Workers {
+        let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
+        Workers { shared: Arc::new(shared), threads, queue }
+    }
+
+    /// Runs `job` as soon as a thread is free. `job` must not panic.
+    ///
+    /// # Errors
+    /// The job itself, if all threads are busy and the queue is full, or no thread can be had at all.
+    pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
+        let mut state = self.shared.lock();
+        if state.jobs.len() < state.idle {
+            state.jobs.push_back(job);
+            drop(state);
+            self.shared.wake.notify_one();
+            return Ok(());
+        }
+        if state.threads < self.threads {
+            let shared = self.shared.clone();
+            let thread = thread::Builder::new().name("call".into()).stack_size(WORKER_STACK);
+            match spawn(thread, move || shared.work()) {
+                Ok(_) => {
+                    state.threads += 1;
+                    state.jobs.push_back(job);
+                    return Ok(());
+                }
+                Err(error) => log::warn!("a worker thread could not be started: {error}"),
+            }
+        }
+        // With no thread at all, nobody would ever take it.
+        if state.threads == 0 || state.jobs.len() >= self.queue + state.idle {
+            return Err(job);
+        }
+        state.jobs.push_back(job);
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            while let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.lock();
+            }
+            state.idle += 1;
+            let (woken, waited) = self.wake.wait_timeout(state, WORKER_IDLE).unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn jobs_beyond_threads_and_queue_come_back() {
+        let workers = Workers::new(2, 3);
+        let (begun, begins) = channel();
+        let gate = Arc::new((Mutex::new(false), Condvar::new()));
+        let job = || -> Job {
+            let (begun, gate) = (begun.clone(), gate.clone());
+            Box::new(move || {
+                begun.send(()).unwrap();
+                let open = gate.0.lock().unwrap();
+                drop(gate.1.wait_while(open, |open| !*open).unwrap());
+            })
+        };
+        for _ in 0..2 {
+            assert!(workers.submit(job()).is_ok());
+            begins.recv().unwrap();
+        }
+        for _ in 0..3 {
+            assert!(workers.submit(job()).is_ok());
+        }
+        assert!(workers.submit(job()).is_err());
+        *gate.0.lock().unwrap() = true;
+        gate.1.notify_all();
+        for _ in 0..3 {
+            begins.recv().unwrap();
+        }
+        assert!(workers.submit(job()).is_ok());
+        begins.recv().unwrap();
+    }
+}

@@ -1,0 +1,127 @@
+//! A call: a request that needs Fabric. Made where messages are read, run where time may pass.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use crate::fabric::{Catalog, Client, Error, Kind, Wait};
+use crate::jsonrpc::{Id, NoId};
+use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
+use crate::{logging, random};
+
+use super::notifier::Notifier;
+use super::{Server, Sink};
+
+/// The members that a result's `_meta` gets.
+pub(super) type ResultMeta = Map<String, Value>;
+
+/// What one request of a feature does, its params read.
+pub(super) trait Operation: Send + Sync {
+    /// Does it, and writes the members of the result.
+    ///
+    /// # Errors
+    /// Becomes a JSON-RPC error.
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal>;
+
+    /// Writes the result of a call that could not be run, or panicked.
+    ///
+    /// # Errors
+    /// Where that is a JSON-RPC error.
+    fn fail(&self, error: Error, _request_id: &str, _result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        Err(Refusal::from_fabric(error))
+    }
+
+    /// How many paid runs of a model it makes.
+    fn runs(&self) -> u32 {
+        0
+    }
+}
+
+/// What an operation works with.
+pub(super) struct Running<'a> {
+    pub(super) fabric: &'a Arc<Client>,
+    pub(super) catalog: &'a Arc<Catalog>,
+    pub(super) notifier: &'a Arc<Notifier>,
+    pub(super) request_id: &'a str,
+}
+
+impl Running<'_> {
+    /// Whoever waits, as Fabric's client wants it.
+    pub(super) fn wait(&self) -> Arc<dyn Wait> {
+        self.notifier.clone()
+    }
+}
+
+/// One request that needs Fabric, its params checked.
+pub(crate) struct Call {
+    id: Id,
+    context: RequestContext,
+    session: Arc<Session>,
+    operation: Box<dyn Operation>,
+    request_id: String,
+}
+
+impl Call {
+    pub(super) fn new(id: Id, context: RequestContext, session: Arc<Session>, operation: Box<dyn Operation>) -> Call {
+        Call { id, context, session, operation, request_id: random::request_id() }
+    }
+
+    /// The id that its answer carries.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Was it asked in the stateless era?
+    pub(crate) fn is_modern(&self) -> bool {
+        !self.context.revision.is_legacy()
+    }
+
+    /// Is it a run of a pattern: long, costly, and limited in number?
+    pub(crate) fn is_run(&self) -> bool {
+        self.runs() > 0
+    }
+
+    /// How many runs it makes: one for each step of a chain. They are counted against the rate limit.
+    pub(crate) fn runs(&self) -> u32 {
+        self.operation.runs()
+    }
+
+    /// Does its work and makes the answer. Notifications go to `sink` meanwhile. Blocks as long as Fabric takes, within
+    /// the limits of the configuration.
+    pub(crate) fn run(&self, server: &Server, sink: Arc<dyn Sink>) -> Answer {
+        let _scope = logging::request_scope(&self.request_id);
+        let notifier = Arc::new(Notifier::new(sink, self.context.clone(), self.session.clone()));
+        let running = Running {
+            fabric: &server.fabric,
+            catalog: &server.catalog,
+            notifier: &notifier,
+            request_id: &self.request_id,
+        };
+        self.answer(|result| self.operation.run(&running, result).inspect_err(|refusal| refusal.error.count()))
+    }
+
+    /// The answer when the call cannot be run at all, or ended in a way it could not answer itself: no worker free, the
+    /// rate limit, a panic, cancelled where an answer is due all the same.
+    pub(crate) fn fail(&self, error: Error) -> Answer {
+        self.answer(|result| self.operation.fail(error, &self.request_id, result))
+    }
+
+    /// The answer after a panic.
+    pub(crate) fn panicked(&self) -> Answer {
+        self.fail(Error::new(
+            Kind::Internal,
+            format!(
+                "fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id {}.",
+                self.request_id
+            ),
+        ))
+    }
+
+    fn answer(&self, write: impl FnOnce(&mut ResultWriter) -> Result<ResultMeta, Refusal>) -> Answer {
+        let mut result = ResultWriter::new(&self.id, self.context.revision);
+        match write(&mut result) {
+            Ok(meta) => result.end(meta),
+            Err(refusal) => refusal.answer_as(Some(&self.id), NoId::Absent, self.is_modern(), &self.request_id),
+        }
+    }
+}

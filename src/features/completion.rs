@@ -1,0 +1,142 @@
+//! `completion/complete`: names of patterns and strategies, best first.
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::config::MAX_COMPLETIONS;
+use crate::fabric::{Name, Names, not_found};
+use crate::protocol::params::{optional_text, params, text};
+use crate::protocol::{Refusal, ResultWriter};
+
+use super::call::{Operation, ResultMeta, Running};
+use super::{Action, Request, Server, prompts, resources};
+
+/// Reads `completion/complete`.
+pub(super) fn complete(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let complete = Complete::read(request.params)?;
+    Ok(request.call(complete))
+}
+
+/// A `completion/complete`, its params read.
+struct Complete {
+    of: Of,
+    value: String,
+}
+
+enum Of {
+    Patterns,
+    Strategies,
+    /// An argument of a prompt that takes any text: nothing to offer, but the prompt must be there.
+    AnyText {
+        prompt: Name,
+    },
+    /// The strategy of a prompt.
+    PromptStrategy {
+        prompt: Name,
+    },
+}
+
+impl Complete {
+    /// Reads the params. `context` is accepted: no argument here depends on another.
+    ///
+    /// # Errors
+    /// -32602 for a reference that is none of ours.
+    fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
+        let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
+                     \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
+        let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
+        let [kind, prompt, uri] = params(reference, ["type", "name", "uri"], usage)?;
+        let [argument, value] = params(argument, ["name", "value"], usage)?;
+        let (kind, argument, value) = (text(kind, usage)?, text(argument, usage)?, text(value, usage)?);
+        let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
+        let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
+        let of = match (&*kind, prompt, uri.as_deref()) {
+            ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
+            ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },
+            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument == "name" => Of::Patterns,
+            ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument == "name" => Of::Strategies,
+            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE | resources::STRATEGY_TEMPLATE)) => {
+                return Err(Refusal::params("The templates have one argument: \"name\"."));
+            }
+            _ => {
+                return Err(Refusal::params(format!(
+                    "params.ref must name a prompt (ref/prompt) or one of the templates {} and {} (ref/resource).",
+                    resources::PATTERN_TEMPLATE,
+                    resources::STRATEGY_TEMPLATE
+                )));
+            }
+        };
+        Ok(Complete { of, value: value.into_owned() })
+    }
+}
+
+impl Operation for Complete {
+    /// Finds what the value may become.
+    ///
+    /// # Errors
+    /// -32602 for a prompt that is not there; else what Fabric's failure asks for.
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let wait = &call.wait();
+        let patterns = || call.catalog.names(wait).map_err(Refusal::from_fabric);
+        let strategies = || -> Result<Names, Refusal> {
+            let strategies = call.catalog.strategies(wait).map_err(Refusal::from_fabric)?;
+            Ok(strategies.iter().map(|s| s.name.as_str()).collect())
+        };
+        let known = |prompt: &Name| {
+            let names = patterns()?;
+            if names.contains(prompt.as_str()) { Ok(()) } else { Err(Refusal::from_fabric(not_found(prompt, &names))) }
+        };
+        let ranked = match &self.of {
+            Of::Patterns => rank(&self.value, patterns()?.as_ref()),
+            Of::Strategies => rank(&self.value, &strategies()?),
+            Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
+            Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
+        };
+        let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
+        let has_more = ranked.len() > values.len();
+        result.field("completion", &Completion { has_more, total: ranked.len(), values });
+        Ok(ResultMeta::new())
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Completion<'a> {
+    has_more: bool,
+    total: usize,
+    values: &'a [String],
+}
+
+/// Names that contain `value`, whatever the case: those that begin with it, then those with a word that does, then the
+/// rest; each group in the order given.
+fn rank(value: &str, names: &Names) -> Vec<String> {
+    let value = value.to_lowercase();
+    let mut groups = [const { Vec::new() }; 3];
+    for original in names.iter() {
+        let name = original.to_lowercase();
+        let group = if name.starts_with(&value) {
+            0
+        } else if name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(&value)) {
+            1
+        } else if name.contains(&value) {
+            2
+        } else {
+            continue;
+        };
+        groups[group].push(original.to_owned());
+    }
+    groups.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefix_then_word_start_then_substring() {
+        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].into_iter().collect();
+        assert_eq!(rank("sum", &names), ["Sum_it", "summarize", "a_summary", "assume"]);
+        assert_eq!(rank("", &names).len(), 5);
+        assert!(rank("q", &names).is_empty());
+    }
+}

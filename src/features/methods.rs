@@ -1,0 +1,150 @@
+//! Every method of MCP that this server has, in one table: adding one is a line here and its file.
+
+use serde_json::{Map, Value};
+
+use crate::protocol::handshake::{self, Offer};
+use crate::protocol::{Refusal, ResultWriter, Revision};
+
+use super::{Action, Listen, Request, Server, completion, prompts, resources, tools};
+
+/// How a model uses this server well: sent once, to every client.
+const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one with \
+fabric_list_patterns (or its query), look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
+variables, then call fabric_run_pattern with the whole text as input_text. A run calls a language model, takes seconds \
+to minutes and may cost money: run a pattern once, set stream to true to follow it, and never repeat a run only to see \
+its output again.";
+
+/// One method.
+pub(super) struct Method {
+    name: &'static str,
+    /// The first and the last revision that have it.
+    first: Revision,
+    last: Revision,
+    /// Part of the handshake: served before a revision is agreed on, and takes no progress token.
+    pub(super) is_lifecycle: bool,
+    /// The member of its params that HTTP repeats in `Mcp-Name` (2026-07-28).
+    pub(super) mirrored: Option<&'static str>,
+    /// The capability that tells clients of it.
+    capability: Option<Capability>,
+    /// Reads the params and says what to do.
+    pub(super) read: Read,
+}
+
+type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
+
+/// A member of `capabilities`.
+struct Capability {
+    name: &'static str,
+    /// As JSON.
+    value: &'static str,
+    /// The first revision that knows it; not always that of the method.
+    first: Revision,
+}
+
+const OLDEST: Revision = Revision::R2024_11_05;
+const LEGACY: Revision = Revision::NEWEST_LEGACY;
+const MODERN: Revision = Revision::R2026_07_28;
+
+static METHODS: [Method; 13] = [
+    Method::new("initialize", initialize).until(LEGACY).lifecycle(),
+    Method::new("ping", ping).until(LEGACY).lifecycle(),
+    Method::new("logging/setLevel", set_level).until(LEGACY).capability("logging", "{}", OLDEST),
+    Method::new("server/discover", discover).since(MODERN),
+    Method::new("subscriptions/listen", listen).since(MODERN),
+    Method::new("tools/list", tools::list).capability("tools", "{}", OLDEST),
+    Method::new("tools/call", tools::call).mirrors("name"),
+    Method::new("prompts/list", prompts::list).capability("prompts", r#"{"listChanged":true}"#, OLDEST),
+    Method::new("prompts/get", prompts::get).mirrors("name"),
+    Method::new("resources/list", resources::list).capability("resources", r#"{"listChanged":true}"#, OLDEST),
+    Method::new("resources/templates/list", resources::templates),
+    Method::new("resources/read", resources::read).mirrors("uri"),
+    Method::new("completion/complete", completion::complete).capability("completions", "{}", Revision::R2025_03_26),
+];
+
+impl Method {
+    const fn new(name: &'static str, read: Read) -> Method {
+        Method { name, first: OLDEST, last: MODERN, is_lifecycle: false, mirrored: None, capability: None, read }
+    }
+
+    const fn since(self, first: Revision) -> Method {
+        Method { first, ..self }
+    }
+
+    const fn until(self, last: Revision) -> Method {
+        Method { last, ..self }
+    }
+
+    const fn lifecycle(self) -> Method {
+        Method { is_lifecycle: true, ..self }
+    }
+
+    const fn mirrors(self, member: &'static str) -> Method {
+        Method { mirrored: Some(member), ..self }
+    }
+
+    const fn capability(self, name: &'static str, value: &'static str, first: Revision) -> Method {
+        Method { capability: Some(Capability { name, value, first }), ..self }
+    }
+
+    /// The method of that name.
+    pub(super) fn named(name: &str) -> Option<&'static Method> {
+        METHODS.iter().find(|method| method.name == name)
+    }
+
+    /// Does `revision` have it?
+    pub(super) fn is_in(&self, revision: Revision) -> bool {
+        (self.first..=self.last).contains(&revision)
+    }
+}
+
+/// What is offered to clients of `revision`. Tools never change while the program runs.
+fn offer(revision: Revision) -> Offer {
+    let mut capabilities = Map::new();
+    for Capability { name, value, first } in METHODS.iter().filter_map(|method| method.capability.as_ref()) {
+        if revision >= *first {
+            capabilities.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
+        }
+    }
+    Offer { capabilities: Value::Object(capabilities), instructions: INSTRUCTIONS }
+}
+
+fn initialize(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    handshake::initialize(request.session, &request.id, request.params, offer).map(Action::Answer)
+}
+
+fn discover(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let revision = request.context.revision;
+    Ok(Action::Answer(handshake::discover(&request.id, revision, &offer(revision))))
+}
+
+fn ping(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    Ok(empty(&request))
+}
+
+fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    handshake::set_level(request.session, request.params)?;
+    Ok(empty(&request))
+}
+
+fn listen(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    Ok(Action::Listen(Box::new(Listen::new(&request.id, request.context.revision, request.params)?)))
+}
+
+fn empty(request: &Request<'_>) -> Action {
+    Action::Answer(ResultWriter::new(&request.id, request.context.revision).end(Map::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_capabilities_are_json() {
+        let names: std::collections::HashSet<_> = METHODS.iter().map(|method| method.name).collect();
+        assert_eq!(names.len(), METHODS.len());
+        for method in &METHODS {
+            let value = method.capability.as_ref().map_or("{}", |capability| capability.value);
+            assert!(serde_json::from_str::<Value>(value).is_ok_and(|value| value.is_object()), "{}", method.name);
+        }
+    }
+}

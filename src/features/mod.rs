@@ -1,0 +1,208 @@
+//! What this server does with each method of MCP: one file a feature, one table of methods.
+//!
+//! ```text
+//!   Inbound ──Server::receive──▶ Action ┬ Nothing
+//!                                       ├ Answer   send it
+//!                                       ├ Call     needs Fabric: run it somewhere, send its answer
+//!                                       ├ Listen   keep it, send it changes
+//!                                       ├ Cancel   stop the call or subscription of that id
+//!                                       └ Batch    all of that, answered as one array
+//! ```
+//! In scope: which methods there are (`methods`), reading their params, running them (`call`). Not in scope: the rules of
+//! the protocol itself (`protocol`), what a tool does (`tools`), where calls run (`calls`), how bytes come and go
+//! (`transport`).
+
+mod call;
+mod completion;
+mod methods;
+mod notifier;
+mod prompts;
+mod resources;
+mod sink;
+mod subscriptions;
+#[cfg(test)]
+mod tests;
+mod tools;
+
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+use crate::fabric::{Catalog, Client};
+use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
+use crate::protocol::inbound::{cancelled, is_modern, refuse};
+use crate::protocol::{Answer, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
+use crate::text::shown;
+use crate::tools::Policy;
+
+pub(crate) use call::Call;
+pub(crate) use sink::Sink;
+pub(crate) use subscriptions::{Listen, Listener, Registration};
+
+use call::Operation;
+use methods::Method;
+use subscriptions::Subscriptions;
+
+/// What to do about a message.
+pub(crate) enum Action {
+    /// Nothing: a notification, or an answer to something.
+    Nothing,
+    /// Send this.
+    Answer(Answer),
+    /// Run this where it may take its time, then send its answer.
+    Call(Box<Call>),
+    /// Keep this until it is cancelled or the server ends.
+    Listen(Box<Listen>),
+    /// Stop the call or subscription of this id, if there is one. Nothing is sent for it from then on.
+    Cancel(Id),
+    /// Do all of this, in order; send the answers as one array when all are there, or nothing if there are none.
+    Batch(Vec<Action>),
+}
+
+/// All features, with what their answers are made from. One for the whole process.
+pub(crate) struct Server {
+    fabric: Arc<Client>,
+    catalog: Arc<Catalog>,
+    policy: Policy,
+    subscriptions: Arc<Subscriptions>,
+    tools: tools::Lists,
+}
+
+/// One request, its envelope read: what a feature reads its params from.
+struct Request<'a> {
+    id: Id,
+    params: Option<&'a RawValue>,
+    context: RequestContext,
+    session: &'a Arc<Session>,
+}
+
+impl Request<'_> {
+    /// What to do: run `operation` as a call.
+    fn call(self, operation: impl Operation + 'static) -> Action {
+        Action::Call(Box::new(Call::new(self.id, self.context, self.session.clone(), Box::new(operation))))
+    }
+}
+
+impl Server {
+    /// A server in front of `fabric`.
+    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy) -> Server {
+        let subscriptions = Arc::new(Subscriptions::default());
+        let listeners = subscriptions.clone();
+        catalog.on_change(move || listeners.lists_changed());
+        Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default() }
+    }
+
+    /// A server whose Fabric cannot be reached, for tests of everything else.
+    #[cfg(test)]
+    pub(crate) fn without_fabric() -> Server {
+        let time = std::time::Duration::from_secs(1);
+        let settings = crate::config::Fabric {
+            url: "http://127.0.0.1:9".into(),
+            api_key: None,
+            ca_file: None,
+            connect_timeout: time,
+            idle_timeout: time,
+            run_timeout: time,
+            request_timeout: time,
+            models_timeout: time,
+        };
+        let fabric = Arc::new(Client::new(&settings).unwrap());
+        let catalog = Arc::new(Catalog::new(fabric.clone(), time));
+        Server::new(fabric, catalog, Policy::default())
+    }
+
+    /// Fabric, for requests outside of any call.
+    pub(crate) fn fabric(&self) -> &Arc<Client> {
+        &self.fabric
+    }
+
+    /// Who is sent changes of the lists.
+    pub(crate) fn subscriptions(&self) -> &Arc<Subscriptions> {
+        &self.subscriptions
+    }
+
+    /// The catalogue behind prompts, resources and completion.
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP headers repeat of a modern
+    /// request.
+    pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
+        let modern = inbound.is_modern();
+        match inbound.incoming {
+            Err(invalid) => Action::Answer(refuse(session, invalid, modern)),
+            Ok(Incoming::One(message)) => self.one(session, message, modern, mirror),
+            Ok(Incoming::Batch(items)) => {
+                if modern || !session.revision().is_some_and(Revision::has_batches) {
+                    let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
+                    let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
+                    return Action::Answer(refuse(session, invalid, modern));
+                }
+                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
+            }
+        }
+    }
+
+    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
+        match item {
+            Err(invalid) => Action::Answer(refuse(session, invalid, false)),
+            Ok(Message::Request { id, method, params })
+                if method == "initialize" || is_modern(&method, params, false) =>
+            {
+                let reason = "This request cannot be part of a batch: send it by itself.";
+                Action::Answer(refuse(session, Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason }, false))
+            }
+            Ok(message) => self.one(session, message, false, None),
+        }
+    }
+
+    fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
+        match message {
+            Message::Response => Action::Nothing,
+            Message::Notification { method, params } => {
+                cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
+            }
+            Message::Request { id, method, params } => {
+                let refused = |refusal: Refusal| Action::Answer(refusal.answer(Some(&id), session.no_id(), modern));
+                let found = self.find(session, &method, params, modern, mirror);
+                let read = found.and_then(|(method, context)| {
+                    (method.read)(self, Request { id: id.clone(), params, context, session })
+                });
+                read.unwrap_or_else(refused)
+            }
+        }
+    }
+
+    /// The method, and the context of a request for it, after all checks of the envelope.
+    fn find(
+        &self,
+        session: &Session,
+        name: &str,
+        params: Option<&RawValue>,
+        modern: bool,
+        mirror: Option<&Mirror>,
+    ) -> Result<(&'static Method, RequestContext), Refusal> {
+        let meta = Meta::read(params).map_err(Refusal::of_envelope)?;
+        let method = Method::named(name);
+        let context = if modern {
+            let mirror = mirror.map(|mirror| (mirror, method.and_then(|method| method.mirrored)));
+            meta.modern(name, params, mirror).map_err(Refusal::of_envelope)?
+        } else {
+            match (session.revision(), method.filter(|method| method.is_lifecycle)) {
+                (revision, Some(_)) => RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY)),
+                (Some(revision), None) => meta.legacy(revision)?,
+                (None, None) => {
+                    return Err(Refusal::params(
+                        "Nothing is agreed on yet: send initialize first, or put io.modelcontextprotocol/protocolVersion \
+                         (2026-07-28) and clientCapabilities into params._meta of each request.",
+                    ));
+                }
+            }
+        };
+        let method = method.filter(|method| method.is_in(context.revision)).ok_or_else(|| {
+            Refusal::new(jsonrpc::METHOD_NOT_FOUND, format!("There is no method \"{}\" here.", shown(name, 64)))
+        })?;
+        Ok((method, context))
+    }
+}

@@ -1,0 +1,200 @@
+//! `prompts/list` and `prompts/get`: every pattern is a prompt, rendered by Fabric, so that the client's own model sees
+//! what Fabric would have sent.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::fabric::{Entry, Name, names, not_found};
+use crate::protocol::pages::{self, Cursor};
+use crate::protocol::params::{params, text};
+use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::text::shown;
+
+use super::call::{Operation, ResultMeta, Running};
+use super::{Action, Request, Server};
+
+/// The text that the pattern works on.
+const INPUT: &str = "input_text";
+/// A strategy to put before the pattern.
+pub(super) const STRATEGY: &str = "strategy_name";
+
+/// Reads `prompts/list`.
+pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    if request.context.revision.is_legacy() {
+        request.session.follow_lists();
+    }
+    let cursor = pages::cursor(request.params)?;
+    Ok(request.call(List { cursor }))
+}
+
+struct List {
+    cursor: Cursor,
+}
+
+impl Operation for List {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
+        let (range, next) = pages::page(self.cursor, snapshot.patterns.len())?;
+        let revision = result.revision();
+        let prompts: Vec<Prompt<'_>> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
+        result.field("prompts", &prompts);
+        if let Some(next) = next {
+            result.field("nextCursor", &next);
+        }
+        // Not longer than we keep it ourselves.
+        let left = snapshot.until.saturating_duration_since(Instant::now());
+        result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
+        Ok(ResultMeta::new())
+    }
+}
+
+/// A prompt as it is listed.
+#[derive(Serialize)]
+struct Prompt<'a> {
+    arguments: Vec<Argument<'a>>,
+    description: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Argument<'a> {
+    description: Cow<'static, str>,
+    name: &'a str,
+    required: bool,
+}
+
+fn define(entry: &Entry, revision: Revision) -> Prompt<'_> {
+    let optional =
+        |name, description: &'static str| Argument { description: description.into(), name, required: false };
+    let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
+    for name in own_variables(entry) {
+        let description = format!("Value of the pattern's variable {name}.").into();
+        arguments.push(Argument { description, name, required: true });
+    }
+    arguments.push(optional(STRATEGY, "A prompting strategy to put before the pattern."));
+    let title = revision.knows(Feature::Title).then(|| title(&entry.name));
+    Prompt { arguments, description: &entry.description, name: &entry.name, title }
+}
+
+/// The variables that are arguments of their own. One named like an argument of ours is filled by that.
+fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
+    entry.variables.iter().filter(|v| *v != INPUT && *v != STRATEGY)
+}
+
+/// A name for people: `extract_wisdom` is "Extract wisdom".
+pub(super) fn title(name: &str) -> String {
+    let words = name.replace(['_', '-'], " ");
+    let mut chars = words.trim().chars();
+    chars.next().map_or_else(|| name.to_string(), |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Reads `prompts/get`.
+pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let get = Get::read(request.params)?;
+    Ok(request.call(get))
+}
+
+/// A `prompts/get`, its params read.
+struct Get {
+    name: Name,
+    arguments: BTreeMap<String, String>,
+}
+
+impl Get {
+    /// Reads the params.
+    ///
+    /// # Errors
+    /// -32602 that names what is wrong.
+    fn read(raw: Option<&RawValue>) -> Result<Get, Refusal> {
+        let usage =
+            "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
+        let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
+        let name = text(name, usage)?;
+        let arguments: Option<BTreeMap<String, String>> =
+            serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
+        let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
+        Ok(Get { name, arguments: arguments.unwrap_or_default() })
+    }
+}
+
+impl Operation for Get {
+    /// Renders the prompt.
+    ///
+    /// # Errors
+    /// -32602 for an unknown prompt, an argument it does not take, a variable it needs, an unknown strategy.
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let wait = &call.wait();
+        let snapshot = call.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
+        let name = self.name.as_str();
+        let Some(entry) = snapshot.pattern(name) else {
+            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect();
+            return Err(Refusal::from_fabric(not_found(&self.name, &names)));
+        };
+        let takes: Vec<&str> =
+            [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
+        if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
+            let shown = shown(other, 64);
+            return Err(Refusal::params(format!(
+                "`{shown}` is not an argument of the prompt {name}: it takes {}.",
+                takes.join(", ")
+            )));
+        }
+        if let Some(missing) = own_variables(entry).find(|variable| !self.arguments.contains_key(*variable)) {
+            return Err(Refusal::params(format!("The argument `{missing}` is missing: the prompt {name} needs it.")));
+        }
+        let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
+        let strategy = match argument(STRATEGY) {
+            "" => None,
+            wanted => Some(snapshot.strategy(wanted).ok_or_else(|| {
+                let known: Vec<&str> = snapshot.strategies.iter().map(|s| s.name.as_str()).collect();
+                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {}.", known.join(", ")))
+            })?),
+        };
+        let mut variables = self.arguments.clone();
+        variables.retain(|name, _| entry.variables.contains(name));
+        names::variables(&variables).map_err(Refusal::from_fabric)?;
+        let rendered =
+            call.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
+        let text = match strategy {
+            Some(strategy) if !strategy.prompt.trim().is_empty() => {
+                format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt)
+            }
+            _ => rendered.system_prompt,
+        };
+        result
+            .field("description", &entry.description)
+            .field("messages", &[Message { content: Content { text: &text, r#type: "text" }, role: "user" }]);
+        Ok(ResultMeta::new())
+    }
+}
+
+/// A rendered prompt: one message.
+#[derive(Serialize)]
+struct Message<'a> {
+    content: Content<'a>,
+    role: &'static str,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    text: &'a str,
+    r#type: &'static str,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn titles_are_for_people() {
+        assert_eq!(title("extract_wisdom"), "Extract wisdom");
+        assert_eq!(title("élan-vital"), "Élan vital");
+        assert_eq!(title("_"), "_");
+    }
+}

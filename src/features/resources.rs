@@ -1,0 +1,233 @@
+//! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
+
+use std::time::Instant;
+
+use serde::Serialize;
+use serde_json::Map;
+use serde_json::value::RawValue;
+
+use crate::config::STATIC_TTL;
+use crate::fabric::{Error, Kind, Name};
+use crate::jsonrpc;
+use crate::protocol::pages::{self, Cursor};
+use crate::protocol::params::{params, text};
+use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::text::{percent_decode, percent_encode, shown};
+
+use super::call::{Operation, ResultMeta, Running};
+use super::{Action, Request, Server, prompts};
+
+/// The two templates; `{name}` is percent-encoded.
+pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
+pub(super) const STRATEGY_TEMPLATE: &str = "fabric://strategy/{name}";
+
+const MARKDOWN: &str = "text/markdown";
+/// Resource not found, before 2026-07-28 made it an error of the params.
+const RESOURCE_NOT_FOUND: i32 = -32002;
+
+/// A resource, which has a `uri`, or a template of some, which has a `uri_template`, as it is listed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resource<'a> {
+    description: &'a str,
+    mime_type: &'static str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri_template: Option<&'static str>,
+}
+
+/// Answers `resources/templates/list`.
+pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    pages::page(pages::cursor(request.params)?, 2)?;
+    let revision = request.context.revision;
+    let template = |uri, name, title: &str, description| {
+        let title = revision.knows(Feature::Title).then(|| title.to_owned());
+        Resource { description, mime_type: MARKDOWN, name, title, uri: None, uri_template: Some(uri) }
+    };
+    let mut result = ResultWriter::new(&request.id, revision);
+    result
+        .field(
+            "resourceTemplates",
+            &[
+                template(PATTERN_TEMPLATE, "pattern", "Fabric pattern", "The system prompt of a Fabric pattern."),
+                template(STRATEGY_TEMPLATE, "strategy", "Fabric strategy", "The prompt of a Fabric strategy."),
+            ],
+        )
+        .cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
+    Ok(Action::Answer(result.end(Map::new())))
+}
+
+/// Reads `resources/list`.
+pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    if request.context.revision.is_legacy() {
+        request.session.follow_lists();
+    }
+    let cursor = pages::cursor(request.params)?;
+    Ok(request.call(List { cursor }))
+}
+
+struct List {
+    cursor: Cursor,
+}
+
+impl Operation for List {
+    /// Patterns first, then strategies.
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let revision = result.revision();
+        let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
+        let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), p.description.as_str()));
+        let strategies =
+            snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
+        let (range, next) = pages::page(self.cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
+        let resources: Vec<Resource<'_>> = patterns
+            .chain(strategies)
+            .skip(range.start)
+            .take(range.len())
+            .map(|(template, name, description)| {
+                let uri = Some(template.replace("{name}", &percent_encode(name)));
+                let title = revision.knows(Feature::Title).then(|| prompts::title(name));
+                Resource { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
+            })
+            .collect();
+        result.field("resources", &resources);
+        if let Some(next) = next {
+            result.field("nextCursor", &next);
+        }
+        // Not longer than we keep it ourselves.
+        let left = snapshot.until.saturating_duration_since(Instant::now());
+        result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
+        Ok(ResultMeta::new())
+    }
+}
+
+/// Reads `resources/read`.
+pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let read = Read::parse(request.params, request.context.revision)?;
+    Ok(request.call(read))
+}
+
+/// A `resources/read`, its params read.
+struct Read {
+    uri: String,
+    target: Target,
+}
+
+enum Target {
+    Pattern(Name),
+    Strategy(Name),
+}
+
+impl Read {
+    /// Reads the params.
+    ///
+    /// # Errors
+    /// -32602 without a `uri`; not found for a URI that cannot be ours.
+    fn parse(raw: Option<&RawValue>, revision: Revision) -> Result<Read, Refusal> {
+        let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
+        let [uri] = params(raw, ["uri"], usage)?;
+        let uri = text(uri, usage)?;
+        let target = target(&uri).ok_or_else(|| {
+            not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
+        })?;
+        Ok(Read { uri: uri.into_owned(), target })
+    }
+}
+
+impl Operation for Read {
+    /// Reads the resource.
+    ///
+    /// # Errors
+    /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let (revision, wait) = (result.revision(), &call.wait());
+        let text = match &self.target {
+            Target::Pattern(name) => match call.fabric.pattern(name, wait) {
+                Ok(pattern) => pattern.system_prompt,
+                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => {
+                    return Err(not_found(&self.uri, revision, &detail));
+                }
+                Err(error) => return Err(Refusal::from_fabric(error)),
+            },
+            Target::Strategy(name) => {
+                let strategies = call.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
+                let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
+                strategy
+                    .ok_or_else(|| {
+                        not_found(&self.uri, revision, "Fabric has no such strategy: resources/list has them all.")
+                    })?
+                    .prompt
+            }
+        };
+        result
+            .field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }])
+            .cache(Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" });
+        Ok(ResultMeta::new())
+    }
+}
+
+/// A resource's text.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Contents<'a> {
+    mime_type: &'static str,
+    text: &'a str,
+    uri: &'a str,
+}
+
+fn target(uri: &str) -> Option<Target> {
+    let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
+    let name = Name::parse("uri", &percent_decode(name)?).ok()?;
+    match kind {
+        "pattern" => Some(Target::Pattern(name)),
+        "strategy" => Some(Target::Strategy(name)),
+        _ => None,
+    }
+}
+
+fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {
+    let code = if revision.is_legacy() { RESOURCE_NOT_FOUND } else { jsonrpc::INVALID_PARAMS };
+    let error = Error::new(Kind::PatternNotFound, format!("There is no resource \"{}\". {why}", shown(uri, 256)));
+    Refusal::of(code, error).with("uri", uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_uris_name_something() {
+        let read = |uri: &str| match target(uri) {
+            Some(Target::Pattern(name)) => format!("pattern {}", name.as_str()),
+            Some(Target::Strategy(name)) => format!("strategy {}", name.as_str()),
+            None => "-".into(),
+        };
+        for (uri, expected) in [
+            ("fabric://pattern/summarize", "pattern summarize"),
+            ("fabric://strategy/cot", "strategy cot"),
+            ("fabric://pattern/r%C3%A9sum%C3%A9%202", "pattern résumé 2"),
+            ("fabric://pattern/", "-"),
+            ("fabric://pattern/..%2Fx", "-"),
+            ("fabric://pattern/%2e%2e", "-"),
+            ("fabric://pattern/%zz", "-"),
+            ("fabric://pattern/%ff", "-"),
+            ("fabric://context/x", "-"),
+            ("file:///etc/passwd", "-"),
+            ("", "-"),
+        ] {
+            assert_eq!(read(uri), expected, "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_code_of_not_found_depends_on_the_revision() {
+        for revision in Revision::ALL {
+            let refusal = not_found("fabric://x/y", revision, "");
+            assert_eq!(refusal.code, if revision.is_legacy() { -32002 } else { -32602 });
+            assert_eq!(refusal.data["uri"], "fabric://x/y");
+        }
+    }
+}

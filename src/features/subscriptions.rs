@@ -1,0 +1,232 @@
+//! Who wants to hear that lists have changed: modern `subscriptions/listen`, and legacy clients that were promised
+//! `listChanged`.
+
+use std::sync::{Arc, Mutex};
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::fabric::Error;
+use crate::jsonrpc::{self, Id, NoId};
+use crate::protocol::params::params;
+use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
+use crate::sync::lock;
+
+use super::Sink;
+
+/// The key under which every message of a subscription says which one it belongs to.
+const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
+
+/// A `subscriptions/listen` that was accepted: 2026-07-28, basic/patterns/subscriptions.
+#[derive(Debug)]
+pub(crate) struct Listen {
+    id: Id,
+    revision: Revision,
+    prompts: bool,
+    resources: bool,
+}
+
+impl Listen {
+    /// Reads the request. What we do not serve is not honoured, which is no error.
+    ///
+    /// # Errors
+    /// -32602 without a filter.
+    pub(super) fn new(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Listen, Refusal> {
+        let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
+                     with true or false as values.";
+        let wrong = || Refusal::params(usage);
+        let [filter] = params(raw, ["notifications"], usage)?;
+        let [prompts, resources] =
+            params(Some(filter.ok_or_else(wrong)?), ["promptsListChanged", "resourcesListChanged"], usage)?;
+        let wanted = |member: Option<&RawValue>| match member.map_or("false", RawValue::get) {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(wrong()),
+        };
+        Ok(Listen { id: id.clone(), revision, prompts: wanted(prompts)?, resources: wanted(resources)? })
+    }
+
+    /// The id that cancels it.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// The first message: what will be told.
+    pub(crate) fn acknowledgement(&self) -> Vec<u8> {
+        let mut honoured = Map::new();
+        for (key, wanted) in [("promptsListChanged", self.prompts), ("resourcesListChanged", self.resources)] {
+            if wanted {
+                honoured.insert(key.into(), true.into());
+            }
+        }
+        let params = json!({ "_meta": self.meta(), "notifications": honoured });
+        jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
+    }
+
+    /// The answer when we end it: it closes gracefully.
+    pub(crate) fn end(&self) -> Answer {
+        ResultWriter::new(&self.id, self.revision).end(self.meta())
+    }
+
+    /// The answer when it cannot be kept.
+    pub(crate) fn fail(&self, error: Error) -> Answer {
+        Refusal::from_fabric(error).answer(Some(&self.id), NoId::Absent, true)
+    }
+
+    /// What stdio sends after the end, where no stream closes: the specification has servers cancel it.
+    pub(crate) fn cancelled(&self) -> Vec<u8> {
+        jsonrpc::notification(
+            "notifications/cancelled",
+            &json!({ "requestId": self.id, "reason": "The server is shutting down." }),
+        )
+    }
+
+    /// Whoever is told through `sink`.
+    pub(crate) fn listener(&self, sink: Arc<dyn Sink>) -> Listener {
+        Listener { meta: Some(self.meta()), prompts: self.prompts, resources: self.resources, sink }
+    }
+
+    fn meta(&self) -> Map<String, Value> {
+        let mut meta = Map::new();
+        let id = serde_json::from_str(self.id.json()).unwrap_or(Value::Null);
+        meta.insert(SUBSCRIPTION_ID.into(), id);
+        meta
+    }
+}
+
+/// Somebody who is told of changes.
+pub(crate) struct Listener {
+    meta: Option<Map<String, Value>>,
+    prompts: bool,
+    resources: bool,
+    sink: Arc<dyn Sink>,
+}
+
+impl Listener {
+    /// A legacy client: it hears of everything it was promised, without tags.
+    pub(crate) fn legacy(sink: Arc<dyn Sink>) -> Listener {
+        Listener { meta: None, prompts: true, resources: true, sink }
+    }
+
+    fn tell(&self) {
+        let methods = [
+            ("notifications/prompts/list_changed", self.prompts),
+            ("notifications/resources/list_changed", self.resources),
+        ];
+        for (method, _) in methods.into_iter().filter(|(_, wanted)| *wanted) {
+            let params = self.meta.as_ref().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }));
+            self.sink.notify(&jsonrpc::notification(method, &params));
+        }
+    }
+}
+
+/// All listeners of the process.
+#[derive(Default)]
+pub(crate) struct Subscriptions {
+    listeners: Mutex<Vec<Arc<Listener>>>,
+}
+
+impl Subscriptions {
+    /// Adds a listener, until the registration is dropped.
+    pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
+        let listener = Arc::new(listener);
+        self.lock().push(listener.clone());
+        Registration { all: self.clone(), listener }
+    }
+
+    /// Does anybody listen?
+    pub(crate) fn any(&self) -> bool {
+        !self.lock().is_empty()
+    }
+
+    /// Tells everybody that the lists have changed. The lock is not held while sending.
+    pub(crate) fn lists_changed(&self) {
+        let listeners = self.lock().clone();
+        listeners.iter().for_each(|listener| listener.tell());
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Listener>>> {
+        lock(&self.listeners)
+    }
+}
+
+/// A listener's place: dropping it ends the telling.
+pub(crate) struct Registration {
+    all: Arc<Subscriptions>,
+    listener: Arc<Listener>,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.all.lock().retain(|other| !Arc::ptr_eq(other, &self.listener));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<String>>);
+
+    impl Sink for Heard {
+        fn notify(&self, message: &[u8]) {
+            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+        }
+        fn stopped(&self) -> bool {
+            false
+        }
+    }
+
+    fn listen(params: &str) -> Result<Listen, Refusal> {
+        let id = Id::from_raw(&RawValue::from_string("\"s\"".into()).unwrap()).unwrap();
+        Listen::new(&id, Revision::R2026_07_28, Some(&RawValue::from_string(params.into()).unwrap()))
+    }
+
+    #[test]
+    fn only_what_is_served_is_honoured() {
+        let listen = listen(
+            r#"{"notifications":{"promptsListChanged":true,"toolsListChanged":true,"resourceSubscriptions":["x"]}}"#,
+        )
+        .unwrap();
+        assert_eq!(
+            String::from_utf8(listen.acknowledgement()).unwrap(),
+            r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"promptsListChanged":true}}}"#
+        );
+        let end = String::from_utf8(listen.end().body).unwrap();
+        assert!(end.starts_with(r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#), "{end}");
+        assert!(end.contains(r#""io.modelcontextprotocol/subscriptionId":"s""#), "{end}");
+    }
+
+    #[test]
+    fn a_missing_filter_is_refused() {
+        assert_eq!(listen("{}").unwrap_err().code, -32602);
+        assert_eq!(listen(r#"{"notifications":{"promptsListChanged":5}}"#).unwrap_err().code, -32602);
+        assert_eq!(listen(r#"{"notifications":[true]}"#).unwrap_err().code, -32602, "a list is no object");
+    }
+
+    #[test]
+    fn listeners_hear_what_they_asked_for_until_they_leave() {
+        let all = Arc::new(Subscriptions::default());
+        let (modern, legacy) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
+        let asked = listen(r#"{"notifications":{"resourcesListChanged":true}}"#).unwrap();
+        let first = all.add(asked.listener(modern.clone()));
+        let second = all.add(Listener::legacy(legacy.clone()));
+        all.lists_changed();
+        drop(first);
+        assert!(all.any());
+        all.lists_changed();
+        drop(second);
+        assert!(!all.any());
+        all.lists_changed();
+        assert_eq!(
+            *modern.0.lock().unwrap(),
+            [
+                r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
+            ]
+        );
+        let heard = legacy.0.lock().unwrap();
+        assert_eq!(heard.len(), 4);
+        assert_eq!(heard[0], r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{}}"#);
+    }
+}

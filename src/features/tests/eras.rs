@@ -1,0 +1,185 @@
+//! Which era a request is in, the modern envelope and its checks in their order, and HTTP's headers.
+
+use super::*;
+
+const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
+const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
+
+fn with_meta(method: &str, meta: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"_meta":{{{meta}}}}}}}"#)
+}
+
+fn missing(name: &str, what: &str) -> String {
+    let words = format!(
+        "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of 2026-07-28 carries it."
+    );
+    error(ID, -32602, &words)
+}
+
+#[test]
+fn the_envelope_is_checked_whatever_the_pipe_speaks() {
+    let good = format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#);
+    let levels = "one of debug, info, notice, warning, error, critical, alert, emergency";
+    for pipe in [Pipe::new(), Pipe::speaking(Revision::R2024_11_05), Pipe::speaking(Revision::R2025_11_25)] {
+        for (method, meta, expected) in [
+            ("tools/list", format!(r#""{VERSION}":"2026-07-28""#), missing("clientCapabilities", "an object")),
+            (
+                "tools/list",
+                format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":null"#),
+                missing("clientCapabilities", "an object"),
+            ),
+            (
+                "tools/list",
+                format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":[]"#),
+                missing("clientCapabilities", "an object"),
+            ),
+            // The version comes first, and a version of any type makes the request a modern one.
+            (
+                "tools/list",
+                format!(r#""{VERSION}":null,"{CAPABILITIES}":{{}}"#),
+                missing("protocolVersion", "a string"),
+            ),
+            ("tools/list", format!(r#""{VERSION}":5"#), missing("protocolVersion", "a string")),
+            ("server/discover", String::new(), missing("protocolVersion", "a string")),
+            ("server/discover", format!(r#""{CAPABILITIES}":{{}}"#), missing("protocolVersion", "a string")),
+            // Wrong `_meta` before a wrong version before an unknown method.
+            ("no/such", format!(r#""{VERSION}":"2099-01-01""#), missing("clientCapabilities", "an object")),
+            ("tools/list", format!(r#"{good},"io.modelcontextprotocol/logLevel":"loud""#), missing("logLevel", levels)),
+            ("tools/list", format!(r#"{good},"io.modelcontextprotocol/logLevel":null"#), missing("logLevel", levels)),
+            ("tools/list", format!(r#"{good},"io.modelcontextprotocol/logLevel":3"#), missing("logLevel", levels)),
+        ] {
+            assert_eq!(pipe.say(&with_meta(method, &meta)), expected, "{method} {meta}");
+        }
+        // `clientInfo` is optional and may be anything; other keys are none of our business.
+        for more in ["", r#","io.modelcontextprotocol/clientInfo":5"#, r#","io.modelcontextprotocol/logLevel":"debug""#]
+        {
+            let answer = pipe.say(&with_meta("resources/templates/list", &format!("{good}{more}")));
+            assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","#), "{answer}");
+        }
+    }
+}
+
+#[test]
+fn a_version_that_cannot_be_had_is_told_what_can() {
+    let all = r#"["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"]"#;
+    let unknown = "This protocol version is not supported: use one of those in \"supported\".".to_string();
+    let legacy = |version: &str| {
+        format!("{version} begins with initialize and has no per-request _meta: use 2026-07-28 here, or initialize.")
+    };
+    for method in ["tools/list", "server/discover", "ping", "initialize", "no/such", "subscriptions/listen"] {
+        for (version, words, supported) in [
+            ("2099-01-01", unknown.clone(), all),
+            ("", unknown.clone(), all),
+            ("draft", unknown.clone(), all),
+            ("2024-11-05", legacy("2024-11-05"), r#"["2026-07-28"]"#),
+            ("2025-11-25", legacy("2025-11-25"), r#"["2026-07-28"]"#),
+        ] {
+            let line = with_meta(method, &format!(r#""{VERSION}":"{version}","{CAPABILITIES}":{{}}"#));
+            let more = format!(r#""requested":"{version}","supported":{supported},"#);
+            assert_eq!(Pipe::new().say(&line), error_with(ID, -32022, &words, &more), "{method} {version}");
+        }
+    }
+}
+
+#[test]
+fn eras_mix_on_one_pipe_in_every_order() {
+    let modern = request_in(Revision::R2026_07_28, "resources/templates/list", "");
+    let legacy = request("resources/templates/list");
+    let refused = Pipe::new().say(&legacy);
+    assert!(refused.contains(r#""code":-32602"#));
+    let modern_answer = Pipe::new().say(&modern);
+    for first in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
+        let pipe = Pipe::new();
+        assert_eq!(pipe.say(&modern), modern_answer);
+        assert_eq!(pipe.say(&legacy), refused, "a modern request opens nothing");
+        let initialize = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"initialize","params":{{"protocolVersion":"{}"}}}}"#,
+            first.name()
+        );
+        assert!(pipe.say(&initialize).contains(first.name()));
+        let own = pipe.say(&legacy);
+        assert_eq!(own, Pipe::speaking(first).say(&legacy));
+        assert_eq!(pipe.say(&modern), modern_answer, "the handshake does not colour it");
+        assert_eq!(pipe.say("{"), Pipe::speaking(first).say("{"));
+        assert_eq!(pipe.say(&legacy), own, "nor does it the other way round");
+        let inside = with_meta("initialize", &format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#));
+        assert_eq!(pipe.say(&inside), error(ID, -32601, "There is no method \"initialize\" here."));
+        assert_eq!(pipe.session.revision(), Some(first));
+    }
+}
+
+#[test]
+fn the_header_decides_for_what_has_no_envelope_of_its_own() {
+    let pipe = Pipe::of(Session::http());
+    let mirror = Mirror::default();
+    let no_version = missing("protocolVersion", "a string");
+    assert_eq!(pipe.post(&request("tools/list"), true, &mirror), no_version);
+    assert_eq!(pipe.post(&request("ping"), true, &mirror), no_version);
+    // `initialize` without an envelope is legacy whatever the header says.
+    let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
+    assert!(pipe.post(initialize, true, &mirror).contains(r#""protocolVersion":"2025-06-18""#));
+    for (line, header, modern, opens) in [
+        (request("tools/list"), false, false, false),
+        (request("tools/list"), true, true, false),
+        (request("server/discover"), false, true, false),
+        (initialize.to_string(), true, false, true),
+        (request_in(Revision::R2026_07_28, "initialize", ""), false, true, false),
+        (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_string(), true, true, false),
+        ("{".to_string(), true, true, false),
+        ("{".to_string(), false, false, false),
+    ] {
+        let inbound = Inbound::read(line.as_bytes(), header);
+        assert_eq!((inbound.is_modern(), inbound.is_initialize()), (modern, opens), "{line}");
+    }
+}
+
+#[test]
+fn headers_must_say_what_the_body_says() {
+    let pipe = Pipe::of(Session::http());
+    let mirror = |version: Option<&str>, method: Option<&str>, name: Option<Result<&str, &'static str>>| Mirror {
+        version: version.map(String::from),
+        method: method.map(String::from),
+        name: name.map(|name| name.map(String::from)),
+    };
+    let good = Some("2026-07-28");
+    let post = |method: &str, params: &str, mirror: &Mirror| {
+        pipe.post(&request_in(Revision::R2026_07_28, method, params), true, mirror)
+    };
+    let refused = |words: &str| error(ID, -32020, words);
+    let absent = |header: &str, body: &str| {
+        refused(&format!("The header {header} is missing: it must repeat the body's {body}."))
+    };
+    let differs = |header: &str, body: &str| {
+        refused(&format!("The header {header} differs from the body's {body}: both must be the same."))
+    };
+    let list = "resources/templates/list";
+    assert!(post(list, "", &mirror(good, Some(list), None)).contains("result"));
+    assert_eq!(post(list, "", &mirror(None, Some(list), None)), absent("MCP-Protocol-Version", "protocol version"));
+    assert_eq!(
+        post(list, "", &mirror(Some("2025-11-25"), Some(list), None)),
+        differs("MCP-Protocol-Version", "protocol version")
+    );
+    assert_eq!(post(list, "", &mirror(good, None, None)), absent("Mcp-Method", "method"));
+    assert_eq!(post(list, "", &mirror(good, Some("Tools/List"), None)), differs("Mcp-Method", "method"));
+    // Headers come before the method: also an unknown one.
+    assert_eq!(post("no/such", "", &mirror(good, Some(list), None)), differs("Mcp-Method", "method"));
+    for (method, field, value) in [
+        ("tools/call", "name", "fabric_list_models"),
+        ("prompts/get", "name", "summarize"),
+        ("resources/read", "uri", "fabric://pattern/summarize"),
+    ] {
+        let (params, body) = (format!(r#""{field}":"{value}""#), format!("params.{field}"));
+        assert_eq!(post(method, &params, &mirror(good, Some(method), Some(Ok(value)))), "call 1");
+        assert_eq!(post(method, &params, &mirror(good, Some(method), None)), absent("Mcp-Name", &body));
+        assert_eq!(post(method, &params, &mirror(good, Some(method), Some(Ok("x")))), differs("Mcp-Name", &body));
+        let unreadable = "The header Mcp-Name is not readable: it is no base64.";
+        assert_eq!(
+            post(method, &params, &mirror(good, Some(method), Some(Err("it is no base64")))),
+            refused(unreadable)
+        );
+        // Without a value in the body there is nothing to repeat: the method says what it needs.
+        assert!(post(method, "", &mirror(good, Some(method), None)).contains(r#""code":-32602"#));
+    }
+    // A name belongs to three methods only.
+    assert!(post(list, "", &mirror(good, Some(list), Some(Ok("x")))).contains("result"));
+}

@@ -1,0 +1,153 @@
+//! The protocol as a client sees it, in exact bytes and without any I/O: each line goes into `Server::receive`, and what
+//! comes out is written down. Fabric is never reached: a call is only shown as one.
+//!
+//! - `methods`: every method in every revision.
+//! - `bad_input`: every kind of line that must be refused, and what is not answered.
+//! - `eras`: both eras on one pipe, the modern envelope, HTTP's headers.
+//! - `batches`: the arrays of 2025-03-26.
+
+mod bad_input;
+mod batches;
+mod eras;
+mod methods;
+
+use std::sync::Arc;
+
+use super::{Action, Server};
+use crate::protocol::{Inbound, Level, Mirror, Revision, Session};
+
+/// The `_meta` that every modern request carries, as the inside of a JSON object.
+const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+/// Who we are, as every modern result says in its `_meta`.
+fn server_info() -> String {
+    format!(
+        r#""io.modelcontextprotocol/serverInfo":{{"description":"{}","name":"fabric-mcp","title":"Fabric","version":"{}"}}"#,
+        env!("CARGO_PKG_DESCRIPTION"),
+        env!("CARGO_PKG_VERSION")
+    )
+}
+
+/// One connection to a server whose Fabric cannot be reached.
+struct Pipe {
+    server: Server,
+    session: Arc<Session>,
+    in_use: Vec<&'static str>,
+}
+
+impl Pipe {
+    /// A stdio process before any handshake.
+    fn new() -> Pipe {
+        Pipe::of(Session::stdio())
+    }
+
+    /// A stdio process that speaks `revision`; a modern one needs no handshake.
+    fn speaking(revision: Revision) -> Pipe {
+        let pipe = Pipe::new();
+        if revision.is_legacy() {
+            let name = revision.name();
+            pipe.say(&format!(
+                r#"{{"jsonrpc":"2.0","id":0,"method":"initialize","params":{{"protocolVersion":"{name}","capabilities":{{}},"clientInfo":{{"name":"t","version":"1"}}}}}}"#
+            ));
+            assert_eq!(pipe.session.revision(), Some(revision));
+        }
+        pipe
+    }
+
+    fn of(session: Session) -> Pipe {
+        let server = Server::without_fabric();
+        Pipe { server, session: Arc::new(session), in_use: Vec::new() }
+    }
+
+    /// Sends a line and writes down what is done about it.
+    fn say(&self, line: &str) -> String {
+        self.say_bytes(line.as_bytes())
+    }
+
+    fn say_bytes(&self, line: &[u8]) -> String {
+        let mut inbound = Inbound::read(line, false);
+        inbound.refuse_ids(|id| self.in_use.contains(&id.json()));
+        show(self.server.receive(&self.session, inbound, None))
+    }
+
+    /// The same over HTTP, with its headers.
+    fn post(&self, line: &str, modern: bool, mirror: &Mirror) -> String {
+        show(self.server.receive(&self.session, Inbound::read(line.as_bytes(), modern), Some(mirror)))
+    }
+}
+
+/// What is done, as text: `-` for nothing, an answer as it is sent, the kind and id of everything else.
+fn show(action: Action) -> String {
+    match action {
+        Action::Nothing => "-".into(),
+        Action::Answer(answer) => {
+            let text = String::from_utf8(answer.body).unwrap();
+            assert!(!text.contains('\n'), "an answer is one line: {text}");
+            serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap();
+            assert_eq!(text.contains(r#""error":{"code":"#), answer.code.is_some(), "{text}");
+            ["request_id", "instructions", "generated_at"].iter().fold(text, |text, key| masked(&text, key))
+        }
+        Action::Call(call) => format!("call {}", call.id().json()),
+        Action::Listen(listen) => {
+            format!("listen {} {}", listen.id().json(), String::from_utf8(listen.acknowledgement()).unwrap())
+        }
+        Action::Cancel(id) => format!("cancel {}", id.json()),
+        Action::Batch(actions) => format!("[{}]", actions.into_iter().map(show).collect::<Vec<_>>().join(" | ")),
+    }
+}
+
+/// Puts `#` in place of a value that is another each time, or long.
+fn masked(text: &str, key: &str) -> String {
+    let begin = format!("\"{key}\":\"");
+    let mut parts = text.split(&begin);
+    let mut out = parts.next().unwrap_or_default().to_string();
+    for part in parts {
+        let (value, rest) = part.split_once('"').unwrap();
+        assert!(!value.is_empty(), "{key} is empty: {text}");
+        out.push_str(&begin);
+        out.push('#');
+        out.push('"');
+        out.push_str(rest);
+    }
+    out
+}
+
+/// A request without params.
+fn request(method: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#)
+}
+
+/// A request of `revision` with these params, given as the inside of a JSON object.
+fn request_in(revision: Revision, method: &str, params: &str) -> String {
+    let params = match (revision.is_legacy(), params.is_empty()) {
+        (true, _) => params.to_string(),
+        (false, true) => MODERN.to_string(),
+        (false, false) => format!("{params},{MODERN}"),
+    };
+    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#)
+}
+
+/// A result as it is sent in answer to id 1, given as the inside of a JSON object.
+fn result_in(revision: Revision, fields: &str) -> String {
+    let modern = match (revision.is_legacy(), fields.is_empty()) {
+        (true, _) => fields.to_string(),
+        (false, true) => format!(r#""resultType":"complete","_meta":{{{}}}"#, server_info()),
+        (false, false) => format!(r#""resultType":"complete",{fields},"_meta":{{{}}}"#, server_info()),
+    };
+    format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{{modern}}}}}"#)
+}
+
+/// An error as it is sent; `id` is the member with its comma, or nothing.
+fn error(id: &str, code: i32, message: &str) -> String {
+    error_with(id, code, message, "")
+}
+
+/// The same with more in `data`, which is sorted: `first` comes between `detail` and `title`.
+fn error_with(id: &str, code: i32, message: &str, first: &str) -> String {
+    let message = serde_json::to_string(message).unwrap();
+    format!(
+        r##"{{"jsonrpc":"2.0",{id}"error":{{"code":{code},"message":{message},"data":{{"detail":{message},"request_id":"#",{first}"title":"The request was refused","type":"urn:fabric-mcp:error:invalid-request"}}}}}}"##
+    )
+}
+
+const ID: &str = r#""id":1,"#;

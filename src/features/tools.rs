@@ -1,0 +1,206 @@
+//! `tools/list` and `tools/call`: definitions and outcomes as each revision has them.
+
+use std::sync::OnceLock;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::config::STATIC_TTL;
+use crate::fabric::Error;
+use crate::jsonrpc;
+use crate::protocol::params::{given, params, text};
+use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
+use crate::text::shown;
+use crate::tools::{self, Failure, Job, Outcome, TOOLS, Tool};
+use crate::{random, time};
+
+use super::call::{Operation, ResultMeta, Running};
+use super::{Action, Request, Server};
+
+/// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
+const SCHEMA_VERSION: u32 = 1;
+
+/// How large a result Claude's clients should take before they cut it: the most they allow. Patterns and runs are long,
+/// and a run must not be repeated to see its end.
+const MAX_RESULT_CHARS: u32 = 500_000;
+
+/// `tools/list` as each revision is sent it: written once, for it never changes.
+#[derive(Default)]
+pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
+
+/// Answers `tools/list`.
+pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    pages::page(pages::cursor(request.params)?, TOOLS.len())?;
+    let revision = request.context.revision;
+    let list = server.tools.0[revision as usize].get_or_init(|| write_list(revision));
+    Ok(Action::Answer(stored(&request.id, revision, list)))
+}
+
+fn write_list(revision: Revision) -> Vec<u8> {
+    let tools: Vec<Definition> = TOOLS.iter().map(|tool| define(tool, revision)).collect();
+    let mut result = ResultWriter::body(revision);
+    result.field("tools", &tools).cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
+    result.end_body(Map::new())
+}
+
+/// A tool as it is listed.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Definition {
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotations: Option<Value>,
+    description: &'static str,
+    input_schema: Box<RawValue>,
+    name: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    output_schema: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<&'static str>,
+}
+
+fn define(tool: &Tool, revision: Revision) -> Definition {
+    let annotations = || {
+        json!({
+            "title": tool.title,
+            "readOnlyHint": tool.read_only,
+            "destructiveHint": false,
+            "idempotentHint": tool.read_only,
+            "openWorldHint": true,
+        })
+    };
+    Definition {
+        meta: revision.knows(Feature::ItemMeta).then(|| json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS })),
+        annotations: revision.knows(Feature::ToolAnnotations).then(annotations),
+        description: tool.description,
+        input_schema: schema(tool.input),
+        name: tool.name,
+        output_schema: revision.knows(Feature::StructuredContent).then(|| schema(tool.output)),
+        title: revision.knows(Feature::Title).then_some(tool.title),
+    }
+}
+
+/// Raw, for what it is parsed into has no order, and forms are built in the order of what arrives.
+fn schema(text: &str) -> Box<RawValue> {
+    RawValue::from_string(tools::joined(text)).unwrap_or_default()
+}
+
+/// Reads `tools/call`: finds the tool and checks the arguments.
+///
+/// # Errors
+/// -32602 for an unknown tool, and for wrong arguments in the revisions that have it so.
+pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
+    let [name, arguments] = params(request.params, ["name", "arguments"], usage)?;
+    let name = text(name, usage)?;
+    let arguments = given(arguments);
+    // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
+    if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
+        return Err(Refusal::params("params.arguments of tools/call must be an object."));
+    }
+    let Some(tool) = Tool::named(&name) else {
+        let shown = shown(&name, 64);
+        let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
+        return Err(Refusal::params(format!("There is no tool \"{shown}\": the tools are {}.", names.join(", "))));
+    };
+    let revision = request.context.revision;
+    match tool.job(arguments, &server.policy) {
+        Ok(job) => Ok(request.call(ToolCall { tool, job })),
+        // A model can mend its arguments if it sees what was wrong with them.
+        Err(error) if revision.knows(Feature::ArgumentErrorsAsResults) => {
+            let request_id = random::request_id();
+            log::info!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
+            let mut result = ResultWriter::new(&request.id, revision);
+            let meta = write(&Err(Failure::from(error)), &request_id, &mut result);
+            Ok(Action::Answer(result.end(meta)))
+        }
+        Err(error) => Err(Refusal::of(jsonrpc::INVALID_PARAMS, error)),
+    }
+}
+
+/// A `tools/call`, its arguments checked.
+struct ToolCall {
+    tool: &'static Tool,
+    job: Box<dyn Job>,
+}
+
+impl Operation for ToolCall {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let work = tools::Work { fabric: call.fabric.clone(), caller: call.notifier.clone() };
+        let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
+        Ok(write(&outcome, call.request_id, result))
+    }
+
+    fn fail(&self, error: Error, request_id: &str, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        tools::count(self.tool, Some(&error), None);
+        log::info!(
+            target: "fabric_mcp::tools",
+            "tool={} ok=false error={} request_id={request_id}",
+            self.tool.name,
+            error.kind.name()
+        );
+        Ok(write(&Err(Failure::from(error)), request_id, result))
+    }
+
+    fn runs(&self) -> u32 {
+        self.job.runs()
+    }
+}
+
+/// A text, as it stands in `content`.
+#[derive(Serialize)]
+struct TextContent<'a> {
+    r#type: &'static str,
+    text: &'a str,
+}
+
+fn content(text: &str) -> TextContent<'_> {
+    TextContent { r#type: "text", text }
+}
+
+/// Writes the result of a call, good or bad.
+fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) -> ResultMeta {
+    let revision = result.revision();
+    let mut meta = Map::new();
+    meta.insert("schema_version".into(), SCHEMA_VERSION.into());
+    meta.insert("generated_at".into(), time::now().into());
+    match outcome {
+        Ok(outcome) => {
+            let mut json = Vec::new();
+            let out = result.key("content");
+            out.extend_from_slice(br#"[{"type":"text","text":"#);
+            match outcome.structured.text() {
+                Some(text) => jsonrpc::write_json(out, text),
+                None => {
+                    outcome.structured.write(&mut json);
+                    jsonrpc::write_json_as_string(out, &json);
+                }
+            }
+            out.push(b'}');
+            for warning in &outcome.warnings {
+                out.push(b',');
+                jsonrpc::write_json(out, &content(warning));
+            }
+            out.push(b']');
+            if revision.knows(Feature::StructuredContent) {
+                let out = result.key("structuredContent");
+                match json.is_empty() {
+                    false => out.extend_from_slice(&json),
+                    true => outcome.structured.write(out),
+                }
+            }
+            result.field("isError", &false);
+        }
+        Err(failure) => {
+            let error = &failure.error;
+            let said = format!("{}. {} {}", error.kind.title(), error.detail, error.kind.urn());
+            let partial = failure.partial.iter().map(String::as_str);
+            let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(content).collect();
+            result.field("content", &content).field("isError", &true);
+            meta.insert("error".into(), error_object(error, request_id).into());
+        }
+    }
+    meta
+}

@@ -1,0 +1,256 @@
+//! How answers are written: the frame of a result in each revision, and the error object.
+//!
+//! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: what the results hold.
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::fabric::{Error, Kind};
+use crate::jsonrpc::{self, Id, NoId};
+use crate::random;
+
+use super::revision::{Feature, Revision};
+
+/// One whole JSON-RPC answer, and what a transport has to know about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// The message: one line, no newline at its end.
+    pub(crate) body: Vec<u8>,
+    /// The code, where it is an error: HTTP's status depends on it.
+    pub(crate) code: Option<i32>,
+    /// Whether the request was a modern one: HTTP's status depends on it too.
+    pub(crate) modern: bool,
+    /// Whether what was refused is the envelope, params and `_meta`, and not what the method made of them: once more
+    /// HTTP's status.
+    pub(crate) envelope: bool,
+}
+
+/// How long a client may keep a result, and for whom: 2026-07-28, server/utilities/caching.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cache {
+    /// In milliseconds; 0: do not keep it.
+    pub(crate) ttl_ms: u64,
+    /// `public` where the program alone decides what it says, `private` where it comes from Fabric.
+    pub(crate) scope: &'static str,
+}
+
+/// Writes one result, field by field, straight into the message.
+pub(crate) struct ResultWriter {
+    out: Vec<u8>,
+    revision: Revision,
+    empty: bool,
+}
+
+impl ResultWriter {
+    /// Begins the result that answers `id` in `revision`.
+    pub(crate) fn new(id: &Id, revision: Revision) -> ResultWriter {
+        ResultWriter::within(jsonrpc::begin_result(id), revision)
+    }
+
+    /// Begins only the object, for results that are kept and answered with more than once.
+    pub(crate) fn body(revision: Revision) -> ResultWriter {
+        ResultWriter::within(Vec::new(), revision)
+    }
+
+    fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
+        out.push(b'{');
+        let mut writer = ResultWriter { out, revision, empty: true };
+        if revision.knows(Feature::Stateless) {
+            writer.field("resultType", "complete");
+        }
+        writer
+    }
+
+    /// The revision it is written for.
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// Appends one field.
+    pub(crate) fn field<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> &mut ResultWriter {
+        let out = self.key(name);
+        jsonrpc::write_json(out, value);
+        self
+    }
+
+    /// Appends the name of a field; the caller appends its value to what is returned.
+    pub(crate) fn key(&mut self, name: &str) -> &mut Vec<u8> {
+        if !self.empty {
+            self.out.push(b',');
+        }
+        self.empty = false;
+        jsonrpc::write_json(&mut self.out, name);
+        self.out.push(b':');
+        &mut self.out
+    }
+
+    /// Appends the cache hints, for the results and revisions that have them.
+    pub(crate) fn cache(&mut self, cache: Cache) -> &mut ResultWriter {
+        if self.revision.knows(Feature::Stateless) {
+            self.field("ttlMs", &cache.ttl_ms).field("cacheScope", cache.scope);
+        }
+        self
+    }
+
+    /// Ends the object with `_meta`, where there is anything to put there.
+    pub(crate) fn end_body(mut self, mut meta: Map<String, Value>) -> Vec<u8> {
+        if self.revision.knows(Feature::Stateless) {
+            meta.insert("io.modelcontextprotocol/serverInfo".into(), server_info(self.revision));
+        }
+        if !meta.is_empty() {
+            self.field("_meta", &meta);
+        }
+        self.out.push(b'}');
+        self.out
+    }
+
+    /// Ends the whole message.
+    pub(crate) fn end(self, meta: Map<String, Value>) -> Answer {
+        let modern = !self.revision.is_legacy();
+        let mut body = self.end_body(meta);
+        jsonrpc::end(&mut body);
+        Answer { body, code: None, modern, envelope: false }
+    }
+}
+
+/// Answers `id` with a result that was written before by [`ResultWriter::body`].
+pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
+    let mut body = jsonrpc::begin_result(id);
+    body.reserve(result.len() + 1);
+    body.extend_from_slice(result);
+    jsonrpc::end(&mut body);
+    Answer { body, code: None, modern: !revision.is_legacy(), envelope: false }
+}
+
+/// Who we are, as far as clients of `revision` know such fields.
+pub(crate) fn server_info(revision: Revision) -> Value {
+    let mut info = json!({ "name": "fabric-mcp", "version": env!("CARGO_PKG_VERSION") });
+    if revision.knows(Feature::Title) {
+        info["title"] = json!("Fabric");
+    }
+    if revision.knows(Feature::ServerDescription) {
+        info["description"] = json!(env!("CARGO_PKG_DESCRIPTION"));
+    }
+    info
+}
+
+/// A failure on the level of the protocol: a JSON-RPC error.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Refusal {
+    /// JSON-RPC's code.
+    pub(crate) code: i32,
+    /// What happened, for the error object and the log.
+    pub(crate) error: Error,
+    /// What MCP wants in `data` beside our own error object.
+    pub(crate) data: Map<String, Value>,
+    /// Is it the envelope that is refused? See [`Answer::envelope`].
+    envelope: bool,
+}
+
+impl Refusal {
+    /// A request that cannot be served as it is.
+    pub(crate) fn new(code: i32, detail: impl Into<String>) -> Refusal {
+        Refusal::of(code, Error::new(Kind::InvalidRequest, detail))
+    }
+
+    /// Wrong params.
+    pub(crate) fn params(detail: impl Into<String>) -> Refusal {
+        Refusal::new(jsonrpc::INVALID_PARAMS, detail)
+    }
+
+    /// Any failure, under `code`.
+    pub(crate) fn of(code: i32, error: Error) -> Refusal {
+        Refusal { code, error, data: Map::new(), envelope: false }
+    }
+
+    /// A prompt, resource or completion that failed on Fabric: not found and invalid input are the caller's.
+    pub(crate) fn from_fabric(error: Error) -> Refusal {
+        let code = match error.kind {
+            Kind::InvalidRequest | Kind::PatternNotFound => jsonrpc::INVALID_PARAMS,
+            _ => jsonrpc::INTERNAL_ERROR,
+        };
+        Refusal::of(code, error)
+    }
+
+    /// The same, said of the envelope.
+    pub(crate) fn of_envelope(self) -> Refusal {
+        Refusal { envelope: true, ..self }
+    }
+
+    /// Adds what MCP wants in `data`.
+    pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Refusal {
+        self.data.insert(key.into(), value.into());
+        self
+    }
+
+    /// The answer to `id`, or to something without a readable one. `modern` is of the request.
+    pub(crate) fn answer(self, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
+        self.answer_as(id, no_id, modern, &random::request_id())
+    }
+
+    /// The same, for a request that has its `request_id` already.
+    pub(crate) fn answer_as(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
+        log::info!(target: "fabric_mcp::mcp", "ok=false code={} error={} request_id={request_id}", self.code, self.error.kind.name());
+        let mut data = self.data;
+        for (key, value) in error_object(&self.error, request_id) {
+            data.entry(key).or_insert(value);
+        }
+        let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
+        Answer { body, code: Some(self.code), modern, envelope: self.envelope }
+    }
+}
+
+/// The error object: in `_meta.error` of a tool's result, and in `data` of a JSON-RPC error.
+pub(crate) fn error_object(error: &Error, request_id: &str) -> Map<String, Value> {
+    let mut object = Map::new();
+    object.insert("type".into(), error.kind.urn().into());
+    object.insert("title".into(), error.kind.title().into());
+    object.insert("detail".into(), error.detail.as_str().into());
+    object.insert("request_id".into(), request_id.into());
+    if let Some(after) = error.retry_after {
+        object.insert("retry_after_ms".into(), (after.as_millis() as u64).into());
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id() -> Id {
+        Id::from_raw(&serde_json::value::RawValue::from_string("1".into()).unwrap()).unwrap()
+    }
+
+    fn text(answer: Answer) -> String {
+        String::from_utf8(answer.body).unwrap()
+    }
+
+    #[test]
+    fn legacy_results_are_bare_and_modern_ones_framed() {
+        let mut writer = ResultWriter::new(&id(), Revision::R2025_11_25);
+        writer.field("a", &1).cache(Cache { ttl_ms: 5, scope: "public" });
+        assert_eq!(text(writer.end(Map::new())), r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#);
+        let mut writer = ResultWriter::new(&id(), Revision::R2026_07_28);
+        writer.field("a", &1).cache(Cache { ttl_ms: 5, scope: "public" });
+        let modern = text(writer.end(Map::new()));
+        assert!(modern.starts_with(
+            r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","a":1,"ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"#
+        ), "{modern}");
+        assert!(modern.ends_with("}}}}"));
+    }
+
+    #[test]
+    fn an_error_keeps_what_mcp_wants_beside_our_object() {
+        let answer = Refusal::new(-32022, "no").with("requested", "x").answer(Some(&id()), NoId::Null, true);
+        assert_eq!((answer.code, answer.modern), (Some(-32022), true));
+        let error: Value = serde_json::from_slice(&answer.body).unwrap();
+        let data = &error["error"]["data"];
+        assert_eq!(
+            (&error["id"], &error["error"]["code"], &error["error"]["message"]),
+            (&json!(1), &json!(-32022), &json!("no"))
+        );
+        assert_eq!((&data["requested"], &data["type"]), (&json!("x"), &json!("urn:fabric-mcp:error:invalid-request")));
+        assert_eq!((&data["title"], &data["detail"]), (&json!("The request was refused"), &json!("no")));
+        assert!(data["request_id"].is_string());
+    }
+}

@@ -1,0 +1,70 @@
+//! How a client learns what this server speaks and serves: `initialize`, `server/discover`, `logging/setLevel`, `ping`.
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use crate::config::STATIC_TTL;
+use crate::jsonrpc::Id;
+
+use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
+use super::params::{params, text};
+use super::revision::Revision;
+use super::session::{Level, Session};
+
+/// What this server offers: the same for every client of a revision.
+pub(crate) struct Offer {
+    /// What is served, as far as the revision has words for it.
+    pub(crate) capabilities: Value,
+    /// How a model uses this server well.
+    pub(crate) instructions: &'static str,
+}
+
+/// Answers `initialize`, and makes `session` speak what was agreed on. An unknown version is answered with the newest
+/// legacy one, as every revision asks.
+///
+/// # Errors
+/// -32602 if `protocolVersion` is missing or not a string.
+pub(crate) fn initialize(
+    session: &Session,
+    id: &Id,
+    raw: Option<&RawValue>,
+    offer: impl FnOnce(Revision) -> Offer,
+) -> Result<Answer, Refusal> {
+    let usage = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
+    let [wanted] = params(raw, ["protocolVersion"], usage)?;
+    let wanted = text(wanted, usage)?;
+    let revision = Revision::named(&wanted).filter(|r| r.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
+    session.agree(revision);
+    let offer = offer(revision);
+    let mut result = ResultWriter::new(id, revision);
+    result
+        .field("protocolVersion", revision.name())
+        .field("capabilities", &offer.capabilities)
+        .field("serverInfo", &server_info(revision))
+        .field("instructions", offer.instructions);
+    Ok(result.end(Map::new()))
+}
+
+/// Answers `server/discover`.
+pub(crate) fn discover(id: &Id, revision: Revision, offer: &Offer) -> Answer {
+    let mut result = ResultWriter::new(id, revision);
+    result
+        .field("supportedVersions", &Revision::ALL.map(Revision::name))
+        .field("capabilities", &offer.capabilities)
+        .field("instructions", offer.instructions)
+        .cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
+    result.end(Map::new())
+}
+
+/// Answers the legacy `logging/setLevel`.
+///
+/// # Errors
+/// -32602 for anything but one of MCP's levels.
+pub(crate) fn set_level(session: &Session, raw: Option<&RawValue>) -> Result<(), Refusal> {
+    let usage =
+        "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
+    let [level] = params(raw, ["level"], usage)?;
+    let level = Level::named(&text(level, usage)?).ok_or_else(|| Refusal::params(usage))?;
+    session.set_level(level);
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! One line or body as it came in, read as far as a transport has to know it.
+
+use std::collections::HashSet;
+
+use serde_json::value::RawValue;
+
+use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
+
+use super::answer::{Answer, Refusal};
+use super::meta::Meta;
+use super::session::Session;
+
+/// Why a request is refused whose id is that of another one without an answer.
+pub(crate) const ID_IN_USE: &str =
+    "This id is in use by a request that has no answer yet: give every request an id of its own.";
+
+/// A decoded line or body, and the era it is in.
+pub(crate) struct Inbound<'a> {
+    pub(crate) incoming: Result<Incoming<'a>, Invalid>,
+    modern: bool,
+    initialize: bool,
+}
+
+impl<'a> Inbound<'a> {
+    /// Reads one line or body. `modern_header` is for HTTP: its `MCP-Protocol-Version` is 2026-07-28 or later.
+    pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
+        let incoming = jsonrpc::read(bytes);
+        let (modern, initialize) = match &incoming {
+            Ok(Incoming::One(Message::Request { method, params, .. })) => {
+                let modern = is_modern(method, *params, modern_header);
+                (modern, !modern && method == "initialize")
+            }
+            _ => (modern_header, false),
+        };
+        Inbound { incoming, modern, initialize }
+    }
+
+    /// Is it of the stateless era?
+    pub(crate) fn is_modern(&self) -> bool {
+        self.modern
+    }
+
+    /// Does it open a legacy session?
+    pub(crate) fn is_initialize(&self) -> bool {
+        self.initialize
+    }
+
+    /// Refuses every request whose id is in flight on its connection, as `in_use` says, or occurs twice in its batch. The
+    /// first one goes on. For transports whose requests share ids: not for modern HTTP.
+    pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
+        let refusal = |id: &Id| Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason: ID_IN_USE };
+        match &mut self.incoming {
+            Ok(Incoming::One(Message::Request { id, .. })) if in_use(id) => self.incoming = Err(refusal(id)),
+            Ok(Incoming::Batch(items)) => {
+                let mut seen = HashSet::new();
+                for item in items {
+                    if let Ok(Message::Request { id, .. }) = item
+                        && (in_use(id) || !seen.insert(id.clone()))
+                    {
+                        *item = Err(refusal(id));
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Is it no message at all, so that it cannot belong to any session?
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.incoming.is_err()
+    }
+
+    /// The id of a single request.
+    pub(crate) fn id(&self) -> Option<&Id> {
+        match &self.incoming {
+            Ok(Incoming::One(Message::Request { id, .. })) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Will it be answered?
+    pub(crate) fn is_request(&self) -> bool {
+        match &self.incoming {
+            Ok(Incoming::One(message)) => matches!(message, Message::Request { .. }),
+            Ok(Incoming::Batch(items)) => {
+                !items.iter().all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response)))
+            }
+            Err(_) => true,
+        }
+    }
+}
+
+/// The era of a request: by its own envelope, else its method, else the HTTP header.
+pub(crate) fn is_modern(method: &str, params: Option<&RawValue>, modern_header: bool) -> bool {
+    Meta::read(params).unwrap_or_default().is_modern()
+        || method == "server/discover"
+        || (modern_header && method != "initialize")
+}
+
+/// The answer to what is no message, or none that may come now.
+pub(crate) fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
+    Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)
+}
+
+/// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the
+/// specification asks.
+pub(crate) fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
+    if method != "notifications/cancelled" {
+        return None;
+    }
+    let [id] = jsonrpc::members(params?.get(), ["requestId"]).ok()?;
+    Id::from_raw(id?)
+}

@@ -1,0 +1,192 @@
+//! A request's `_meta`, and the checks of the modern envelope in their order: `_meta`, header against body, version.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::jsonrpc::{self, Id};
+
+use super::answer::Refusal;
+use super::params::given;
+use super::revision::Revision;
+use super::session::Level;
+
+/// HTTP headers and body disagree.
+const HEADER_MISMATCH: i32 = -32020;
+/// A protocol version that this server does not speak.
+const UNSUPPORTED_VERSION: i32 = -32022;
+
+/// What HTTP's headers say of a modern request, to be held against its body. Values are decoded and trimmed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mirror {
+    /// `MCP-Protocol-Version`.
+    pub(crate) version: Option<String>,
+    /// `Mcp-Method`.
+    pub(crate) method: Option<String>,
+    /// `Mcp-Name`; the error is what is wrong with its encoding.
+    pub(crate) name: Option<Result<String, &'static str>>,
+}
+
+/// What one request speaks and wants to be told.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestContext {
+    /// The revision of the request and of its answer.
+    pub(crate) revision: Revision,
+    /// The level of this request's log messages: modern only, legacy asks the [`Session`] each time.
+    pub(crate) level: Option<Level>,
+    /// The JSON of the progress token, if there is one.
+    pub(crate) progress_token: Option<Id>,
+}
+
+impl RequestContext {
+    /// A legacy request that asks for no notifications.
+    pub(crate) fn of(revision: Revision) -> RequestContext {
+        RequestContext { revision, level: None, progress_token: None }
+    }
+}
+
+/// A request's `_meta`, as far as we read it. Everything raw: a wrong type is our error to word. `null` is a wrong type,
+/// but for the progress token, where it means none.
+#[derive(Default, Deserialize)]
+pub(crate) struct Meta<'a> {
+    #[serde(
+        borrow,
+        rename = "io.modelcontextprotocol/protocolVersion",
+        default,
+        deserialize_with = "jsonrpc::present"
+    )]
+    version: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", default)]
+    capabilities: Option<&'a RawValue>,
+    #[serde(borrow, rename = "io.modelcontextprotocol/logLevel", default, deserialize_with = "jsonrpc::present")]
+    level: Option<&'a RawValue>,
+    #[serde(borrow, rename = "progressToken", default)]
+    progress_token: Option<&'a RawValue>,
+}
+
+impl<'a> Meta<'a> {
+    /// Reads `_meta` out of raw params.
+    ///
+    /// # Errors
+    /// -32602 if params or `_meta` are not objects.
+    pub(crate) fn read(params: Option<&'a RawValue>) -> Result<Meta<'a>, Refusal> {
+        let Some(params) = params else { return Ok(Meta::default()) };
+        let wrong = |what: &str| Refusal::params(format!("\"{what}\" must be an object, with each field once."));
+        if !params.get().starts_with('{') {
+            return Err(wrong("params"));
+        }
+        // A scan of the whole params costs as much as parsing them: skip it where there can be nothing to find.
+        if params.get() == "{}" {
+            return Ok(Meta::default());
+        }
+        let [meta] = jsonrpc::members(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
+        let Some(meta) = given(meta) else { return Ok(Meta::default()) };
+        if !meta.get().starts_with('{') {
+            return Err(wrong("_meta"));
+        }
+        serde_json::from_str(meta.get()).map_err(|_| wrong("_meta"))
+    }
+
+    /// Does the envelope say that the request is a modern one?
+    pub(crate) fn is_modern(&self) -> bool {
+        self.version.is_some()
+    }
+
+    fn progress_token(&self) -> Result<Option<Id>, Refusal> {
+        let read =
+            |raw| Id::from_raw(raw).ok_or_else(|| Refusal::params("\"progressToken\" must be a string or an integer."));
+        self.progress_token.map(read).transpose()
+    }
+
+    /// The caller of a modern request, after all checks of its envelope. `mirror` is what the HTTP headers repeat, and the
+    /// member of the method's params that `Mcp-Name` does.
+    pub(crate) fn modern(
+        &self,
+        method: &str,
+        params: Option<&RawValue>,
+        mirror: Option<(&Mirror, Option<&str>)>,
+    ) -> Result<RequestContext, Refusal> {
+        let missing = |name: &str, what: &str| {
+            Refusal::params(format!(
+                "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of 2026-07-28 carries it."
+            ))
+        };
+        let Some(version) = self.version.and_then(jsonrpc::text) else {
+            return Err(missing("protocolVersion", "a string"));
+        };
+        if !self.capabilities.is_some_and(|raw| raw.get().starts_with('{')) {
+            return Err(missing("clientCapabilities", "an object"));
+        }
+        let level = match self.level {
+            None => None,
+            Some(raw) => Some(jsonrpc::text(raw).and_then(|name| Level::named(&name)).ok_or_else(|| {
+                missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency")
+            })?),
+        };
+        let progress_token = self.progress_token()?;
+        if let Some((mirror, mirrored)) = mirror {
+            mirror.check(&version, method, params, mirrored)?;
+        }
+        match Revision::named(&version) {
+            Some(revision) if !revision.is_legacy() => Ok(RequestContext { revision, level, progress_token }),
+            known => Err(unsupported(&version, known.is_some())),
+        }
+    }
+
+    /// The caller of a legacy request on a connection that speaks `revision`.
+    ///
+    /// # Errors
+    /// -32602 for a bad progress token.
+    pub(crate) fn legacy(&self, revision: Revision) -> Result<RequestContext, Refusal> {
+        Ok(RequestContext { revision, level: None, progress_token: self.progress_token()? })
+    }
+}
+
+/// A version that cannot be had in a modern envelope. One of `initialize`'s revisions is told what the envelope takes.
+fn unsupported(version: &str, legacy: bool) -> Refusal {
+    let supported: Vec<&str> = Revision::ALL.iter().filter(|r| !legacy || !r.is_legacy()).map(|r| r.name()).collect();
+    let detail = if legacy {
+        format!("{version} begins with initialize and has no per-request _meta: use 2026-07-28 here, or initialize.")
+    } else {
+        "This protocol version is not supported: use one of those in \"supported\".".to_string()
+    };
+    Refusal::new(UNSUPPORTED_VERSION, detail).with("supported", supported).with("requested", version)
+}
+
+impl Mirror {
+    /// Holds the headers against the body: 2026-07-28, basic/transports/streamable-http.
+    fn check(
+        &self,
+        version: &str,
+        method: &str,
+        params: Option<&RawValue>,
+        mirrored: Option<&str>,
+    ) -> Result<(), Refusal> {
+        let differs = |header: &str, body: &str, found: Option<&str>| {
+            let detail = match found {
+                None => format!("The header {header} is missing: it must repeat the body's {body}."),
+                Some(_) => format!("The header {header} differs from the body's {body}: both must be the same."),
+            };
+            Err(Refusal::new(HEADER_MISMATCH, detail))
+        };
+        if self.version.as_deref() != Some(version) {
+            return differs("MCP-Protocol-Version", "protocol version", self.version.as_deref());
+        }
+        if self.method.as_deref() != Some(method) {
+            return differs("Mcp-Method", "method", self.method.as_deref());
+        }
+        let Some(member) = mirrored else { return Ok(()) };
+        let body = &format!("params.{member}");
+        let value = params.and_then(|raw| jsonrpc::members(raw.get(), [member]).ok()).and_then(|[value]| value);
+        let value = value.and_then(jsonrpc::text);
+        match (&self.name, value) {
+            (Some(Err(why)), _) => {
+                Err(Refusal::new(HEADER_MISMATCH, format!("The header Mcp-Name is not readable: {why}.")))
+            }
+            (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
+            (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
+            (None, Some(_)) => differs("Mcp-Name", body, None),
+            // The body has no name either: the method itself says so, with the better words.
+            (None, None) => Ok(()),
+        }
+    }
+}

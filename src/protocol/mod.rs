@@ -1,0 +1,22 @@
+//! The Model Context Protocol itself, pure: bytes in, bytes out. No Fabric, no thread, no clock, no socket.
+//!
+//! ```text
+//!   bytes ──Inbound::read──▶ era ──Meta──▶ revision, checks ──(features)──▶ ResultWriter ──▶ bytes
+//! ```
+//! In scope: eras and revisions, `_meta`, the handshake, sessions, how answers, errors and pages are written. Not in
+//! scope: which methods there are and what they do (`features`), how bytes come and go (`transport`).
+
+mod answer;
+pub(crate) mod handshake;
+pub(crate) mod inbound;
+mod meta;
+pub(crate) mod pages;
+pub(crate) mod params;
+mod revision;
+mod session;
+
+pub(crate) use answer::{Answer, Cache, Refusal, ResultWriter, error_object, stored};
+pub(crate) use inbound::{ID_IN_USE, Inbound};
+pub(crate) use meta::{Meta, Mirror, RequestContext};
+pub(crate) use revision::{Feature, Revision};
+pub(crate) use session::{Level, Session};

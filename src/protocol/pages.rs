@@ -1,0 +1,83 @@
+//! Pagination of lists: opaque cursors, one page below 1,000 entries (many clients read no further).
+
+use std::ops::Range;
+
+use serde_json::value::RawValue;
+
+use crate::config::PAGE_SIZE;
+
+use super::answer::Refusal;
+use super::params::{optional_text, params};
+
+/// Where a page begins: a multiple of [`PAGE_SIZE`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Cursor(usize);
+
+/// Reads `params.cursor`; the first page if there is none.
+///
+/// # Errors
+/// -32602 for anything that is not a cursor of ours.
+pub(crate) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
+    let usage = "\"cursor\" must be a string.";
+    let [cursor] = params(raw, ["cursor"], usage)?;
+    let Some(text) = optional_text(cursor, usage)? else { return Ok(Cursor(0)) };
+    let page =
+        text.strip_prefix("page-").and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0 && write(*n) == *text);
+    page.and_then(|n| n.checked_mul(PAGE_SIZE)).map(Cursor).ok_or_else(bad)
+}
+
+/// The entries of the page at `cursor` out of `total`, and the cursor of the next one.
+///
+/// # Errors
+/// -32602 if the page lies behind the end: the list has become shorter, or the cursor was made up.
+pub(crate) fn page(cursor: Cursor, total: usize) -> Result<(Range<usize>, Option<String>), Refusal> {
+    let begin = cursor.0;
+    if begin > 0 && begin >= total {
+        return Err(bad());
+    }
+    let end = (begin + PAGE_SIZE).min(total);
+    Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
+}
+
+fn write(page: usize) -> String {
+    format!("page-{page}")
+}
+
+fn bad() -> Refusal {
+    Refusal::params("\"cursor\" is not one that this server gave: leave it out to begin at the first page.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(json: &str) -> Result<Cursor, i32> {
+        cursor(Some(&RawValue::from_string(json.into()).unwrap())).map_err(|r| r.code)
+    }
+
+    #[test]
+    fn a_list_is_one_page_up_to_the_limit() {
+        assert_eq!(page(Cursor(0), 0).unwrap(), (0..0, None));
+        assert_eq!(page(Cursor(0), PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
+        assert_eq!(page(Cursor(0), PAGE_SIZE + 1).unwrap(), (0..PAGE_SIZE, Some("page-1".into())));
+        let next = read(r#"{"cursor":"page-1"}"#).unwrap();
+        assert_eq!(page(next, PAGE_SIZE + 1).unwrap(), (PAGE_SIZE..PAGE_SIZE + 1, None));
+        assert!(page(next, PAGE_SIZE).is_err());
+    }
+
+    #[test]
+    fn made_up_cursors_are_refused() {
+        assert_eq!(read("{}"), Ok(Cursor(0)));
+        for json in [
+            r#"{"cursor":5}"#,
+            r#"{"cursor":""}"#,
+            r#"{"cursor":"page-0"}"#,
+            r#"{"cursor":"page-01"}"#,
+            r#"{"cursor":"page--1"}"#,
+            r#"{"cursor":"page-99999999999999999999"}"#,
+            r#"{"cursor":"page-18446744073709551615"}"#,
+        ] {
+            assert_eq!(read(json), Err(-32602), "{json}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The two HTTP transports as a whole: listening, and stopping gracefully.
+//!
+//! In scope: putting the parts together, and their order at the end. Not in scope: signals (`main`).
+
+mod base64;
+mod guard;
+mod ops;
+mod reply;
+mod sessions;
+mod sse;
+mod streamable;
+mod streams;
+mod web;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
+use crate::features::Server;
+use crate::http;
+
+use self::guard::Guard;
+use self::ops::Ops;
+use self::sse::Sse;
+use self::streamable::Streamable;
+use self::streams::Streams;
+use self::web::Web;
+use crate::calls::admission::Admission;
+
+/// A server that listens. Dropping it cuts everything.
+pub(crate) struct Listening {
+    http: Arc<http::Server>,
+    admission: Arc<Admission>,
+    streams: Arc<Streams>,
+    /// HTTP+SSE: until all is answered, the streams are needed.
+    streams_carry_answers: bool,
+}
+
+impl Listening {
+    /// Listens where `config` says, and serves from now on.
+    ///
+    /// # Errors
+    /// One line that says why it cannot listen there, and what to do.
+    pub(crate) fn start(server: Arc<Server>, config: &Config) -> Result<Listening, String> {
+        let limits = HttpLimits { max_connections: config.http.max_connections, ..HttpLimits::default() };
+        // Calls run on the connections' threads.
+        let limits = HttpLimits { stack_size: limits.stack_size.max(WORKER_STACK), ..limits };
+        let http = http::Server::bind((config.host.as_str(), config.port), limits)
+            .map_err(|error| cannot_listen(config, &error))?;
+        let http = Arc::new(http);
+        let guard = Guard::new(&config.http, &config.host, http.local_addr());
+        let ops = Ops::new(server.fabric().clone(), Arc::downgrade(&http));
+        let admission = Admission::new(config.max_runs, config.http.max_calls_per_minute);
+        let streams = Arc::new(Streams::default());
+        let streams_carry_answers = config.transport == Transport::Sse;
+        let served = if streams_carry_answers {
+            let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
+            http.serve(Arc::new(Web { guard, ops, endpoint }))
+        } else {
+            let endpoint = Streamable::new(config, server, admission.clone(), streams.clone());
+            http.serve(Arc::new(Web { guard, ops, endpoint }))
+        };
+        served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
+        Ok(Listening { http, admission, streams, streams_carry_answers })
+    }
+
+    /// The address it listens on, with the real port.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.http.local_addr()
+    }
+
+    /// Takes nothing new, lets what runs finish within `limit`, ends all streams properly. What runs even then is told to
+    /// stop, and answered so.
+    pub(crate) fn stop(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        // Idle connections end now, the others with their answer.
+        self.http.drain(Instant::now());
+        if !self.streams_carry_answers {
+            self.streams.end();
+        }
+        if !self.admission.wait_idle(deadline) {
+            log::warn!("calls still run after the drain timeout: they are stopped");
+            self.admission.abort();
+            self.admission.wait_idle(Instant::now() + ABORT_GRACE);
+        }
+        self.streams.end();
+        // What has been answered still has to be written.
+        self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));
+    }
+}
+
+fn cannot_listen(config: &Config, error: &io::Error) -> String {
+    let (host, port) = (&config.host, config.port);
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let hint = match error.kind() {
+        io::ErrorKind::AddrInUse => "another program listens there; stop it, or choose another --port",
+        io::ErrorKind::AddrNotAvailable => "this machine does not have that address; choose another --host",
+        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose another --port",
+        _ => "check --host and --port",
+    };
+    format!("cannot listen on {host}:{port}: {hint} ({error})")
+}

@@ -1,0 +1,301 @@
+//! The sessions of legacy Streamable HTTP: which ids are good, what each remembers, and when it is forgotten.
+//!
+//! ```text
+//!   initialize ──mint──▶ live ──DELETE──▶ ended: 404 for an hour
+//!   unknown id ──adopt──▶ live ──1 h idle, or no room──▶ unknown
+//! ```
+//! An id says its revision, so a process that does not know it (a restart, another replica, one long forgotten) can go on
+//! where it was: a session grants nothing, and clients do not recover from a 404.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use crate::config::{ENDED_SESSION_MEMORY, MAX_ENDED_SESSIONS, MAX_SESSIONS, SESSION_IDLE};
+use crate::protocol::{Revision, Session};
+use crate::random;
+use crate::sync::lock;
+
+use super::streams::Channel;
+use crate::calls::inflight::Inflight;
+
+/// When there is no room, the longest idle of so many go at once, so that not every new session has to look at all.
+const EVICTED_SHARE: usize = 64;
+/// How often sessions that have been idle for too long are looked for, in milliseconds.
+const SWEEP: u64 = 60_000;
+
+/// The id of a session: `<revision>.<32 lower-case hex digits>`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SessionId {
+    revision: Revision,
+    random: u128,
+}
+
+impl SessionId {
+    /// Reads the header `Mcp-Session-Id`. `None` for anything we would not have made.
+    pub(super) fn parse(text: &str) -> Option<SessionId> {
+        let (revision, digits) = text.split_once('.')?;
+        let revision = Revision::named(revision).filter(|revision| revision.is_legacy())?;
+        let is_hex = digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+        let random = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
+        Some(SessionId { revision, random })
+    }
+
+    fn mint(revision: Revision) -> SessionId {
+        SessionId { revision, random: u128::from_str_radix(&random::id(), 16).unwrap_or_default() }
+    }
+}
+
+impl fmt::Display for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{:032x}", self.revision.name(), self.random)
+    }
+}
+
+/// One live session.
+pub(super) struct Live {
+    /// What the protocol remembers of it.
+    pub(super) session: Arc<Session>,
+    /// Its calls.
+    pub(super) inflight: Inflight,
+    /// The stream that a GET has opened.
+    pub(super) stream: Mutex<Option<Arc<Channel>>>,
+    /// Milliseconds since the table was made.
+    last_used: AtomicU64,
+}
+
+/// All sessions of the process.
+pub(super) struct Sessions {
+    begun: Instant,
+    max: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// When sessions that were idle for too long were forgotten last.
+    swept: u64,
+    live: HashMap<SessionId, Arc<Live>>,
+    ended: HashSet<SessionId>,
+    /// The same ids, the longest ended first, with when they ended in milliseconds.
+    ended_order: VecDeque<(u64, SessionId)>,
+}
+
+impl Sessions {
+    /// No sessions yet.
+    pub(super) fn new() -> Sessions {
+        Sessions { begun: Instant::now(), max: MAX_SESSIONS, table: Mutex::default() }
+    }
+
+    /// Opens a session that has agreed on `revision`.
+    pub(super) fn open(&self, session: Arc<Session>, revision: Revision) -> SessionId {
+        let id = SessionId::mint(revision);
+        self.insert(&mut self.table(), id, session);
+        id
+    }
+
+    /// The session of that id, adopted if it is not known. `None` if it has ended.
+    pub(super) fn find(&self, id: SessionId) -> Option<Arc<Live>> {
+        let mut table = self.table();
+        if let Some(live) = table.live.get(&id) {
+            live.last_used.store(self.now(), Ordering::Relaxed);
+            return Some(live.clone());
+        }
+        if table.ended.contains(&id) {
+            return None;
+        }
+        Some(self.insert(&mut table, id, Arc::new(Session::of(id.revision))))
+    }
+
+    /// Is there a live session of that id?
+    pub(super) fn is_live(&self, id: SessionId) -> bool {
+        self.table().live.contains_key(&id)
+    }
+
+    /// Ends a session, known or not. Gives it, if it was known. `Err` if it had ended before.
+    pub(super) fn end(&self, id: SessionId) -> Result<Option<Arc<Live>>, ()> {
+        let mut table = self.table();
+        table.forget_ended(self.now());
+        if !table.ended.insert(id) {
+            return Err(());
+        }
+        let now = self.now();
+        table.ended_order.push_back((now, id));
+        Ok(table.live.remove(&id))
+    }
+
+    /// How many are live.
+    pub(super) fn len(&self) -> usize {
+        self.table().live.len()
+    }
+
+    fn insert(&self, table: &mut Table, id: SessionId, session: Arc<Session>) -> Arc<Live> {
+        // While the table is locked, so that no time in it is later.
+        let now = self.now();
+        if table.live.len() >= self.max || now - table.swept >= SWEEP {
+            table.forget_idle(now);
+        }
+        if table.live.len() >= self.max {
+            table.forget_longest_idle();
+        }
+        let live = Arc::new(Live {
+            session,
+            inflight: Inflight::default(),
+            stream: Mutex::default(),
+            last_used: AtomicU64::new(now),
+        });
+        table.live.insert(id, live.clone());
+        live
+    }
+
+    fn now(&self) -> u64 {
+        self.begun.elapsed().as_millis() as u64
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        lock(&self.table)
+    }
+}
+
+impl Table {
+    /// Forgets what has been idle for too long. A session that is being used is held by its user too, and stays.
+    fn forget_idle(&mut self, now: u64) {
+        self.swept = now;
+        let oldest = now.saturating_sub(millis(SESSION_IDLE));
+        self.live.retain(|_, live| Arc::strong_count(live) > 1 || live.last_used.load(Ordering::Relaxed) >= oldest);
+    }
+
+    /// Makes room where nothing has been idle for too long.
+    fn forget_longest_idle(&mut self) {
+        let idle = self.live.iter().filter(|(_, live)| Arc::strong_count(live) == 1);
+        let mut idle: Vec<_> = idle.map(|(id, live)| (live.last_used.load(Ordering::Relaxed), *id)).collect();
+        let count = (self.live.len() / EVICTED_SHARE).max(1).min(idle.len());
+        if count > 0 {
+            idle.select_nth_unstable_by_key(count - 1, |(used, _)| *used);
+            for (_, id) in &idle[..count] {
+                self.live.remove(id);
+            }
+        }
+    }
+
+    fn forget_ended(&mut self, now: u64) {
+        let oldest = now.saturating_sub(millis(ENDED_SESSION_MEMORY));
+        while let Some((at, id)) = self.ended_order.front() {
+            if *at >= oldest && self.ended_order.len() < MAX_ENDED_SESSIONS {
+                return;
+            }
+            self.ended.remove(id);
+            self.ended_order.pop_front();
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REVISION: Revision = Revision::R2025_06_18;
+
+    fn open(sessions: &Sessions) -> SessionId {
+        sessions.open(Arc::new(Session::of(REVISION)), REVISION)
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_written_and_nothing_else_is() {
+        let id = SessionId::mint(REVISION);
+        let text = id.to_string();
+        assert_eq!((text.len(), &text[..11]), (43, "2025-06-18."));
+        assert_eq!(SessionId::parse(&text), Some(id));
+        assert_eq!(SessionId { revision: REVISION, random: 5 }.to_string(), format!("2025-06-18.{:0>32}", 5));
+        let hex = "0123456789abcdef0123456789abcdef";
+        for bad in [
+            "",
+            ".",
+            "x",
+            hex,
+            &format!("2026-07-28.{hex}"),
+            &format!("2025-06-19.{hex}"),
+            &format!("2025-06-18.{hex}0"),
+            &format!("2025-06-18.{}", &hex[1..]),
+            &format!("2025-06-18.{}", hex.to_uppercase()),
+            &format!("2025-06-18.+{}", &hex[1..]),
+            &format!(" 2025-06-18.{hex}"),
+        ] {
+            assert_eq!(SessionId::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn unknown_ids_are_adopted_and_ended_ones_are_not() {
+        let sessions = Sessions::new();
+        let unknown = SessionId::mint(REVISION);
+        assert!(!sessions.is_live(unknown));
+        assert_eq!(sessions.find(unknown).unwrap().session.revision(), Some(REVISION));
+        assert!(sessions.is_live(unknown));
+        assert!(sessions.end(unknown).unwrap().is_some());
+        assert!(sessions.find(unknown).is_none() && sessions.end(unknown).is_err() && !sessions.is_live(unknown));
+        let never_seen = SessionId::mint(REVISION);
+        assert!(sessions.end(never_seen).unwrap().is_none());
+        assert!(sessions.find(never_seen).is_none());
+    }
+
+    #[test]
+    fn the_longest_idle_makes_room_and_the_used_stay() {
+        // Begun a while ago, so that every new session is younger than the ages set here.
+        let begun = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let sessions = Sessions { begun, max: 3, table: Mutex::default() };
+        let ids = [open(&sessions), open(&sessions), open(&sessions)];
+        let used: Vec<_> = ids.iter().map(|id| sessions.find(*id).unwrap()).collect();
+        for (age, live) in used.iter().enumerate() {
+            live.last_used.store(age as u64, Ordering::Relaxed);
+        }
+        let [first, _, _]: [Arc<Live>; 3] = used.try_into().ok().unwrap();
+        open(&sessions);
+        assert_eq!(sessions.len(), 3);
+        assert_eq!(ids.map(|id| sessions.is_live(id)), [true, false, true]);
+        drop(first);
+        open(&sessions);
+        assert_eq!(ids.map(|id| sessions.is_live(id)), [false, false, true]);
+    }
+
+    #[test]
+    fn what_is_idle_for_too_long_goes_all_at_once() {
+        let sessions = Sessions { begun: Instant::now(), max: 3, table: Mutex::default() };
+        let ids = [open(&sessions), open(&sessions), open(&sessions)];
+        let late = millis(SESSION_IDLE) + 1;
+        sessions.table().live[&ids[2]].last_used.store(late, Ordering::Relaxed);
+        sessions.table().forget_idle(late);
+        // Of the three, two have not been used for an hour and a millisecond.
+        assert_eq!(ids.map(|id| sessions.is_live(id)), [false, false, true]);
+    }
+
+    #[test]
+    fn ended_ids_are_forgotten_after_an_hour() {
+        let sessions = Sessions::new();
+        let id = open(&sessions);
+        assert!(sessions.end(id).is_ok());
+        sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY));
+        assert!(sessions.find(id).is_none());
+        sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY) + 1000);
+        assert!(sessions.find(id).is_some());
+    }
+
+    #[test]
+    fn the_oldest_of_too_many_ended_ids_is_forgotten_early() {
+        let sessions = Sessions::new();
+        let ended = |n: usize| SessionId { revision: REVISION, random: n as u128 };
+        for n in 0..MAX_ENDED_SESSIONS {
+            assert!(sessions.end(ended(n)).is_ok());
+        }
+        assert!(sessions.find(ended(0)).is_none() && sessions.find(ended(MAX_ENDED_SESSIONS - 1)).is_none());
+        assert!(sessions.end(ended(MAX_ENDED_SESSIONS)).is_ok());
+        assert!(sessions.find(ended(0)).is_some() && sessions.find(ended(1)).is_none());
+        assert_eq!(sessions.table().ended.len(), MAX_ENDED_SESSIONS);
+    }
+}

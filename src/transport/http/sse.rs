@@ -1,0 +1,138 @@
+//! HTTP+SSE, the transport of 2024-11-05: a GET opens the stream on which everything is answered, POSTs carry messages.
+//!
+//! ```text
+//!   GET ─▶ event "endpoint" ─▶ messages … ─▶ the client leaves: its work is cancelled, its id is gone
+//!   POST to the endpoint ─▶ 202, and the answer comes on the stream
+//! ```
+//! Calls run on threads of their own, so that a client that keeps one connection for its POSTs can cancel them. In scope:
+//! the two paths and their statuses. Not in scope: what is done with a message (`pipe`).
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use crate::config::Config;
+use crate::features::{Action, Server};
+use crate::http::Method;
+use crate::protocol::{Inbound, Session};
+use crate::random;
+use crate::sync::lock;
+
+use super::reply::Accepts;
+use super::streams::{Channel, Streams};
+use super::web::{Endpoint, JSON, Visit};
+use crate::calls::admission::Admission;
+use crate::calls::pipe::{Flush, Line, Pipe, Shop};
+use crate::calls::poller::Poller;
+use crate::calls::workers::Workers;
+
+/// What stands after the stream's path to make that of the endpoint for messages.
+const MESSAGES: &str = "/message";
+/// The parameter that names the session there.
+const SESSION_ID: &str = "sessionId";
+
+/// The two endpoints.
+pub(super) struct Sse {
+    path: String,
+    messages: String,
+    shop: Shop,
+    streams: Arc<Streams>,
+    sessions: Mutex<HashMap<String, Arc<Pipe<Channel>>>>,
+}
+
+impl Endpoint for Sse {
+    fn methods(&self, path: &str) -> Option<&'static str> {
+        if path == self.path {
+            Some("GET, OPTIONS")
+        } else if path == self.messages {
+            Some("POST, OPTIONS")
+        } else {
+            None
+        }
+    }
+
+    fn serve(&self, visit: Visit<'_>) {
+        match visit.head().method() {
+            Method::Post => self.post(visit),
+            _ => self.get(visit),
+        }
+    }
+
+    fn sessions(&self) -> usize {
+        self.lock().len()
+    }
+}
+
+impl Sse {
+    /// The endpoints at `config.path` and below it.
+    pub(super) fn new(config: &Config, server: Arc<Server>, admission: Arc<Admission>, streams: Arc<Streams>) -> Sse {
+        let shop = Shop {
+            // Every call has a thread here, or is refused: a queue would only hide that.
+            workers: Arc::new(Workers::new(config.max_runs, 0)),
+            admission,
+            poller: Poller::new(server.clone()),
+            server,
+        };
+        Sse {
+            messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
+            path: config.path.clone(),
+            shop,
+            streams,
+            sessions: Mutex::default(),
+        }
+    }
+
+    fn get(&self, visit: Visit<'_>) {
+        if !Accepts::read(visit.head()).events {
+            return visit.refuse(406, "This path answers with a stream: accept text/event-stream.");
+        }
+        let id = random::id();
+        let entered = self.streams.add(visit.stream());
+        let channel = &entered.channel;
+        let pipe = Arc::new(Pipe::new(self.shop.clone(), Session::http(), channel.clone(), false));
+        self.lock().insert(id.clone(), pipe.clone());
+        channel.send_named("endpoint", format!("{}?{SESSION_ID}={id}", self.messages).as_bytes());
+        channel.carry(|| pipe.end_listening());
+        self.lock().remove(&id);
+        pipe.cancel_all();
+    }
+
+    fn post(&self, visit: Visit<'_>) {
+        if !visit.is_json() {
+            return visit.refuse(415, "A message is JSON: send it with Content-Type: application/json.");
+        }
+        let id = visit.head().query_value(SESSION_ID);
+        let pipe = id.and_then(|id| self.lock().get(id).cloned());
+        let Some(pipe) = pipe else {
+            return visit.refuse(404, "There is no such session: it lives as long as the stream it was opened with.");
+        };
+        let Some((visit, body)) = visit.read_body() else { return };
+        let inbound = Inbound::read(&body, false);
+        if inbound.is_unreadable() {
+            if let Action::Answer(answer) = self.shop.server.receive(&Arc::new(Session::http()), inbound, None) {
+                visit.respond(400, &[JSON], &answer.body);
+            }
+            return;
+        }
+        let who = visit.who;
+        visit.accepted();
+        pipe.receive(inbound, who);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Pipe<Channel>>>> {
+        lock(&self.sessions)
+    }
+}
+
+impl Line for Channel {
+    fn send_if(&self, message: &[u8], _flush: Flush, wanted: &dyn Fn() -> bool) {
+        Channel::send_if(self, message, wanted);
+    }
+
+    fn tell(&self, message: &[u8]) {
+        Channel::tell(self, message);
+    }
+
+    fn is_gone(&self) -> bool {
+        Channel::is_gone(self)
+    }
+}

@@ -1,0 +1,474 @@
+//! Streamable HTTP: one POST a message, at one path, for the legacy revisions and the modern one side by side.
+//!
+//! ```text
+//!   POST ─▶ Content-Type (415) ─▶ Accept (406) ─▶ body (413 …) ─▶ parse (400) ─┬─ modern: by itself
+//!                                                                              ├─ initialize: a new session
+//!                                                                              └─ legacy: in its session (400, 404)
+//! ```
+//! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the mirrored headers, whether leaving means
+//! cancelling. Not in scope: what stands before the message (`web`), what it means (`mcp`), how its answer is written
+//! (`reply`).
+
+use std::borrow::Cow;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::calls;
+use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
+use crate::fabric::Error;
+use crate::features::{Action, Call, Listen, Listener, Server};
+use crate::http::{Head, Method};
+use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
+use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session};
+use crate::sync::lock;
+
+use super::base64;
+use super::reply::{Accepts, CallSink, Reply};
+use super::sessions::{Live, SessionId, Sessions};
+use super::streams::Streams;
+use super::web::{Endpoint, JSON, Visit};
+use crate::calls::admission::{Admission, Stops, Who};
+use crate::calls::inflight::Cancel;
+use crate::calls::poller::Poller;
+
+/// What the path takes with a session, and what without.
+const METHODS: &str = "GET, POST, DELETE, OPTIONS";
+const METHODS_WITHOUT_SESSION: &str = "POST, OPTIONS";
+
+/// The header that carries a legacy session's id.
+const SESSION_ID: &str = "Mcp-Session-Id";
+
+/// The endpoint.
+pub(super) struct Streamable {
+    path: String,
+    server: Arc<Server>,
+    admission: Arc<Admission>,
+    streams: Arc<Streams>,
+    poller: Arc<Poller>,
+    sessions: Sessions,
+    /// What requests without a session speak: nothing is ever remembered in it.
+    stateless: Arc<Session>,
+}
+
+impl Endpoint for Streamable {
+    fn methods(&self, path: &str) -> Option<&'static str> {
+        let is_ours = path == self.path || path.strip_suffix('/').is_some_and(|path| path == self.path);
+        is_ours.then_some(METHODS)
+    }
+
+    fn serve(&self, visit: Visit<'_>) {
+        match visit.head().method() {
+            Method::Post => self.post(visit),
+            Method::Delete => self.delete(visit),
+            _ => self.get(visit),
+        }
+    }
+
+    fn sessions(&self) -> usize {
+        self.sessions.len()
+    }
+}
+
+/// One POST whose message has been read.
+struct Post<'a> {
+    visit: Visit<'a>,
+    accepts: Accepts,
+}
+
+impl Streamable {
+    /// The endpoint at `config.path`.
+    pub(super) fn new(
+        config: &Config,
+        server: Arc<Server>,
+        admission: Arc<Admission>,
+        streams: Arc<Streams>,
+    ) -> Streamable {
+        Streamable {
+            path: config.path.clone(),
+            poller: Poller::new(server.clone()),
+            server,
+            admission,
+            streams,
+            sessions: Sessions::new(),
+            stateless: Arc::new(Session::http()),
+        }
+    }
+
+    fn post(&self, visit: Visit<'_>) {
+        if !visit.is_json() {
+            return visit.refuse(415, "A message is JSON: send it with Content-Type: application/json.");
+        }
+        let accepts = Accepts::read(visit.head());
+        if !accepts.json && !accepts.events {
+            return visit
+                .refuse(406, "Answers are application/json or text/event-stream: accept at least one of them.");
+        }
+        let Some((visit, body)) = visit.read_body() else { return };
+        let modern_header = visit.head().header("mcp-protocol-version").is_some_and(is_modern_version);
+        let inbound = Inbound::read(&body, modern_header);
+        let post = Post { visit, accepts };
+        if inbound.is_unreadable() {
+            if let Action::Answer(answer) = self.server.receive(&self.stateless, inbound, None) {
+                post.answer(400, &answer);
+            }
+        } else if inbound.is_modern() {
+            self.modern(post, inbound);
+        } else if inbound.is_initialize() {
+            self.initialize(post, inbound);
+        } else {
+            self.legacy(post, inbound);
+        }
+    }
+
+    fn modern(&self, post: Post<'_>, inbound: Inbound<'_>) {
+        let mirror = inbound.is_request().then(|| mirror(post.visit.head()));
+        match self.server.receive(&self.stateless, inbound, mirror.as_ref()) {
+            Action::Answer(answer) => post.answer(status(&answer), &answer),
+            Action::Call(call) => self.run(post, &call, None),
+            Action::Listen(listen) => self.listen(post, &listen),
+            // A cancel would hit other clients' requests: here ids belong to their POST alone.
+            Action::Nothing | Action::Cancel(_) | Action::Batch(_) => post.visit.accepted(),
+        }
+    }
+
+    fn initialize(&self, post: Post<'_>, inbound: Inbound<'_>) {
+        let given = post.visit.head().header(SESSION_ID).and_then(SessionId::parse);
+        if given.is_some_and(|id| self.sessions.is_live(id)) {
+            let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
+            let answer = Refusal::new(INVALID_REQUEST, reason).answer(inbound.id(), NoId::Absent, false);
+            return post.answer(200, &answer);
+        }
+        let session = Arc::new(Session::http());
+        let Action::Answer(answer) = self.server.receive(&session, inbound, None) else { return };
+        match session.revision() {
+            Some(revision) if answer.code.is_none() => {
+                let id = self.sessions.open(session, revision).to_string();
+                post.answer_with(200, &[(SESSION_ID, &id)], &answer);
+            }
+            _ => post.answer(status(&answer), &answer),
+        }
+    }
+
+    fn legacy(&self, post: Post<'_>, mut inbound: Inbound<'_>) {
+        let head = post.visit.head();
+        let refuse = |status, code, reason: &str| {
+            let answer = Refusal::new(code, reason).answer(inbound.id(), NoId::Absent, false);
+            Err((status, answer))
+        };
+        let live = match (head.header(SESSION_ID), head.header("mcp-protocol-version")) {
+            (None, _) => refuse(
+                400,
+                INVALID_PARAMS,
+                "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, \
+                 or put io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta of \
+                 each request.",
+            ),
+            (_, Some(version)) if Revision::named(version).is_none() => {
+                let known = Revision::ALL.map(Revision::name).join(", ");
+                refuse(
+                    400,
+                    INVALID_REQUEST,
+                    &format!("This MCP-Protocol-Version is not supported: use one of {known}."),
+                )
+            }
+            (Some(id), _) => match SessionId::parse(id).and_then(|id| self.sessions.find(id)) {
+                Some(live) => Ok(live),
+                None => refuse(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one."),
+            },
+        };
+        let live = match live {
+            Ok(live) => live,
+            Err((status, answer)) => return post.answer(status, &answer),
+        };
+        let is_one = inbound.id().is_some();
+        inbound.refuse_ids(|id| live.inflight.contains(id));
+        let action = self.server.receive(&live.session, inbound, None);
+        self.follow(&live);
+        match action {
+            Action::Nothing | Action::Listen(_) => post.visit.accepted(),
+            // An array where there are no batches is no request either.
+            Action::Answer(answer) => post.answer(if is_one { status(&answer) } else { 400 }, &answer),
+            Action::Cancel(id) => {
+                live.inflight.cancel(&id);
+                post.visit.accepted();
+            }
+            Action::Call(call) => match live.inflight.begin(call.id()) {
+                Some(cancel) => self.run(post, &call, Some((&live, cancel))),
+                None => post.answer(200, &duplicate(&call)),
+            },
+            Action::Batch(actions) => self.batch(post, &live, actions),
+        }
+    }
+
+    /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
+    fn run(&self, post: Post<'_>, call: &Call, session: Option<(&Live, Cancel)>) {
+        let permit = match self.admission.admit(call, post.visit.who) {
+            Ok(permit) => permit,
+            Err(error) => {
+                if let Some((live, cancel)) = &session {
+                    live.inflight.finish(call.id(), cancel);
+                }
+                return post.answer(200, &call.fail(error));
+            }
+        };
+        let reply = Arc::new(Reply::new(post.visit.defer(), post.accepts));
+        if call.is_run() {
+            reply.open();
+        }
+        let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
+        let answer = self.call(call, &reply, &cancel, session.is_none());
+        drop(permit);
+        if session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel)) {
+            reply.finish(status(&answer), &answer.body);
+        } else {
+            reply.finish_without(|| (200, call.fail(Error::cancelled()).body));
+        }
+    }
+
+    fn call(&self, call: &Call, reply: &Arc<Reply>, cancel: &Cancel, leaving_cancels: bool) -> Answer {
+        let stops = Stops::new(cancel.clone(), self.admission.clone());
+        let sink = Arc::new(CallSink { reply: reply.clone(), stops, leaving_cancels });
+        let answer = calls::run(&self.server, call, sink.clone());
+        sink.stops.answer(call, answer)
+    }
+
+    /// Enters ids before anything runs, so that items act in their order; then runs the calls, several at once.
+    fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
+        let who = post.visit.who;
+        let mut answers = Vec::new();
+        let mut calls = Vec::new();
+        for action in actions {
+            match action {
+                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
+                Action::Cancel(id) => live.inflight.cancel(&id),
+                Action::Answer(answer) => answers.push(answer.body),
+                Action::Call(call) => match live.inflight.begin(call.id()) {
+                    Some(cancel) => calls.push((call, cancel)),
+                    None => answers.push(duplicate(&call).body),
+                },
+            }
+        }
+        if answers.is_empty() && calls.is_empty() {
+            return post.visit.accepted();
+        }
+        let reply = Arc::new(Reply::new(post.visit.defer(), post.accepts));
+        let helpers = calls.len().saturating_sub(1).min(BATCH_THREADS - 1);
+        let (calls, answers) = (Mutex::new(calls.into_iter()), Mutex::new(answers));
+        let work = || {
+            loop {
+                let Some((call, cancel)) = lock(&calls).next() else { return };
+                let answer = self.in_batch(&call, who, &reply, &cancel);
+                if live.inflight.finish(call.id(), &cancel) {
+                    lock(&answers).extend(answer.map(|answer| answer.body));
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..helpers {
+                let helper = thread::Builder::new().name("batch".into()).stack_size(WORKER_STACK);
+                if helper.spawn_scoped(scope, work).is_err() {
+                    // This thread does it all.
+                    break;
+                }
+            }
+            work();
+        });
+        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if answers.is_empty() {
+            return reply.finish_without(|| (202, Vec::new()));
+        }
+        reply.finish(200, &jsonrpc::array(&answers));
+    }
+
+    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<Reply>, cancel: &Cancel) -> Option<Answer> {
+        if cancel.is_cancelled() {
+            return None;
+        }
+        let _permit = match self.admission.admit(call, who) {
+            Ok(permit) => permit,
+            Err(error) => return Some(call.fail(error)),
+        };
+        if call.is_run() {
+            reply.open();
+        }
+        Some(self.call(call, reply, cancel, false))
+    }
+
+    fn listen(&self, post: Post<'_>, listen: &Listen) {
+        if !post.accepts.events {
+            return post.visit.refuse(406, "A subscription is answered with a stream: accept text/event-stream.");
+        }
+        let entered = self.streams.add(post.visit.stream());
+        let channel = &entered.channel;
+        // The acknowledgement comes first: only then can anything be told.
+        channel.send(&listen.acknowledgement());
+        channel.follow(|sink| self.server.subscriptions().add(listen.listener(sink)));
+        self.poller.listened();
+        channel.carry(|| channel.send(&listen.end().body));
+    }
+
+    fn get(&self, visit: Visit<'_>) {
+        let Some(id) = visit.head().header(SESSION_ID) else { return visit.not_allowed(METHODS_WITHOUT_SESSION) };
+        if !Accepts::read(visit.head()).events {
+            return visit.refuse(406, "A session's stream is text/event-stream: accept that.");
+        }
+        let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id)) else {
+            return visit.refuse(404, "This session has ended: send initialize to begin another one.");
+        };
+        if !has_known_version(visit.head()) {
+            return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
+        }
+        // Its place is taken before its head is seen: the client's next GET must find it there.
+        let mut place = lock(&live.stream);
+        let entered = self.streams.add(visit.stream());
+        let before = place.replace(entered.channel.clone());
+        drop(place);
+        // A new stream takes the place of the old one: nothing is ever sent on both.
+        if let Some(before) = before {
+            before.end();
+        }
+        self.follow(&live);
+        entered.channel.carry(|| {});
+        let mut current = lock(&live.stream);
+        if current.as_ref().is_some_and(|channel| Arc::ptr_eq(channel, &entered.channel)) {
+            *current = None;
+        }
+    }
+
+    fn delete(&self, visit: Visit<'_>) {
+        let Some(id) = visit.head().header(SESSION_ID) else { return visit.not_allowed(METHODS_WITHOUT_SESSION) };
+        if !has_known_version(visit.head()) {
+            return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
+        }
+        match SessionId::parse(id).ok_or(()).and_then(|id| self.sessions.end(id)) {
+            Ok(live) => {
+                if let Some(live) = live {
+                    live.inflight.cancel_all();
+                    if let Some(stream) = lock(&live.stream).take() {
+                        stream.end();
+                    }
+                }
+                visit.respond(204, &[], b"");
+            }
+            Err(()) => visit.refuse(404, "This session has ended already."),
+        }
+    }
+
+    /// A session that has listed what may change hears of changes on its stream, once it has one.
+    fn follow(&self, live: &Live) {
+        if !live.session.follows_lists() {
+            return;
+        }
+        let stream = lock(&live.stream).clone();
+        let place = |sink| self.server.subscriptions().add(Listener::legacy(sink));
+        if stream.is_some_and(|stream| stream.follow(place)) {
+            self.poller.listened();
+        }
+    }
+}
+
+impl Post<'_> {
+    fn answer(self, status: u16, answer: &Answer) {
+        self.answer_with(status, &[], answer);
+    }
+
+    /// What is answered at once: JSON, or one event where only a stream is taken. An error status is always JSON.
+    fn answer_with(self, status: u16, headers: &[(&str, &str)], answer: &Answer) {
+        if self.accepts.json || status != 200 {
+            let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
+            return self.visit.respond(status, &headers, &answer.body);
+        }
+        let mut stream = self.visit.stream_with(headers);
+        if stream.event(&answer.body).is_ok() {
+            let _ = stream.finish();
+        }
+    }
+}
+
+/// The status of an answer that is not a stream.
+fn status(answer: &Answer) -> u16 {
+    match answer.code {
+        Some(jsonrpc::PARSE_ERROR | INVALID_REQUEST | -32022..=-32020) if answer.modern => 400,
+        Some(jsonrpc::METHOD_NOT_FOUND) if answer.modern => 404,
+        Some(_) if answer.modern && answer.envelope => 400,
+        // To legacy clients 404 says that the session is lost, and nothing else does.
+        _ => 200,
+    }
+}
+
+/// The answer to a request whose id is in use: the first one goes on.
+fn duplicate(call: &Call) -> Answer {
+    calls::duplicate(call.id(), call.is_modern())
+}
+
+/// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.
+fn is_modern_version(version: &str) -> bool {
+    let is_date = version.len() == 10
+        && version.bytes().enumerate().all(|(at, b)| if at == 4 || at == 7 { b == b'-' } else { b.is_ascii_digit() });
+    is_date && version >= Revision::R2026_07_28.name()
+}
+
+fn has_known_version(head: &Head) -> bool {
+    head.header("mcp-protocol-version").is_none_or(|version| Revision::named(version).is_some())
+}
+
+/// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
+fn mirror(head: &Head) -> Mirror {
+    let one = |name: &'static str| {
+        let mut values = head.headers_named(name);
+        let first = values.next()?;
+        Some(match values.next() {
+            None => Cow::Borrowed(first),
+            Some(second) => Cow::Owned(format!("{first}, {second}")),
+        })
+    };
+    Mirror {
+        version: one("mcp-protocol-version").map(Cow::into_owned),
+        method: one("mcp-method").map(Cow::into_owned),
+        name: one("mcp-name").map(|value| base64::header_value(&value)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_without_sessions_are_the_newer_dates() {
+        for (version, modern) in [
+            ("2026-07-28", true),
+            ("2027-01-01", true),
+            ("9999-99-99", true),
+            ("2026-07-27", false),
+            ("2025-11-25", false),
+            ("latest", false),
+            ("2026-07-281", false),
+            ("", false),
+            ("zzzz-zz-zz", false),
+            ("2026/07/28", false),
+        ] {
+            assert_eq!(is_modern_version(version), modern, "{version}");
+        }
+    }
+
+    #[test]
+    fn statuses_follow_era_and_code() {
+        let answer = |code, modern, envelope| status(&Answer { body: Vec::new(), code, modern, envelope });
+        for code in [None, Some(-32601), Some(-32602), Some(-32603), Some(-32600), Some(-32002)] {
+            assert_eq!(answer(code, false, false), 200, "{code:?}");
+        }
+        for (code, envelope, expected) in [
+            (None, false, 200),
+            (Some(-32602), false, 200),
+            (Some(-32603), false, 200),
+            (Some(-32602), true, 400),
+            (Some(-32700), false, 400),
+            (Some(-32600), false, 400),
+            (Some(-32020), false, 400),
+            (Some(-32022), false, 400),
+            (Some(-32601), false, 404),
+        ] {
+            assert_eq!(answer(code, true, envelope), expected, "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The front door of both HTTP transports: who and what is let in, and the headers that every answer carries.
+//!
+//! ```text
+//!   request ─▶ /healthz /readyz ─▶ Host, Origin (403) ─▶ path (404) ─▶ preflight ─▶ token (401) ─▶ method (405) ─▶ endpoint
+//! ```
+//! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
+
+use serde_json::Map;
+
+use crate::config::MAX_MESSAGE;
+use crate::fabric::{Error, Kind};
+use crate::http::{Deferred, EventStream, Exchange, Handler, Head, Method};
+use crate::jsonrpc::{self, NoId};
+use crate::protocol::error_object;
+use crate::random;
+
+use super::guard::{Guard, Preflight, Refused, cors};
+use super::ops::Ops;
+use crate::calls::admission::Who;
+
+/// What one transport serves behind the door.
+pub(super) trait Endpoint: Send + Sync + 'static {
+    /// The methods of `path`, as `Allow` lists them. `None` if it is none of ours.
+    fn methods(&self, path: &str) -> Option<&'static str>;
+
+    /// Answers a request to one of these paths with one of these methods.
+    fn serve(&self, visit: Visit<'_>);
+
+    /// How many sessions there are.
+    fn sessions(&self) -> usize;
+}
+
+/// A transport behind its door.
+pub(super) struct Web<E> {
+    pub(super) guard: Guard,
+    pub(super) ops: Ops,
+    pub(super) endpoint: E,
+}
+
+impl<E: Endpoint> Handler for Web<E> {
+    fn handle(&self, exchange: Exchange<'_>) {
+        let head = exchange.head();
+        let mut visit = Visit { exchange, origin: None, who: Who::Token };
+        if let Some(probe) = self.ops.probe(head.path()) {
+            return match head.method() {
+                Method::Get | Method::Head => {
+                    let (status, body) = probe.answer();
+                    visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &body);
+                }
+                _ => visit.not_allowed("GET, HEAD"),
+            };
+        }
+        match self.guard.origin(head) {
+            Ok(origin) => visit.origin = origin,
+            Err(refused) => return visit.turn_away(refused),
+        }
+        let metrics = head.path() == "/metrics";
+        let methods = if metrics { Some("GET, HEAD, OPTIONS") } else { self.endpoint.methods(head.path()) };
+        let Some(methods) = methods else { return visit.not_found() };
+        if *head.method() == Method::Options {
+            return visit.respond(204, &Preflight::new(head).headers(methods), b"");
+        }
+        if let Err(refused) = self.guard.token(head) {
+            return visit.turn_away(refused);
+        }
+        if !methods.split(", ").any(|method| method == head.method().as_str()) {
+            return visit.not_allowed(methods);
+        }
+        if metrics {
+            let text = self.ops.metrics(self.endpoint.sessions());
+            return visit.respond(
+                200,
+                &[("Content-Type", "text/plain; version=0.0.4; charset=utf-8")],
+                text.as_bytes(),
+            );
+        }
+        if !self.guard.has_token() {
+            visit.who = Who::peer(visit.exchange.peer().ip());
+        }
+        self.endpoint.serve(visit);
+    }
+}
+
+/// The header of a JSON body.
+pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
+/// The headers of a stream: no proxy shall keep it, or keep it back.
+const STREAM: [(&str, &str); 3] =
+    [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")];
+
+/// A request that was let in, and the way to answer it.
+pub(super) struct Visit<'a> {
+    exchange: Exchange<'a>,
+    origin: Option<&'a str>,
+    /// Whom the rate limit counts it for.
+    pub(super) who: Who,
+}
+
+impl<'a> Visit<'a> {
+    /// The request's head.
+    pub(super) fn head(&self) -> &'a Head {
+        self.exchange.head()
+    }
+
+    /// Whether the body is JSON, by its `Content-Type`.
+    pub(super) fn is_json(&self) -> bool {
+        let media = self.head().header("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
+        media.trim_end().eq_ignore_ascii_case("application/json")
+    }
+
+    /// Reads the body. `None` if it cannot be had, which has been answered then.
+    pub(super) fn read_body(mut self) -> Option<(Visit<'a>, Vec<u8>)> {
+        match self.exchange.read_body() {
+            Ok(body) => Some((self, body)),
+            Err(error) => {
+                let status = error.status();
+                let limit =
+                    if status == 413 { format!(" At most {MAX_MESSAGE} bytes are taken.") } else { String::new() };
+                self.refuse(status, format!("{error}{limit}"));
+                None
+            }
+        }
+    }
+
+    /// Answers with a body of known size.
+    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+        self.exchange.respond(status, &with_cors(headers, self.origin), body);
+    }
+
+    /// Answers 202 without a body.
+    pub(super) fn accepted(self) {
+        self.respond(202, &[], b"");
+    }
+
+    /// Answers with a stream.
+    pub(super) fn stream(self) -> EventStream {
+        self.stream_with(&[])
+    }
+
+    /// The same with further headers.
+    pub(super) fn stream_with(self, headers: &[(&str, &str)]) -> EventStream {
+        let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
+        self.exchange.stream(&with_cors(&headers, self.origin))
+    }
+
+    /// Puts the answer off.
+    pub(super) fn defer(self) -> Later {
+        Later { origin: self.origin.map(str::to_owned), deferred: self.exchange.defer() }
+    }
+
+    /// Answers with an error outside of any JSON-RPC request: an error object without an id.
+    pub(super) fn refuse(self, status: u16, detail: impl Into<String>) {
+        self.refuse_with(status, &[], detail.into());
+    }
+
+    /// Answers 405.
+    pub(super) fn not_allowed(self, allow: &str) {
+        let detail = format!("{} is not what this path takes here: use {allow}.", self.head().method());
+        self.refuse_with(405, &[("Allow", allow)], detail);
+    }
+
+    fn turn_away(self, refused: Refused) {
+        log::info!("{}: answered {}: {}", self.exchange.peer(), refused.status, refused.detail);
+        let challenge = [("WWW-Authenticate", "Bearer")];
+        let headers = if refused.status == 401 { &challenge[..] } else { &[] };
+        self.refuse_with(refused.status, headers, refused.detail);
+    }
+
+    /// In OAuth's shape, for it is OAuth's discovery that asks for paths we do not have.
+    fn not_found(self) {
+        let body = br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
+        self.respond(404, &[JSON], body);
+    }
+
+    fn refuse_with(self, status: u16, headers: &[(&str, &str)], detail: String) {
+        let error = Error::new(Kind::InvalidRequest, detail);
+        let data: Map<_, _> = error_object(&error, &random::request_id());
+        let body = jsonrpc::error(None, NoId::Absent, jsonrpc::INVALID_REQUEST, &error.detail, &data);
+        let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
+        self.respond(status, &headers, &body);
+    }
+}
+
+/// An answer that was put off.
+pub(super) struct Later {
+    origin: Option<String>,
+    deferred: Deferred,
+}
+
+impl Later {
+    /// Has the client left?
+    pub(super) fn is_gone(&self) -> bool {
+        self.deferred.gone()
+    }
+
+    /// Answers with a body of known size.
+    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+        self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
+    }
+
+    /// Answers with a stream, whose head goes out at once.
+    pub(super) fn stream(self) -> EventStream {
+        self.deferred.stream(&with_cors(&STREAM, self.origin.as_deref()))
+    }
+}
+
+fn with_cors<'h>(headers: &'h [(&'h str, &'h str)], origin: Option<&'h str>) -> Vec<(&'h str, &'h str)> {
+    headers.iter().copied().chain(origin.into_iter().flat_map(cors)).collect()
+}
