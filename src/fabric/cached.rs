@@ -1,0 +1,317 @@
+//! Single-flight cache with a time-to-live.
+//!
+//! ```text
+//!   get ─┬─ a value young enough ──────────────────────────────▶ that value
+//!        ├─ a read in flight ──▶ wait for it ──▶ try again
+//!        └─ neither ───────────▶ read for everybody who waits ─▶ the new value, or the error
+//! ```
+//! How old a value may be is up to each caller: with [`Duration::ZERO`] nobody gets what was read before it asked, and
+//! callers who ask during a read share the next one. A read that has been in flight for longer than `patience` is no longer
+//! waited for: the next caller starts another.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::wait::SLICE;
+use super::{Error, Kind, Stop, Wait};
+use crate::sync::lock;
+
+/// A value that one caller reads for all.
+pub(crate) struct Cached<T> {
+    patience: Duration,
+    state: Mutex<Entry<T>>,
+    landed: Condvar,
+}
+
+struct Entry<T> {
+    /// The newest value, and when its read began.
+    value: Option<(Instant, Arc<T>)>,
+    flight: Option<Flight>,
+    /// The flight that failed last, and why.
+    failed: Option<(u64, Error)>,
+    flights: u64,
+}
+
+/// A read under way.
+#[derive(Clone, Copy)]
+struct Flight {
+    number: u64,
+    begun: Instant,
+}
+
+impl<T> Cached<T> {
+    /// An empty cache. `patience` bounds how long a read in flight is waited for.
+    pub(crate) const fn new(patience: Duration) -> Cached<T> {
+        let entry = Entry { value: None, flight: None, failed: None, flights: 0 };
+        Cached { patience, state: Mutex::new(entry), landed: Condvar::new() }
+    }
+
+    /// The newest value, however old.
+    pub(crate) fn latest(&self) -> Option<Arc<T>> {
+        lock(&self.state).value.as_ref().map(|(_, value)| Arc::clone(value))
+    }
+
+    /// Drops a value that is outdated, as `outdated` says.
+    pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) {
+        let mut entry = lock(&self.state);
+        if entry.value.as_ref().is_some_and(|(_, value)| outdated(value)) {
+            entry.value = None;
+        }
+    }
+
+    /// A value whose read began at most `max_age` ago, and that moment. If need be by `read`, which is given the value
+    /// before, or by the read of another caller.
+    ///
+    /// # Errors
+    /// Those of `read`, for everybody who waited for it; cancelled, if `wait` says so. A read that was cancelled or that
+    /// panicked fails for its own caller only.
+    pub(crate) fn get(
+        &self,
+        max_age: Duration,
+        wait: &dyn Wait,
+        read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
+    ) -> Result<(Instant, Arc<T>), Error> {
+        let asked = Instant::now();
+        let is_young = |begun: Instant| asked.saturating_duration_since(begun) <= max_age;
+        let mut waited_for = None;
+        let mut entry = lock(&self.state);
+        loop {
+            if let Some((begun, value)) = entry.value.as_ref().filter(|(begun, _)| is_young(*begun)) {
+                return Ok((*begun, Arc::clone(value)));
+            }
+            if let Some((_, error)) = entry.failed.as_ref().filter(|(number, _)| waited_for == Some(*number)) {
+                return Err(error.clone());
+            }
+            let Some(flight) = entry.flight.filter(|flight| flight.begun.elapsed() < self.patience) else { break };
+            if is_young(flight.begun) {
+                waited_for = Some(flight.number);
+            }
+            entry = self.landed.wait_timeout(entry, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            if entry.flight.is_some_and(|now| now.number == flight.number) {
+                drop(entry);
+                wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+                entry = lock(&self.state);
+            }
+        }
+        self.read(entry, read)
+    }
+
+    fn read(
+        &self,
+        mut entry: MutexGuard<'_, Entry<T>>,
+        read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
+    ) -> Result<(Instant, Arc<T>), Error> {
+        entry.flights += 1;
+        let flight = Flight { number: entry.flights, begun: Instant::now() };
+        entry.flight = Some(flight);
+        let before = entry.value.as_ref().map(|(_, value)| Arc::clone(value));
+        drop(entry);
+        // Lands on a panic, too: others must not wait for it.
+        let landing = Landing { cached: self, flight };
+        let result = read(before.as_ref());
+        let mut entry = lock(&self.state);
+        match &result {
+            Ok(value) if entry.value.as_ref().is_none_or(|(newest, _)| *newest <= flight.begun) => {
+                entry.value = Some((flight.begun, Arc::clone(value)));
+            }
+            Err(error) if error.kind != Kind::Cancelled => entry.failed = Some((flight.number, error.clone())),
+            _ => {}
+        }
+        drop(entry);
+        drop(landing);
+        Ok((flight.begun, result?))
+    }
+}
+
+/// Ends a flight when dropped.
+struct Landing<'a, T> {
+    cached: &'a Cached<T>,
+    flight: Flight,
+}
+
+impl<T> Drop for Landing<'_, T> {
+    fn drop(&mut self) {
+        let mut entry = lock(&self.cached.state);
+        if entry.flight.is_some_and(|flight| flight.number == self.flight.number) {
+            entry.flight = None;
+        }
+        drop(entry);
+        self.cached.landed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fabric::NoWait;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+
+    type Read = Result<Arc<u32>, Error>;
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn unavailable() -> Error {
+        Error::new(Kind::ApiUnavailable, "gone")
+    }
+
+    fn another_reads(_: Option<&Arc<u32>>) -> Read {
+        unreachable!("another caller reads")
+    }
+
+    fn get(cached: &Cached<u32>, max_age: Duration, read: impl FnOnce() -> Read) -> Read {
+        cached.get(max_age, &NoWait, |_| read()).map(|(_, value)| value)
+    }
+
+    /// Tells when it is asked: its caller waits for another's read then.
+    struct Asked(Mutex<Sender<()>>);
+
+    impl Wait for Asked {
+        fn still_waiting(&self) -> Result<(), Stop> {
+            let _ = lock(&self.0).send(());
+            Ok(())
+        }
+    }
+
+    fn asked() -> (Asked, Receiver<()>) {
+        let (sender, receiver) = channel();
+        (Asked(Mutex::new(sender)), receiver)
+    }
+
+    /// What two callers get of which the second asks, for a value of at most `max_age`, while `first` reads.
+    fn together(
+        cached: &Cached<u32>,
+        max_age: Duration,
+        first: impl FnOnce() -> Read + Send,
+        second: impl FnOnce(Option<&Arc<u32>>) -> Read,
+    ) -> (thread::Result<Read>, Read) {
+        let (reads, is_reading) = channel();
+        let (asks, is_waiting) = asked();
+        thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                get(cached, LONG, || {
+                    reads.send(()).unwrap();
+                    is_waiting.recv().unwrap();
+                    first()
+                })
+            });
+            is_reading.recv().unwrap();
+            let second = cached.get(max_age, &asks, second).map(|(_, value)| value);
+            (first.join(), second)
+        })
+    }
+
+    #[test]
+    fn a_value_is_read_once_while_it_is_young() {
+        let cached = Cached::new(LONG);
+        assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
+        assert_eq!(cached.get(LONG, &NoWait, another_reads).unwrap().1, Arc::new(1));
+        assert_eq!(get(&cached, Duration::ZERO, || Ok(Arc::new(2))), Ok(Arc::new(2)));
+        assert_eq!(cached.latest(), Some(Arc::new(2)));
+        cached.invalidate(|value| *value == 3);
+        assert_eq!(cached.latest(), Some(Arc::new(2)));
+        cached.invalidate(|value| *value == 2);
+        assert_eq!(cached.latest(), None);
+    }
+
+    #[test]
+    fn the_reader_is_given_the_value_before() {
+        let cached = Cached::new(LONG);
+        get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
+        let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
+        assert_eq!(cached.get(Duration::ZERO, &NoWait, before).unwrap().1, Arc::new(2));
+    }
+
+    #[test]
+    fn whoever_asks_during_a_read_shares_it_and_its_failure() {
+        let cached = Cached::new(LONG);
+        let (first, second) = together(&cached, LONG, || Ok(Arc::new(1)), another_reads);
+        assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(1))));
+        let cached = Cached::new(LONG);
+        let (first, second) = together(&cached, LONG, || Err(unavailable()), another_reads);
+        assert_eq!((first.unwrap(), second), (Err(unavailable()), Err(unavailable())));
+        assert_eq!(get(&cached, LONG, || Ok(Arc::new(2))), Ok(Arc::new(2)), "a failure is not kept");
+    }
+
+    #[test]
+    fn whoever_must_not_see_the_past_waits_and_reads_anew() {
+        let cached = Cached::new(LONG);
+        let (first, second) = together(&cached, Duration::ZERO, || Ok(Arc::new(1)), |_| Ok(Arc::new(2)));
+        assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(2))));
+        let (first, second) = together(&Cached::new(LONG), Duration::ZERO, || Err(unavailable()), |_| Ok(Arc::new(2)));
+        assert_eq!((first.unwrap(), second), (Err(unavailable()), Ok(Arc::new(2))), "nor its failure");
+    }
+
+    #[test]
+    fn those_who_must_not_see_the_past_share_the_next_read() {
+        let cached = &Cached::new(LONG);
+        let (reads, is_reading) = channel();
+        let (ends, is_ending) = channel();
+        let reads_of_next = &std::sync::atomic::AtomicU32::new(0);
+        thread::scope(|scope| {
+            let first = scope.spawn(move || {
+                get(cached, LONG, || {
+                    reads.send(()).unwrap();
+                    is_ending.recv().unwrap();
+                    Ok(Arc::new(1))
+                })
+            });
+            is_reading.recv().unwrap();
+            let (asking, waiting): (Vec<_>, Vec<_>) = (0..4).map(|_| asked()).unzip();
+            let others: Vec<_> = asking
+                .into_iter()
+                .map(|asks| {
+                    scope.spawn(move || {
+                        let read = |_: Option<&Arc<u32>>| {
+                            reads_of_next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                            Ok(Arc::new(2))
+                        };
+                        cached.get(Duration::ZERO, &asks, read).unwrap().1
+                    })
+                })
+                .collect();
+            // All of them have asked before the next read begins.
+            waiting.iter().for_each(|waits| waits.recv().unwrap());
+            ends.send(()).unwrap();
+            assert_eq!(first.join().unwrap(), Ok(Arc::new(1)));
+            others.into_iter().for_each(|other| assert_eq!(other.join().unwrap(), Arc::new(2)));
+        });
+        assert_eq!(reads_of_next.load(std::sync::atomic::Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn a_read_that_hangs_holds_up_nobody_and_does_not_replace_a_newer_value() {
+        let cached = Cached::new(Duration::ZERO);
+        let outer = get(&cached, LONG, || {
+            assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
+            Ok(Arc::new(2))
+        });
+        assert_eq!((outer, cached.latest()), (Ok(Arc::new(2)), Some(Arc::new(1))));
+    }
+
+    #[test]
+    fn a_cancelled_or_panicked_read_is_taken_over() {
+        let cached = Cached::new(LONG);
+        let (first, second) = together(&cached, LONG, || Err(Error::cancelled()), |_| Ok(Arc::new(2)));
+        assert_eq!((first.unwrap(), second), (Err(Error::cancelled()), Ok(Arc::new(2))));
+        let cached = Cached::new(LONG);
+        let (first, second) = together(&cached, LONG, || panic!("on purpose"), |_| Ok(Arc::new(3)));
+        assert!(first.is_err());
+        assert_eq!(second, Ok(Arc::new(3)));
+    }
+
+    #[test]
+    fn whoever_stops_waiting_is_cancelled() {
+        struct Left;
+        impl Wait for Left {
+            fn still_waiting(&self) -> Result<(), Stop> {
+                Err(Stop)
+            }
+        }
+        let cached = Cached::new(LONG);
+        let value = get(&cached, LONG, || {
+            assert_eq!(cached.get(LONG, &Left, another_reads), Err(Error::cancelled()));
+            Ok(Arc::new(1))
+        });
+        assert_eq!(value, Ok(Arc::new(1)));
+    }
+}
