@@ -1,8 +1,30 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
-//! This file wires the parts together and turns results into exit codes: 0 for what worked, 1 for what did not, 2 for a
-//! mistake in a flag or variable. What the parts do is told in their own files; arrows point one way,
-//! `main → transport → mcp → tools → fabric`.
+//! ```text
+//!   client                                                                            fabric --serve
+//!     │ bytes                                                                               ▲
+//!     ▼                                                                                     │ HTTP
+//!  transport ──────▶ calls ───────▶ features ──────────────▶ tools ──────────────────▶ fabric
+//!  stdio, http       admission,     one file a feature,      one file a tool:          client, guards on
+//!     ▲              in flight,     one table of methods     arguments → result        names and templates,
+//!     │              workers           │                                               catalogue, events
+//!     │                                ▼
+//!     └── one writer ◀── answer ◀── protocol: eras and revisions, `_meta`, handshake, errors
+//! ```
+//!
+//! Arrows point one way; `tests/it/layers.rs` holds them. The road of one `tools/call`:
+//!
+//! 1. [`transport`] reads a line or body of limited size.
+//! 2. [`jsonrpc`] decodes it once; params stay raw until a feature reads them.
+//! 3. [`protocol`] finds era and revision and checks the envelope.
+//! 4. [`features`] finds the method in its table and reads the params; cheap methods are answered here.
+//! 5. [`calls`] admits the call, registers its id and runs it on a thread that may block.
+//! 6. [`tools`] does the work with [`fabric`], the only part that talks to Fabric, and relays output as it comes.
+//! 7. [`protocol`] writes the result as its revision has it, and the transport sends it.
+//!
+//! Reading a message never blocks on Fabric; calls do. There is no async runtime: a thread for each connection and each
+//! running call, and a bound on everything. This file wires the parts together and turns results into exit codes: 0 for
+//! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
 
 mod calls;
 mod check;
