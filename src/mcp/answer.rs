@@ -2,12 +2,14 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: what the results hold.
 
+use log::Level;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{self, Id, NoId};
-use crate::random;
+use crate::tools::{self, Tool};
+use crate::{logging, random};
 
 use super::revision::{Feature, Revision};
 
@@ -140,6 +142,19 @@ pub(crate) struct Refusal {
     pub(crate) data: Map<String, Value>,
     /// Is it the envelope that is refused? See [`Answer::envelope`].
     envelope: bool,
+    /// What was refused, or failed, for the log.
+    what: What,
+}
+
+/// What a [`Refusal`] is of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum What {
+    /// A request that was not understood: clients probe.
+    Request,
+    /// A call of a tool.
+    Tool(&'static str),
+    /// Another method that asked Fabric.
+    Method(&'static str),
 }
 
 impl Refusal {
@@ -155,7 +170,7 @@ impl Refusal {
 
     /// Any failure, under `code`.
     pub(crate) fn of(code: i32, error: Error) -> Refusal {
-        Refusal { code, error, data: Map::new(), envelope: false }
+        Refusal { code, error, data: Map::new(), envelope: false, what: What::Request }
     }
 
     /// A prompt, resource or completion that failed on Fabric: not found and invalid input are the caller's.
@@ -172,6 +187,16 @@ impl Refusal {
         Refusal { envelope: true, ..self }
     }
 
+    /// The same, said of the arguments of a tool.
+    pub(super) fn of_tool(self, tool: &Tool) -> Refusal {
+        Refusal { what: What::Tool(tool.name), ..self }
+    }
+
+    /// The same, of a call of `method`.
+    pub(super) fn of_method(self, method: &'static str) -> Refusal {
+        Refusal { what: What::Method(method), ..self }
+    }
+
     /// Adds what MCP wants in `data`.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Refusal {
         self.data.insert(key.into(), value.into());
@@ -185,13 +210,35 @@ impl Refusal {
 
     /// The same, for a request that has its `request_id` already.
     pub(super) fn answer_as(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
-        log::info!(target: "fabric_mcp::mcp", "ok=false code={} error={} request_id={request_id}", self.code, self.error.kind.name());
+        self.log(request_id);
         let mut data = self.data;
         for (key, value) in error_object(&self.error, request_id) {
             data.entry(key).or_insert(value);
         }
         let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
         Answer { body, code: Some(self.code), modern, envelope: self.envelope }
+    }
+
+    /// Only what was understood is worth a warning.
+    fn log(&self, request_id: &str) {
+        if let What::Tool(name) = self.what
+            && let Some(tool) = Tool::named(name)
+        {
+            return tools::log_refused(tool, None, &self.error, request_id);
+        }
+        let mut line = String::with_capacity(160);
+        let mut level = Level::Info;
+        if let What::Method(method) = self.what {
+            logging::logfmt(&mut line, "method", method);
+            if self.error.kind != Kind::Cancelled {
+                level = Level::Warn;
+            }
+        }
+        logging::logfmt(&mut line, "ok", false);
+        logging::logfmt(&mut line, "code", self.code);
+        self.error.log(&mut line);
+        logging::logfmt(&mut line, "request_id", request_id);
+        log::log!(target: "fabric_mcp::mcp", level, "{line}");
     }
 }
 

@@ -27,6 +27,19 @@ pub(super) enum Work {
     Complete(Complete),
 }
 
+impl Work {
+    fn method(&self) -> &'static str {
+        match self {
+            Work::Tool { .. } => "tools/call",
+            Work::PromptsList { .. } => "prompts/list",
+            Work::PromptsGet(_) => "prompts/get",
+            Work::ResourcesList { .. } => "resources/list",
+            Work::ResourcesRead(_) => "resources/read",
+            Work::Complete(_) => "completion/complete",
+        }
+    }
+}
+
 /// One request that needs Fabric, its params checked.
 pub(crate) struct Call {
     id: Id,
@@ -70,7 +83,8 @@ impl Call {
         let _scope = logging::request_scope(&self.request_id);
         let notifier = Arc::new(Notifier::new(outlet, self.caller.clone(), self.session.clone()));
         if let Work::Tool { tool, job } = &self.work {
-            let work = registry::Work { fabric: server.fabric.clone(), caller: notifier };
+            let work =
+                registry::Work { fabric: server.fabric.clone(), catalog: server.catalog.clone(), caller: notifier };
             let result = registry::run(tool, job.as_ref(), &work, &self.request_id);
             return tools::result(&self.id, self.caller.revision, &result, &self.request_id);
         }
@@ -99,9 +113,8 @@ impl Call {
     /// rate limit, a panic, cancelled where an answer is due all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
         match &self.work {
-            Work::Tool { tool, .. } => {
-                registry::count(tool, Some(&error), None);
-                log::info!(target: "fabric_mcp::tools", "tool={} ok=false error={} request_id={}", tool.name, error.kind.name(), self.request_id);
+            Work::Tool { tool, job } => {
+                registry::log_refused(tool, Some(job.as_ref()), &error, &self.request_id);
                 tools::result(&self.id, self.caller.revision, &Err(Failure::from(error)), &self.request_id)
             }
             _ => self.refuse(Refusal::from_fabric(error)),
@@ -120,6 +133,7 @@ impl Call {
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {
+        let refusal = refusal.of_method(self.work.method());
         refusal.answer_as(Some(&self.id), NoId::Absent, self.is_modern(), &self.request_id)
     }
 }

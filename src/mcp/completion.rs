@@ -71,7 +71,7 @@ impl Complete {
         let patterns = || server.catalog.names(wait).map_err(Refusal::from_fabric);
         let strategies = || -> Result<Names, Refusal> {
             let strategies = server.catalog.strategies(wait).map_err(Refusal::from_fabric)?;
-            Ok(strategies.iter().map(|s| s.name.as_str()).collect())
+            Ok(strategies.iter().flatten().map(|s| s.name.as_str()).collect())
         };
         let known = |prompt: &Name| {
             let names = patterns()?;

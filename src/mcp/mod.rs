@@ -296,8 +296,8 @@ impl Server {
             }
             "tools/call" => match tools::call(*params, caller.revision, &self.policy)? {
                 tools::Prepared::Job { tool, job } => Work::Tool { tool, job },
-                tools::Prepared::Refused(error) => {
-                    return Ok(Action::Answer(tools::refused(id, caller.revision, error)));
+                tools::Prepared::Refused { tool, error } => {
+                    return Ok(Action::Answer(tools::refused(id, caller.revision, tool, error)));
                 }
             },
             "prompts/list" => Work::PromptsList { cursor: pages::cursor(*params)? },

@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, Name, Wait, names, not_found};
+use crate::fabric::{Entry, NO_STRATEGIES, Name, Wait, names, not_found};
 use crate::text::shown;
 
 use super::answer::{Cache, ResultWriter};
@@ -131,11 +131,17 @@ impl Get {
             return Err(Refusal::params(format!("The argument `{missing}` is missing: the prompt {name} needs it.")));
         }
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
-        let strategy = match argument(STRATEGY) {
-            "" => None,
-            wanted => Some(snapshot.strategy(wanted).ok_or_else(|| {
-                let known: Vec<&str> = snapshot.strategies.iter().map(|s| s.name.as_str()).collect();
-                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {}.", known.join(", ")))
+        let strategies = match argument(STRATEGY) {
+            "" => Arc::default(),
+            _ => server.catalog.strategies(wait).map_err(Refusal::from_fabric)?,
+        };
+        let strategy = match (argument(STRATEGY), strategies.as_deref()) {
+            ("", _) => None,
+            (_, None) => return Err(Refusal::params(format!("`{STRATEGY}`: {NO_STRATEGIES}"))),
+            (wanted, Some(all)) => Some(all.iter().find(|strategy| strategy.name == wanted).ok_or_else(|| {
+                let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+                let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {known}."))
             })?),
         };
         let mut variables = self.arguments.clone();

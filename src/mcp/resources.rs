@@ -8,7 +8,7 @@ use serde_json::Map;
 use serde_json::value::RawValue;
 
 use crate::config::STATIC_TTL;
-use crate::fabric::{Error, Kind, Name, Wait};
+use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Wait};
 use crate::jsonrpc::{self, Id};
 use crate::text::{percent_decode, percent_encode, shown};
 
@@ -139,6 +139,7 @@ impl Read {
             },
             Target::Strategy(name) => {
                 let strategies = server.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
+                let strategies = strategies.ok_or_else(|| not_found(&self.uri, revision, NO_STRATEGIES))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
                 strategy
                     .ok_or_else(|| {

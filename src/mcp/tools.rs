@@ -92,7 +92,7 @@ pub(super) enum Prepared {
     /// It can be run.
     Job { tool: &'static Tool, job: Box<dyn Job> },
     /// Its arguments are wrong, and this revision wants that as a result: a model can mend it.
-    Refused(Error),
+    Refused { tool: &'static Tool, error: Error },
 }
 
 /// Finds the tool and checks the arguments.
@@ -115,15 +115,15 @@ pub(super) fn call(raw: Option<&RawValue>, revision: Revision, policy: &Policy) 
     };
     match tool.job(arguments, policy) {
         Ok(job) => Ok(Prepared::Job { tool, job }),
-        Err(error) if revision.knows(Feature::ArgumentErrorsAsResults) => Ok(Prepared::Refused(error)),
-        Err(error) => Err(Refusal::of(jsonrpc::INVALID_PARAMS, error)),
+        Err(error) if revision.knows(Feature::ArgumentErrorsAsResults) => Ok(Prepared::Refused { tool, error }),
+        Err(error) => Err(Refusal::of(jsonrpc::INVALID_PARAMS, error).of_tool(tool)),
     }
 }
 
 /// The result of a call that was refused before it began.
-pub(super) fn refused(id: &Id, revision: Revision, error: Error) -> Answer {
+pub(super) fn refused(id: &Id, revision: Revision, tool: &Tool, error: Error) -> Answer {
     let request_id = random::request_id();
-    log::info!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
+    tools::log_refused(tool, None, &error, &request_id);
     result(id, revision, &Err(Failure::from(error)), &request_id)
 }
 

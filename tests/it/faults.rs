@@ -101,6 +101,11 @@ fn a_faulty_answer_ends_in_its_urn() {
 }
 
 #[test]
+fn a_200_that_is_not_a_run_invites_no_second_one() {
+    matrix(&EACH, &table::bodies());
+}
+
+#[test]
 fn a_faulty_stream_ends_in_its_urn_or_in_its_text() {
     matrix(&wires::all(), &table::streams());
 }

@@ -27,6 +27,7 @@ mod layers;
 mod limits;
 mod limits_wires;
 mod live;
+mod logs;
 mod long;
 mod process;
 mod process_http;
