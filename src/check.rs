@@ -195,7 +195,7 @@ fn ask_for_the_rest(client: &Client, report: &mut Report) {
         Err(error) => report.problems.push(Problem::warning(
             "no-strategies",
             format!("Fabric cannot list its strategies; runs without one work. {}", error.detail),
-            "Fetch them on Fabric's machine with `fabric --setup`.",
+            "Look into Fabric's own log.",
         )),
     }
     match client.configuration(&wait) {

@@ -200,14 +200,15 @@ impl Error {
         }
     }
 
-    /// Appends to a log line what happened, with Fabric's status and the reason, unless that may quote the caller.
-    pub(crate) fn log(&self, line: &mut String) {
+    /// Appends to a log line what happened, with Fabric's status and the reason as `shown` gives it, unless that may
+    /// quote the caller.
+    pub(crate) fn log(&self, line: &mut String, shown: impl FnOnce(&str) -> String) {
         logging::logfmt(line, "error", self.kind.name());
         if let Some(status) = self.status {
             logging::logfmt(line, "status", status);
         }
         if !matches!(self.kind, Kind::InvalidRequest | Kind::PatternNotFound | Kind::Cancelled) {
-            logging::logfmt(line, "reason", &self.detail);
+            logging::logfmt(line, "reason", shown(&self.detail));
         }
     }
 

@@ -236,7 +236,7 @@ impl Refusal {
         }
         logging::logfmt(&mut line, "ok", false);
         logging::logfmt(&mut line, "code", self.code);
-        self.error.log(&mut line);
+        self.error.log(&mut line, str::to_owned);
         logging::logfmt(&mut line, "request_id", request_id);
         log::log!(target: "fabric_mcp::mcp", level, "{line}");
     }

@@ -4,6 +4,7 @@
 //! (`mcp` turns definitions and outcomes into them) and HTTP (`fabric`).
 
 mod arguments;
+mod echo;
 mod get_configuration;
 mod get_pattern_details;
 mod list_models;
@@ -105,6 +106,11 @@ pub(crate) trait Job: Send + Sync {
     fn fields(&self) -> Vec<(&'static str, &str)> {
         Vec::new()
     }
+
+    /// What must not be logged, whoever repeats it.
+    fn private(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// What a job works with.
@@ -181,7 +187,11 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
                 logging::logfmt(&mut line, "bytes", bytes);
             }
         }
-        Err(failure) => log_error(&mut line, tool, &failure.error),
+        Err(failure) => {
+            let given = failure.partial.iter().map(String::as_str);
+            let private: Vec<&str> = job.private().into_iter().chain(given).collect();
+            log_error(&mut line, tool, &failure.error, &private);
+        }
     }
     logging::logfmt(&mut line, "request_id", request_id);
     // That a caller lost interest is no fault of anything.
@@ -195,7 +205,7 @@ pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, req
     count(tool, Some(error), None);
     let mut line = log_line(tool, job);
     logging::logfmt(&mut line, "ok", false);
-    log_error(&mut line, tool, error);
+    log_error(&mut line, tool, error, &[]);
     logging::logfmt(&mut line, "request_id", request_id);
     let level = if error.kind == Kind::Cancelled { Level::Info } else { Level::Warn };
     log::log!(target: "fabric_mcp::tools", level, "{line}");
@@ -211,8 +221,9 @@ fn log_line(tool: &Tool, job: Option<&dyn Job>) -> String {
     line
 }
 
-fn log_error(line: &mut String, tool: &Tool, error: &Error) {
-    error.log(line);
+/// `private` is what the reason must not repeat.
+fn log_error(line: &mut String, tool: &Tool, error: &Error, private: &[&str]) {
+    error.log(line, |reason| echo::without_echo(reason, private));
     if error.kind == Kind::InvalidRequest {
         logging::logfmt(line, "argument", tool.blamed(&error.detail).unwrap_or("(unknown)"));
     }
@@ -353,7 +364,7 @@ mod tests {
             let raw = serde_json::value::to_raw_value(&arguments).unwrap();
             let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{arguments} was taken") };
             let mut line = log_line(tool, None);
-            log_error(&mut line, tool, &error);
+            log_error(&mut line, tool, &error, &[]);
             line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=").unwrap().to_owned()
         };
         let step = |step: Value| json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, step]});

@@ -48,6 +48,16 @@ impl Job for RunPattern {
         }
         fields
     }
+
+    fn private(&self) -> Vec<&str> {
+        let mut private = Vec::new();
+        for step in &self.steps {
+            private.push(step.input.as_str());
+            private.extend(step.variables.values().map(String::as_str));
+            private.extend(step.attachments.iter().map(String::as_str));
+        }
+        private
+    }
 }
 
 impl RunPattern {
