@@ -39,6 +39,7 @@ mod secrets;
 mod secrets_wires;
 mod stdio_bad_input;
 mod stdio_protocol;
+mod strategies;
 mod streaming;
 mod stuck;
 mod support_tests;
