@@ -21,10 +21,12 @@ pub(crate) struct Fault {
     pub(crate) outcome: Outcome,
     /// Part of the paragraph that the caller needs.
     pub(crate) says: &'static str,
+    /// Whether the text is asked for as it comes.
+    pub(crate) stream: bool,
 }
 
 fn fault(name: &'static str, reply: Reply, outcome: Outcome) -> Fault {
-    Fault { name, reply, outcome, says: "" }
+    Fault { name, reply, outcome, says: "", stream: true }
 }
 
 pub(crate) const UNAVAILABLE: &str = "fabric-api-unavailable";
@@ -223,11 +225,12 @@ pub(crate) fn streams() -> Vec<Fault> {
 /// Faults of size; they take a while, so they run once and not for every era.
 pub(crate) fn sizes() -> Vec<Fault> {
     let mib = "m".repeat(1 << 20);
+    let whole = |name, reply, outcome| Fault { stream: false, ..fault(name, reply, outcome) };
     vec![
-        fault("one event of 8 MiB", Reply::run(&[&mib.repeat(8)]), Text(mib.repeat(8))),
-        fault("64 MiB", Reply::sse().step(Step::Repeat(line(&content(&mib)), 64)).complete(), Fails(TOO_LARGE, "*")),
-        fault("one line over 32 MiB", Reply::run(&[&mib.repeat(33)]), Fails(TOO_LARGE, "*")),
-        fault(
+        whole("one event of 8 MiB", Reply::run(&[&mib.repeat(8)]), Text(mib.repeat(8))),
+        whole("64 MiB", Reply::sse().step(Step::Repeat(line(&content(&mib)), 64)).complete(), Fails(TOO_LARGE, "*")),
+        whole("one line over 32 MiB", Reply::run(&[&mib.repeat(33)]), Fails(TOO_LARGE, "*")),
+        whole(
             "an endless line",
             Reply::sse().bytes("data: ").step(Step::Repeat(vec![b'x'; 1 << 20], 200)),
             Fails(TOO_LARGE, "*"),
