@@ -122,7 +122,9 @@ impl<S: Source> Catalog<S> {
                 }
                 other => {
                     let strategies = other?;
-                    self.strategies.put(begun, Arc::new(strategies.clone()));
+                    if strategies.is_some() {
+                        self.strategies.put(begun, Arc::new(strategies.clone()));
+                    }
                     strategies.unwrap_or_default()
                 }
             };
@@ -153,7 +155,13 @@ impl<S: Source> Catalog<S> {
 
     /// Only the strategies, sorted by name, for which one request is enough; `None` where there is no folder of them.
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
-        self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait).map(Arc::new))
+        let strategies =
+            self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait).map(Arc::new))?;
+        // Whoever fetches them after a refusal must not be refused again.
+        if strategies.is_none() {
+            self.strategies.forget();
+        }
+        Ok(strategies)
     }
 
     /// Reads the list of names, and nothing else. `true` if it differs from what was last known; then the rest is read

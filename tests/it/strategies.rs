@@ -3,12 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
+use crate::support::fixtures;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
 
 const ROUTE: &str = "GET /strategies";
+const NEWEST: Era = Era::Legacy("2025-11-25");
 const SAYS: &str = "Fabric has no strategies: it cannot read their folder";
 
 fn without_folder() -> FakeFabric {
@@ -63,20 +65,32 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
         }
         client.close_stdin();
         client.wait_exit(DEADLINE);
-        // The folder is asked about once for as long as the catalogue is good, and that it is missing is no fault.
+        // That the folder is missing is no fault.
         assert!(!client.stderr().contains("error=fabric-internal-error"), "{}", client.stderr());
     }
 }
 
 #[test]
+fn once_they_are_fetched_they_can_be_used_at_once() {
+    let fabric = without_folder();
+    let mut client = Stdio::ready(&fabric);
+    let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
+    let get = json!({"name": "ai", "arguments": {"input_text": "x", "strategy_name": "cot"}});
+    expect::failure(NEWEST, &client.call("fabric_run_pattern", run.clone()), "invalid-request");
+    client.error("prompts/get", get.clone());
+    fabric.on(ROUTE, Reply::json(fixtures::strategies()));
+    expect::success(NEWEST, &client.call("fabric_run_pattern", run));
+    client.result("prompts/get", get);
+}
+
+#[test]
 fn any_other_failure_of_that_route_stays_one_and_is_left_to_the_run() {
-    let era = Era::Legacy("2025-11-25");
     for (status, kind) in [(400, "fabric-api-error"), (403, "fabric-api-unauthorized"), (501, "fabric-internal-error")]
     {
         let fabric = FakeFabric::start();
         fabric.on(ROUTE, Reply::failure(status, json!("x")));
         let mut client = Stdio::ready(&fabric);
-        expect::failure(era, &client.call("fabric_list_strategies", json!({})), kind);
+        expect::failure(NEWEST, &client.call("fabric_list_strategies", json!({})), kind);
         let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
         assert_eq!(client.call("fabric_run_pattern", run)["content"][0]["text"], "Ran ai on: x");
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
