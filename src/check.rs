@@ -183,11 +183,19 @@ fn ask_for_the_rest(client: &Client, report: &mut Report) {
         Err(error) => report.problems.push(diagnose(&error, &url, None)),
     }
     match client.strategies(&wait) {
-        Ok(strategies) => report.strategies = Some(strategies.len()),
+        Ok(Some(strategies)) => report.strategies = Some(strategies.len()),
+        Ok(None) => {
+            report.strategies = Some(0);
+            report.problems.push(Problem::warning(
+                "no-strategies",
+                "Fabric has no strategies: it cannot read their folder. Runs without one work.",
+                "Run `fabric --setup` on Fabric's machine and choose Strategies there.",
+            ));
+        }
         Err(error) => report.problems.push(Problem::warning(
             "no-strategies",
             format!("Fabric cannot list its strategies; runs without one work. {}", error.detail),
-            "Fetch them on Fabric's machine with `fabric --setup`.",
+            "Look into Fabric's own log.",
         )),
     }
     match client.configuration(&wait) {

@@ -17,7 +17,7 @@ pub(crate) mod workers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crate::features::{Call, Server, Sink};
+use crate::features::{Call, Server, Sink, refuse};
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
 use crate::protocol::{Answer, ID_IN_USE, Refusal};
 
@@ -28,7 +28,7 @@ pub(crate) fn run(server: &Server, call: &Call, sink: Arc<dyn Sink>) -> Answer {
 
 /// The answer to a request whose id is in use: the first one goes on.
 pub(crate) fn duplicate(id: &Id, modern: bool) -> Answer {
-    Refusal::new(INVALID_REQUEST, ID_IN_USE).answer(Some(id), NoId::Absent, modern)
+    refuse(Refusal::new(INVALID_REQUEST, ID_IN_USE), Some(id), NoId::Absent, modern)
 }
 
 #[cfg(test)]

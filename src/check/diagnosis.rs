@@ -36,6 +36,7 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
             Kind::ApiUnavailable | Kind::StreamInterrupted => {
                 "Check the network between here and Fabric, and that `fabric --serve` runs."
             }
+            Kind::Timeout => "Look into Fabric's own log: the model may have failed; a slow one needs --idle-timeout.",
             _ => "Look into Fabric's own log.",
         };
         return Problem::error(error.kind.name(), error.detail.clone(), fix);
@@ -192,6 +193,12 @@ mod tests {
     fn what_has_no_known_cause_is_told_as_it_is() {
         let problem = diagnose(&Error::new(Kind::FabricInternal, "It failed."), "http://f", None);
         assert_eq!(problem, Problem::error("fabric-internal-error", "It failed.", "Look into Fabric's own log."));
+        let silent = diagnose(&Error::new(Kind::Timeout, "It was silent."), "http://f", None);
+        assert_eq!((silent.code, silent.what.as_str()), ("fabric-timeout", "It was silent."));
+        assert!(
+            silent.fix.contains("the model may have failed") && silent.fix.contains("--idle-timeout"),
+            "{silent:?}"
+        );
     }
 
     #[test]

@@ -8,20 +8,23 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::config::MAX_RELAYED_ERROR;
-use crate::metrics;
+use crate::{logging, metrics};
 
 /// What happened. Each kind is one URN, `urn:fabric-mcp:error:…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// No connection, DNS, TLS, connect timeout, no response headers in time; 502, 503, 504.
+    /// No connection, DNS, TLS, connect timeout, no answer in time to anything but a run; 502, 503, 504.
     ApiUnavailable,
     /// 401 and 403.
     ApiUnauthorized,
     /// Any other 5xx.
     FabricInternal,
-    /// 429 and other 4xx, a redirect, an unreadable or unexpected body, an `error` event, `complete` without content.
+    /// 429 and other 4xx, a redirect, an unreadable or unexpected body, a 200 that is not a run, an `error` event,
+    /// `complete` without content.
     ApiError,
-    /// After the headers: the stream ended, was cut, or stayed silent too long before `complete`.
+    /// A run that Fabric took, and sent no content of within the idle time.
+    Timeout,
+    /// The stream ended or was cut before `complete`, stayed silent too long after content, or the run's limit was hit.
     StreamInterrupted,
     /// A limit on sizes was hit.
     ResponseTooLarge,
@@ -40,11 +43,12 @@ pub(crate) enum Kind {
 impl Kind {
     /// Every kind, for tests over all of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Kind; 11] = [
+    pub(crate) const ALL: [Kind; 12] = [
         Kind::ApiUnavailable,
         Kind::ApiUnauthorized,
         Kind::FabricInternal,
         Kind::ApiError,
+        Kind::Timeout,
         Kind::StreamInterrupted,
         Kind::ResponseTooLarge,
         Kind::PatternNotFound,
@@ -61,6 +65,7 @@ impl Kind {
             Kind::ApiUnauthorized => "fabric-api-unauthorized",
             Kind::FabricInternal => "fabric-internal-error",
             Kind::ApiError => "fabric-api-error",
+            Kind::Timeout => "fabric-timeout",
             Kind::StreamInterrupted => "fabric-stream-interrupted",
             Kind::ResponseTooLarge => "response-too-large",
             Kind::PatternNotFound => "pattern-not-found",
@@ -78,6 +83,7 @@ impl Kind {
             Kind::ApiUnauthorized => "Fabric refused the API key",
             Kind::FabricInternal => "Fabric failed",
             Kind::ApiError => "Fabric answered with an error",
+            Kind::Timeout => "The run went silent",
             Kind::StreamInterrupted => "Fabric's answer was cut short",
             Kind::ResponseTooLarge => "The answer is too large",
             Kind::PatternNotFound => "No such pattern",
@@ -115,6 +121,8 @@ pub(crate) struct Error {
     pub(crate) retry_after: Option<Duration>,
     /// What exactly was wrong with the connection, where that is known; for `--check`, which says what to mend.
     pub(crate) cause: Option<Cause>,
+    /// The HTTP status that Fabric, or whatever stands in between, answered with; for the log.
+    pub(crate) status: Option<u16>,
 }
 
 /// What exactly was wrong between us and Fabric. Finer than [`Kind`], and never part of an answer.
@@ -163,12 +171,17 @@ pub(crate) enum Cause {
 impl Error {
     /// A failure of `kind`, told by `detail`.
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Error {
-        Error { kind, detail: detail.into(), retry_after: None, cause: None }
+        Error { kind, detail: detail.into(), retry_after: None, cause: None, status: None }
     }
 
     /// The same, with what exactly was wrong.
     pub(crate) fn caused_by(self, cause: impl Into<Option<Cause>>) -> Error {
         Error { cause: cause.into(), ..self }
+    }
+
+    /// The same, after this HTTP status.
+    pub(crate) fn after_status(self, status: u16) -> Error {
+        Error { status: Some(status), ..self }
     }
 
     /// Counts it, if it was Fabric that failed and not the caller or we. Once for every call that ended with it.
@@ -179,10 +192,23 @@ impl Error {
                 | Kind::ApiUnauthorized
                 | Kind::FabricInternal
                 | Kind::ApiError
+                | Kind::Timeout
                 | Kind::StreamInterrupted
                 | Kind::ResponseTooLarge
         ) {
             metrics::fabric_error(self.kind.name());
+        }
+    }
+
+    /// Appends to a log line what happened, with Fabric's status and the reason as `shown` gives it, unless that may
+    /// quote the caller.
+    pub(crate) fn log(&self, line: &mut String, shown: impl FnOnce(&str) -> String) {
+        logging::logfmt(line, "error", self.kind.name());
+        if let Some(status) = self.status {
+            logging::logfmt(line, "status", status);
+        }
+        if !matches!(self.kind, Kind::InvalidRequest | Kind::PatternNotFound | Kind::Cancelled) {
+            logging::logfmt(line, "reason", shown(&self.detail));
         }
     }
 

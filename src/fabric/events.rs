@@ -61,6 +61,10 @@ pub(crate) struct Decoder {
     after_cr: bool,
     /// No line has ended yet, so a byte order mark may stand at its start.
     at_start: bool,
+    /// An event was given.
+    has_event: bool,
+    /// A line was no part of any event.
+    has_foreign: bool,
     limit: usize,
 }
 
@@ -71,7 +75,16 @@ impl Decoder {
     }
 
     fn with_limit(limit: usize) -> Decoder {
-        Decoder { line: Vec::new(), data: Vec::new(), has_data: false, after_cr: false, at_start: true, limit }
+        Decoder {
+            line: Vec::new(),
+            data: Vec::new(),
+            has_data: false,
+            after_cr: false,
+            at_start: true,
+            has_event: false,
+            has_foreign: false,
+            limit,
+        }
     }
 
     /// Takes the next bytes and gives each event they complete to `each`, whose error ends it all.
@@ -107,6 +120,7 @@ impl Decoder {
                 Line::Data(data) if whole.is_none() && !self.has_data => whole = Some(data),
                 Line::Data(data) => self.append_data(&mut whole, data)?,
                 Line::Ignored => {}
+                Line::Foreign => self.has_foreign = true,
             }
         }
         if let Some(data) = whole {
@@ -119,16 +133,29 @@ impl Decoder {
     /// the middle, it is [`Kind::StreamInterrupted`].
     pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         let mut whole = None;
-        if !self.line.is_empty() {
+        // The beginning of `data:` is not foreign, but cut off.
+        if !self.line.is_empty() && !b"data".starts_with(&self.line) {
             self.take_collected_line(&mut whole, each)?;
         }
         match self.dispatch(&mut whole, each) {
-            Err(error) if error.kind == Kind::ApiError => Err(Error::new(
-                Kind::StreamInterrupted,
-                "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.",
-            )),
+            Err(error) if error.kind == Kind::ApiError && self.data.trim_ascii_start().starts_with(b"{") => {
+                Err(Error::new(
+                    Kind::StreamInterrupted,
+                    "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.",
+                ))
+            }
             other => other,
         }
+    }
+
+    /// Has the stream held anything but events so far, and no event? Then it is something else.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.has_foreign && !self.has_event
+    }
+
+    /// Has it held any event so far?
+    pub(super) fn has_event(&self) -> bool {
+        self.has_event
     }
 
     fn grow_line(&mut self, bytes: &[u8]) -> Result<(), Error> {
@@ -156,6 +183,7 @@ impl Decoder {
         match field(&line, std::mem::take(&mut self.at_start)) {
             Line::Blank => self.dispatch(whole, each)?,
             Line::Ignored => {}
+            Line::Foreign => self.has_foreign = true,
             Line::Data(data) if whole.is_none() && !self.has_data => {
                 // The first and mostly only data line becomes the data by trading places, however long it is.
                 let start = line.len() - data.len();
@@ -192,6 +220,7 @@ impl Decoder {
         self.has_data = false;
         let data = whole.take().unwrap_or(&self.data);
         let event = if data.is_empty() { None } else { Some(parse(data)?) };
+        self.has_event |= event.is_some();
         self.data.clear();
         event.map_or(Ok(()), each)
     }
@@ -201,9 +230,11 @@ enum Line<'a> {
     Blank,
     Data(&'a [u8]),
     Ignored,
+    Foreign,
 }
 
-/// What one line, without its end, is. Comments, `event`, `id`, `retry` and unknown fields are ignored.
+/// What one line, without its end, is. Comments, `event`, `id` and `retry` are ignored; so are unknown fields, but a
+/// stream of nothing else is none.
 fn field(line: &[u8], may_have_mark: bool) -> Line<'_> {
     let line = if may_have_mark { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line };
     if line.is_empty() {
@@ -212,7 +243,10 @@ fn field(line: &[u8], may_have_mark: bool) -> Line<'_> {
     match line.strip_prefix(b"data") {
         Some(b"") => Line::Data(b""),
         Some([b':', b' ', data @ ..] | [b':', data @ ..]) => Line::Data(data),
-        _ => Line::Ignored,
+        _ => match line.split(|byte| *byte == b':').next() {
+            Some(b"" | b"event" | b"id" | b"retry") => Line::Ignored,
+            _ => Line::Foreign,
+        },
     }
 }
 
@@ -232,7 +266,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
     let Some(wire) = object.and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok()) else {
         let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
                       it passes the stream on unchanged.";
-        return Err(Error::new(Kind::ApiError, detail));
+        return Err(Error::new(Kind::ApiError, detail).after_status(200));
     };
     let content = wire.content.unwrap_or_default();
     Ok(match wire.kind.as_deref() {
@@ -360,6 +394,23 @@ mod tests {
         assert_eq!(decode(b"data: {\"type\":\"complete\"}\n").unwrap(), [Event::Complete]);
         for cut in ["data: {\"type\":\"comp", "data: {\"type\":\"content\",\n"] {
             assert_eq!(decode(cut.as_bytes()).unwrap_err().kind, Kind::StreamInterrupted, "{cut}");
+        }
+        assert_eq!(decode(b"data: hello").unwrap_err().kind, Kind::ApiError);
+    }
+
+    #[test]
+    fn a_stream_of_something_else_is_known() {
+        let is_foreign = |wire: &str| {
+            let mut decoder = Decoder::new();
+            let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
+            decoder.is_foreign()
+        };
+        for wire in ["hello", "hello\n", "{\"type\":\"content\"}\n", "a: b\n\ndata:\n\n", "database\n", "\u{feff}x\n"] {
+            assert!(is_foreign(wire), "{wire:?}");
+        }
+        for wire in ["", "\u{feff}", ": hello\n", "id: 1\nevent: x\nretry: 5\n\n", "da", "data", "data: {}\n\nhello\n"]
+        {
+            assert!(!is_foreign(wire), "{wire:?}");
         }
     }
 

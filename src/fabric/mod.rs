@@ -20,7 +20,7 @@ mod shared;
 mod types;
 mod wait;
 
-pub(crate) use calls::not_found;
+pub(crate) use calls::{NO_STRATEGIES, not_found};
 pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};

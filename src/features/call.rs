@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use crate::fabric::{Catalog, Client, Error, Kind, Wait};
-use crate::jsonrpc::{Id, NoId};
+use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
 use crate::{logging, random};
 
 use super::notifier::Notifier;
-use super::{Server, Sink};
+use super::{Server, Sink, refusal};
 
 /// The members that a result's `_meta` gets.
 pub(super) type ResultMeta = Map<String, Value>;
@@ -55,6 +55,7 @@ impl Running<'_> {
 /// One request that needs Fabric, its params checked.
 pub(crate) struct Call {
     id: Id,
+    method: &'static str,
     context: RequestContext,
     session: Arc<Session>,
     operation: Box<dyn Operation>,
@@ -62,8 +63,14 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(id: Id, context: RequestContext, session: Arc<Session>, operation: Box<dyn Operation>) -> Call {
-        Call { id, context, session, operation, request_id: random::request_id() }
+    pub(super) fn new(
+        id: Id,
+        method: &'static str,
+        context: RequestContext,
+        session: Arc<Session>,
+        operation: Box<dyn Operation>,
+    ) -> Call {
+        Call { id, method, context, session, operation, request_id: random::request_id() }
     }
 
     /// The id that its answer carries.
@@ -121,7 +128,7 @@ impl Call {
         let mut result = ResultWriter::new(&self.id, self.context.revision);
         match write(&mut result) {
             Ok(meta) => result.end(meta),
-            Err(refusal) => refusal.answer_as(Some(&self.id), NoId::Absent, self.is_modern(), &self.request_id),
+            Err(refusal) => refusal::fail(refusal, self.method, &self.id, self.is_modern(), &self.request_id),
         }
     }
 }

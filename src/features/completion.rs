@@ -80,7 +80,7 @@ impl Operation for Complete {
         let patterns = || call.catalog.names(wait).map_err(Refusal::from_fabric);
         let strategies = || -> Result<Names, Refusal> {
             let strategies = call.catalog.strategies(wait).map_err(Refusal::from_fabric)?;
-            Ok(strategies.iter().map(|s| s.name.as_str()).collect())
+            Ok(strategies.iter().flatten().map(|s| s.name.as_str()).collect())
         };
         let known = |prompt: &Name| {
             let names = patterns()?;

@@ -16,7 +16,7 @@ its output again.";
 
 /// One method.
 pub(super) struct Method {
-    name: &'static str,
+    pub(super) name: &'static str,
     /// The first and the last revision that have it.
     first: Revision,
     last: Revision,

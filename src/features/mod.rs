@@ -17,6 +17,7 @@ mod completion;
 mod methods;
 mod notifier;
 mod prompts;
+mod refusal;
 mod resources;
 mod sink;
 mod subscriptions;
@@ -30,12 +31,13 @@ use serde_json::value::RawValue;
 
 use crate::fabric::{Catalog, Client};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
-use crate::protocol::inbound::{cancelled, is_modern, refuse};
+use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{Answer, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
 use crate::text::shown;
 use crate::tools::Policy;
 
 pub(crate) use call::Call;
+pub(crate) use refusal::refuse;
 pub(crate) use sink::Sink;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 
@@ -71,6 +73,7 @@ pub(crate) struct Server {
 /// One request, its envelope read: what a feature reads its params from.
 struct Request<'a> {
     id: Id,
+    method: &'static str,
     params: Option<&'a RawValue>,
     context: RequestContext,
     session: &'a Arc<Session>,
@@ -79,7 +82,7 @@ struct Request<'a> {
 impl Request<'_> {
     /// What to do: run `operation` as a call.
     fn call(self, operation: impl Operation + 'static) -> Action {
-        Action::Call(Box::new(Call::new(self.id, self.context, self.session.clone(), Box::new(operation))))
+        Action::Call(Box::new(Call::new(self.id, self.method, self.context, self.session.clone(), Box::new(operation))))
     }
 }
 
@@ -131,13 +134,13 @@ impl Server {
     pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
         let modern = inbound.is_modern();
         match inbound.incoming {
-            Err(invalid) => Action::Answer(refuse(session, invalid, modern)),
+            Err(invalid) => Action::Answer(unreadable(session, invalid, modern)),
             Ok(Incoming::One(message)) => self.one(session, message, modern, mirror),
             Ok(Incoming::Batch(items)) => {
                 if modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
                     let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
-                    return Action::Answer(refuse(session, invalid, modern));
+                    return Action::Answer(unreadable(session, invalid, modern));
                 }
                 Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
             }
@@ -146,12 +149,16 @@ impl Server {
 
     fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
         match item {
-            Err(invalid) => Action::Answer(refuse(session, invalid, false)),
+            Err(invalid) => Action::Answer(unreadable(session, invalid, false)),
             Ok(Message::Request { id, method, params })
                 if method == "initialize" || is_modern(&method, params, false) =>
             {
                 let reason = "This request cannot be part of a batch: send it by itself.";
-                Action::Answer(refuse(session, Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason }, false))
+                Action::Answer(unreadable(
+                    session,
+                    Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason },
+                    false,
+                ))
             }
             Ok(message) => self.one(session, message, false, None),
         }
@@ -164,10 +171,10 @@ impl Server {
                 cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
             }
             Message::Request { id, method, params } => {
-                let refused = |refusal: Refusal| Action::Answer(refusal.answer(Some(&id), session.no_id(), modern));
+                let refused = |refusal: Refusal| Action::Answer(refuse(refusal, Some(&id), session.no_id(), modern));
                 let found = self.find(session, &method, params, modern, mirror);
                 let read = found.and_then(|(method, context)| {
-                    (method.read)(self, Request { id: id.clone(), params, context, session })
+                    (method.read)(self, Request { id: id.clone(), method: method.name, params, context, session })
                 });
                 read.unwrap_or_else(refused)
             }
@@ -205,4 +212,9 @@ impl Server {
         })?;
         Ok((method, context))
     }
+}
+
+/// The answer to what is no message, or none that may come now.
+fn unreadable(session: &Session, invalid: Invalid, modern: bool) -> Answer {
+    refuse(Refusal::new(invalid.code, invalid.reason), invalid.id.as_ref(), session.no_id(), modern)
 }

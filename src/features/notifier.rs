@@ -89,10 +89,14 @@ impl Notifier {
         self.sink.notify(&jsonrpc::notification("notifications/progress", &params));
     }
 
-    /// Modern callers ask for log messages with each request, legacy ones once per connection.
+    /// Modern callers ask for log messages with each request, legacy ones once per connection. To a legacy one that has
+    /// not asked, it is up to us what is sent: chunks, unless they reach it as progress already.
     fn wants_chunks(&self) -> bool {
-        let least = if self.context.revision.is_legacy() { Some(self.session.level()) } else { self.context.level };
-        least.is_some_and(|least| CHUNK_LEVEL >= least)
+        let is_legacy = self.context.revision.is_legacy();
+        match if is_legacy { self.session.level() } else { self.context.level } {
+            Some(least) => CHUNK_LEVEL >= least,
+            None => is_legacy && self.context.progress_token.is_none(),
+        }
     }
 
     fn log_chunk(&self, kind: ChunkKind, format: &str, content: &str) {

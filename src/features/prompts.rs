@@ -3,12 +3,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, Name, names, not_found};
+use crate::fabric::{Entry, NO_STRATEGIES, Name, names, not_found};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
@@ -149,11 +150,17 @@ impl Operation for Get {
             return Err(Refusal::params(format!("The argument `{missing}` is missing: the prompt {name} needs it.")));
         }
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
-        let strategy = match argument(STRATEGY) {
-            "" => None,
-            wanted => Some(snapshot.strategy(wanted).ok_or_else(|| {
-                let known: Vec<&str> = snapshot.strategies.iter().map(|s| s.name.as_str()).collect();
-                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {}.", known.join(", ")))
+        let strategies = match argument(STRATEGY) {
+            "" => Arc::default(),
+            _ => call.catalog.strategies(wait).map_err(Refusal::from_fabric)?,
+        };
+        let strategy = match (argument(STRATEGY), strategies.as_deref()) {
+            ("", _) => None,
+            (_, None) => return Err(Refusal::params(format!("`{STRATEGY}`: {NO_STRATEGIES}"))),
+            (wanted, Some(all)) => Some(all.iter().find(|strategy| strategy.name == wanted).ok_or_else(|| {
+                let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+                let known = if known.is_empty() { "none".into() } else { known.join(", ") };
+                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {known}."))
             })?),
         };
         let mut variables = self.arguments.clone();

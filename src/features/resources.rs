@@ -7,7 +7,7 @@ use serde_json::Map;
 use serde_json::value::RawValue;
 
 use crate::config::STATIC_TTL;
-use crate::fabric::{Error, Kind, Name};
+use crate::fabric::{Error, Kind, NO_STRATEGIES, Name};
 use crate::jsonrpc;
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
@@ -154,6 +154,7 @@ impl Operation for Read {
             },
             Target::Strategy(name) => {
                 let strategies = call.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
+                let strategies = strategies.ok_or_else(|| not_found(&self.uri, revision, NO_STRATEGIES))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
                 strategy
                     .ok_or_else(|| {

@@ -12,7 +12,7 @@ use crate::protocol::params::params;
 use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 use crate::sync::lock;
 
-use super::Sink;
+use super::{Sink, refuse};
 
 /// The key under which every message of a subscription says which one it belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
@@ -70,7 +70,7 @@ impl Listen {
 
     /// The answer when it cannot be kept.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        Refusal::from_fabric(error).answer(Some(&self.id), NoId::Absent, true)
+        refuse(Refusal::from_fabric(error), Some(&self.id), NoId::Absent, true)
     }
 
     /// What stdio sends after the end, where no stream closes: the specification has servers cancel it.

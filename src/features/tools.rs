@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::STATIC_TTL;
 use crate::fabric::Error;
-use crate::jsonrpc;
+use crate::jsonrpc::{self, NoId};
 use crate::protocol::params::{given, params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
 use crate::text::shown;
@@ -108,15 +108,18 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let revision = request.context.revision;
     match tool.job(arguments, &server.policy) {
         Ok(job) => Ok(request.call(ToolCall { tool, job })),
-        // A model can mend its arguments if it sees what was wrong with them.
-        Err(error) if revision.knows(Feature::ArgumentErrorsAsResults) => {
+        Err(error) => {
             let request_id = random::request_id();
-            log::info!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
-            let mut result = ResultWriter::new(&request.id, revision);
-            let meta = write(&Err(Failure::from(error)), &request_id, &mut result);
-            Ok(Action::Answer(result.end(meta)))
+            tools::log_refused(tool, None, &error, &request_id);
+            // A model can mend its arguments if it sees what was wrong with them.
+            if revision.knows(Feature::ArgumentErrorsAsResults) {
+                let mut result = ResultWriter::new(&request.id, revision);
+                let meta = write(&Err(Failure::from(error)), &request_id, &mut result);
+                return Ok(Action::Answer(result.end(meta)));
+            }
+            let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
+            Ok(Action::Answer(refusal.answer(Some(&request.id), NoId::Absent, false, &request_id)))
         }
-        Err(error) => Err(Refusal::of(jsonrpc::INVALID_PARAMS, error)),
     }
 }
 
@@ -128,19 +131,14 @@ struct ToolCall {
 
 impl Operation for ToolCall {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let work = tools::Work { fabric: call.fabric.clone(), caller: call.notifier.clone() };
+        let work =
+            tools::Work { fabric: call.fabric.clone(), catalog: call.catalog.clone(), caller: call.notifier.clone() };
         let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
         Ok(write(&outcome, call.request_id, result))
     }
 
     fn fail(&self, error: Error, request_id: &str, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        tools::count(self.tool, Some(&error), None);
-        log::info!(
-            target: "fabric_mcp::tools",
-            "tool={} ok=false error={} request_id={request_id}",
-            self.tool.name,
-            error.kind.name()
-        );
+        tools::log_refused(self.tool, Some(self.job.as_ref()), &error, request_id);
         Ok(write(&Err(Failure::from(error)), request_id, result))
     }
 

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{self, Id, NoId};
-use crate::random;
 
 use super::revision::{Feature, Revision};
 
@@ -184,13 +183,7 @@ impl Refusal {
     }
 
     /// The answer to `id`, or to something without a readable one. `modern` is of the request.
-    pub(crate) fn answer(self, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
-        self.answer_as(id, no_id, modern, &random::request_id())
-    }
-
-    /// The same, for a request that has its `request_id` already.
-    pub(crate) fn answer_as(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
-        log::info!(target: "fabric_mcp::mcp", "ok=false code={} error={} request_id={request_id}", self.code, self.error.kind.name());
+    pub(crate) fn answer(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
         let mut data = self.data;
         for (key, value) in error_object(&self.error, request_id) {
             data.entry(key).or_insert(value);
@@ -241,7 +234,7 @@ mod tests {
 
     #[test]
     fn an_error_keeps_what_mcp_wants_beside_our_object() {
-        let answer = Refusal::new(-32022, "no").with("requested", "x").answer(Some(&id()), NoId::Null, true);
+        let answer = Refusal::new(-32022, "no").with("requested", "x").answer(Some(&id()), NoId::Null, true, "r");
         assert_eq!((answer.code, answer.modern), (Some(-32022), true));
         let error: Value = serde_json::from_slice(&answer.body).unwrap();
         let data = &error["error"]["data"];
@@ -251,6 +244,6 @@ mod tests {
         );
         assert_eq!((&data["requested"], &data["type"]), (&json!("x"), &json!("urn:fabric-mcp:error:invalid-request")));
         assert_eq!((&data["title"], &data["detail"]), (&json!("The request was refused"), &json!("no")));
-        assert!(data["request_id"].is_string());
+        assert!(data["request_id"] == "r");
     }
 }

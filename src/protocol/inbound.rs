@@ -6,9 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 
-use super::answer::{Answer, Refusal};
 use super::meta::Meta;
-use super::session::Session;
 
 /// Why a request is refused whose id is that of another one without an answer.
 pub(crate) const ID_IN_USE: &str =
@@ -95,11 +93,6 @@ pub(crate) fn is_modern(method: &str, params: Option<&RawValue>, modern_header: 
     Meta::read(params).unwrap_or_default().is_modern()
         || method == "server/discover"
         || (modern_header && method != "initialize")
-}
-
-/// The answer to what is no message, or none that may come now.
-pub(crate) fn refuse(session: &Session, invalid: Invalid, modern: bool) -> Answer {
-    Refusal::new(invalid.code, invalid.reason).answer(invalid.id.as_ref(), session.no_id(), modern)
 }
 
 /// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the

@@ -45,10 +45,6 @@ impl Level {
     pub(crate) fn name(self) -> &'static str {
         Level::ALL[self as usize].1
     }
-
-    fn from_index(index: u8) -> Level {
-        Level::ALL.get(usize::from(index)).map_or(Level::Warning, |(level, _)| *level)
-    }
 }
 
 /// What a legacy connection remembers: the stdio process, or one HTTP session.
@@ -56,12 +52,14 @@ impl Level {
 pub(crate) struct Session {
     /// Index into [`Revision::ALL`], or [`NO_REVISION`].
     revision: AtomicU8,
+    /// Index into [`Level::ALL`], or [`NO_LEVEL`].
     level: AtomicU8,
     follows_lists: AtomicBool,
     no_id: NoId,
 }
 
 const NO_REVISION: u8 = u8::MAX;
+const NO_LEVEL: u8 = u8::MAX;
 
 impl Session {
     /// A stdio process before any handshake.
@@ -80,10 +78,9 @@ impl Session {
     }
 
     fn new(revision: u8, no_id: NoId) -> Session {
-        // Chunks reach streaming callers as progress; the level starts where they are not sent a second time.
         Session {
             revision: AtomicU8::new(revision),
-            level: AtomicU8::new(Level::Warning as u8),
+            level: AtomicU8::new(NO_LEVEL),
             follows_lists: AtomicBool::new(false),
             no_id,
         }
@@ -104,9 +101,9 @@ impl Session {
         self.level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// The least severe level of the log messages that the client wants.
-    pub(crate) fn level(&self) -> Level {
-        Level::from_index(self.level.load(Ordering::Relaxed))
+    /// The least severe level of the log messages that the client wants, if it has said so.
+    pub(crate) fn level(&self) -> Option<Level> {
+        Level::ALL.get(usize::from(self.level.load(Ordering::Relaxed))).map(|(level, _)| *level)
     }
 
     /// Has the client listed prompts or resources, so that it will want to hear of changes?

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::fabric::{Error, Strategy};
+use crate::fabric::{Error, NO_STRATEGIES, Strategy};
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 
@@ -35,7 +35,8 @@ const OUTPUT: &str = r#"{
         "required":["name","description","prompt"]
       },
       "description":"The strategies, sorted by name."
-    }
+    },
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
   },
   "required":["strategies"]
 }"#;
@@ -45,6 +46,8 @@ struct ListStrategies;
 #[derive(Serialize)]
 struct Strategies {
     strategies: Vec<Strategy>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
@@ -55,7 +58,10 @@ fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
 impl Job for ListStrategies {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let strategies = work.fabric.strategies(&work.wait())?;
+        let warnings: Vec<String> = strategies.is_none().then(|| NO_STRATEGIES.to_owned()).into_iter().collect();
+        let strategies = strategies.unwrap_or_default();
         let rows = strategies.len();
-        Ok(Outcome::rows(Strategies { strategies }, rows))
+        let structured = Strategies { strategies, warnings: warnings.clone() };
+        Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
     }
 }

@@ -4,6 +4,7 @@
 //! (`mcp` turns definitions and outcomes into them) and HTTP (`fabric`).
 
 mod arguments;
+mod echo;
 mod get_configuration;
 mod get_pattern_details;
 mod list_models;
@@ -16,10 +17,11 @@ mod run_pattern;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use log::Level;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Client, Error, Kind, Wait};
+use crate::fabric::{Catalog, Client, Error, Kind, Wait};
 use crate::{logging, metrics};
 
 pub(crate) use arguments::Arguments;
@@ -75,6 +77,19 @@ impl Tool {
     pub(crate) fn job(&self, arguments: Option<&RawValue>, policy: &Policy) -> Prepared {
         (self.prepare)(Arguments::read(self.name, arguments)?, policy)
     }
+
+    /// The argument that a refusal names: it does so first, between backquotes. Only as far as the tool has it, because
+    /// the rest is what a caller made up.
+    fn blamed<'d>(&self, detail: &'d str) -> Option<&'d str> {
+        let named = detail.split('`').nth(1)?;
+        let is_ours = |part: &&str| {
+            let (name, index) = part.split_once('[').unwrap_or((part, "0]"));
+            let index = index.strip_suffix(']').unwrap_or_default();
+            self.arguments.contains(&name) && index.parse::<u16>().is_ok()
+        };
+        let length: usize = named.split('.').take_while(is_ours).map(|part| part.len() + 1).sum();
+        named.get(..length.checked_sub(1)?)
+    }
 }
 
 /// One call, its arguments checked, ready to be run.
@@ -91,12 +106,19 @@ pub(crate) trait Job: Send + Sync {
     fn fields(&self) -> Vec<(&'static str, &str)> {
         Vec::new()
     }
+
+    /// What must not be logged, whoever repeats it.
+    fn private(&self) -> Vec<&str> {
+        Vec::new()
+    }
 }
 
 /// What a job works with.
 pub(crate) struct Work {
     /// Fabric.
     pub(crate) fabric: Arc<Client>,
+    /// What is known of it.
+    pub(crate) catalog: Arc<Catalog>,
     /// Whoever waits for the result.
     pub(crate) caller: Arc<dyn Caller>,
 }
@@ -153,11 +175,7 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
     drop(running);
     let took = begun.elapsed();
     count(tool, result.as_ref().err().map(|failure| &failure.error), Some(took));
-    let mut line = String::with_capacity(160);
-    logging::logfmt(&mut line, "tool", tool.name);
-    for (key, value) in job.fields() {
-        logging::logfmt(&mut line, key, value);
-    }
+    let mut line = log_line(tool, Some(job));
     logging::logfmt(&mut line, "duration_ms", took.as_millis());
     logging::logfmt(&mut line, "ok", result.is_ok());
     match &result {
@@ -169,15 +187,50 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
                 logging::logfmt(&mut line, "bytes", bytes);
             }
         }
-        Err(failure) => logging::logfmt(&mut line, "error", failure.error.kind.name()),
+        Err(failure) => {
+            let given = failure.partial.iter().map(String::as_str);
+            let private: Vec<&str> = job.private().into_iter().chain(given).collect();
+            log_error(&mut line, tool, &failure.error, &private);
+        }
     }
     logging::logfmt(&mut line, "request_id", request_id);
-    log::info!(target: "fabric_mcp::tools", "{line}");
+    // That a caller lost interest is no fault of anything.
+    let is_bad = result.as_ref().is_err_and(|failure| failure.error.kind != Kind::Cancelled);
+    log::log!(target: "fabric_mcp::tools", if is_bad { Level::Warn } else { Level::Info }, "{line}");
     result
 }
 
+/// Counts and logs a call of `tool` that never ran; `job` is there if its arguments were right.
+pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, request_id: &str) {
+    count(tool, Some(error), None);
+    let mut line = log_line(tool, job);
+    logging::logfmt(&mut line, "ok", false);
+    log_error(&mut line, tool, error, &[]);
+    logging::logfmt(&mut line, "request_id", request_id);
+    let level = if error.kind == Kind::Cancelled { Level::Info } else { Level::Warn };
+    log::log!(target: "fabric_mcp::tools", level, "{line}");
+}
+
+/// The beginning of every log line of a call.
+fn log_line(tool: &Tool, job: Option<&dyn Job>) -> String {
+    let mut line = String::with_capacity(160);
+    logging::logfmt(&mut line, "tool", tool.name);
+    for (key, value) in job.map(Job::fields).unwrap_or_default() {
+        logging::logfmt(&mut line, key, value);
+    }
+    line
+}
+
+/// `private` is what the reason must not repeat.
+fn log_error(line: &mut String, tool: &Tool, error: &Error, private: &[&str]) {
+    error.log(line, |reason| echo::without_echo(reason, private));
+    if error.kind == Kind::InvalidRequest {
+        logging::logfmt(line, "argument", tool.blamed(&error.detail).unwrap_or("(unknown)"));
+    }
+}
+
 /// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
-pub(crate) fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
+fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
     metrics::call(tool.name, error.map_or(metrics::OK, |error| error.kind.name()), took);
     if let Some(error) = error {
         error.count();
@@ -215,6 +268,8 @@ fn refused(detail: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_FABRIC_BODY, MAX_ROWS, MAX_RUN_OUTPUT};
 
@@ -299,6 +354,37 @@ mod tests {
         ] {
             let schema = parsed(Tool::named(tool).unwrap().input);
             assert_eq!(schema.pointer(bound), Some(&value.into()), "{tool} {bound}");
+        }
+    }
+
+    #[test]
+    fn the_log_names_the_argument_but_nothing_that_a_caller_made_up() {
+        let tool = Tool::named("fabric_run_pattern").unwrap();
+        let blamed = |arguments: Value| {
+            let raw = serde_json::value::to_raw_value(&arguments).unwrap();
+            let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{arguments} was taken") };
+            let mut line = log_line(tool, None);
+            log_error(&mut line, tool, &error, &[]);
+            line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=").unwrap().to_owned()
+        };
+        let step = |step: Value| json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, step]});
+        for (arguments, argument) in [
+            (json!({}), "pattern_name"),
+            (json!({"pattern_name": "a/secret"}), "pattern_name"),
+            (json!({"pattern_name": "create_coding_feature"}), "pattern_name"),
+            (json!({"pattern_name": "x", "temperature": 9}), "temperature"),
+            (json!({"pattern_name": "x", "attachments": ["secret", 5]}), "attachments[1]"),
+            (json!({"pattern_name": "x", "variables": {"secret": 5}}), "variables"),
+            (json!({"pattern_name": "x", "variables": {"secret": "{{x}}"}}), "variables"),
+            (json!({"pattern_name": "x", "secret": 5}), "(unknown)"),
+            (json!({"pattern_name": "x", "then[secret]": 5}), "(unknown)"),
+            (step(json!({})), "then[1].pattern_name"),
+            (step(json!({"pattern_name": "create_coding_feature"})), "then[1].pattern_name"),
+            (step(json!({"pattern_name": "x", "secret": 1})), "then[1]"),
+            (step(json!({"pattern_name": "x", "variables": {"secret": 5}})), "then[1].variables"),
+            (json!([]), "(unknown)"),
+        ] {
+            assert_eq!(blamed(arguments.clone()), argument, "{arguments}");
         }
     }
 

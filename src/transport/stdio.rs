@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
-use crate::features::Server;
+use crate::features::{Server, refuse};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Session};
 use crate::sync::{lock, spawn};
@@ -53,7 +53,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
         while let Some(fits) = read_line(&mut input, &mut line)? {
             if !fits {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
-                let answer = Refusal::new(INVALID_REQUEST, reason).answer(None, self.pipe.no_id(), false);
+                let answer = refuse(Refusal::new(INVALID_REQUEST, reason), None, self.pipe.no_id(), false);
                 writer.send(&answer.body, Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
                 self.pipe.receive(Inbound::read(&line, false), Who::Token);

@@ -106,6 +106,8 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     const WORKERS: usize = 16;
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
+    // No chunks, so that silence is silence.
+    client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let running: Vec<Value> = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
     fabric.wait_held(WORKERS);
@@ -181,6 +183,7 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
 fn cancelling_one_run_leaves_the_others_alone() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
+    client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let ids: Vec<Value> = (0..4).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
     fabric.wait_held(4);

@@ -130,6 +130,11 @@ fn an_old_or_empty_fabric_is_a_warning() {
     fabric.on("GET /config", Reply::json(json!({"openai": "", "anthropic_use_oauth_login": ""})));
     let report = report(Program::with(&fabric), 0);
     assert_eq!(codes(&report), ["no-patterns", "no-models", "no-strategies", "old-fabric"], "{report}");
+    let folder =
+        report["problems"].as_array().unwrap().iter().find(|problem| problem["code"] == "no-strategies").unwrap();
+    assert_eq!((&folder["severity"], &report["fabric"]["strategies"]), (&json!("warning"), &json!(0)), "{report}");
+    assert!(folder["what"].as_str().unwrap().contains("cannot read their folder"), "{report}");
+    assert!(folder["fix"].as_str().unwrap().contains("fabric --setup"), "{report}");
     assert_eq!(report["fabric"]["looks_old"], true);
 }
 

@@ -26,8 +26,8 @@ const WITHIN: Duration = Duration::from_secs(15);
 /// Fabric's key, looked for in every failure and log.
 const KEY: &str = "canary-key-0f1e2d3c";
 
-fn run() -> Value {
-    json!({"pattern_name": "summarize", "input_text": "input", "stream": true})
+fn run(stream: bool) -> Value {
+    json!({"pattern_name": "summarize", "input_text": "input", "stream": stream})
 }
 
 /// One cell: the fault, then a run that works.
@@ -35,7 +35,7 @@ fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
     fabric.forget();
     fabric.once("POST /chat", fault.reply.clone());
     let begun = Instant::now();
-    let result = client.call("fabric_run_pattern", run());
+    let result = client.call("fabric_run_pattern", run(fault.stream));
     let took = begun.elapsed();
     assert!(took < WITHIN, "{}: {took:?}", fault.name);
     fabric.expect_chats(1);
@@ -98,6 +98,11 @@ fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
 #[test]
 fn a_faulty_answer_ends_in_its_urn() {
     matrix(&wires::all(), &table::answers());
+}
+
+#[test]
+fn a_200_that_is_not_a_run_invites_no_second_one() {
+    matrix(&EACH, &table::bodies());
 }
 
 #[test]

@@ -49,6 +49,16 @@ fn canaries_come_out_only_where_they_belong() {
                 fabric.once("GET /config", Reply::failure(if status == 503 { 500 } else { status }, body));
                 no_leak(&client.call("fabric_get_configuration", json!({})).to_string());
             }
+            for text in [INPUT, OUTPUT, VARIABLE] {
+                fabric.once("POST /chat", Reply::sse().content(OUTPUT).error(&format!("no: {text}.")).complete());
+                client.call("fabric_run_pattern", run());
+            }
+            for arguments in [
+                json!({"pattern_name": "ai", INPUT: 5, "variables": {INPUT: VARIABLE}}),
+                json!({"pattern_name": "ai", "variables": {INPUT: VARIABLE, "x": 5}}),
+            ] {
+                client.request("tools/call", json!({"name": "fabric_run_pattern", "arguments": arguments}));
+            }
             fabric.once("POST /chat", Reply::sse().content(OUTPUT).bytes(format!("data: {{{OUTPUT}\n\n")).complete());
             client.call("fabric_run_pattern", run());
             fabric

@@ -7,7 +7,9 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::{Framing, Reply, Step, content, line};
 use crate::support::stdio::Stdio;
-use crate::support::{ERAS, Era};
+use crate::support::web::Streamable;
+use crate::support::wires::{self, Wire};
+use crate::support::{ERAS, Era, LEGACY};
 
 fn run(input: &str) -> Value {
     json!({"pattern_name": "summarize", "input_text": input, "stream": true})
@@ -77,13 +79,58 @@ fn chunks_also_come_as_log_messages_where_the_level_allows() {
 }
 
 #[test]
-fn without_a_token_and_at_the_default_level_nothing_is_sent_but_the_result() {
+fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
     for era in ERAS {
-        let fabric = FakeFabric::start();
-        let mut client = Stdio::speaking(era, Program::with(&fabric));
-        let id = client.begin_call("fabric_run_pattern", run("x"), None);
-        assert_eq!(text(&client.answer(&id)), "Ran summarize on: x", "{era:?}");
-        assert_eq!(client.notes(), Vec::<Value>::new(), "{era:?}");
+        for (token, method) in [(None, "notifications/message"), (Some(json!("p")), "notifications/progress")] {
+            let fabric = FakeFabric::start();
+            let mut client = Stdio::speaking(era, Program::with(&fabric));
+            // A modern one hears nothing that it has not asked for.
+            let hears = token.is_some() || era != Era::Modern;
+            let gated = Reply::sse().content("one ").gate().content("two").complete();
+            fabric.on("POST /chat", if hears { gated } else { Reply::run(&["one ", "two"]) });
+            let is_token = token.is_some();
+            let id = client.begin_call("fabric_run_pattern", run("x"), token);
+            if hears {
+                let note = client.next_note();
+                assert_eq!(note["method"], method, "{era:?}: {note}");
+                if !is_token {
+                    let chunk = json!({"type": "content", "format": "markdown", "content": "one "});
+                    assert_eq!(note["params"]["data"], chunk, "{era:?}: {note}");
+                }
+                fabric.release();
+            }
+            assert_eq!(text(&client.answer(&id)), "one two", "{era:?}");
+            let rest = client.notes();
+            assert!(rest.iter().all(|note| note["method"] == method), "{era:?}: {rest:?}");
+            assert_eq!(rest.is_empty(), !hears, "{era:?}: {rest:?}");
+        }
+    }
+}
+
+#[test]
+fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_stream() {
+    let fabric = FakeFabric::start();
+    let server = wires::serve(Wire::Streamable, Program::with(&fabric));
+    for revision in &LEGACY[1..] {
+        let mut client = Streamable::to(&server, Era::Legacy(revision), None);
+        fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+        let call = client.message("tools/call", json!({"name": "fabric_run_pattern", "arguments": run("x")}));
+        let mut events = client.stream(&call);
+        let first = events.next_json();
+        assert_eq!(first["params"]["data"]["content"], "one ", "{revision}: {first}");
+        fabric.release();
+        let data = |content: Value| content["params"]["data"].clone();
+        assert_eq!(data(events.next_json()), json!({"type": "content", "format": "markdown", "content": "two"}));
+        assert_eq!(data(events.next_json()), json!({"type": "complete", "format": "plain", "content": ""}));
+        assert_eq!(text(&events.next_json()), "one two");
+        // Who takes nothing but JSON gets the result alone.
+        fabric.on("POST /chat", Reply::run(&["one ", "two"]));
+        let message = client.message("tools/call", json!({"name": "fabric_run_pattern", "arguments": run("x")}));
+        let mut headers = client.headers(&message);
+        headers.push(("Accept", "application/json".into()));
+        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let answer = server.connect().post("/mcp", &headers, &message);
+        assert_eq!(text(&answer.json()), "one two", "{revision}");
     }
 }
 

@@ -335,7 +335,7 @@ fn the_operator_can_refuse_more_patterns() {
 #[test]
 fn each_call_has_its_own_request_id_and_one_log_line_with_it() {
     let (fabric, mut client) = ready();
-    fabric.on("GET /strategies", Reply::failure(500, json!("x")));
+    fabric.on("GET /strategies", Reply::failure(400, json!("x")));
     let mut ids = Vec::new();
     for _ in 0..3 {
         let result = client.call("fabric_list_strategies", json!({}));
@@ -349,7 +349,14 @@ fn each_call_has_its_own_request_id_and_one_log_line_with_it() {
             .lines()
             .find(|line| line.contains(id.as_str()) && line.contains("tool="))
             .unwrap_or_else(|| panic!("{log}"));
-        for field in ["tool=fabric_list_strategies", "ok=false", "duration_ms=", "error=", "request_id="] {
+        for field in [
+            "WARN",
+            "tool=fabric_list_strategies",
+            "ok=false",
+            "duration_ms=",
+            "error=fabric-api-error status=400 reason=\"Fabric at http://",
+            "request_id=",
+        ] {
             assert!(line.contains(field), "{field} is missing in {line}");
         }
     }

@@ -13,9 +13,13 @@ use serde_json::{Map, Value};
 
 use crate::config::EMPTY_MODELS_DELAYS;
 
-use super::client::pause;
+use super::client::{Media, pause};
 use super::events::{self, Decoder};
 use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize};
+
+/// What it means that Fabric has no folder of strategies, and what to do.
+pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
+    means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
 
 /// Bytes taken at once from what a run's connection has read.
 const READ: usize = 4 << 10;
@@ -92,15 +96,18 @@ impl Client {
         }
     }
 
-    /// `GET /strategies`, sorted by name.
-    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
+    /// `GET /strategies`, sorted by name. A 500 means that there is no folder of them: see [`NO_STRATEGIES`].
+    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         let path = "/strategies";
-        let body = self.get(path, self.request_limits(), wait)?;
+        let body = match self.get(path, self.request_limits(), wait) {
+            Err(Error { status: Some(500), .. }) => return Ok(None),
+            body => body?,
+        };
         // Go writes an empty list as `null`.
         let strategies = decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
         let mut strategies = strategies.unwrap_or_default();
         strategies.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(strategies)
+        Ok(Some(strategies))
     }
 
     /// `GET /config` as it comes, **keys of vendors in the clear**: whoever shows any of it must redact it.
@@ -114,8 +121,9 @@ impl Client {
     /// of `each` ends the run and closes the connection, and so does leaving early in any other way.
     ///
     /// `Ok` comes after `complete` went to `each`. A run that sent an `error` event, or completed without any content,
-    /// is [`Kind::ApiError`]; one that ended without `complete` is [`Kind::StreamInterrupted`]; output beyond
-    /// 32 MiB is [`Kind::ResponseTooLarge`].
+    /// is [`Kind::ApiError`], and so is a 200 that is not a run; one that was silent before any content is
+    /// [`Kind::Timeout`]; one that ended without `complete` is [`Kind::StreamInterrupted`]; output beyond 32 MiB is
+    /// [`Kind::ResponseTooLarge`]. One content event as JSON is a whole run.
     pub(crate) fn chat(
         &self,
         request: &Chat,
@@ -125,9 +133,21 @@ impl Client {
         names::variables(&request.variables)?;
         let mut reply = self.post("/chat", &encode(request)?, self.run_limits(), wait)?;
         let mut run = Run { each, limit: self.max_output, received: 0, failed: None, is_complete: false };
-        if reply.is_json {
+        if reply.media == Media::Json {
+            let not_a_run = reply.not_a_run();
             let body = reply.into_bytes(self.max_body)?;
-            run.take(events::parse(&body)?)?;
+            let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&body);
+            match events::parse(body) {
+                Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
+                Ok(event) => {
+                    // It is the whole of the answer, so nothing comes after it.
+                    let is_content = matches!(event, Event::Content { .. });
+                    run.take(event)?;
+                    if is_content {
+                        run.take(Event::Complete)?;
+                    }
+                }
+            }
             return run.end();
         }
         let mut decoder = Decoder::new();
@@ -137,10 +157,13 @@ impl Client {
             let result = match reply.read(&mut buffer) {
                 Ok(0) => {
                     let last = decoder.finish(&mut |event| run.take(event));
-                    return run.unless_failed(last).and_then(|()| run.end());
+                    run.unless_failed(last)?;
+                    let is_empty = reply.media == Media::Other && !decoder.has_event();
+                    return if is_empty || decoder.is_foreign() { Err(reply.not_a_run()) } else { run.end() };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| run.take(event)),
-                Err(error) => Err(error),
+                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(reply.not_a_run()),
+                Err(error) => Err(run.interrupted(error)),
             };
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
@@ -171,7 +194,7 @@ impl Client {
              version of Fabric is too old or too new. Check FABRIC_BASE_URL.",
             self.url()
         );
-        Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric)
+        Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric).after_status(200)
     }
 }
 
@@ -228,7 +251,8 @@ impl Run<'_> {
                 *content = sanitize(content);
                 if self.failed.is_none() {
                     let said = if content.is_empty() { "no reason given" } else { content.as_str() };
-                    self.failed = Some(Error::new(Kind::ApiError, format!("Fabric could not run the pattern. {said}")));
+                    let detail = format!("Fabric could not run the pattern. {said}");
+                    self.failed = Some(Error::new(Kind::ApiError, detail).after_status(200));
                 }
             }
             Event::Complete => self.is_complete = true,
@@ -236,6 +260,15 @@ impl Run<'_> {
             Event::Other => return Ok(()),
         }
         (self.each)(event)
+    }
+
+    /// Silence is an interruption once there was content.
+    fn interrupted(&self, error: Error) -> Error {
+        if error.kind == Kind::Timeout && self.received > 0 {
+            Error { kind: Kind::StreamInterrupted, ..error }
+        } else {
+            error
+        }
     }
 
     /// After an `error` event, how the stream went on matters no more; after `complete`, what else came with it does
@@ -255,12 +288,14 @@ impl Run<'_> {
             None if !self.is_complete => Err(Error::new(
                 Kind::StreamInterrupted,
                 "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.",
-            )),
+            )
+            .after_status(200)),
             None if self.received == 0 => Err(Error::new(
                 Kind::ApiError,
                 "Fabric completed the run without any output. Versions 1.4.367 to 1.4.465 can lose the reason: look \
                  into Fabric's log, and check pattern, model and variables.",
-            )),
+            )
+            .after_status(200)),
             None => Ok(()),
         }
     }

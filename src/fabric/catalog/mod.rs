@@ -31,12 +31,6 @@ impl Snapshot {
         let at = self.patterns.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()?;
         self.patterns.get(at)
     }
-
-    /// The strategy of this name.
-    pub(crate) fn strategy(&self, name: &str) -> Option<&Strategy> {
-        let at = self.strategies.binary_search_by(|strategy| strategy.name.as_str().cmp(name)).ok()?;
-        self.strategies.get(at)
-    }
 }
 
 /// What a list shows of one pattern.
@@ -56,8 +50,8 @@ pub(crate) trait Source: Send + Sync {
     fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
     /// One pattern of that list.
     fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
-    /// The sorted strategies.
-    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error>;
+    /// The sorted strategies; `None` where there is no folder of them.
+    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
 }
 
 impl Source for Client {
@@ -69,7 +63,7 @@ impl Source for Client {
         self.listed_pattern(name, wait)
     }
 
-    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Vec<Strategy>, Error> {
+    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         Client::strategies(self, wait)
     }
 }
@@ -78,7 +72,7 @@ impl Source for Client {
 pub(crate) struct Catalog<S: Source = Client> {
     source: Arc<S>,
     names: Shared<Names>,
-    strategies: Shared<Vec<Strategy>>,
+    strategies: Shared<Option<Vec<Strategy>>>,
     snapshot: Shared<Snapshot>,
     /// The names as they were last seen, whether still good or not, and when their reading began.
     known: Mutex<Option<(Instant, Arc<Names>)>>,
@@ -128,8 +122,10 @@ impl<S: Source> Catalog<S> {
                 }
                 other => {
                     let strategies = other?;
-                    self.strategies.put(begun, Arc::new(strategies.clone()));
-                    strategies
+                    if strategies.is_some() {
+                        self.strategies.put(begun, Arc::new(strategies.clone()));
+                    }
+                    strategies.unwrap_or_default()
                 }
             };
             // Last, so that whoever is told asks anew and waits for this very refresh, or the next one.
@@ -157,9 +153,15 @@ impl<S: Source> Catalog<S> {
         })
     }
 
-    /// Only the strategies, sorted by name, for which one request is enough.
-    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Vec<Strategy>>, Error> {
-        self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait).map(Arc::new))
+    /// Only the strategies, sorted by name, for which one request is enough; `None` where there is no folder of them.
+    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
+        let strategies =
+            self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait).map(Arc::new))?;
+        // Whoever fetches them after a refusal must not be refused again.
+        if strategies.is_none() {
+            self.strategies.forget();
+        }
+        Ok(strategies)
     }
 
     /// Reads the list of names, and nothing else. `true` if it differs from what was last known; then the rest is read

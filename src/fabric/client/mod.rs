@@ -10,27 +10,29 @@
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
 mod cause;
+mod reply;
 mod watched;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
+use ureq::{Agent, Body, Proxy, ProxyProtocol, Timeout};
 
 use super::listing::Listing;
 use super::shared::Shared;
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
+pub(super) use reply::{Media, Reply};
 use watched::{Lookup, Waiting, Watched};
 
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
-use crate::time;
+use crate::{logging, time};
 
 /// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
 /// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
@@ -92,6 +94,9 @@ struct Failure {
 /// How far the exchange had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
+    /// The request may not be out yet.
+    Request,
+    /// It is, and the head of the answer is awaited.
     Head,
     Body,
 }
@@ -178,16 +183,18 @@ impl Client {
     pub(super) fn get(&self, path: &str, limits: Limits, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now() + limits.total;
         let mut delays = self.retry_delays.iter();
+        let mut attempt = 0;
         loop {
+            attempt += 1;
             let left = deadline.saturating_duration_since(Instant::now());
             let request = self.kept.get(format!("{}{path}", self.url));
             let request = match &self.key {
                 Some(key) => request.header("X-API-Key", key),
                 None => request,
             };
+            let call = Call { client: self, method: "GET", path, limits, attempt, begun: Instant::now() };
             let waiting = Waiting::enter(wait);
             let sent = request.config().timeout_global(Some(left)).build().call();
-            let call = Call { client: self, method: "GET", path, limits };
             let result = call.opened(sent, waiting).and_then(|reply| reply.read_all(self.max_body));
             let Failure { error, again } = match result {
                 Ok(body) => return Ok(body),
@@ -216,9 +223,9 @@ impl Client {
             Some(key) => request.header("X-API-Key", key),
             None => request,
         };
+        let call = Call { client: self, method: "POST", path, limits, attempt: 1, begun: Instant::now() };
         let waiting = Waiting::enter(wait);
         let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
-        let call = Call { client: self, method: "POST", path, limits };
         call.opened(request.send(json), waiting).map_err(|failure| failure.error)
     }
 }
@@ -229,58 +236,16 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A 200 whose body is still to be read, on the thread that asked for it.
-pub(super) struct Reply<'c> {
-    call: Call<'c>,
-    /// Whether the body says it is one JSON document.
-    pub(super) is_json: bool,
-    length: Option<u64>,
-    body: BodyReader<'static>,
-    waiting: Waiting,
-}
-
-impl Reply<'_> {
-    /// The next bytes of the body; 0 at its proper end.
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.body.read(buffer).map_err(|e| self.call.failure(e.into(), Phase::Body).error)
-    }
-
-    /// All of the body, if that is at most `limit` bytes.
-    pub(super) fn into_bytes(self, limit: usize) -> Result<Vec<u8>, Error> {
-        self.read_all(limit).map_err(|failure| failure.error)
-    }
-
-    /// From now on wait for `rest` at most, however long the limits still are.
-    pub(super) fn hurry(&self, rest: Duration) {
-        self.waiting.hurry(rest);
-    }
-
-    fn read_all(mut self, limit: usize) -> Result<Vec<u8>, Failure> {
-        let limit = limit as u64;
-        let too_large = |call: &Call<'_>| {
-            let detail = format!("Fabric's answer to {call} has more than {} MiB, the limit.", limit >> 20);
-            Failure { error: Error::new(Kind::ResponseTooLarge, detail), again: false }
-        };
-        if self.length.is_some_and(|length| length > limit) {
-            return Err(too_large(&self.call));
-        }
-        // Grows with what arrives, not with what is promised.
-        let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
-        match (&mut self.body).take(limit + 1).read_to_end(&mut bytes) {
-            Ok(read) if read as u64 > limit => Err(too_large(&self.call)),
-            Ok(_) => Ok(bytes),
-            Err(e) => Err(self.call.failure(e.into(), Phase::Body)),
-        }
-    }
-}
-
-/// What was asked for, to be told in errors.
+/// What was asked for, to be told in errors and in the log.
 #[derive(Clone, Copy)]
 struct Call<'c> {
     client: &'c Client,
     method: &'static str,
     path: &'c str,
     limits: Limits,
+    /// Which try it is, from 1.
+    attempt: usize,
+    begun: Instant,
 }
 
 impl fmt::Display for Call<'_> {
@@ -292,7 +257,13 @@ impl fmt::Display for Call<'_> {
 impl<'c> Call<'c> {
     /// A 200 that is no web page goes on; everything else is a failure.
     fn opened(self, sent: Result<Response<Body>, ureq::Error>, waiting: Waiting) -> Result<Reply<'c>, Failure> {
-        let (head, body) = sent.map_err(|e| self.failure(e, Phase::Head))?.into_parts();
+        self.checked(sent, waiting).inspect_err(|failure| self.log(failure.error.status, Some(failure.error.kind)))
+    }
+
+    fn checked(self, sent: Result<Response<Body>, ureq::Error>, waiting: Waiting) -> Result<Reply<'c>, Failure> {
+        let (head, body) = sent
+            .map_err(|e| self.failure(e, if waiting.has_read() { Phase::Head } else { Phase::Request }))?
+            .into_parts();
         let length = body.content_length();
         let mut body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
@@ -312,7 +283,8 @@ impl<'c> Call<'c> {
                  FABRIC_BASE_URL, its port and its path.",
                 self.client.url
             );
-            return Err(Failure { error: Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage), again: false });
+            let error = Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage).after_status(200);
+            return Err(Failure { error, again: false });
         }
         let encoding = head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
         if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -321,9 +293,36 @@ impl<'c> Call<'c> {
                  Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.",
                 self.client.url
             );
-            return Err(Failure { error: Error::new(Kind::ApiError, detail), again: false });
+            return Err(Failure { error: Error::new(Kind::ApiError, detail).after_status(200), again: false });
         }
-        Ok(Reply { call: self, is_json: media == "application/json", length, body, waiting })
+        let media = match media.as_str() {
+            "application/json" => Media::Json,
+            // Fabric's own, and the registered one.
+            "text/readystream" | "text/event-stream" => Media::Events,
+            _ => Media::Other,
+        };
+        Ok(Reply { call: self, media, length, body, waiting })
+    }
+
+    /// The log's line for this try. Its path is what was sent: percent-encoded, and without any query.
+    fn log(&self, status: Option<u16>, error: Option<Kind>) {
+        if !log::log_enabled!(log::Level::Debug) {
+            return;
+        }
+        let mut line = String::with_capacity(120);
+        logging::logfmt(&mut line, "method", self.method);
+        logging::logfmt(&mut line, "path", self.path);
+        if self.attempt > 1 {
+            logging::logfmt(&mut line, "try", self.attempt);
+        }
+        if let Some(status) = status {
+            logging::logfmt(&mut line, "status", status);
+        }
+        if let Some(kind) = error {
+            logging::logfmt(&mut line, "error", kind.name());
+        }
+        logging::logfmt(&mut line, "duration_ms", self.begun.elapsed().as_millis());
+        log::debug!(target: "fabric_mcp::fabric", "{line}");
     }
 
     fn refused(&self, status: u16, headers: &HeaderMap) -> Failure {
@@ -366,20 +365,25 @@ impl<'c> Call<'c> {
         };
         let kind = Kind::from_status(status);
         let again = matches!(status, 502..=504);
-        Failure { error: Error { retry_after, cause, ..Error::new(kind, detail) }, again }
+        Failure { error: Error { retry_after, cause, ..Error::new(kind, detail).after_status(status) }, again }
     }
 
     fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
-        let cause = if phase == Phase::Head { cause::of(&error, is_https) } else { None };
+        let cause = if phase == Phase::Body { None } else { cause::of(&error, is_https) };
         let unavailable = match phase {
-            Phase::Head => Kind::ApiUnavailable,
+            Phase::Request | Phase::Head => Kind::ApiUnavailable,
             Phase::Body => Kind::StreamInterrupted,
         };
         let (kind, again, detail) = match error {
             ureq::Error::Other(other) if other.is::<Stop>() => {
                 return Failure { error: Error::cancelled(), again: false };
+            }
+            // Once it is sent, a run may go on and be paid for: Fabric is there, and silent.
+            ureq::Error::Timeout(which) if self.limits.idle.is_some() && phase != Phase::Request => {
+                let kind = if which == Timeout::PerRead { Kind::Timeout } else { Kind::StreamInterrupted };
+                return Failure { error: self.at(phase, Error::new(kind, self.too_slow(which, phase))), again: false };
             }
             ureq::Error::Timeout(which) => (unavailable, false, self.too_slow(which, phase)),
             ureq::Error::Io(e) if e.kind() == ErrorKind::TimedOut => {
@@ -426,7 +430,12 @@ impl<'c> Call<'c> {
                 (Kind::ApiError, false, detail)
             }
         };
-        Failure { error: Error::new(kind, detail).caused_by(cause), again }
+        Failure { error: self.at(phase, Error::new(kind, detail).caused_by(cause)), again }
+    }
+
+    /// Bodies are read of a 200 only.
+    fn at(&self, phase: Phase, error: Error) -> Error {
+        if phase == Phase::Body { error.after_status(200) } else { error }
     }
 
     fn too_slow(&self, which: Timeout, phase: Phase) -> String {
@@ -440,10 +449,11 @@ impl<'c> Call<'c> {
             ),
             (Timeout::PerWrite, _) => format!("Fabric at {url} stopped taking in {self}."),
             (Timeout::PerRead, Some(idle)) => format!(
-                "Fabric at {url} was silent for {} s during {self}. A slower model needs a longer --idle-timeout.",
+                "Fabric at {url} was silent for {} s during the run: the model may have failed; Fabric's own log tells. \
+                 A slower model needs a longer --idle-timeout.",
                 time::seconds(idle)
             ),
-            _ if phase == Phase::Head => format!(
+            _ if phase != Phase::Body => format!(
                 "Fabric at {url} did not answer {self} within {} s. If that is how slow it is, raise {flag}.",
                 time::seconds(total)
             ),

@@ -77,6 +77,7 @@ impl Transport for Watched<Box<dyn Transport>> {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.has_read = true;
         let started = Instant::now();
+        Watch::reads();
         let Some(watch) = Watch::current() else { return self.inner.await_input(timeout) };
         watch.wait.before_blocking();
         if watch.is_due(started) {
@@ -122,12 +123,23 @@ pub(super) struct Watch {
     wait: Arc<dyn Wait>,
     asked: Instant,
     until: Option<Instant>,
+    /// An answer was waited for, so that the request was sent.
+    has_read: bool,
 }
 
 impl Watch {
     /// The watch of this thread, if it makes a request.
     pub(super) fn current() -> Option<Watch> {
         WATCH.with_borrow(Clone::clone)
+    }
+
+    /// The request of this thread is out, and its answer is waited for.
+    fn reads() {
+        WATCH.with_borrow_mut(|watch| {
+            if let Some(watch) = watch {
+                watch.has_read = true;
+            }
+        });
     }
 
     /// Also between reads that never are silent for long: a caller may leave during a trickle, too.
@@ -155,8 +167,13 @@ pub(super) struct Waiting {
 impl Waiting {
     /// From now on.
     pub(super) fn enter(wait: &Arc<dyn Wait>) -> Waiting {
-        let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None };
+        let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None, has_read: false };
         Waiting { previous: WATCH.replace(Some(watch)), here: PhantomData }
+    }
+
+    /// Is the request out, so that an answer was waited for?
+    pub(super) fn has_read(&self) -> bool {
+        WATCH.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
     }
 
     /// Reads end `rest` from now at the latest.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fabric::{self, Chat, Error, Kind, Usage, Wait};
+use crate::fabric::{self, Chat, Error, Kind, NO_STRATEGIES, Usage, Wait};
 use crate::tools::{Failure, Job, Outcome, Work, refused};
 
 use super::output::{Output, add, partial};
@@ -17,6 +17,7 @@ pub(super) struct RunPattern {
 impl Job for RunPattern {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let wait = work.wait();
+        self.check_strategies(work, &wait)?;
         if self.steps.len() > 1 {
             self.check_plan(work, &wait)?;
         }
@@ -46,6 +47,16 @@ impl Job for RunPattern {
             fields.push(("model", &first.model));
         }
         fields
+    }
+
+    fn private(&self) -> Vec<&str> {
+        let mut private = Vec::new();
+        for step in &self.steps {
+            private.push(step.input.as_str());
+            private.extend(step.variables.values().map(String::as_str));
+            private.extend(step.attachments.iter().map(String::as_str));
+        }
+        private
     }
 }
 
@@ -88,11 +99,25 @@ impl RunPattern {
         Err(Failure { error, partial: output.into_partial().into_iter().collect() })
     }
 
+    /// Without a folder of strategies, old versions of Fabric run the pattern as if none had been asked for. Anything
+    /// else is left to the run to find out.
+    fn check_strategies(&self, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Failure> {
+        let Some(i) = self.steps.iter().position(|step| step.strategy.is_some()) else { return Ok(()) };
+        match work.catalog.strategies(wait) {
+            Ok(strategies) if strategies.is_none() => {
+                let detail = format!("`{}strategy_name`: {NO_STRATEGIES} Nothing was run.", place(i));
+                Err(refused(detail).into())
+            }
+            Err(error) if error.kind == Kind::Cancelled => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Looks at the whole plan before anything is run: are all patterns there, and have they their variables?
     fn check_plan(&self, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Failure> {
         let names = work.fabric.pattern_names(wait)?;
         for (i, step) in self.steps.iter().enumerate() {
-            let place = if i == 0 { String::new() } else { format!("then[{}].", i - 1) };
+            let place = place(i);
             if !names.contains(step.pattern.as_str()) {
                 let mut error = fabric::not_found(&step.pattern, &names);
                 error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
@@ -121,6 +146,11 @@ impl RunPattern {
         }
         warnings
     }
+}
+
+/// What stands before the names of a step's arguments.
+fn place(step: usize) -> String {
+    if step == 0 { String::new() } else { format!("then[{}].", step - 1) }
 }
 
 /// A failure keeps what the steps before it gave.

@@ -16,7 +16,7 @@ use std::thread;
 use crate::calls;
 use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
 use crate::fabric::Error;
-use crate::features::{Action, Call, Listen, Listener, Server};
+use crate::features::{Action, Call, Listen, Listener, Server, refuse};
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
 use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session};
@@ -135,7 +135,7 @@ impl Streamable {
         let given = post.visit.head().header(SESSION_ID).and_then(SessionId::parse);
         if given.is_some_and(|id| self.sessions.is_live(id)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-            let answer = Refusal::new(INVALID_REQUEST, reason).answer(inbound.id(), NoId::Absent, false);
+            let answer = refuse(Refusal::new(INVALID_REQUEST, reason), inbound.id(), NoId::Absent, false);
             return post.answer(200, &answer);
         }
         let session = Arc::new(Session::http());
@@ -151,12 +151,12 @@ impl Streamable {
 
     fn legacy(&self, post: Post<'_>, mut inbound: Inbound<'_>) {
         let head = post.visit.head();
-        let refuse = |status, code, reason: &str| {
-            let answer = Refusal::new(code, reason).answer(inbound.id(), NoId::Absent, false);
+        let refused = |status, code, reason: &str| {
+            let answer = refuse(Refusal::new(code, reason), inbound.id(), NoId::Absent, false);
             Err((status, answer))
         };
         let live = match (head.header(SESSION_ID), head.header("mcp-protocol-version")) {
-            (None, _) => refuse(
+            (None, _) => refused(
                 400,
                 INVALID_PARAMS,
                 "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, \
@@ -165,7 +165,7 @@ impl Streamable {
             ),
             (_, Some(version)) if Revision::named(version).is_none() => {
                 let known = Revision::ALL.map(Revision::name).join(", ");
-                refuse(
+                refused(
                     400,
                     INVALID_REQUEST,
                     &format!("This MCP-Protocol-Version is not supported: use one of {known}."),
@@ -173,7 +173,7 @@ impl Streamable {
             }
             (Some(id), _) => match SessionId::parse(id).and_then(|id| self.sessions.find(id)) {
                 Some(live) => Ok(live),
-                None => refuse(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one."),
+                None => refused(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one."),
             },
         };
         let live = match live {

@@ -21,16 +21,19 @@ pub(crate) struct Fault {
     pub(crate) outcome: Outcome,
     /// Part of the paragraph that the caller needs.
     pub(crate) says: &'static str,
+    /// Whether the text is asked for as it comes.
+    pub(crate) stream: bool,
 }
 
 fn fault(name: &'static str, reply: Reply, outcome: Outcome) -> Fault {
-    Fault { name, reply, outcome, says: "" }
+    Fault { name, reply, outcome, says: "", stream: true }
 }
 
 pub(crate) const UNAVAILABLE: &str = "fabric-api-unavailable";
 pub(crate) const UNAUTHORIZED: &str = "fabric-api-unauthorized";
 pub(crate) const INTERNAL: &str = "fabric-internal-error";
 pub(crate) const API_ERROR: &str = "fabric-api-error";
+pub(crate) const SILENT: &str = "fabric-timeout";
 pub(crate) const INTERRUPTED: &str = "fabric-stream-interrupted";
 pub(crate) const TOO_LARGE: &str = "response-too-large";
 
@@ -41,7 +44,10 @@ pub(crate) fn answers() -> Vec<Fault> {
     vec![
         fault("reset before the headers", Reply::resets(), Fails(UNAVAILABLE, "")),
         fault("close before the headers", Reply::closes(), Fails(UNAVAILABLE, "")),
-        fault("silence before the headers", Reply::silence(), Fails(UNAVAILABLE, "")),
+        Fault {
+            says: "the model may have failed",
+            ..fault("silence before the headers", Reply::silence(), Fails(SILENT, ""))
+        },
         fault("400", leaky(400), Fails(API_ERROR, "")),
         fault("401", Reply::failure(401, json!({"error": "Wrong API Key"})), Fails(UNAUTHORIZED, "")),
         fault("403", leaky(403), Fails(UNAUTHORIZED, "")),
@@ -60,7 +66,78 @@ pub(crate) fn answers() -> Vec<Fault> {
                 .header("Content-Encoding", "gzip"),
             Fails(API_ERROR, ""),
         ),
-        fault("JSON that is no event", Reply::json(json!([1, 2])), Fails(API_ERROR, "")),
+    ]
+}
+
+/// A 200 whose body is not a stream of events.
+pub(crate) fn bodies() -> Vec<Fault> {
+    let event = |kind: &str, content: &str| json!({"type": kind, "format": "plain", "content": content});
+    let whole = event("content", "all of it").to_string();
+    let lines = format!("{whole}\n{}\n", event("complete", ""));
+    let json = |body: String| Reply::new(200, "application/json", body);
+    let text = |body: &str| Reply::new(200, "text/plain; charset=utf-8", body);
+    let stream = |body: &str| Reply::sse().bytes(body);
+    let typeless = |body: &str| {
+        Reply::raw(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())).ending(End::KeepAlive)
+    };
+    let not_a_run =
+        |name, reply| Fault { says: "something that is not a run", ..fault(name, reply, Fails(API_ERROR, "")) };
+    vec![
+        fault("one content event as JSON", json(whole.clone()), Text("all of it".into())),
+        fault("the same behind a BOM", json(format!("\u{feff}{whole}\n")), Text("all of it".into())),
+        Fault {
+            says: "model not found",
+            ..fault("one error event as JSON", Reply::json(event("error", "model not found")), Fails(API_ERROR, ""))
+        },
+        Fault {
+            says: "without any output",
+            ..fault("one complete event as JSON", Reply::json(event("complete", "")), Fails(API_ERROR, ""))
+        },
+        Fault {
+            says: "without any output",
+            ..fault("an empty content event as JSON", Reply::json(event("content", "")), Fails(API_ERROR, ""))
+        },
+        not_a_run("a usage event as JSON", Reply::json(json!({"type": "usage", "usage": {}}))),
+        not_a_run("an unknown event as JSON", Reply::json(event("new", "x"))),
+        not_a_run("a content event that holds no text", Reply::json(json!({"type": "content", "content": 5}))),
+        not_a_run("a JSON array", Reply::json(json!([1, 2]))),
+        not_a_run("a JSON array of events", Reply::json(json!([event("content", "x"), event("complete", "")]))),
+        not_a_run("a JSON null", Reply::json(json!(null))),
+        not_a_run("a JSON string", Reply::json(json!("ok"))),
+        not_a_run("an object with an error", Reply::json(json!({"error": format!("open {HOST_PATH}")}))),
+        not_a_run("an empty object", Reply::json(json!({}))),
+        not_a_run("JSON that is cut", json("{\"type\":\"content\",\"content\":\"a".into())),
+        not_a_run("several lines of JSON", json(lines.clone())),
+        not_a_run("several lines of JSON, said so", Reply::new(200, "application/x-ndjson", lines.clone())),
+        not_a_run("several lines of JSON as a stream", stream(&lines)),
+        not_a_run("a whole event as another kind of JSON", Reply::new(200, "application/problem+json", whole.clone())),
+        not_a_run("no JSON at all", json(String::new())),
+        not_a_run("text", text("The service is being updated.\nNote: come back later.\n")),
+        not_a_run("text without a line end", text("ok")),
+        not_a_run("text that begins with a BOM", text("\u{feff}ok\n")),
+        not_a_run("text as a stream", stream("Hello, world\n\nAll is well.\n")),
+        not_a_run("text as a stream until close", stream("ok").framing(Framing::UntilClose)),
+        not_a_run("text as a stream, then silence", stream("ok\n").hang()),
+        not_a_run("text as a stream, then a cut", stream("ok\n").cut()),
+        not_a_run("text of no type", typeless("ok\n")),
+        not_a_run("nothing of no type", typeless("")),
+        not_a_run("nothing as text", text("")),
+        not_a_run("a web page as text", text("<!DOCTYPE html>\n<html><body>Log in</body></html>")),
+        not_a_run("a web page as XHTML", Reply::new(200, "application/xhtml+xml", "<html/>")),
+        not_a_run("bytes", Reply::new(200, "application/octet-stream", vec![0, 159, 146, 150, 10, 255])),
+        fault("a line of data that is text", stream("data: hello"), Fails(API_ERROR, "")),
+        fault("a stream that ends in its first word", stream("dat"), Fails(INTERRUPTED, "")),
+        fault("nothing but comments", stream(": hello\n\n: still here\n\n"), Fails(INTERRUPTED, "")),
+        fault(
+            "events of another type",
+            text(&format!("data: {whole}\n\ndata: {{\"type\":\"complete\"}}\n\n")),
+            Text("all of it".into()),
+        ),
+        fault(
+            "events after a greeting",
+            stream(&format!("hello\n\ndata: {whole}\n\ndata: {{\"type\":\"complete\"}}\n\n")),
+            Text("all of it".into()),
+        ),
     ]
 }
 
@@ -75,13 +152,17 @@ pub(crate) fn streams() -> Vec<Fault> {
     vec![
         fault("nothing at all", Reply::sse(), Fails(INTERRUPTED, "")),
         fault("nothing but a length of 0", Reply::sse().framing(Framing::Length), Fails(INTERRUPTED, "")),
-        fault("nothing, then silence", Reply::sse().hang(), Fails(INTERRUPTED, "")),
+        fault("nothing, then silence", Reply::sse().hang(), Fails(SILENT, "")),
+        fault("usage, then silence", Reply::sse().event(usage.clone()).hang(), Fails(SILENT, "")),
         fault("nothing, then a cut", Reply::sse().cut(), Fails(INTERRUPTED, "")),
         fault("no complete", part(), Fails(INTERRUPTED, got)),
         fault("no complete, until close", part().framing(Framing::UntilClose), Fails(INTERRUPTED, got)),
         fault("cut in mid-stream", part().cut(), Fails(INTERRUPTED, got)),
         fault("cut in mid-event", part().bytes("data: {\"type\":\"con").cut(), Fails(INTERRUPTED, got)),
-        fault("silence in mid-stream", part().hang(), Fails(INTERRUPTED, got)),
+        Fault {
+            says: "was silent for 1.5 s",
+            ..fault("silence in mid-stream", part().hang(), Fails(INTERRUPTED, got))
+        },
         fault("silence in mid-event", part().bytes("data: {\"ty").hang(), Fails(INTERRUPTED, got)),
         fault("usage and no content", Reply::sse().event(usage.clone()).complete(), Fails(API_ERROR, "")),
         fault("complete without content", Reply::sse().complete(), Fails(API_ERROR, "")),
@@ -144,11 +225,12 @@ pub(crate) fn streams() -> Vec<Fault> {
 /// Faults of size; they take a while, so they run once and not for every era.
 pub(crate) fn sizes() -> Vec<Fault> {
     let mib = "m".repeat(1 << 20);
+    let whole = |name, reply, outcome| Fault { stream: false, ..fault(name, reply, outcome) };
     vec![
-        fault("one event of 8 MiB", Reply::run(&[&mib.repeat(8)]), Text(mib.repeat(8))),
-        fault("64 MiB", Reply::sse().step(Step::Repeat(line(&content(&mib)), 64)).complete(), Fails(TOO_LARGE, "*")),
-        fault("one line over 32 MiB", Reply::run(&[&mib.repeat(33)]), Fails(TOO_LARGE, "*")),
-        fault(
+        whole("one event of 8 MiB", Reply::run(&[&mib.repeat(8)]), Text(mib.repeat(8))),
+        whole("64 MiB", Reply::sse().step(Step::Repeat(line(&content(&mib)), 64)).complete(), Fails(TOO_LARGE, "*")),
+        whole("one line over 32 MiB", Reply::run(&[&mib.repeat(33)]), Fails(TOO_LARGE, "*")),
+        whole(
             "an endless line",
             Reply::sse().bytes("data: ").step(Step::Repeat(vec![b'x'; 1 << 20], 200)),
             Fails(TOO_LARGE, "*"),

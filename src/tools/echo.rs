@@ -1,0 +1,63 @@
+//! Keeping what a caller sent, or a run gave, out of the log: vendors repeat it in their errors.
+
+/// Shortest repetition that counts, in bytes: below it are the words that any two texts share.
+const SHORTEST: usize = 12;
+
+/// `reason` with `[...]` in place of what it repeats of any of `private`: from word to word, as long as it goes.
+pub(super) fn without_echo(reason: &str, private: &[&str]) -> String {
+    let mut out = String::with_capacity(reason.len());
+    let mut rest = reason;
+    while let Some(start) = rest.find(is_word) {
+        out.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let mut first = 0;
+        let mut echo = 0;
+        for (end, _) in rest.char_indices().skip(1).chain([(rest.len(), ' ')]).filter(|(end, _)| ends_word(rest, *end))
+        {
+            first = if first == 0 { end } else { first };
+            if !private.iter().any(|text| text.contains(&rest[..end])) {
+                break;
+            }
+            echo = end;
+        }
+        if echo >= SHORTEST {
+            out.push_str("[...]");
+            rest = &rest[echo..];
+        } else {
+            out.push_str(&rest[..first]);
+            rest = &rest[first..];
+        }
+    }
+    out + rest
+}
+
+fn is_word(c: char) -> bool {
+    c.is_alphanumeric()
+}
+
+fn ends_word(text: &str, at: usize) -> bool {
+    text[..at].ends_with(is_word) && !text[at..].starts_with(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_repeated_goes_and_the_clue_stays() {
+        let input = "Dear Ms Müller, my card is 4000-1234 and the model is not a clue. Ω";
+        for (reason, expected) in [
+            ("Error: model not found", "Error: model not found"),
+            ("bad prompt: \"Dear Ms Müller, my card\" (400)", "bad prompt: \"[...]\" (400)"),
+            ("refused 'card is 4000-1234', and the rest", "refused '[...]', and the rest"),
+            ("Müller, my card is 4000-1234 and the model is not", "[...]"),
+            ("the model is broken, 4000-1234.", "[...] broken, 4000-1234."),
+            ("", ""),
+            ("…", "…"),
+        ] {
+            assert_eq!(without_echo(reason, &["", input]), expected, "{reason}");
+        }
+        assert_eq!(without_echo("canary-input: no", &["canary-input"]), "[...]: no");
+        assert_eq!(without_echo("Dear Ms Müller, my card", &[]), "Dear Ms Müller, my card");
+    }
+}
