@@ -268,7 +268,7 @@ pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusa
         if !wire.rest() || !matches!(wire.fill(Wait::Idle), Ok(1..)) {
             return Ok(false);
         }
-        if !wire.slot().begin() {
+        if !wire.lease.begin() {
             return Ok(false);
         }
     }

@@ -3,13 +3,14 @@
 //! In scope: counting. Not in scope: who a caller is (`guard` knows the token, `http` the peer).
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::config::MAX_RATED_CALLERS;
 use crate::fabric::{Error, Kind};
+use crate::http::network;
 use crate::mcp::{Answer, Call};
 use crate::sync::{Signal, lock};
 
@@ -27,10 +28,7 @@ pub(super) enum Who {
 impl Who {
     /// The caller at `ip`.
     pub(super) fn peer(ip: IpAddr) -> Who {
-        match ip.to_canonical() {
-            IpAddr::V6(ip) => Who::Peer(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()),
-            ip => Who::Peer(ip),
-        }
+        Who::Peer(network(ip))
     }
 }
 
