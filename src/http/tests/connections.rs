@@ -105,12 +105,11 @@ fn whoever_has_no_request_let_in_makes_room() {
 
 #[test]
 fn whoever_does_not_read_what_is_not_for_those_let_in_makes_room() {
-    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| {
-        match exchange.head().path() {
+    let server =
+        server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| match exchange.head().path() {
             "/large" => exchange.respond(200, &[], &vec![b'x'; 64 << 20]),
             _ => echo(exchange),
-        }
-    });
+        });
     let mut deaf: Vec<_> = (0..2).map(|_| connect(&server)).collect();
     for client in &mut deaf {
         client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
