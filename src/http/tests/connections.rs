@@ -296,3 +296,16 @@ fn a_dropped_server_leaves_nothing_behind() {
     drop(unused);
     assert!(TcpStream::connect(address).is_err());
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
+    // Nobody accepts: all that fit are connected at once, and one too many would take a second or more.
+    let server = Server::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
+    let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
+    let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();
+    server.serve(Arc::new(By(echo))).unwrap();
+    drop(connected);
+    works(&server);
+}
