@@ -241,7 +241,7 @@ pub(crate) const HTTP_BACKLOG: i32 = 4096;
 /// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
 /// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is logged that connections cannot be accepted, while that goes on.
+/// How often it is logged that connections cannot be accepted, or have to make room, while that goes on.
 pub(crate) const HTTP_ACCEPT_LOG: Duration = Duration::from_secs(10);
 /// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
 pub(crate) const HTTP_MAX_CLOSING: usize = 64;

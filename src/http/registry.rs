@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{HTTP_FIRST_CHANCE, HTTP_MAX_CLOSING, HTTP_RESERVE, HttpLimits};
+use crate::config::{HTTP_ACCEPT_LOG, HTTP_FIRST_CHANCE, HTTP_MAX_CLOSING, HTTP_RESERVE, HttpLimits};
 use crate::sync::lock;
 
 /// What a connection does.
@@ -210,6 +210,8 @@ struct Slots {
     /// How many of `open` are `Closing`; both change under the lock only.
     closing: usize,
     next_id: u64,
+    /// When it was logged last that one had to make room.
+    told: Option<Instant>,
 }
 
 impl Slots {
@@ -235,6 +237,11 @@ impl Slots {
             let Some(slot) = first_to_go(candidates).and_then(|id| self.open.get(&id)) else { return false };
             let slot = Arc::clone(slot);
             if self.close(&slot, |state| state.rank(now).is_some()) {
+                // Under attack there are thousands a second.
+                if self.told.is_none_or(|told| now.saturating_duration_since(told) >= HTTP_ACCEPT_LOG) {
+                    log::warn!("{}: closed to make room: all connections are in use", slot.peer);
+                    self.told = Some(now);
+                }
                 return true;
             }
         }

@@ -192,7 +192,8 @@ fn systemd_counts_the_unit_among_the_safe() {
     let file = folder.file("fabric-mcp.service", &generated(["systemd-unit"]));
     // The threshold is in tenths: more exposure than this is an error.
     if let Some((good, said)) = ask("systemd-analyze", &["security", "--offline=true", "--threshold=12"], &file) {
-        assert!(good, "{said}");
+        // Before version 250 it cannot do that for a file.
+        assert!(good || said.contains("unrecognized option"), "{said}");
     }
 }
 
