@@ -43,6 +43,8 @@ enum Phase {
 struct State {
     phase: Phase,
     since: Instant,
+    /// Its last request was let in: the next one makes it young again, once.
+    trusted: bool,
 }
 
 impl State {
@@ -159,6 +161,9 @@ impl Lease {
         if matches!(state.phase, Phase::New | Phase::Idle) {
             state.phase = Phase::Open;
         }
+        if std::mem::take(&mut state.trusted) {
+            state.since = Instant::now();
+        }
         state.phase == Phase::Open
     }
 
@@ -176,7 +181,7 @@ impl Lease {
     pub(super) fn answered(&self) {
         let mut state = self.slot.state();
         if state.phase == Phase::Held {
-            *state = State { phase: Phase::Open, since: Instant::now() };
+            *state = State { phase: Phase::Open, since: Instant::now(), trusted: true };
             self.shared.held.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -291,7 +296,7 @@ impl Shared {
         }
         let id = slots.next_id;
         slots.next_id += 1;
-        let state = Mutex::new(State { phase: Phase::New, since: Instant::now() });
+        let state = Mutex::new(State { phase: Phase::New, since: Instant::now(), trusted: false });
         let stream = AtomicU8::new(StreamState::Finished as u8);
         let slot = Arc::new(Slot { id, socket, peer, state, stream });
         slots.open.insert(id, Arc::clone(&slot));
@@ -389,7 +394,7 @@ mod tests {
     #[test]
     fn requests_that_were_let_in_stay_and_newcomers_get_their_chance() {
         let now = Instant::now();
-        let ranks = |phase, age| State { phase, since: now - age }.rank(now);
+        let ranks = |phase, age| State { phase, since: now - age, trusted: false }.rank(now);
         assert!(ranks(Phase::Held, FAR).is_none() && ranks(Phase::Closing, FAR).is_none());
         let order = [
             (Phase::Leaving, Duration::ZERO),

@@ -104,6 +104,23 @@ fn whoever_has_no_request_let_in_makes_room() {
 }
 
 #[test]
+fn a_further_request_of_one_who_was_let_in_is_the_latest_of_all() {
+    let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
+    let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
+    for client in &mut clients {
+        ask(client, "hello");
+        response(client);
+    }
+    // The oldest begins again, which the server shows by asking for the body.
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    clients[0].write_all(head).unwrap();
+    assert_eq!(until(&mut clients[0], "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    works(&server);
+    clients[0].write_all(b"again").unwrap();
+    assert_eq!(response(&mut clients[0]).1, "again");
+}
+
+#[test]
 fn whoever_does_not_read_what_is_not_for_those_let_in_makes_room() {
     let server =
         server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| match exchange.head().path() {
