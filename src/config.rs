@@ -248,6 +248,8 @@ pub(crate) const HTTP_MAX_CLOSING: usize = 64;
 /// Most places beyond those held by requests being served, in which probes and other short requests are answered even
 /// when all others are held; it is a quarter of `max_connections` if that is less.
 pub(crate) const HTTP_RESERVE: usize = 32;
+/// How long a connection in such a place may take to send something.
+pub(crate) const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 /// How long a new connection that has sent nothing counts as one that could not yet: others make room before it.
 pub(crate) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 /// How long a connection is still read after an early answer, so that the client sees the answer and not a reset.

@@ -167,6 +167,12 @@ impl Lease {
         state.phase == Phase::Open
     }
 
+    /// Whether it is new, and all places are held.
+    pub(super) fn is_beyond_the_cap(&self) -> bool {
+        self.slot.state().phase == Phase::New
+            && self.shared.held.load(Ordering::SeqCst) >= self.shared.limits.max_connections
+    }
+
     /// A whole request was let in: until it is answered the connection stays. False when all places are held, or the
     /// connection was told to close.
     pub(super) fn hold(&self) -> bool {

@@ -13,12 +13,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::registry::{Lease, Shared};
-use super::request::Refusal;
+use super::request::FULL;
 use super::{Handler, connection, response, wire};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_ACCEPT_PAUSE, HTTP_BACKLOG, HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::{lock, spawn};
 
-const FULL: Refusal = Refusal { status: 503, text: "The server has too many connections. Try again in a moment." };
 /// How many connections that were turned away are held open for a moment, so that they see why.
 const MAX_TURNED_AWAY: usize = 32;
 /// How long a server that stops tries to wake its own `accept`.

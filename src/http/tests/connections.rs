@@ -151,6 +151,7 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
         ask(client, "busy");
         has_begun.recv_timeout(PATIENCE).unwrap();
     }
+    assert_status(&rest(&mut connect(&server)), 503);
     // Others keep trying to come in; all that happens to them is that they make room.
     let _slow: Vec<_> = (0..100)
         .map(|_| {
