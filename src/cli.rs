@@ -206,13 +206,12 @@ fn explain(error: lexopt::Error) -> UsageError {
 }
 
 /// Flags people try that would put a secret where every user of the machine can read it, and the variable to use.
-const SECRETS: [(&str, &str); 8] = [
+const SECRETS: [(&str, &str); 7] = [
     ("api-key", "FABRIC_API_KEY"),
     ("apikey", "FABRIC_API_KEY"),
     ("fabric-api-key", "FABRIC_API_KEY"),
     ("key", "FABRIC_API_KEY"),
     ("auth-token", "FABRIC_MCP_AUTH_TOKEN"),
-    ("auth-token-file", "FABRIC_MCP_AUTH_TOKEN_FILE"),
     ("bearer-token", "FABRIC_MCP_AUTH_TOKEN"),
     ("token", "FABRIC_MCP_AUTH_TOKEN"),
 ];

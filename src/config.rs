@@ -235,13 +235,23 @@ pub(crate) struct Http {
     pub(crate) max_connections: usize,
 }
 
+/// Connections the kernel is asked to keep until they are accepted; it may have a lower limit of its own.
+#[cfg_attr(not(unix), allow(dead_code, reason = "std cannot ask for it elsewhere"))]
+pub(crate) const HTTP_BACKLOG: i32 = 4096;
 /// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
 /// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is logged that connections cannot be accepted, while that goes on.
+/// How often it is logged that connections cannot be accepted, or have to make room, while that goes on.
 pub(crate) const HTTP_ACCEPT_LOG: Duration = Duration::from_secs(10);
 /// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
 pub(crate) const HTTP_MAX_CLOSING: usize = 64;
+/// Most places beyond those held by requests being served, in which probes and other short requests are answered even
+/// when all others are held; it is a quarter of `max_connections` if that is less.
+pub(crate) const HTTP_RESERVE: usize = 32;
+/// How long a connection in such a place may take to send something.
+pub(crate) const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
+/// How long a new connection that has sent nothing counts as one that could not yet: others make room before it.
+pub(crate) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 /// How long a connection is still read after an early answer, so that the client sees the answer and not a reset.
 pub(crate) const HTTP_LINGER_TIME: Duration = Duration::from_secs(2);
 /// How much is read, in bytes, for the same reason.
@@ -299,7 +309,8 @@ pub(crate) struct Fabric {
 /// What one HTTP server takes, keeps and waits for.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpLimits {
-    /// Connections at once, each with a thread; default 512. At the limit the longest idle one makes room.
+    /// Connections at once, each with a thread; default 512. At the limit one without a request that was let in makes room;
+    /// [`HTTP_RESERVE`] places are left for those even if all others are held.
     pub(crate) max_connections: usize,
     /// Request line and headers, in bytes; default 16 KiB.
     pub(crate) max_head: usize,

@@ -211,10 +211,11 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure>
     let listening = Listening::start(server.clone(), config).map_err(|reason| Failure { code: 1, reason })?;
     greet(&server);
     log::info!(
-        "Fabric MCP Server started on {} transport at http://{}{}",
+        "Fabric MCP Server started on {} transport at http://{}{} auth={}",
         config.transport.name(),
         listening.address(),
-        config.path
+        config.path,
+        if config.http.token.is_some() { "token" } else { "none" }
     );
     match signals {
         Some(mut signals) => {

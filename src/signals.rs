@@ -3,7 +3,7 @@
 //! In scope: the self-pipe that carries a signal from its handler to a thread, and the second signal, which ends the
 //! process at once. Not in scope: what happens on the first one (`transport`). SIGPIPE stays ignored, as Rust starts us.
 //!
-//! This is the one place with `unsafe`: std has no signals. A handler may only do what is async-signal-safe, so it
+//! Nearly all there is of `unsafe` is here: std has no signals. A handler may only do what is async-signal-safe, so it
 //! writes one byte to a pipe (`write`) or leaves (`_exit`), and touches nothing but atomics.
 
 #[cfg(not(unix))]

@@ -3,7 +3,7 @@
 //! In scope: counting. Not in scope: who a caller is (`guard` knows the token, `http` the peer).
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use crate::config::MAX_RATED_CALLERS;
 use crate::fabric::{Error, Kind};
 use crate::features::Call;
+use crate::http::network;
 use crate::protocol::Answer;
 use crate::sync::{Signal, lock};
 
@@ -28,10 +29,7 @@ pub(crate) enum Who {
 impl Who {
     /// The caller at `ip`.
     pub(crate) fn peer(ip: IpAddr) -> Who {
-        match ip.to_canonical() {
-            IpAddr::V6(ip) => Who::Peer(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()),
-            ip => Who::Peer(ip),
-        }
+        Who::Peer(network(ip))
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) enum Id {
     MaxRuns,
     AllowedHost,
     AllowedOrigin,
+    AuthTokenFile,
     AllowUnauthenticated,
     MaxCallsPerMinute,
     MaxConnections,
@@ -164,7 +165,6 @@ pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 pub(crate) const VARIABLES: &[EnvOnly] = &[
     EnvOnly { name: API_KEY, help: "Key of Fabric's API, as given to fabric --serve --api-key" },
     EnvOnly { name: AUTH_TOKEN, help: "Bearer token that callers over http and sse must show" },
-    EnvOnly { name: AUTH_TOKEN_FILE, help: "File that holds this token" },
     EnvOnly { name: CERT_FILE, help: "PEM file of the certificates to trust for an https:// Fabric" },
 ];
 
@@ -264,11 +264,20 @@ pub(crate) const FLAGS: &[Flag] = &[
         ..setting(Id::AllowedOrigin, "allowed-origin", Section::Http, "Let in web pages of this Origin (https://host)")
     },
     Flag {
+        takes: Takes::One("FILE"),
+        ..setting(
+            Id::AuthTokenFile,
+            "auth-token-file",
+            Section::Http,
+            "File that holds the bearer token callers must show",
+        )
+    },
+    Flag {
         ..setting(
             Id::AllowUnauthenticated,
             "allow-unauthenticated",
             Section::Http,
-            "Listen beyond this machine though there is no token",
+            "Serve other machines though there is no token",
         )
     },
     Flag {

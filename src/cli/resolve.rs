@@ -32,7 +32,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         // It belongs to another Fabric.
         fabric.api_key = None;
     }
-    let config = Config {
+    let mut config = Config {
         transport,
         host: settings.one(Id::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
         port: settings.one(Id::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
@@ -47,7 +47,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         demo,
         warnings,
     };
-    refuse_open_door(&settings, &config)?;
+    guard_the_door(&settings, &mut config)?;
     Ok(config)
 }
 
@@ -83,28 +83,25 @@ fn token(
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, UsageError> {
-    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.variable(AUTH_TOKEN_FILE)) {
-        (Some(_), Some(_)) => {
-            return Err(UsageError(format!("{AUTH_TOKEN} and {AUTH_TOKEN_FILE} are both set; unset one of them")));
+    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.path(Id::AuthTokenFile)) {
+        (Some(_), Some((_, name))) => {
+            return Err(UsageError(format!("{AUTH_TOKEN} and {name} are both set; unset one of them")));
         }
-        (Some(token), None) => (AUTH_TOKEN, token),
+        (Some(token), None) => (AUTH_TOKEN.to_owned(), token),
         (None, None) => return Ok(None),
-        (None, Some(file)) => {
-            let file = PathBuf::from(file);
+        (None, Some((file, name))) => {
             let shown = values::shown(&file.to_string_lossy());
             let text = read_file(&file).map_err(|error| {
-                named(
-                    AUTH_TOKEN_FILE,
-                    format_args!("\"{shown}\" cannot be read: {error}; give a file that holds the token"),
-                )
+                named(&name, format_args!("\"{shown}\" cannot be read: {error}; give a file that holds the token"))
             })?;
             // Editors and shells end a file's last line.
             let text = text.trim_ascii();
             if text.is_empty() {
-                return Err(named(AUTH_TOKEN_FILE, format_args!("\"{shown}\" is empty; put the token into it")));
+                return Err(named(&name, format_args!("\"{shown}\" is empty; put the token into it")));
             }
-            values::secret(text).map_err(|reason| named(AUTH_TOKEN_FILE, reason))?;
-            (AUTH_TOKEN_FILE, Secret::new(text))
+            values::secret(text).map_err(|reason| named(&name, reason))?;
+            let token = Secret::new(text);
+            (name, token)
         }
     };
     if token.expose().len() < SHORT_TOKEN {
@@ -116,21 +113,45 @@ fn token(
     Ok(Some(token))
 }
 
-/// A server that other machines can reach must ask for a token, or have been told not to.
-fn refuse_open_door(settings: &Settings<'_>, config: &Config) -> Result<(), UsageError> {
-    let open = config.transport != Transport::Stdio && !values::is_loopback(&config.host);
-    if !open || config.http.token.is_some() || config.http.allow_unauthenticated {
+/// A server that other machines can reach, by itself or through a proxy that is allowed to name it, must ask for a token or
+/// have been told not to.
+fn guard_the_door(settings: &Settings<'_>, config: &mut Config) -> Result<(), UsageError> {
+    if config.transport == Transport::Stdio || config.http.token.is_some() {
         return Ok(());
     }
-    let name = settings.text(Id::Host)?.map_or_else(|| "--host".to_owned(), |(_, name)| name);
-    Err(named(
-        &name,
-        format_args!(
-            "{} can be reached from other machines, and there is no token; set {AUTH_TOKEN} (or {AUTH_TOKEN_FILE}), or \
-             give --allow-unauthenticated if something in front of it decides who may come in",
-            config.host
-        ),
-    ))
+    let host = (!values::is_loopback(&config.host)).then(|| {
+        let name = settings.name(Id::Host);
+        (name, format!("{} can be reached from other machines", config.host))
+    });
+    let open = host.or_else(|| {
+        let foreign = config.http.allowed_hosts.iter().find(|host| !values::names_this_machine(host))?;
+        Some((settings.name(Id::AllowedHost), format!("{foreign} is what other machines call a server")))
+    });
+    match open {
+        Some((name, why)) if !config.http.allow_unauthenticated => {
+            return Err(named(
+                &name,
+                format_args!(
+                    "{why}, and there is no token; set {AUTH_TOKEN} (or {AUTH_TOKEN_FILE}), or give \
+                     --allow-unauthenticated if something in front of it decides who may come in"
+                ),
+            ));
+        }
+        Some((_, why)) => config.warnings.push(format!(
+            "--allow-unauthenticated: {why}, and no token is asked for: whoever reaches this server may use it."
+        )),
+        None => {}
+    }
+    let pages = config.http.allowed_origins.iter().filter(|origin| !values::is_local_origin(origin));
+    let pages: Vec<&str> = pages.map(String::as_str).collect();
+    if !pages.is_empty() {
+        config.warnings.push(format!(
+            "{}: every script on pages of {} may use this server, for no token is asked for.",
+            settings.name(Id::AllowedOrigin),
+            pages.join(", ")
+        ));
+    }
+    Ok(())
 }
 
 fn named(name: &str, reason: impl std::fmt::Display) -> UsageError {
@@ -173,6 +194,21 @@ impl Settings<'_> {
             }
             None => self.flags_variable(flag),
         }
+    }
+
+    /// The path that counts for a setting, which need not be UTF-8, and the name of its flag or variable.
+    fn path(&self, id: Id) -> Option<(PathBuf, String)> {
+        let flag = flags::get(id);
+        match self.raw.last(id) {
+            Some(path) => Some((PathBuf::from(path), format!("--{}", flag.long))),
+            None => flag.env().and_then(|name| Some((PathBuf::from(self.variable(&name)?), name))),
+        }
+    }
+
+    /// The flag or variable that a setting comes from.
+    fn name(&self, id: Id) -> String {
+        let flag = flags::get(id);
+        flag.env().filter(|_| !self.raw.has(id)).unwrap_or_else(|| format!("--{}", flag.long))
     }
 
     fn one<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {

@@ -16,6 +16,7 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, UsageError> {
     };
     let read = |path: &Path| match path.to_str() {
         Some("token") => Ok("0123456789abcdef\n".to_owned()),
+        Some("other-token") => Ok("a-short-one".to_owned()),
         Some("empty") => Ok(" \n".to_owned()),
         Some("binary") => Ok("secr\u{1}et".to_owned()),
         _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such file")),
@@ -98,6 +99,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "COUNT" => ("1", "4096"),
             "HOST" => ("mcp.example.com:8443", "mcp"),
             "ORIGIN" => ("https://app.example.com", "http://x"),
+            "FILE" => ("token", "other-token"),
             other => panic!("a value for {other}"),
         };
         let switch = flag.takes == Takes::Nothing;
@@ -401,6 +403,100 @@ fn beyond_loopback_a_token_is_needed() {
     }
     for host in ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "LocalHost", "::ffff:127.0.0.1"] {
         config_with(&format!("--transport http --host {host}"), &[]);
+    }
+}
+
+#[test]
+fn behind_a_name_of_other_machines_a_token_is_needed() {
+    let refused = |host: &str, name: &str| {
+        format!(
+            "{name}: {host} is what other machines call a server, and there is no token; set FABRIC_MCP_AUTH_TOKEN (or \
+             FABRIC_MCP_AUTH_TOKEN_FILE), or give --allow-unauthenticated if something in front of it decides who may \
+             come in"
+        )
+    };
+    for host in ["mcp.example.com", "mcp.example.com:8443", "10.0.0.1", "[2001:db8::1]:80", "localhost.example.com"] {
+        let flags = format!("--transport http --allowed-host localhost --allowed-host {host}");
+        assert_eq!(error_with(&flags, &[]), refused(host, "--allowed-host"));
+        let variable = [("FABRIC_MCP_ALLOWED_HOST", host)];
+        assert_eq!(error_with("--transport sse", &variable), refused(host, "FABRIC_MCP_ALLOWED_HOST"));
+        config_with(&format!("--allowed-host {host}"), &[]);
+        config_with(&format!("{flags} --auth-token-file token"), &[]);
+        let told = config_with(&format!("{flags} --allow-unauthenticated"), &[]).warnings;
+        assert_eq!(
+            told,
+            [format!(
+                "--allow-unauthenticated: {host} is what other machines call a server, and no token is asked for: \
+                 whoever reaches this server may use it."
+            )]
+        );
+    }
+    for host in ["localhost", "LOCALHOST:80", "127.0.0.1", "127.9.9.9:80", "::1", "[::1]:80", "[::ffff:127.0.0.1]"] {
+        let config = config_with(&format!("--transport http --allowed-host {host} --allow-unauthenticated"), &[]);
+        assert_eq!(config.warnings, [""; 0], "{host}");
+        config_with(&format!("--transport http --allowed-host {host}"), &[]);
+    }
+}
+
+#[test]
+fn a_door_that_stands_open_is_told() {
+    let warnings = |args: &str| config_with(&format!("--transport http {args}"), &[]).warnings;
+    assert_eq!(
+        warnings("--host 0.0.0.0 --allow-unauthenticated"),
+        [
+            "--allow-unauthenticated: 0.0.0.0 can be reached from other machines, and no token is asked for: whoever reaches \
+          this server may use it."
+        ]
+    );
+    let pages =
+        "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
+    assert_eq!(
+        warnings(pages),
+        [
+            "--allowed-origin: every script on pages of https://app.example.com, a-b://c may use this server, for no token \
+          is asked for."
+        ]
+    );
+    for quiet in [
+        "",
+        "--allow-unauthenticated",
+        "--allowed-origin http://[::1]:3000",
+        &format!("{pages} --auth-token-file token"),
+    ] {
+        assert_eq!(warnings(quiet), [""; 0], "{quiet}");
+    }
+}
+
+#[test]
+fn no_variable_undoes_the_flag_of_a_token_file() {
+    let given = "--transport http --auth-token-file token";
+    for (variable, value) in [
+        ("FABRIC_MCP_AUTH_TOKEN_FILE", ""),
+        ("FABRIC_MCP_AUTH_TOKEN_FILE", "nowhere"),
+        ("FABRIC_MCP_AUTH_TOKEN", ""),
+        ("FABRIC_MCP_TRANSPORT", ""),
+        ("FABRIC_MCP_TRANSPORT", "stdio"),
+        ("FABRIC_MCP_ALLOW_UNAUTHENTICATED", "true"),
+        ("FABRIC_MCP_HOST", "0.0.0.0"),
+    ] {
+        let config = config_with(given, &[(variable, value)]);
+        assert_eq!(config.http.token.unwrap().expose(), "0123456789abcdef", "{variable}={value}");
+        assert_eq!(config.transport, Transport::Http);
+    }
+    for (args, vars, message) in [
+        (
+            given,
+            &[("FABRIC_MCP_AUTH_TOKEN", "hunter2")][..],
+            "FABRIC_MCP_AUTH_TOKEN and --auth-token-file are both set; unset one of them",
+        ),
+        ("--auth-token-file empty", &[], "--auth-token-file: \"empty\" is empty; put the token into it"),
+        (
+            "--auth-token-file=",
+            &[],
+            "--auth-token-file: \"\" cannot be read: no such file; give a file that holds the token",
+        ),
+    ] {
+        assert_eq!(error_with(args, vars), message);
     }
 }
 

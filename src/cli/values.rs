@@ -88,6 +88,17 @@ pub(super) fn is_loopback(host: &str) -> bool {
     }
 }
 
+/// Whether a value of `Host`, as [`allowed_host`] gives it, means this machine and no other.
+pub(super) fn names_this_machine(authority: &str) -> bool {
+    let (host, _) = host_and_port(authority);
+    is_loopback(host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host))
+}
+
+/// Whether pages of this origin, as [`allowed_origin`] gives it, come from this machine.
+pub(super) fn is_local_origin(origin: &str) -> bool {
+    matches!(origin.split_once("://"), Some(("http" | "https", authority)) if names_this_machine(authority))
+}
+
 pub(super) fn port(text: &str) -> Result<u16, String> {
     if text.starts_with("tcp://") {
         // Kubernetes sets NAME_PORT for each Service NAME.
@@ -207,16 +218,21 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
 
 /// Whether this is `host` or `host:port`, with IPv6 in brackets.
 fn authority(text: &str) -> bool {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
-        _ => (text, None),
-    };
+    let (host, port) = host_and_port(text);
     let ipv6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let host_is_good = match ipv6 {
         Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
         None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
     };
     text.len() <= MAX_ADDRESS && host_is_good && port.is_none_or(|port| whole(port, 1, u16::MAX.into()).is_some())
+}
+
+/// What stands before and behind the colon of a port. IPv6 keeps its brackets.
+fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !authority.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    }
 }
 
 /// A key or token: what can stand in a header. The reason never repeats any of it.

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use crate::cli::flags::{self, AUTH_TOKEN_FILE, Id};
+use crate::cli::flags::{self, Id};
 
 /// What `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
-    let transport = flags::get(Id::Transport).env().unwrap_or_default();
+    let (transport, token_file) = (flags::get(Id::Transport).long, flags::get(Id::AuthTokenFile).long);
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
@@ -24,7 +24,7 @@ pub(super) fn unit(program: &Path) -> String {
          #   install -d -m 700 /etc/fabric-mcp\n\
          #   (umask 077; openssl rand -hex 32 > /etc/fabric-mcp/token)\n\
          # Other settings, such as FABRIC_BASE_URL and FABRIC_API_KEY, go into /etc/fabric-mcp/env, a line NAME=VALUE each,\n\
-         # readable by root only.\n\
+         # readable by root only. What the flags in ExecStart= say, no line there can undo.\n\
          {hidden}\
          [Unit]\n\
          Description=Model Context Protocol server for Fabric\n\
@@ -33,9 +33,7 @@ pub(super) fn unit(program: &Path) -> String {
          \n\
          [Service]\n\
          Type=exec\n\
-         ExecStart={}\n\
-         Environment={transport}=http\n\
-         Environment={AUTH_TOKEN_FILE}=%d/token\n\
+         ExecStart={} --{transport} http --{token_file} %d/token\n\
          LoadCredential=token:/etc/fabric-mcp/token\n\
          EnvironmentFile=-/etc/fabric-mcp/env\n\
          Restart=on-failure\n\
@@ -44,6 +42,8 @@ pub(super) fn unit(program: &Path) -> String {
          # Longer than --drain-timeout.\n\
          TimeoutStopSec=20\n\
          LimitNOFILE=65536\n\
+         # It takes at most 512 MiB by itself: beyond this something is wrong, and the machine comes first.\n\
+         MemoryMax=768M\n\
          \n\
          DynamicUser=yes\n\
          UMask=0077\n\
@@ -98,17 +98,17 @@ mod tests {
     fn it_is_hardened_and_takes_secrets_from_files() {
         let unit = unit(Path::new("/usr/bin/fabric-mcp"));
         for line in [
-            "ExecStart=/usr/bin/fabric-mcp",
+            "ExecStart=/usr/bin/fabric-mcp --transport http --auth-token-file %d/token",
+            "MemoryMax=768M",
             "DynamicUser=yes",
             "NoNewPrivileges=yes",
             "ProtectSystem=strict",
             "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
-            "Environment=FABRIC_MCP_TRANSPORT=http",
-            "Environment=FABRIC_MCP_AUTH_TOKEN_FILE=%d/token",
             "LoadCredential=token:/etc/fabric-mcp/token",
         ] {
             assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
         }
+        assert!(!unit.contains("\nEnvironment="), "EnvironmentFile= would win over it");
         assert!(!unit.contains("hides this program"));
     }
 

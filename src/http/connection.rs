@@ -79,6 +79,7 @@ fn answer(wire: &mut Wire, head: &Head, handler: &dyn Handler) -> Then {
         Progress::Stream(after) if !slot.end_stream(StreamState::Detached) && slot.stream_finished() => after,
         Progress::Stream(_) | Progress::Failed | Progress::Nothing => return Then::Leave,
     };
+    wire.lease.answered();
     let unread = state.body != Framing::None || !wire.unread().is_empty();
     match after {
         After::Keep if !panicked => Then::Next,
@@ -123,6 +124,12 @@ impl<'a> Exchange<'a> {
             Err(_) => self.state.read_failed = true,
         }
         body
+    }
+
+    /// Keeps the connection until its request is answered, for one that is whole and was let in: without this it may be
+    /// closed to make room for others. False when as many as may be are kept already; then only a short answer is due.
+    pub(crate) fn hold(&self) -> bool {
+        self.wire.lease.hold()
     }
 
     /// Answers with a body of known size. Headers that describe the framing are added; a header that is not visible

@@ -21,15 +21,15 @@
 //!
 //! # The life of a connection
 //! ```text
-//!            accept ── cap reached and nobody idle ──▶ 503, closed
+//!            accept ── cap reached, nobody to evict ▶ 503, closed
 //!              │
 //!              ▼   idle_timeout, eviction, drain
 //!   ┌────▶   idle ──────────────────────────────────▶ closed
 //!   │          │ first byte
-//!   │          ▼   bad head: 400 408 414 417 431 501 505
+//!   │          ▼   bad head: 400 408 414 417 431 501 505; eviction
 //!   │        head ──────────────────────────────────▶ answered, read on for a moment, closed
 //!   │          │ Exchange
-//!   │          ▼   panic, no answer: 500
+//!   │          ▼   panic, no answer: 500; eviction, unless the handler holds the connection
 //!   │       handler ── EventStream kept elsewhere ──▶ the thread ends, the stream owns the socket
 //!   │          │
 //!   └──────────┴── `Connection: close`, unread body ▶ closed
@@ -51,6 +51,7 @@ mod tests;
 
 pub(crate) use connection::Exchange;
 pub(crate) use deferred::Deferred;
+pub(crate) use registry::network;
 pub(crate) use request::Head;
 pub(crate) use server::Server;
 pub(crate) use stream::EventStream;

@@ -3,13 +3,14 @@
 //! In scope: RFC 9112's request line and header lines, and what they say about framing and keep-alive. Whatever two
 //! readers could understand differently is refused: that is how requests are smuggled. Not in scope: the body (`body`).
 
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::time::Instant;
 
 use tiny_http::{HTTPVersion, Method};
 
 use super::wire::{Wait, Wire};
-use crate::config::HttpLimits;
+use crate::config::{HTTP_RESERVE_WAIT, HttpLimits};
 
 /// How many empty lines may stand before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
@@ -28,6 +29,8 @@ const fn refusal(status: u16, text: &'static str) -> Refusal {
     Refusal { status, text }
 }
 
+/// For a connection beyond the cap.
+pub(super) const FULL: Refusal = refusal(503, "The server has too many connections. Try again in a moment.");
 const HEAD_TIMEOUT: Refusal = refusal(408, "The head of the request did not arrive in time.");
 const HEAD_TOO_LARGE: Refusal = refusal(431, "The head of the request is too large.");
 const TOO_MANY_HEADERS: Refusal = refusal(431, "The request has too many headers.");
@@ -265,11 +268,16 @@ impl Head {
 pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusal> {
     head.clear();
     if wire.unread().is_empty() {
-        if !wire.rest() || !matches!(wire.fill(Wait::Idle), Ok(1..)) {
+        if !wire.rest() {
             return Ok(false);
         }
-        if !wire.slot().begin() {
-            return Ok(false);
+        // Beyond the cap only short requests are served: whoever has none at hand is told.
+        let beyond = wire.lease.is_beyond_the_cap();
+        let wait = if beyond { Wait::Until(Instant::now() + HTTP_RESERVE_WAIT) } else { Wait::Idle };
+        match wire.fill(wait) {
+            Ok(1..) if wire.lease.begin() => {}
+            Err(e) if beyond && e.kind() == ErrorKind::TimedOut => return Err(FULL),
+            _ => return Ok(false),
         }
     }
     let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
@@ -292,7 +300,7 @@ pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusa
         match wire.fill(Wait::Until(deadline)) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
-            Err(e) if e.kind() == std::io::ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),
+            Err(e) if e.kind() == ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),
             Err(_) => return Ok(false),
         }
     }

@@ -127,7 +127,7 @@ impl Wire {
         if socket.shutdown(Shutdown::Write).is_err() {
             return;
         }
-        self.lease.rest_as_oldest();
+        self.lease.leave();
         let deadline = Instant::now() + HTTP_LINGER_TIME;
         let mut heard = 0;
         while heard < HTTP_LINGER_BYTES {

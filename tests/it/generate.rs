@@ -10,6 +10,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::support::DEADLINE;
+#[cfg(unix)]
+use crate::support::fabric::FakeFabric;
+#[cfg(unix)]
+use crate::support::http::HttpServer;
 use crate::support::process::Program;
 
 fn generated<const N: usize>(what: [&str; N]) -> String {
@@ -129,6 +133,67 @@ fn systemd_accepts_the_unit() {
         let ours: Vec<&str> = said.lines().filter(|line| line.contains("fabric-mcp")).collect();
         assert!(good || ours.is_empty(), "{said}");
         assert_eq!(ours, Vec::<&str>::new(), "{unit}");
+    }
+}
+
+/// The words of `ExecStart=` after the program, with the credentials in `folder`.
+#[cfg(unix)]
+fn flags_of_the_unit(folder: &Folder) -> Vec<String> {
+    let unit = generated(["systemd-unit"]);
+    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
+    line.split(' ').skip(1).map(|word| word.replace("%d", folder.0.to_str().unwrap())).collect()
+}
+
+#[cfg(unix)]
+#[test]
+fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
+    let folder = Folder::new("unit-token");
+    folder.file("token", "a-token-of-some-length\n");
+    let example = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.env.example")).unwrap();
+    let names: Vec<&str> =
+        example.lines().filter_map(|line| Some(line.strip_prefix('#')?.split_once('=')?.0)).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| !name.contains(' ')).collect();
+    assert!(names.contains(&"FABRIC_MCP_AUTH_TOKEN_FILE") && names.contains(&"FABRIC_MCP_TRANSPORT"), "{names:?}");
+    let fabric = FakeFabric::start();
+    let empty: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
+    let rows: [&[(&str, &str)]; 5] = [
+        // As it stands: comments only.
+        &[],
+        &empty,
+        &[("FABRIC_MCP_TRANSPORT", "stdio"), ("FABRIC_MCP_AUTH_TOKEN_FILE", "")],
+        &[("FABRIC_MCP_AUTH_TOKEN_FILE", "/nowhere"), ("FABRIC_MCP_ALLOW_UNAUTHENTICATED", "true")],
+        &[("FABRIC_MCP_ALLOWED_HOST", "mcp.example.com"), ("FABRIC_MCP_ALLOWED_ORIGIN", "https://app.example.com")],
+    ];
+    for row in rows {
+        let mut program = Program::with(&fabric);
+        for (name, value) in row {
+            program = program.env(name, value);
+        }
+        // Where Fabric is, and a free port, are this test's own.
+        program = program.arg("--fabric-url").arg(&fabric.url()).arg("--port").arg("0");
+        let server =
+            HttpServer::listening(flags_of_the_unit(&folder).iter().fold(program, |program, flag| program.arg(flag)));
+        assert!(server.process.stderr().contains("started on http transport at http://127.0.0.1:"), "{row:?}");
+        assert!(server.process.stderr().contains("/mcp auth=token"), "{row:?}: {}", server.process.stderr());
+        assert_eq!(server.connect().request("GET", "/metrics", &[], None).status, 401, "{row:?}");
+        let bearer = ("Authorization", "Bearer a-token-of-some-length");
+        assert_eq!(server.connect().request("GET", "/metrics", &[bearer], None).status, 200, "{row:?}");
+    }
+    // What contradicts it ends the service with a word.
+    let program = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", "another-token-of-some-length");
+    let finished = flags_of_the_unit(&folder).iter().fold(program, |program, flag| program.arg(flag)).run(DEADLINE);
+    finished.expect_code(2).expect_stderr("are both set");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_counts_the_unit_among_the_safe() {
+    let folder = Folder::new("unit-security");
+    let file = folder.file("fabric-mcp.service", &generated(["systemd-unit"]));
+    // The threshold is in tenths: more exposure than this is an error.
+    if let Some((good, said)) = ask("systemd-analyze", &["security", "--offline=true", "--threshold=12"], &file) {
+        // Before version 250 it cannot do that for a file.
+        assert!(good || said.contains("unrecognized option"), "{said}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! The HTTP transports over real sockets: a client of Streamable HTTP, and what the files below share.
 
 mod cancelling;
+mod crowds;
 mod ending;
 mod guard;
 mod operations;

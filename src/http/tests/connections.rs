@@ -1,6 +1,7 @@
 //! Many connections: the cap, errors of accept and of threads, the budget of bodies, the end.
 
 use super::*;
+use crate::config::HTTP_MAX_CLOSING;
 
 /// A handler that says when it has begun and waits to be told to go on.
 fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>) {
@@ -9,6 +10,9 @@ fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>
     let may_go = Mutex::new(may_go);
     let handler = move |mut exchange: Exchange<'_>| {
         let body = exchange.read_body();
+        if body.is_ok() && !exchange.hold() {
+            return exchange.respond(503, &[], b"");
+        }
         let _ = begun.send(());
         let _ = may_go.lock().unwrap().recv_timeout(PATIENCE);
         match body {
@@ -57,7 +61,7 @@ fn at_the_cap_with_all_busy_the_newcomer_is_told() {
     for _ in 0..50 {
         let mut client = connect(&server);
         ask(&mut client, &"x".repeat(4000));
-        assert_status(&rest(&mut client), 503);
+        assert_status(&response(&mut client).0, 503);
     }
     for client in &mut busy {
         go.send(()).unwrap();
@@ -67,12 +71,143 @@ fn at_the_cap_with_all_busy_the_newcomer_is_told() {
     works(&server);
 }
 
+/// What a connection may do without a request that is let in: the bytes it sends, and whether it is to be answered then.
+const UNADMITTED: [(&str, &str, bool); 7] = [
+    ("one byte", "G", false),
+    ("half a head", "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ", false),
+    ("half a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf", false),
+    ("half a chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhal", false),
+    ("turned away, then silent", "GET /unread HTTP/1.1\r\nHost: a\r\n\r\n", true),
+    ("turned away, then half a head", "GET /unread HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHo", true),
+    ("a second head by halves", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nxPOST / HT", true),
+];
+
+#[test]
+fn whoever_has_no_request_let_in_makes_room() {
+    for (name, sent, answered) in UNADMITTED {
+        let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
+        let mut slow: Vec<_> = (0..8)
+            .map(|_| {
+                let mut client = connect(&server);
+                client.write_all(sent.as_bytes()).unwrap();
+                if answered {
+                    response(&mut client);
+                }
+                client
+            })
+            .collect();
+        works(&server);
+        // Those that are not answered may not have been seen by their threads yet.
+        assert!(!answered || ended(&mut slow[0]), "{name}: the oldest makes room");
+        (0..20).for_each(|_| works(&server));
+    }
+}
+
+#[test]
+fn a_further_request_of_one_who_was_let_in_is_the_latest_of_all() {
+    let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
+    let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
+    for client in &mut clients {
+        ask(client, "hello");
+        response(client);
+    }
+    // The oldest begins again, which the server shows by asking for the body.
+    let head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+    clients[0].write_all(head).unwrap();
+    assert_eq!(until(&mut clients[0], "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    works(&server);
+    clients[0].write_all(b"again").unwrap();
+    assert_eq!(response(&mut clients[0]).1, "again");
+}
+
+#[test]
+fn whoever_does_not_read_what_is_not_for_those_let_in_makes_room() {
+    let server =
+        server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| match exchange.head().path() {
+            "/large" => exchange.respond(200, &[], &vec![b'x'; 64 << 20]),
+            _ => echo(exchange),
+        });
+    let mut deaf: Vec<_> = (0..2).map(|_| connect(&server)).collect();
+    for client in &mut deaf {
+        client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        // Its answer has begun, and more than fits between us stays behind.
+        until(client, "\r\n\r\n");
+    }
+    works(&server);
+    works(&server);
+}
+
+#[test]
+fn beyond_those_held_there_is_always_room_for_a_short_answer() {
+    let (handler, has_begun, go) = gated();
+    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, move |exchange| {
+        match exchange.head().path() {
+            "/unread" => echo(exchange),
+            _ => handler(exchange),
+        }
+    });
+    let mut busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
+    for client in &mut busy {
+        ask(client, "busy");
+        has_begun.recv_timeout(PATIENCE).unwrap();
+    }
+    assert_status(&rest(&mut connect(&server)), 503);
+    // Others keep trying to come in; all that happens to them is that they make room.
+    let _slow: Vec<_> = (0..100)
+        .map(|_| {
+            let mut client = connect(&server);
+            client.write_all(b"G").unwrap();
+            client
+        })
+        .collect();
+    for _ in 0..50 {
+        let mut client = connect(&server);
+        client.write_all(b"GET /unread HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert_eq!(response(&mut client).1, "unread");
+        ask(&mut client, "one too many");
+        assert_status(&response(&mut client).0, 503);
+    }
+    assert!(server.connections() <= 3 + HTTP_MAX_CLOSING, "{}", server.connections());
+    for client in &mut busy {
+        go.send(()).unwrap();
+        assert_eq!(response(client).1, "busy");
+    }
+    go.send(()).unwrap();
+    works(&server);
+}
+
+#[test]
+fn what_was_held_makes_room_again_however_it_ends() {
+    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| {
+        let held = exchange.hold();
+        match exchange.head().path() {
+            "/panic" => panic!("while the connection is held"),
+            "/aborted" => drop(exchange.stream(&[])),
+            "/finished" => exchange.stream(&[]).finish().unwrap(),
+            "/put-off" => exchange.defer().respond(200, &[], b"ok"),
+            "/forgotten" => drop(exchange.defer()),
+            _ => exchange.respond(if held { 200 } else { 503 }, &[], b""),
+        }
+    });
+    for path in ["/panic", "/aborted", "/finished", "/put-off", "/forgotten", "/"].repeat(3) {
+        let mut client = connect(&server);
+        let close = "Connection: close\r\n";
+        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{close}\r\n").as_bytes()).unwrap();
+        let _ = client.read_to_end(&mut Vec::new());
+    }
+    let (mut one, mut two) = (connect(&server), connect(&server));
+    for client in [&mut one, &mut two] {
+        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        assert_status(&response(client).0, 200);
+    }
+}
+
 #[test]
 fn a_flood_of_silent_connections_does_not_keep_others_out() {
     let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
     let _silent: Vec<_> = (0..300).map(|_| connect(&server)).collect();
     works(&server);
-    assert!(server.connections() <= 8 + crate::config::HTTP_MAX_CLOSING, "{}", server.connections());
+    assert!(server.connections() <= 8 + HTTP_MAX_CLOSING, "{}", server.connections());
 }
 
 #[test]
@@ -178,4 +313,17 @@ fn a_dropped_server_leaves_nothing_behind() {
     let unused = Server::bind(address, HttpLimits::default()).unwrap();
     drop(unused);
     assert!(TcpStream::connect(address).is_err());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
+    // Nobody accepts: all that fit are connected at once, and one too many would take a second or more.
+    let server = Server::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
+    let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
+    let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();
+    server.serve(Arc::new(By(echo))).unwrap();
+    drop(connected);
+    works(&server);
 }

@@ -34,14 +34,18 @@ pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send +
     server
 }
 
-/// Gives every request's body back; `/unread` does not read it, `/panic` and `/silent` do not answer.
+/// Gives every request's body back; `/unread` neither reads it nor lets the request in, `/panic` and `/silent` do not
+/// answer.
 pub(super) fn echo(mut exchange: Exchange<'_>) {
     match exchange.head().path() {
         "/unread" => exchange.respond(200, &[], b"unread"),
         "/panic" => panic!("a handler that panics"),
         "/silent" => {}
         _ => match exchange.read_body() {
-            Ok(body) => exchange.respond(200, &[], &body),
+            Ok(body) => {
+                let status = if exchange.hold() { 200 } else { 503 };
+                exchange.respond(status, &[], &body);
+            }
             Err(e) => exchange.respond(e.status(), &[], e.to_string().as_bytes()),
         },
     }

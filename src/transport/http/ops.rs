@@ -12,6 +12,9 @@ use crate::fabric::{Client, Error, Kind, Stop, Wait};
 use crate::sync::lock;
 use crate::{http, metrics};
 
+/// Most who may wait for the first answer of Fabric; to the others it counts as not ready.
+const MAX_WAITING: usize = 16;
+
 /// The answers for operators.
 pub(super) struct Ops {
     ready: Ready,
@@ -75,6 +78,8 @@ pub(super) struct Ready {
 #[derive(Default)]
 struct State {
     asking: bool,
+    /// How many wait for the first answer of all.
+    waiting: usize,
     /// When Fabric was asked last, and what went wrong.
     last: Option<(Instant, Option<Kind>)>,
 }
@@ -92,7 +97,13 @@ impl Ready {
                 // While somebody asks, the others are told what was known before.
                 Some((at, failed)) if state.asking || at.elapsed() < self.ttl => return failed,
                 _ if !state.asking => break,
-                _ => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                // Nothing wakes these but the answer, so a crowd of them would be a crowd of threads.
+                _ if state.waiting == MAX_WAITING => return Some(Kind::ApiUnavailable),
+                _ => {
+                    state.waiting += 1;
+                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.waiting -= 1;
+                }
             }
         }
         state.asking = true;
@@ -105,7 +116,9 @@ impl Ready {
             Ok(Err(error)) => Some(error.kind),
             Err(_panicked) => Some(Kind::Internal),
         };
-        *lock(&self.state) = State { asking: false, last: Some((Instant::now(), failed)) };
+        let mut state = lock(&self.state);
+        (state.asking, state.last) = (false, Some((Instant::now(), failed)));
+        drop(state);
         self.changed.notify_all();
         failed
     }
@@ -124,6 +137,7 @@ impl Wait for Until {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
     use std::thread;
 
     #[test]
@@ -143,6 +157,36 @@ mod tests {
             }
         });
         assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn only_so_many_wait_for_the_first_answer() {
+        let (begun, has_begun) = mpsc::channel();
+        let (answer, answered) = mpsc::channel::<()>();
+        let answered = Mutex::new(answered);
+        let ready = Ready::new(
+            Duration::MAX,
+            Box::new(move || {
+                begun.send(()).unwrap();
+                answered.lock().unwrap().recv().map_err(|_| Error::new(Kind::Internal, "gone"))
+            }),
+        );
+        thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(ready.ask(), None));
+            has_begun.recv().unwrap();
+            let (told, tells) = mpsc::channel();
+            for _ in 0..MAX_WAITING + 3 {
+                let (told, ready) = (told.clone(), &ready);
+                scope.spawn(move || told.send(ready.ask()).unwrap());
+            }
+            for _ in 0..3 {
+                assert_eq!(tells.recv().unwrap(), Some(Kind::ApiUnavailable));
+            }
+            answer.send(()).unwrap();
+            for _ in 0..MAX_WAITING {
+                assert_eq!(tells.recv().unwrap(), None);
+            }
+        });
     }
 
     #[test]

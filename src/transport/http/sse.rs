@@ -85,6 +85,7 @@ impl Sse {
         if !Accepts::read(visit.head()).events {
             return visit.refuse(406, "This path answers with a stream: accept text/event-stream.");
         }
+        let Some(visit) = visit.stay() else { return };
         let id = random::id();
         let entered = self.streams.add(visit.stream());
         let channel = &entered.channel;

@@ -202,6 +202,12 @@ impl Streamable {
 
     /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
     fn run(&self, post: Post<'_>, call: &Call, session: Option<(&Live, Cancel)>) {
+        let Some(post) = post.stay() else {
+            if let Some((live, cancel)) = &session {
+                live.inflight.finish(call.id(), cancel);
+            }
+            return;
+        };
         let permit = match self.admission.admit(call, post.visit.who) {
             Ok(permit) => permit,
             Err(error) => {
@@ -234,6 +240,7 @@ impl Streamable {
 
     /// Enters ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
+        let Some(post) = post.stay() else { return };
         let who = post.visit.who;
         let mut answers = Vec::new();
         let mut calls = Vec::new();
@@ -298,6 +305,7 @@ impl Streamable {
         if !post.accepts.events {
             return post.visit.refuse(406, "A subscription is answered with a stream: accept text/event-stream.");
         }
+        let Some(post) = post.stay() else { return };
         let entered = self.streams.add(post.visit.stream());
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
@@ -318,6 +326,7 @@ impl Streamable {
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
+        let Some(visit) = visit.stay() else { return };
         // Its place is taken before its head is seen: the client's next GET must find it there.
         let mut place = lock(&live.stream);
         let entered = self.streams.add(visit.stream());
@@ -368,6 +377,11 @@ impl Streamable {
 }
 
 impl Post<'_> {
+    /// See [`Visit::stay`].
+    fn stay(self) -> Option<Self> {
+        Some(Post { visit: self.visit.stay()?, ..self })
+    }
+
     fn answer(self, status: u16, answer: &Answer) {
         self.answer_with(status, &[], answer);
     }

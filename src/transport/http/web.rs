@@ -110,7 +110,11 @@ impl<'a> Visit<'a> {
     /// Reads the body. `None` if it cannot be had, which has been answered then.
     pub(super) fn read_body(mut self) -> Option<(Visit<'a>, Vec<u8>)> {
         match self.exchange.read_body() {
-            Ok(body) => Some((self, body)),
+            Ok(body) => {
+                // If there is no place left, a short answer may still be had.
+                self.exchange.hold();
+                Some((self, body))
+            }
             Err(error) => {
                 let status = error.status();
                 let limit =
@@ -119,6 +123,16 @@ impl<'a> Visit<'a> {
                 None
             }
         }
+    }
+
+    /// Keeps its connection for an answer that takes its time. `None` if there is no place left, which has been answered
+    /// then.
+    pub(super) fn stay(self) -> Option<Visit<'a>> {
+        if self.exchange.hold() {
+            return Some(self);
+        }
+        self.refuse(503, "The server is serving as many requests as it may. Try again in a moment.");
+        None
     }
 
     /// Answers with a body of known size.

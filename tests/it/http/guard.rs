@@ -18,7 +18,8 @@ fn server(fabric: &FakeFabric, args: &[&str]) -> HttpServer {
 #[test]
 fn foreign_hosts_and_origins_are_told_the_flag() {
     let fabric = FakeFabric::start();
-    let server = server(&fabric, &["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"]);
+    let names = ["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"];
+    let server = server(&fabric, &[&names[..], &["--allow-unauthenticated"]].concat());
     let mut http = server.connect();
     for (name, value, flag) in [
         ("Host", "evil.example.com", "--allowed-host evil.example.com"),
@@ -198,5 +199,24 @@ fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
         finished.expect_code(1).expect_stderr(reason);
         let lines: Vec<_> = finished.stderr.lines().filter(|line| line.contains("cannot listen on")).collect();
         assert_eq!(lines.len(), 1, "{}", finished.stderr);
+    }
+}
+
+#[test]
+fn the_start_tells_what_is_asked_of_callers() {
+    let fabric = FakeFabric::start();
+    let behind = ["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"];
+    for transport in ["http", "sse"] {
+        let program = || {
+            let program = Program::with(&fabric).arg("--transport").arg(transport).arg("--port").arg("0");
+            behind.iter().fold(program, |program, arg| program.arg(arg))
+        };
+        let closed = HttpServer::listening(program().env("FABRIC_MCP_AUTH_TOKEN", TOKEN)).process.stderr();
+        assert!(closed.contains(" auth=token") && !closed.contains("whoever reaches"), "{closed}");
+        let open = HttpServer::listening(program().arg("--allow-unauthenticated")).process.stderr();
+        assert!(open.contains(" auth=none") && open.contains("whoever reaches this server may use it."), "{open}");
+        assert!(open.contains("every script on pages of https://app.example.com may use this server"), "{open}");
+        let refused = program().run(DEADLINE);
+        refused.expect_code(2).expect_stderr("--allowed-host: mcp.example.com is what other machines call a server");
     }
 }

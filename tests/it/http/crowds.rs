@@ -1,0 +1,155 @@
+//! More connections than there are places: whoever has no request that was let in makes room, a run never does, and a
+//! probe is answered whatever the others do.
+
+use serde_json::{Value, json};
+
+use super::{Modern, POST, initialize, list_patterns, request, run};
+use crate::support::fabric::FakeFabric;
+use crate::support::http::{Events, Http, HttpServer};
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::initialize_params;
+
+const TOKEN: &str = "a-token-of-some-length";
+const PLACES: usize = 8;
+
+fn server(fabric: &FakeFabric, transport: &str) -> HttpServer {
+    let program = ["--max-connections", "8", "--transport", transport, "--port", "0"];
+    HttpServer::listening(program.iter().fold(Program::with(fabric), |program, arg| program.arg(arg)))
+}
+
+#[track_caller]
+fn is_healthy(server: &HttpServer) {
+    assert_eq!(server.connect().request("GET", "/healthz", &[], None).status, 200);
+}
+
+/// Connections that have said this much, and have heard the answers to what of it is complete.
+fn crowd(server: &HttpServer, said: &str, answers: usize) -> Vec<Http> {
+    let one = || {
+        let mut http = server.connect();
+        http.send_raw(said.as_bytes()).unwrap();
+        (0..answers).for_each(|_| assert_ne!(http.answer().unwrap().status, 503));
+        http
+    };
+    (0..2 * PLACES).map(|_| one()).collect()
+}
+
+#[test]
+fn those_who_are_not_let_in_keep_nobody_out_and_stop_no_run() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    let server =
+        HttpServer::start(Program::with(&fabric).arg("--max-connections").arg("8").env("FABRIC_MCP_AUTH_TOKEN", TOKEN));
+    let bearer = format!("Bearer {TOKEN}");
+    let call = Modern::new(json!(5), "tools/call", run(json!(0))).with("Authorization", Some(&bearer));
+    let mut events = call.stream(&server);
+    assert_eq!(events.next_json()["params"]["message"], "one ");
+    fabric.wait_held(1);
+    let post = "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n";
+    let health = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let nothing = "GET /nowhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    for (said, answers) in [
+        ("", 0),
+        ("G", 0),
+        (health.trim_end(), 0),
+        (&*format!("{health}G"), 1),
+        (nothing, 1),
+        (&*format!("{nothing}{nothing}GET"), 2),
+        ("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 1),
+        ("GET /mcp HTTP/1.1\r\nHost: evil.example.com\r\n\r\n", 1),
+        (&*format!("{post}\r\n{{"), 1),
+        (&*format!("{post}Expect: 100-continue\r\n\r\n"), 1),
+        (&*format!("{post}Authorization: Bearer wrong\r\n\r\n{{"), 1),
+        // A body by halves keeps nobody out either, token or not.
+        (&*format!("{post}Authorization: {bearer}\r\n\r\n{{"), 0),
+    ] {
+        let _crowd = crowd(&server, said, answers);
+        (0..5).for_each(|_| is_healthy(&server));
+    }
+    fabric.release();
+    assert_eq!(events.next_json()["params"]["message"], "two");
+    assert_eq!(events.next_json()["result"]["content"][0]["text"], "one two");
+    fabric.expect_chats(1);
+}
+
+/// As many streams as there are places, opened by `open`.
+fn streams(open: impl Fn() -> Events) -> Vec<Events> {
+    (0..PLACES).map(|_| open()).collect()
+}
+
+#[test]
+fn when_all_places_are_held_what_is_short_is_answered_and_what_is_not_is_told() {
+    let fabric = FakeFabric::start();
+    let server = server(&fabric, "http");
+    let session = initialize(&server, "2025-11-25");
+    let session = [("Mcp-Session-Id", &*session)];
+    let listen = json!({"notifications": {"promptsListChanged": true}});
+    let held = streams(|| Modern::new(json!(1), "subscriptions/listen", listen.clone()).stream(&server));
+    let call = Modern::new(json!(2), "tools/call", list_patterns());
+    let refused = |answer: crate::support::http::Answer| {
+        assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/json")));
+        assert!(answer.text().contains("Try again in a moment."), "{}", answer.text());
+    };
+    for _ in 0..3 {
+        is_healthy(&server);
+        let _crowd = crowd(&server, "G", 0);
+        is_healthy(&server);
+        let mut http = server.connect();
+        assert_eq!(Modern::new(json!(1), "tools/list", json!({})).send(&mut http, "/mcp").status, 200);
+        assert_eq!(http.post("/mcp", &session, &request(json!(3), "ping", json!({}))).status, 200);
+        refused(call.send(&mut http, "/mcp"));
+        // The same id may be used once there is room.
+        refused(http.post("/mcp", &session, &request(json!(9), "tools/call", list_patterns())));
+        let get = [session[0], ("Accept", "text/event-stream")];
+        refused(http.request("GET", "/mcp", &get, None));
+        assert_eq!(http.request("GET", "/metrics", &[], None).status, 200);
+    }
+    assert!(fabric.requests().iter().all(|request| request.path != "/chat"));
+    drop(held);
+    let answered = |send: &dyn Fn() -> u16| while send() == 503 {};
+    answered(&|| call.send(&mut server.connect(), "/mcp").status);
+    let again = request(json!(9), "tools/call", list_patterns());
+    answered(&|| server.connect().post("/mcp", &session, &again).status);
+}
+
+#[test]
+fn sessions_of_sse_that_hold_all_places_are_served() {
+    let fabric = FakeFabric::start();
+    let server = server(&fabric, "sse");
+    let open = || {
+        let mut http = server.connect();
+        http.send("GET", "/sse", &[("Accept", "text/event-stream")], None).unwrap();
+        http.events().unwrap()
+    };
+    let mut sessions = streams(open);
+    let mut one_more = server.connect();
+    assert_eq!(one_more.request("GET", "/sse", &[("Accept", "text/event-stream")], None).status, 503);
+    for session in &mut sessions {
+        let endpoint = session.next().unwrap().unwrap().data;
+        let message: Value = request(json!(0), "initialize", initialize_params("2024-11-05"));
+        let body = message.to_string();
+        assert_eq!(server.connect().request("POST", &endpoint, &POST, Some(body.as_bytes())).status, 202);
+        assert_eq!(session.next_json()["id"], 0);
+        is_healthy(&server);
+    }
+}
+
+#[test]
+fn a_session_s_stream_is_let_in_again_after_one_has_ended() {
+    let fabric = FakeFabric::start();
+    let server = server(&fabric, "http");
+    let session = initialize(&server, "2025-11-25");
+    let headers = [("Mcp-Session-Id", &*session), ("Accept", "text/event-stream")];
+    // Each takes the place of the one before, which ends: all of them together hold few places.
+    for _ in 0..4 * PLACES {
+        let mut http = server.connect();
+        http.send("GET", "/mcp", &headers, None).unwrap();
+        let mut before = http.events().unwrap();
+        assert_eq!(before.head.status, 200);
+        let mut http = server.connect();
+        http.send("GET", "/mcp", &headers, None).unwrap();
+        assert_eq!(http.events().unwrap().head.status, 200);
+        assert!(before.next().unwrap().is_none());
+    }
+    Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
+}
