@@ -208,6 +208,8 @@ fn run(id: &str, token: Option<&str>) -> Value {
 fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), Program::with(&fabric));
+    // What is said meanwhile is progress alone.
+    client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
     client.send(&json!([run("one", Some("t1")), ping, run("two", Some("t2"))]));
