@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::config::WORKER_STACK;
+use crate::fabric::{NoWait, Wait};
 use crate::features::Server;
 use crate::sync::{lock, spawn};
 
@@ -44,7 +45,8 @@ impl Poller {
                 return;
             }
             drop(running);
-            if let Err(error) = self.server.catalog().poll() {
+            let wait: Arc<dyn Wait> = Arc::new(NoWait);
+            if let Err(error) = self.server.catalog().fresh_names(&wait) {
                 log::debug!("the list of patterns could not be read: {error}");
             }
         }

@@ -51,6 +51,11 @@ impl<T> Cached<T> {
         lock(&self.state).value.as_ref().map(|(_, value)| Arc::clone(value))
     }
 
+    /// The newest value if its read began after `begun`.
+    pub(crate) fn latest_since(&self, begun: Instant) -> Option<Arc<T>> {
+        lock(&self.state).value.as_ref().filter(|(at, _)| *at > begun).map(|(_, value)| Arc::clone(value))
+    }
+
     /// Drops a value that is outdated, as `outdated` says.
     pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) {
         let mut entry = lock(&self.state);

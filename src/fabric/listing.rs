@@ -1,47 +1,37 @@
-//! A list of names, as Fabric's patterns come.
-//!
-//! In scope: reading it, in whatever order it comes, finding a name in it, and doing neither twice for the same bytes. Not
-//! in scope: what a name may be (`names`).
+//! A list of names, as Fabric's patterns come: read from whatever order, sorted, each name once. What a name may be is
+//! decided in `names`.
 
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::OnceLock;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-use crate::sync::lock;
-
-/// Longest body, in bytes, that [`Listing`] keeps: some 40,000 names.
+/// Longest body, in bytes, that is kept for [`Names::is_from`]: some 40,000 names.
 const KEPT: usize = 1 << 20;
-
-/// The list as Fabric last sent it. It is asked for often and seldom changes: as long as the same bytes come, they are not
-/// read anew.
-#[derive(Default)]
-pub(super) struct Listing(Mutex<Option<(Vec<u8>, Arc<Names>)>>);
-
-impl Listing {
-    /// The names that `body` lists, by `read` if it is not the one before.
-    pub(super) fn names(&self, body: Vec<u8>, read: impl FnOnce(&[u8]) -> Option<Names>) -> Option<Arc<Names>> {
-        let mut last = lock(&self.0);
-        if let Some((bytes, names)) = &*last
-            && *bytes == body
-        {
-            return Some(Arc::clone(names));
-        }
-        let names = Arc::new(read(&body)?);
-        *last = (body.len() <= KEPT).then(|| (body, Arc::clone(&names)));
-        Some(names)
-    }
-}
 
 /// Names, sorted, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     names: Vec<String>,
+    /// What they were read from: the list is asked for often and seldom changes.
+    body: Vec<u8>,
     /// The list as JSON, once it was asked for: writing 250 names would be a third of what a call costs that lists them.
     json: OnceLock<Box<RawValue>>,
 }
 
 impl Names {
+    /// Reads the body of Fabric's answer: an array of strings, or the `null` that Go writes for an empty one.
+    pub(super) fn read(body: Vec<u8>) -> Option<Names> {
+        let names: Option<Vec<String>> = serde_json::from_str(str::from_utf8(&body).ok()?).ok()?;
+        let body = if body.len() <= KEPT { body } else { Vec::new() };
+        Some(Names { body, ..Names::from(names.unwrap_or_default()) })
+    }
+
+    /// Was it read from these bytes?
+    pub(super) fn is_from(&self, body: &[u8]) -> bool {
+        self.body == body
+    }
+
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
@@ -79,7 +69,7 @@ impl From<Vec<String>> for Names {
     fn from(mut names: Vec<String>) -> Names {
         names.sort_unstable();
         names.dedup();
-        Names { names, json: OnceLock::new() }
+        Names { names, ..Names::default() }
     }
 }
 
@@ -96,19 +86,12 @@ impl Serialize for Names {
     }
 }
 
-/// From an array of strings, or the `null` that Go writes for an empty one.
-impl<'de> Deserialize<'de> for Names {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Names, D::Error> {
-        Option::<Vec<String>>::deserialize(deserializer).map(|names| Names::from(names.unwrap_or_default()))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn read(json: &str) -> Option<Names> {
-        serde_json::from_str(json).ok()
+        Names::read(json.as_bytes().to_vec())
     }
 
     #[test]
@@ -130,17 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn the_same_bytes_are_not_read_anew() {
-        let read = |body: &[u8]| serde_json::from_slice(body).ok();
-        let unread = |_: &[u8]| unreachable!("it was read before");
-        let listing = Listing::default();
-        let first = listing.names(br#"["a"]"#.to_vec(), read).unwrap();
-        assert!(Arc::ptr_eq(&first, &listing.names(br#"["a"]"#.to_vec(), unread).unwrap()));
-        assert_eq!(listing.names(b"[".to_vec(), read), None);
-        assert!(Arc::ptr_eq(&first, &listing.names(br#"["a"]"#.to_vec(), unread).unwrap()));
-        assert!(listing.names(br#"["a","b"]"#.to_vec(), read).unwrap().contains("b"));
+    fn the_same_bytes_are_known_again() {
+        let names = read(r#"["a"]"#).unwrap();
+        assert!(names.is_from(br#"["a"]"#) && !names.is_from(br#"["a" ]"#));
         let long = format!("[\"a\"{}]", " ".repeat(KEPT));
-        let once = listing.names(long.clone().into_bytes(), read).unwrap();
-        assert!(!Arc::ptr_eq(&once, &listing.names(long.into_bytes(), read).unwrap()));
+        assert!(!read(&long).unwrap().is_from(long.as_bytes()), "too long to be kept");
     }
 }

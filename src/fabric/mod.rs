@@ -5,7 +5,6 @@
 //! (`shared`, and the timed list of patterns and strategies, `catalog`). Not in scope: MCP, and what a tool makes of an
 //! answer. Nothing here knows who is asking; whoever waits says so through [`Wait`].
 
-#[allow(dead_code, reason = "not wired in yet")]
 mod cached;
 mod calls;
 mod catalog;
@@ -16,10 +15,10 @@ mod events;
 mod fixture;
 mod listing;
 pub(crate) mod names;
-mod shared;
 mod types;
 mod wait;
 
+pub(crate) use cached::Cached;
 pub(crate) use calls::{NO_STRATEGIES, not_found};
 pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;

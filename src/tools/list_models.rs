@@ -52,7 +52,7 @@ fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
 
 impl Job for ListModels {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let models = Arc::unwrap_or_clone(work.fabric.models(&work.wait())?);
+        let models = Arc::unwrap_or_clone(work.catalog.fresh_models(&work.wait())?);
         let rows = models.models.len();
         Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
     }

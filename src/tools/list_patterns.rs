@@ -59,7 +59,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
 
 impl Job for ListPatterns {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let mut patterns = work.fabric.pattern_names(&work.wait())?;
+        let mut patterns = work.catalog.fresh_names(&work.wait())?;
         let is_wanted = |name: &&str| {
             let name = name.to_lowercase();
             self.words.iter().all(|word| name.contains(word))

@@ -1,5 +1,7 @@
 //! `fabric_list_strategies`: prompting strategies that can be put before a pattern.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::fabric::{Error, NO_STRATEGIES, Strategy};
@@ -57,7 +59,7 @@ fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
 
 impl Job for ListStrategies {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let strategies = work.fabric.strategies(&work.wait())?;
+        let strategies = Arc::unwrap_or_clone(work.catalog.fresh_strategies(&work.wait())?);
         let warnings: Vec<String> = strategies.is_none().then(|| NO_STRATEGIES.to_owned()).into_iter().collect();
         let strategies = strategies.unwrap_or_default();
         let rows = strategies.len();

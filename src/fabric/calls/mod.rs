@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,14 +24,23 @@ pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read
 const READ: usize = 4 << 10;
 
 impl Client {
-    /// `GET /patterns/names`: the names of all patterns, as they are after the call began. Callers who ask while the list is
-    /// being read for another share the next answer, or its failure.
+    /// `GET /patterns/names`: the names of all patterns.
     pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        self.pattern_names_after(None, wait)
+    }
+
+    /// The same, `before` itself if Fabric answers with the same bytes.
+    pub(super) fn pattern_names_after(
+        &self,
+        before: Option<&Arc<Names>>,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
         let path = "/patterns/names";
-        self.names.value(&Instant::now, wait.as_ref(), || {
-            let body = self.get(path, self.request_limits(), wait)?;
-            self.listing.names(body, decode).ok_or_else(|| self.unexpected("GET", path))
-        })
+        let body = self.get(path, self.request_limits(), wait)?;
+        match before.filter(|names| names.is_from(&body)) {
+            Some(same) => Ok(Arc::clone(same)),
+            None => Names::read(body).map(Arc::new).ok_or_else(|| self.unexpected("GET", path)),
+        }
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
@@ -75,14 +83,9 @@ impl Client {
 
     /// `GET /models/names`. The first time, Fabric asks every vendor: this has a limit of its own.
     ///
-    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470). Our own
-    /// callers therefore share the answer; for those of others, a list without a single model is asked for again after
-    /// each of [`EMPTY_MODELS_DELAYS`].
-    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
-        self.models.value(&Instant::now, wait.as_ref(), || self.read_models(wait).map(Arc::new))
-    }
-
-    fn read_models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470): a list
+    /// without a single model is asked for again after each of [`EMPTY_MODELS_DELAYS`].
+    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let path = "/models/names";
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {

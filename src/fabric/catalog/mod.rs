@@ -1,24 +1,26 @@
-//! The shared, timed list of patterns and strategies behind prompts, resources and completion.
+//! What is kept of Fabric's lists: patterns, strategies and models, each cached.
 //!
 //! In scope: reading it once for all callers, keeping it for its time and no longer, and telling when the list of
-//! patterns has changed. Not in scope: how callers share one reading (`shared`), when to poll, and what listeners are told
-//! (`transport`, `mcp`).
+//! patterns has changed. Not in scope: how callers share one read (`cached`), when to poll (`calls`), what subscribers are
+//! sent (`features`).
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
-use super::shared::Shared;
+use super::cached::Cached;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Name, Names, NoWait, Pattern, Stop, Strategy, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Strategy, Wait};
 use crate::config::CATALOG_REQUESTS;
-use crate::sync::lock;
 
 /// All patterns and strategies, as they were when a refresh began.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Snapshot {
     /// Until when it is good.
     pub(crate) until: Instant,
+    /// The list of names it was made from.
+    names: Arc<Names>,
     /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
     /// Sorted by name.
@@ -46,17 +48,19 @@ pub(crate) struct Entry {
 
 /// Where the catalogue reads from: Fabric, or a test.
 pub(crate) trait Source: Send + Sync {
-    /// The names of all patterns.
-    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
+    /// The names of all patterns; `before` itself if they are the same.
+    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
     /// One pattern of that list.
     fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
     /// The sorted strategies; `None` where there is no folder of them.
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
+    /// All models.
+    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error>;
 }
 
 impl Source for Client {
-    fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.pattern_names(wait)
+    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        self.pattern_names_after(before, wait)
     }
 
     fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
@@ -66,134 +70,146 @@ impl Source for Client {
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         Client::strategies(self, wait)
     }
+
+    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+        Client::models(self, wait)
+    }
 }
+
+/// How long a caller waits for another's read of a short list before it reads itself.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The same for the models: vendors take seconds to answer, and Fabric asked twice at once gives the second caller an empty
+/// list.
+const MODELS_PATIENCE: Duration = Duration::from_secs(10);
+/// Fresh enough for callers who must not get what was read before they asked.
+const FRESH: Duration = Duration::ZERO;
 
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog<S: Source = Client> {
     source: Arc<S>,
-    names: Shared<Names>,
-    strategies: Shared<Option<Vec<Strategy>>>,
-    snapshot: Shared<Snapshot>,
-    /// The names as they were last seen, whether still good or not, and when their reading began.
-    known: Mutex<Option<(Instant, Arc<Names>)>>,
+    ttl: Duration,
+    names: Cached<Names>,
+    strategies: Cached<Option<Vec<Strategy>>>,
+    models: Cached<Models>,
+    snapshot: Cached<Snapshot>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl<S: Source> Catalog<S> {
-    /// An empty catalogue; what is read from `source` is good for `ttl`, counted from the start of the reading.
+    /// An empty catalogue; what is read from `source` is good for `ttl`, counted from the start of the read.
     pub(crate) fn new(source: Arc<S>, ttl: Duration) -> Catalog<S> {
         Catalog {
             source,
-            names: Shared::kept(ttl),
-            strategies: Shared::kept(ttl),
-            snapshot: Shared::kept(ttl),
-            known: Mutex::new(None),
+            ttl,
+            names: Cached::new(PATIENCE),
+            strategies: Cached::new(PATIENCE),
+            models: Cached::new(MODELS_PATIENCE),
+            // A refresh is many requests, each with a limit of its own.
+            snapshot: Cached::new(Duration::MAX),
             on_change: OnceLock::new(),
         }
     }
 
-    /// Sets what is called when anyone's reading finds other pattern names than the one before; not called for the
-    /// first. Runs on the reading thread and must not block. Only the first setting counts.
+    /// Sets what is called when a read finds other pattern names than the one before; not called for the first. Runs on
+    /// the reading thread and must not block. Only the first setting counts.
     pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(hook));
     }
 
     /// How long what was read is good for.
     pub(crate) fn ttl(&self) -> Duration {
-        self.names.ttl()
+        self.ttl
     }
 
     /// Everything. Refreshed if its time is over, by one caller for all; a refresh that fails fails for all who waited.
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
-        self.snapshot_at(&Instant::now, wait)
+        self.snapshot_within(self.ttl, wait)
     }
 
-    fn snapshot_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
-        self.snapshot.value(now, wait.as_ref(), || {
-            let begun = now();
-            let names = self.source.names(wait)?;
-            self.names.put(begun, Arc::clone(&names));
-            let patterns = self.read_patterns(&names, wait)?;
-            let strategies = match self.source.strategies(wait) {
-                // A Fabric without strategies still has patterns.
-                Err(error) if !is_general(&error) => {
-                    log::warn!("the catalogue has no strategies: {error}");
-                    Vec::new()
-                }
-                other => {
-                    let strategies = other?;
-                    if strategies.is_some() {
-                        self.strategies.put(begun, Arc::new(strategies.clone()));
-                    }
-                    strategies.unwrap_or_default()
-                }
-            };
-            // Last, so that whoever is told asks anew and waits for this very refresh, or the next one.
-            if self.learn(begun, &names) {
+    fn snapshot_within(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+        loop {
+            let newest = self.names.latest();
+            self.snapshot.invalidate(|snapshot| newest.as_ref().is_some_and(|names| *names != snapshot.names));
+            let changed = Cell::new(false);
+            let (begun, snapshot) = self.snapshot.get(max_age, wait.as_ref(), |_| self.refresh(&changed, wait))?;
+            if changed.get() {
                 self.tell();
             }
-            Ok(Arc::new(Snapshot { until: begun + self.ttl(), patterns, strategies }))
-        })
+            // Other names may have been found while it was read.
+            if self.names.latest_since(begun).is_none_or(|names| names == snapshot.names) {
+                return Ok(snapshot);
+            }
+        }
+    }
+
+    fn refresh(&self, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+        let begun = Instant::now();
+        let names = self.names_within(FRESH, changed, wait)?;
+        let patterns = self.read_patterns(&names, wait)?;
+        let strategies = match self.strategies_within(FRESH, wait) {
+            // A Fabric without strategies still has patterns.
+            Err(error) if !is_general(&error) => {
+                log::warn!("the catalogue has no strategies: {error}");
+                Vec::new()
+            }
+            strategies => strategies?.as_ref().clone().unwrap_or_default(),
+        };
+        Ok(Arc::new(Snapshot { until: begun + self.ttl, names, patterns, strategies }))
     }
 
     /// Only the names of all patterns, for which one request is enough.
     pub(crate) fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.names_at(&Instant::now, wait)
+        self.names_told(self.ttl, wait)
     }
 
-    fn names_at(&self, now: &dyn Fn() -> Instant, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.names.value(now, wait.as_ref(), || {
-            let begun = now();
-            let names = self.source.names(wait)?;
-            if self.learn(begun, &names) {
-                self.snapshot.forget();
-                self.tell();
-            }
+    /// The same as they are now: nothing that was read before the caller asked.
+    pub(crate) fn fresh_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        self.names_told(FRESH, wait)
+    }
+
+    fn names_told(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        let changed = Cell::new(false);
+        let names = self.names_within(max_age, &changed, wait);
+        if changed.get() {
+            self.tell();
+        }
+        names
+    }
+
+    /// Notes in `changed` whether this caller has found other names than the one before.
+    fn names_within(&self, max_age: Duration, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        let read = self.names.get(max_age, wait.as_ref(), |before| {
+            let names = self.source.names(before, wait)?;
+            changed.set(before.is_some_and(|before| *before != names));
             Ok(names)
-        })
+        });
+        read.map(|(_, names)| names)
     }
 
     /// Only the strategies, sorted by name, for which one request is enough; `None` where there is no folder of them.
     pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
-        let strategies =
-            self.strategies.value(&Instant::now, wait.as_ref(), || self.source.strategies(wait).map(Arc::new))?;
+        self.strategies_within(self.ttl, wait)
+    }
+
+    /// The same as they are now.
+    pub(crate) fn fresh_strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
+        self.strategies_within(FRESH, wait)
+    }
+
+    fn strategies_within(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
         // Whoever fetches them after a refusal must not be refused again.
-        if strategies.is_none() {
-            self.strategies.forget();
-        }
-        Ok(strategies)
+        self.strategies.invalidate(Option::is_none);
+        let read = self.strategies.get(max_age, wait.as_ref(), |_| self.source.strategies(wait).map(Arc::new));
+        read.map(|(_, strategies)| strategies)
     }
 
-    /// Reads the list of names, and nothing else. `true` if it differs from what was last known; then the rest is read
-    /// anew when it is next asked for.
-    pub(crate) fn poll(&self) -> Result<bool, Error> {
-        self.poll_at(Instant::now())
+    /// All models as they are now.
+    pub(crate) fn fresh_models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
+        let read = self.models.get(FRESH, wait.as_ref(), |_| self.source.models(wait).map(Arc::new));
+        read.map(|(_, models)| models)
     }
 
-    fn poll_at(&self, now: Instant) -> Result<bool, Error> {
-        let wait: Arc<dyn Wait> = Arc::new(NoWait);
-        let names = self.source.names(&wait)?;
-        self.names.put(now, Arc::clone(&names));
-        let is_changed = self.learn(now, &names);
-        if is_changed {
-            self.snapshot.forget();
-            self.tell();
-        }
-        Ok(is_changed)
-    }
-
-    /// Remembers the names that were read from `begun` on, unless later ones are known. True if they are others than before:
-    /// then forget what came of those, and [`Catalog::tell`].
-    fn learn(&self, begun: Instant, names: &Arc<Names>) -> bool {
-        let mut known = lock(&self.known);
-        if known.as_ref().is_some_and(|(later, _)| *later > begun) {
-            return false;
-        }
-        let before = known.replace((begun, Arc::clone(names)));
-        before.is_some_and(|(_, before)| before != *names)
-    }
-
-    /// Tells that the names have changed. Whoever is told may ask at once, so nothing outdated may be left by now.
+    /// Tells that the names have changed.
     fn tell(&self) {
         if let Some(hook) = self.on_change.get() {
             hook();

@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex};
 
 use super::*;
+use crate::fabric::NoWait;
+use crate::sync::lock;
 
 const TTL: Duration = Duration::from_secs(300);
 
@@ -44,7 +46,7 @@ impl Fake {
 }
 
 impl Source for Fake {
-    fn names(&self, _: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+    fn names(&self, _: Option<&Arc<Names>>, _: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if let Some(meanwhile) = &self.meanwhile {
             meanwhile()?;
@@ -71,6 +73,11 @@ impl Source for Fake {
         self.check()?;
         Ok(Some(vec![Strategy { name: "cot".into(), ..Strategy::default() }]))
     }
+
+    fn models(&self, _: &Arc<dyn Wait>) -> Result<Models, Error> {
+        self.check()?;
+        Ok(Models::default())
+    }
 }
 
 fn catalog(fake: Fake) -> (Arc<Fake>, Catalog<Fake>) {
@@ -89,18 +96,15 @@ fn names_of(snapshot: &Snapshot) -> Vec<&str> {
 #[test]
 fn everything_is_read_once_and_for_its_time() {
     let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
-    let start = Instant::now();
-    let at = |seconds| move || start + Duration::from_secs(seconds);
-    let snapshot = catalog.snapshot_at(&at(0), &no_wait()).unwrap();
+    let snapshot = catalog.snapshot(&no_wait()).unwrap();
     let entry = snapshot.pattern("b").unwrap();
     assert_eq!((entry.description.as_str(), entry.variables.as_slice()), ("You do b.", ["x".to_owned()].as_slice()));
     assert_eq!(snapshot.strategies[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
-    let again = catalog.snapshot_at(&at(299), &no_wait()).unwrap();
-    assert!(Arc::ptr_eq(&snapshot, &again));
-    assert_eq!(*catalog.names_at(&at(299), &no_wait()).unwrap(), ["a", "b"].into_iter().collect());
+    assert!(Arc::ptr_eq(&snapshot, &catalog.snapshot(&no_wait()).unwrap()));
+    assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"].into_iter().collect());
     assert_eq!(fake.read(), (1, 2));
-    assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_at(&at(300), &no_wait()).unwrap()));
+    assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_within(FRESH, &no_wait()).unwrap()));
     assert_eq!(fake.read(), (2, 4));
 }
 
@@ -128,15 +132,16 @@ fn names_alone_cost_one_request() {
 }
 
 #[test]
-fn the_time_counts_from_the_start_of_the_reading() {
+fn fresh_lists_are_read_anew() {
     let (fake, catalog) = catalog(Fake::of(&["a"]));
-    let start = Instant::now();
-    // Each look at the clock is 200 s later than the one before.
-    let looks = AtomicUsize::new(0);
-    let clock = || start + Duration::from_secs(200) * looks.fetch_add(1, Ordering::SeqCst) as u32;
-    catalog.snapshot_at(&clock, &no_wait()).unwrap();
-    catalog.snapshot_at(&clock, &no_wait()).unwrap();
-    assert_eq!(fake.read().0, 2);
+    catalog.names(&no_wait()).unwrap();
+    fake.rename(&["b"]);
+    assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a"].into_iter().collect());
+    assert_eq!(*catalog.fresh_names(&no_wait()).unwrap(), ["b"].into_iter().collect());
+    assert_eq!(*catalog.names(&no_wait()).unwrap(), ["b"].into_iter().collect());
+    catalog.strategies(&no_wait()).unwrap();
+    catalog.fresh_strategies(&no_wait()).unwrap();
+    assert_eq!(fake.strategies.load(Ordering::SeqCst), 2);
 }
 
 #[test]
@@ -305,30 +310,27 @@ fn other_names_are_noticed_by_whoever_reads_them() {
     catalog.on_change(move || {
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    let start = Instant::now();
-    let at = |seconds| move || start + Duration::from_secs(seconds);
     let changes = || changes.load(Ordering::SeqCst);
+    let poll = || catalog.fresh_names(&no_wait());
     // The first list changes nothing, nor does the same again.
-    assert_eq!(catalog.poll_at(start), Ok(false));
-    catalog.snapshot_at(&at(0), &no_wait()).unwrap();
-    assert_eq!((catalog.poll_at(start), changes()), (Ok(false), 0));
+    poll().unwrap();
+    catalog.snapshot(&no_wait()).unwrap();
+    poll().unwrap();
+    assert_eq!(changes(), 0);
     // A poll finds another, and what was read before counts no more.
     fake.rename(&["a", "b"]);
-    assert_eq!((catalog.poll_at(start), changes()), (Ok(true), 1));
-    assert_eq!(catalog.poll_at(start), Ok(false));
-    assert_eq!(names_of(&catalog.snapshot_at(&at(1), &no_wait()).unwrap()), ["a", "b"]);
+    poll().unwrap();
+    poll().unwrap();
+    assert_eq!(changes(), 1);
+    assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a", "b"]);
     // A refresh finds another.
     fake.rename(&["c"]);
-    assert_eq!(names_of(&catalog.snapshot_at(&at(400), &no_wait()).unwrap()), ["c"]);
-    assert_eq!((changes(), catalog.poll_at(start)), (2, Ok(false)));
-    // Reading the names alone does.
-    fake.rename(&["d"]);
-    assert_eq!(*catalog.names_at(&at(800), &no_wait()).unwrap(), ["d"].into_iter().collect());
-    assert_eq!(changes(), 3);
-    assert_eq!(names_of(&catalog.snapshot_at(&at(400), &no_wait()).unwrap()), ["d"]);
+    assert_eq!(names_of(&catalog.snapshot_within(FRESH, &no_wait()).unwrap()), ["c"]);
+    poll().unwrap();
+    assert_eq!(changes(), 2);
     // Failing does not.
     fake.gone.store(true, Ordering::SeqCst);
-    assert_eq!((catalog.poll_at(start).is_err(), changes()), (true, 3));
+    assert_eq!((poll().is_err(), changes()), (true, 2));
 }
 
 #[test]
@@ -343,18 +345,6 @@ fn whoever_is_told_of_a_change_finds_nothing_outdated() {
     });
     catalog.snapshot(&no_wait()).unwrap();
     fake.rename(&["a", "b"]);
-    assert_eq!(catalog.poll(), Ok(true));
+    catalog.fresh_names(&no_wait()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
-}
-
-#[test]
-fn a_reading_that_began_earlier_is_no_change() {
-    let (_, catalog) = catalog(Fake::of(&[]));
-    let start = Instant::now();
-    let learn = |seconds, names: &[&'static str]| {
-        catalog.learn(start + Duration::from_secs(seconds), &Arc::new(names.iter().copied().collect()))
-    };
-    assert!(!learn(1, &["a"]) && learn(3, &["a", "b"]));
-    assert!(!learn(2, &["a"]), "it took longer than the one that found more");
-    assert!(!learn(4, &["a", "b"]) && learn(5, &["a"]));
 }

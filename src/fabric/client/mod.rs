@@ -24,10 +24,8 @@ use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, Proxy, ProxyProtocol, Timeout};
 
-use super::listing::Listing;
-use super::shared::Shared;
 use super::wait::SLICE;
-use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
+use super::{Cause, Error, Kind, Stop, Wait};
 pub(super) use reply::{Media, Reply};
 use watched::{Lookup, Waiting, Watched};
 
@@ -40,9 +38,6 @@ const BUFFER: usize = 8 << 10;
 /// Unused connections that are kept: with fewer, many callers at once connect anew for every other request, and beyond
 /// the 128 that wait in a usual listener's queue some of them for a second. One holds about 20 KB, for 15 s.
 const KEPT: usize = 256;
-/// How long ago others may have begun to ask for the models to be waited with: vendors take some seconds to answer, and
-/// Fabric asked twice at once gives the second no answer.
-const YOUNG_MODELS: Duration = Duration::from_secs(10);
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
 /// Fabric sends `complete` right after an `error`, and its HTTP errors in one piece; whoever does not must not hold the
@@ -58,12 +53,6 @@ pub(crate) struct Client {
     kept: Agent,
     fresh: Agent,
     settings: config::Fabric,
-    /// Reads the names of the patterns, for all who ask at the same time.
-    pub(super) names: Shared<Names>,
-    /// The list of names as it was last read.
-    pub(super) listing: Listing,
-    /// Reads the models, for all who ask at the same time.
-    pub(super) models: Shared<Models>,
     /// Waits before the second and third try of a GET.
     pub(super) retry_delays: [Duration; 2],
     /// How long the rest is waited for once it is known that the request failed.
@@ -148,9 +137,6 @@ impl Client {
             kept: agent(KEPT),
             fresh: agent(0),
             settings: settings.clone(),
-            names: Shared::unkept(Duration::ZERO),
-            listing: Listing::default(),
-            models: Shared::unkept(YOUNG_MODELS),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
             max_body: MAX_FABRIC_BODY,

@@ -115,7 +115,7 @@ impl RunPattern {
 
     /// Looks at the whole plan before anything is run: are all patterns there, and have they their variables?
     fn check_plan(&self, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Failure> {
-        let names = work.fabric.pattern_names(wait)?;
+        let names = work.catalog.fresh_names(wait)?;
         for (i, step) in self.steps.iter().enumerate() {
             let place = place(i);
             if !names.contains(step.pattern.as_str()) {

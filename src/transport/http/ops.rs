@@ -2,17 +2,18 @@
 //!
 //! In scope: what they say. Not in scope: who may ask (`web`), and the counters themselves (`metrics`).
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Instant;
 
 use serde_json::json;
 
 use crate::config::{READY_TIMEOUT, READY_TTL};
-use crate::fabric::{Client, Error, Kind, Stop, Wait};
-use crate::sync::lock;
+use crate::fabric::{Cached, Client, Error, Kind, Stop, Wait};
 use crate::{http, metrics};
 
-/// Most who may wait for the first answer of Fabric; to the others it counts as not ready.
+/// Most probes that may wait for Fabric; the others are told what was known before, or that it is not ready.
 const MAX_WAITING: usize = 16;
 
 /// The answers for operators.
@@ -32,7 +33,7 @@ impl Ops {
     /// For a server in front of `fabric`.
     pub(super) fn new(fabric: Arc<Client>, connections: Weak<http::Server>) -> Ops {
         let ask = move || fabric.pattern_names(&(Arc::new(Until(Instant::now() + READY_TIMEOUT)) as Arc<dyn Wait>));
-        Ops { ready: Ready::new(READY_TTL, Box::new(move || ask().map(drop))), connections }
+        Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections }
     }
 
     /// The probe at `path`.
@@ -67,60 +68,41 @@ impl Probe<'_> {
     }
 }
 
-/// Whether Fabric answers. However many ask, Fabric is asked once a time, and not again within `ttl`.
+/// Whether Fabric answers. However many ask, Fabric is asked once at a time, and not again within [`READY_TTL`].
 pub(super) struct Ready {
-    ttl: Duration,
     fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>,
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
-    asking: bool,
-    /// How many wait for the first answer of all.
-    waiting: usize,
-    /// When Fabric was asked last, and what went wrong.
-    last: Option<(Instant, Option<Kind>)>,
+    /// What was wrong with Fabric, if anything was.
+    found: Cached<Option<Kind>>,
+    waiting: AtomicUsize,
 }
 
 impl Ready {
-    fn new(ttl: Duration, fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>) -> Ready {
-        Ready { ttl, fabric, state: Mutex::default(), changed: Condvar::new() }
+    fn new(fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>) -> Ready {
+        Ready { fabric, found: Cached::new(READY_TIMEOUT), waiting: AtomicUsize::new(0) }
     }
 
     /// What is wrong with Fabric, if anything is.
     fn ask(&self) -> Option<Kind> {
-        let mut state = lock(&self.state);
-        loop {
-            match state.last {
-                // While somebody asks, the others are told what was known before.
-                Some((at, failed)) if state.asking || at.elapsed() < self.ttl => return failed,
-                _ if !state.asking => break,
-                // Nothing wakes these but the answer, so a crowd of them would be a crowd of threads.
-                _ if state.waiting == MAX_WAITING => return Some(Kind::ApiUnavailable),
-                _ => {
-                    state.waiting += 1;
-                    state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-                    state.waiting -= 1;
-                }
-            }
-        }
-        state.asking = true;
-        drop(state);
-        let answer = std::panic::catch_unwind(std::panic::AssertUnwindSafe(&self.fabric));
-        let failed = match answer {
+        let others = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let found = if others < MAX_WAITING {
+            let wait = Until(Instant::now() + READY_TIMEOUT);
+            self.found.get(READY_TTL, &wait, |_| Ok(Arc::new(self.ask_fabric()))).ok().map(|(_, found)| found)
+        } else {
+            // A crowd of these would be a crowd of threads.
+            self.found.latest()
+        };
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        found.map_or(Some(Kind::ApiUnavailable), |found| *found)
+    }
+
+    fn ask_fabric(&self) -> Option<Kind> {
+        match catch_unwind(AssertUnwindSafe(&self.fabric)) {
             Ok(Ok(())) => None,
             // Only our own limit on waiting cancels here.
             Ok(Err(error)) if error.kind == Kind::Cancelled => Some(Kind::ApiUnavailable),
             Ok(Err(error)) => Some(error.kind),
             Err(_panicked) => Some(Kind::Internal),
-        };
-        let mut state = lock(&self.state);
-        (state.asking, state.last) = (false, Some((Instant::now(), failed)));
-        drop(state);
-        self.changed.notify_all();
-        failed
+        }
     }
 }
 
@@ -136,21 +118,17 @@ impl Wait for Until {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc;
+    use std::sync::{Mutex, mpsc};
     use std::thread;
 
     #[test]
     fn many_who_ask_at_once_are_one_question() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
-        let ready = Ready::new(
-            Duration::MAX,
-            Box::new(move || {
-                count.fetch_add(1, Ordering::SeqCst);
-                Err(Error::new(Kind::ApiUnavailable, "no"))
-            }),
-        );
+        let ready = Ready::new(Box::new(move || {
+            count.fetch_add(1, Ordering::SeqCst);
+            Err(Error::new(Kind::ApiUnavailable, "no"))
+        }));
         thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| assert_eq!(ready.ask(), Some(Kind::ApiUnavailable)));
@@ -164,18 +142,15 @@ mod tests {
         let (begun, has_begun) = mpsc::channel();
         let (answer, answered) = mpsc::channel::<()>();
         let answered = Mutex::new(answered);
-        let ready = Ready::new(
-            Duration::MAX,
-            Box::new(move || {
-                begun.send(()).unwrap();
-                answered.lock().unwrap().recv().map_err(|_| Error::new(Kind::Internal, "gone"))
-            }),
-        );
+        let ready = Ready::new(Box::new(move || {
+            begun.send(()).unwrap();
+            answered.lock().unwrap().recv().map_err(|_| Error::new(Kind::Internal, "gone"))
+        }));
         thread::scope(|scope| {
             scope.spawn(|| assert_eq!(ready.ask(), None));
             has_begun.recv().unwrap();
             let (told, tells) = mpsc::channel();
-            for _ in 0..MAX_WAITING + 3 {
+            for _ in 0..MAX_WAITING + 2 {
                 let (told, ready) = (told.clone(), &ready);
                 scope.spawn(move || told.send(ready.ask()).unwrap());
             }
@@ -183,7 +158,7 @@ mod tests {
                 assert_eq!(tells.recv().unwrap(), Some(Kind::ApiUnavailable));
             }
             answer.send(()).unwrap();
-            for _ in 0..MAX_WAITING {
+            for _ in 0..MAX_WAITING - 1 {
                 assert_eq!(tells.recv().unwrap(), None);
             }
         });
@@ -192,7 +167,7 @@ mod tests {
     #[test]
     fn probes_say_what_they_found() {
         assert_eq!(Probe::Health.answer(), (200, br#"{"status":"ok"}"#.to_vec()));
-        let panics = Ready::new(Duration::ZERO, Box::new(|| panic!("no")));
+        let panics = Ready::new(Box::new(|| panic!("no")));
         let (status, body) = Probe::Ready(&panics).answer();
         assert_eq!(status, 503);
         assert!(String::from_utf8(body).unwrap().contains("urn:fabric-mcp:error:internal-server-error"));
