@@ -235,9 +235,10 @@ pub(crate) struct Http {
     pub(crate) max_connections: usize,
 }
 
-/// Connections the kernel is asked to keep until they are accepted; it may have a lower limit of its own.
+/// Connections the kernel is asked to keep until they are accepted; it may have a lower limit of its own. Enough for all
+/// clients to connect at once, and few enough that whoever comes behind a flood does not wait long.
 #[cfg_attr(not(unix), allow(dead_code, reason = "std cannot ask for it elsewhere"))]
-pub(crate) const HTTP_BACKLOG: i32 = 4096;
+pub(crate) const HTTP_BACKLOG: i32 = 512;
 /// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
 /// spin; less when closing an idle connection has made room.
 pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
