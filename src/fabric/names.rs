@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use super::template::SENTINEL;
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
@@ -72,8 +73,9 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     Ok(value.to_owned())
 }
 
-/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and nothing
-/// that could become a template call on Fabric's host. A refusal is [`Kind::InvalidRequest`].
+/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and
+/// neither `{{` nor Fabric's mark for the input in them. What they become in a pattern is for `template` to say. A refusal is
+/// [`Kind::InvalidRequest`].
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
     let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));
     if variables.len() > MAX_VARIABLES {
@@ -83,8 +85,11 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
             return refused(format!("`variables` has a name that is empty or longer than {MAX_NAME} characters."));
         }
-        if name.contains("{{") || name.chars().any(|c| c.is_control() && !c.is_whitespace()) {
-            return refused("`variables` has a name with `{{` or control characters in it.".into());
+        if name.contains("{{") || name.contains(SENTINEL) || name.chars().any(|c| c.is_control() && !c.is_whitespace())
+        {
+            return refused(
+                "`variables` has a name with `{{`, control characters or Fabric's mark for the input in it.".into(),
+            );
         }
         let name = name.escape_debug();
         if value.len() > MAX_VARIABLE_VALUE {
@@ -96,28 +101,13 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         if value.contains("{{") {
             return refused(format!("`variables.{name}` must not contain `{{{{`: Fabric would run it as a template."));
         }
-        if joins_into_a_call(value) {
+        if value.contains(SENTINEL) {
             return refused(format!(
-                "`variables.{name}` must not end with `{{`, nor start with `plugin:` or `ext:`: together with what \
-                 stands around it in the pattern, Fabric could run it as a template."
+                "`variables.{name}` must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
             ));
         }
     }
     Ok(())
-}
-
-/// Whether a value without `{{` in it could still complete a `{{plugin:…}}` or `{{ext:…}}` call with its neighbours.
-///
-/// Fabric replaces in rounds, so a pattern's `{{{x}}}`, or two variables side by side, glue a brace of one text to the
-/// brace of the next (seen with Fabric 1.4.470). Such a call has to start where the value starts or ends; other
-/// braces are harmless and stay allowed, so that a value may be code or JSON.
-fn joins_into_a_call(value: &str) -> bool {
-    if value.ends_with('{') {
-        return true;
-    }
-    let start = value.strip_prefix('{');
-    let inside = start.unwrap_or(value);
-    ["plugin:", "ext:"].iter().any(|call| inside.starts_with(call) || (start.is_some() && call.starts_with(inside)))
 }
 
 /// The names that come closest to `wanted`, best first, at most three: few letters differ, or one contains the other.
