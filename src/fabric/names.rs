@@ -212,15 +212,9 @@ mod tests {
             "{{plugin:sys:env:OPENAI_API_KEY}}",
             "a {{x}} b",
             "{{ext:a:b}}",
-            // These were run by a real Fabric: in `{{{name}}}`, and in `{{a}}{{b}}` with `{` in front.
-            "{plugin:sys:env:HOME}",
-            "{plugin:sys:env:HOME}}",
-            "{",
-            "{plu",
-            "text {",
-            "plugin:sys:env:HOME",
-            "ext:a:b",
-            "{ext:",
+            "a {{",
+            "{{{",
+            "a __FABRIC_INPUT_SENTINEL_TOKEN__ b",
         ] {
             let error = variables(&map(&[("name", value)])).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{value}");
@@ -230,9 +224,17 @@ mod tests {
 
     #[test]
     fn code_and_json_pass() {
-        for value in
-            ["", "fn f() { x }", "{\"a\": {\"b\": 1}}", "}}", "{ plugin: 1 }", "a plugin:b", "text:", "{example}"]
-        {
+        for value in [
+            "",
+            "fn f() { x }",
+            "{\"a\": {\"b\": 1}}",
+            "}}",
+            "{ plugin: 1 }",
+            "plugin:a:b",
+            "{",
+            "{input}",
+            "__FABRIC_INPUT_",
+        ] {
             assert_eq!(variables(&map(&[("name", value)])), Ok(()), "{value}");
         }
     }
@@ -244,7 +246,7 @@ mod tests {
         assert!(variables(&many(257)).unwrap_err().detail.contains("257"));
         assert_eq!(variables(&map(&[("v", &"x".repeat(65_536))])), Ok(()));
         assert!(variables(&map(&[("v", &"x".repeat(65_537))])).unwrap_err().detail.contains("`variables.v`"));
-        for name in ["", "a{{b", "a\u{7}b", &"x".repeat(129)] {
+        for name in ["", "a{{b", "__FABRIC_INPUT_SENTINEL_TOKEN__", "a\u{7}b", &"x".repeat(129)] {
             assert!(variables(&map(&[(name, "x")])).is_err(), "{name:?}");
         }
         assert_eq!(variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")])), Ok(()));

@@ -6,8 +6,9 @@
 //! stands in the pattern itself would be replaced. Then one round is all there is, in every version of the engine.
 //!
 //! In scope: what the engine would do with one pattern, its variables and the input. Not in scope: reading the pattern
-//! (`calls`), and what can be said of a variable alone (`names`). The pattern can change between check and run; whoever
-//! can change it needs no template to do harm.
+//! (`calls`), what can be said of a variable alone (`names`), and what a text on Fabric's host that a call brings in makes
+//! of the input by braces of its own. The pattern can change between check and run; whoever can change it needs no template
+//! to do harm.
 
 use std::collections::BTreeMap;
 
@@ -218,7 +219,9 @@ impl<'a> Follow<'a> {
 
     /// In the input's place stands the sentinel until all is replaced.
     fn input(&mut self) -> Result<(), Error> {
-        self.blame = Some(Blame::Input);
+        if self.held == 0 {
+            self.blame = Some(Blame::Input);
+        }
         self.read(SENTINEL)
     }
 

@@ -53,7 +53,7 @@ const ATTACKS: [Attack<'_>; 32] = [
     ("{{x}}", &[("x", "a __FABRIC_INPUT_SENTINEL_TOKEN__")], "", "`variables.x`"),
     ("{{x}}{{y}}", &[("x", "__FABRIC_INPUT_"), ("y", "SENTINEL_TOKEN__")], "", "`variables.y`"),
     ("__FABRIC_INPUT_SENTINEL_TOKEN{{x}}", &[("x", "__")], "", "`variables.x`"),
-    ("{{x}}{{input}}", &[("x", "__FABRIC_INPUT_SENTINEL_TOKEN")], "", "the pattern p"),
+    ("{{x}}{{input}}", &[("x", "__FABRIC_INPUT_SENTINEL_TOKEN")], "", "`variables.x`"),
     ("{{input}}{{x}}", &[("x", "FABRIC_INPUT_SENTINEL_TOKEN__")], "", "`variables.x`"),
     // What a call gives is not known.
     ("{{plugin:sys:env:A}}{{x}}}}", &[("x", "NAME")], "", "`variables.x`"),
@@ -241,7 +241,8 @@ pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
     (text, variables, input)
 }
 
-/// What a host may hold: anything, but no call with a hole in it for the caller to fill, nor one that is spread over two.
+/// What a host may hold: anything, but no call with a hole in it for the caller to fill, nor one that is spread over two,
+/// nor braces around the input.
 fn given(rng: &mut Rng, opens: bool, plugin: bool, [namespace, operation, value]: [&str; 3]) -> Option<String> {
     match (plugin, namespace, operation) {
         (true, "text", "upper") if !value.is_empty() => Some(value.to_uppercase()),
@@ -250,7 +251,7 @@ fn given(rng: &mut Rng, opens: bool, plugin: bool, [namespace, operation, value]
         _ if opens => {
             Some(rng.some(&["host", "{x", "{", " "], 2) + &rng.some(&["{{plugin:text:upper:", "{{x", "{{{"], 1))
         }
-        _ => Some(rng.some(&["host", "}}", "}", "x}}", "{{{x}}}", "{{y}} ", "{ {{input}} }", "{{{input}}}"], 3)),
+        _ => Some(rng.some(&["host", "}}", "}", "x}}", "{{{x}}}", "{{y}} ", "{ {{input}} }"], 3)),
     }
 }
 
