@@ -346,4 +346,6 @@ fn refused(detail: String) -> Error {
 #[cfg(test)]
 mod engine;
 #[cfg(test)]
+mod live;
+#[cfg(test)]
 mod tests;

@@ -59,7 +59,7 @@ const ATTACKS: [Attack<'_>; 32] = [
     ("{{plugin:sys:env:A}}{{x}}}}", &[("x", "NAME")], "", "`variables.x`"),
     ("{{plugin:file:read:/a}}{{x}}", &[("x", "NAME}}")], "", "`variables.x` must not contain braces"),
     ("{{ext:a:b}} {{x}}", &[("x", "{input}")], "", "`variables.x` must not contain braces"),
-    ("{{{ext:a:b}}", &[("x", "")], "", "the pattern p"),
+    ("{{{ext:a:b}}", &[("x", "")], "", "The pattern p"),
     ("{{plugin:text:lower:A}}{{x}}{{x}}b}}", &[("x", "{")], "", "`variables.x`"),
     ("{{{plugin:text:trim: }}{{x}}", &[("x", "{a}}")], "", "`variables.x`"),
     ("{{plugin:file:read:/a}}", &[], CALL, "`input_text` must not contain `{{`"),
@@ -176,33 +176,37 @@ impl Rng {
 
 /// A pattern, variables and an input, none of them well meant.
 pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
-    const TEXT: [&str; 24] = [
+    const TEXT: [&str; 20] = [
         "{{x}}",
         "{{y}}",
-        "{{x}}",
-        "{{y}}",
+        "{{{x}}}",
+        "{{{{x}}}}",
+        "{{{x}}{{y}}}",
+        "{{{{y}}{{x}}}}",
+        "{{{x}}",
+        "{{y}}}}",
+        "{{{y}}{{x}}}",
         "{{input}}",
         "{",
         "}",
         "{{",
         "}}",
-        "text",
-        " ",
+        "text ",
         "\n",
         "x",
-        "input",
         "plugin:text:upper:",
+        "__FABRIC_INPUT_",
+        "{{{{input}}}}",
+    ];
+    const CALLS: [&str; 6] = [
         "{{plugin:text:upper:y}}",
         "{{plugin:text:lower:INPUT}}",
         "{{plugin:sys:env:NONE}}",
-        "__FABRIC_INPUT_",
-        "SENTINEL_TOKEN__",
         SENTINEL,
-        "__",
         "{{gone}}",
         "{{ext:a:b:c}}",
     ];
-    const VALUE: [&str; 17] = [
+    const VALUE: [&str; 19] = [
         "",
         "{",
         "}",
@@ -212,29 +216,33 @@ pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
         "input",
         "{x}",
         "{input}",
-        "plugin:",
+        "{x",
+        "y}",
+        "plug",
+        "in:text:upper:a",
+        "{plugin:text:upper:a}",
         "plugin:text:upper:a",
-        "text",
         " ",
         "__FABRIC_INPUT_",
         "SENTINEL_TOKEN__",
-        "__",
         "{\"a\": {}}",
     ];
     let rng = &mut Rng(seed);
-    // Calls and names that are not there end most runs: only some have any.
-    let usable = [9, 14, 16, 18, 22, 24][rng.below(6)];
-    let text = rng.some(&TEXT[..usable.max(14)], 9);
-    let mut variables = BTreeMap::new();
-    for name in ["x", "y"] {
-        if rng.below(8) > 0 {
-            variables.insert(name.to_owned(), rng.some(&VALUE, 3));
+    let mut text = String::new();
+    for _ in 0..1 + rng.below(3) {
+        text += &rng.some(&TEXT, 3);
+        // They end many a run: only some have any.
+        if rng.below(6) == 0 {
+            text += &rng.some(&CALLS, 1);
         }
     }
-    if rng.below(10) == 0 {
-        variables.clear();
+    let mut variables = BTreeMap::new();
+    if rng.below(10) > 0 {
+        for name in ["x", "y"] {
+            variables.insert(name.to_owned(), rng.some(&VALUE, 2));
+        }
     }
-    let mut input = rng.some(&VALUE, 4);
+    let mut input = rng.some(&VALUE, 3);
     if rng.below(3) == 0 {
         input += "{{plugin:text:upper:i}}";
     }
@@ -284,7 +292,7 @@ fn whatever_the_guard_lets_through_runs_nothing_but_the_pattern() {
         overdone += usize::from(!is_harmful && verdict.is_err());
     }
     println!("{cases} hostile cases: {harmful} harmful, {admitted} let through, {overdone} refused for less");
-    assert!(admitted > 3_000 && harmful > 8_000, "the generator has become one-sided");
+    assert!(admitted > 3_000 && harmful > 5_000, "the generator has become one-sided");
 }
 
 /// What people send, in what people write.
