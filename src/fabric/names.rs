@@ -14,7 +14,8 @@ use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
 
 /// The name of a pattern, strategy, context or session that is safe to give to Fabric: 1 to 128 characters, letters
-/// of any script, digits, space, `_`, `-` and `.`, and no dot at its start.
+/// of any script, digits, space, `_`, `-` and `.`, no dot at its start, neither dot nor space at its end, and no device of
+/// Windows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
@@ -33,6 +34,13 @@ impl Name {
             return refused("must not start with `.` or `~`: Fabric would take it for a path.".into());
         }
         match value.chars().find(|c| !is_allowed(*c)) {
+            None if value.ends_with(['.', ' ']) => refused(
+                "must not end with a dot or a space: on some systems that is another spelling of the same folder."
+                    .into(),
+            ),
+            None if is_device(value) => {
+                refused(format!("must not be {value}: that is a device on Windows. Use another name."))
+            }
             None => Ok(Name(value.to_owned())),
             Some(c @ ('/' | '\\')) => {
                 refused(format!("must not contain `{c}`: give a name as Fabric lists it, not a path."))
@@ -58,6 +66,56 @@ impl Name {
 /// Combining accents belong to letters in decomposed spelling, as file names of macOS have it.
 fn is_allowed(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}')
+}
+
+/// Names that Windows opens as a device in every folder, whatever follows a dot.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_lowercase();
+    let is_port = |rest: &str| matches!(rest.chars().collect::<Vec<_>>()[..], ['0'..='9' | '¹' | '²' | '³']);
+    matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
+        || ["com", "lpt"].iter().any(|kind| stem.strip_prefix(kind).is_some_and(is_port))
+}
+
+/// Whether two names may be one folder's on a file system that tells neither cases nor ways to write an accent apart, as those
+/// of macOS and Windows do. In doubt they are.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (without_case(one), without_case(other));
+    // Letters with accents are one character or several; which of them are the same needs a table that std has not, so
+    // all count as the same where one name is written in parts.
+    one == other || ((is_in_parts(&one) || is_in_parts(&other)) && accents_alike(&one) == accents_alike(&other))
+}
+
+/// By way of upper case, which is one for more letters: those of `ſ`, `ı` and `ß` are S, I and SS. A name of an operator may
+/// end in what Windows leaves out.
+fn without_case(name: &str) -> String {
+    let upper: String = name.trim_end_matches(['.', ' ']).chars().flat_map(char::to_uppercase).collect();
+    // The dot that `İ` keeps, and final sigma, which depends on its place.
+    upper.chars().flat_map(char::to_lowercase).collect()
+}
+
+/// Combining accents, and the vowels and endings of Korean syllables.
+fn is_part(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{1100}'..='\u{11ff}')
+}
+
+fn is_in_parts(name: &str) -> bool {
+    name.chars().any(is_part)
+}
+
+fn accents_alike(name: &str) -> String {
+    let mut alike = String::new();
+    for c in name.chars() {
+        match c {
+            // It belongs to the letter before.
+            '\u{300}'..='\u{36f}' | '\u{1160}'..='\u{11ff}' => {
+                alike.pop();
+                alike.push('*');
+            }
+            c if c.is_ascii() => alike.push(c),
+            _ => alike.push('*'),
+        }
+    }
+    alike
 }
 
 /// Takes the name of a model or vendor in: at most 128 characters and no control characters. Slashes and colons are
@@ -165,9 +223,23 @@ mod tests {
 
     #[test]
     fn names_as_fabric_lists_them_pass() {
-        for name in
-            ["summarize", "a", "Öffne_das-2", "漢字", "e\u{301}te", "with space", "v1.2", "a..b", &"x".repeat(128)]
-        {
+        for name in [
+            "summarize",
+            "a",
+            "Öffne_das-2",
+            "漢字",
+            "e\u{301}te",
+            "with space",
+            "v1.2",
+            "a..b",
+            " a",
+            "com",
+            "com10",
+            "console",
+            "lptx",
+            "x.nul",
+            &"x".repeat(128),
+        ] {
             assert_eq!(Name::parse("pattern_name", name).unwrap().as_str(), name);
         }
     }
@@ -189,6 +261,15 @@ mod tests {
             ("a\u{202e}b", "`\\u{202e}`"),
             ("a%2fb", "`%`"),
             ("{{x}}", "`{`"),
+            ("summarize.", "end with a dot or a space"),
+            ("summarize ", "end with a dot or a space"),
+            ("a. .", "end with a dot or a space"),
+            (" ", "end with a dot or a space"),
+            ("NUL", "device"),
+            ("aux.x", "device"),
+            ("Com1", "device"),
+            ("lpt¹.a.b", "device"),
+            ("con .x", "device"),
         ] {
             let error = Name::parse("pattern_name", name).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{name:?}");
@@ -196,6 +277,33 @@ mod tests {
         }
         assert!(Name::parse("x", &"é".repeat(129)).unwrap_err().detail.contains("too long"));
         assert!(Name::parse("x", &"é".repeat(128)).is_ok());
+    }
+
+    #[test]
+    fn one_folder_has_one_name_however_it_is_spelled() {
+        for (one, other) in [
+            ("Summarize", "sUMMARIZE"),
+            ("ÜBER", "über"),
+            ("u\u{308}ber", "ÜBER"),
+            ("résumé", "re\u{301}sume\u{301}"),
+            ("straße", "STRASSE"),
+            ("ſummarize", "summarize"),
+            ("\u{212a}ey", "key"),
+            ("create_codıng", "create_coding"),
+            ("ΣΟΦΟΣ", "σοφος"),
+            ("σοφος", "σοφοσ"),
+            ("İx", "i\u{307}x"),
+            ("e\u{302}\u{301}", "ế"),
+            ("한글", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}"),
+            ("a", "a. "),
+        ] {
+            assert!(is_same(one, other) && is_same(other, one), "{one:?} {other:?}");
+        }
+        for (one, other) in
+            [("a", "b"), ("résumé", "resume"), ("漢字", "総括"), ("a_b", "a-b"), ("a", "aa"), ("é", "è")]
+        {
+            assert!(!is_same(one, other), "{one:?} {other:?}");
+        }
     }
 
     #[test]

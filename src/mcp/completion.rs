@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::config::MAX_COMPLETIONS;
 use crate::fabric::{Name, Names, Wait, not_found};
+use crate::tools::Policy;
 
 use super::answer::ResultWriter;
 use super::{Refusal, Server, optional_text, params, prompts, resources, text};
@@ -34,8 +35,8 @@ impl Complete {
     /// Reads the params. `context` is accepted: no argument here depends on another.
     ///
     /// # Errors
-    /// -32602 for a reference that is none of ours.
-    pub(super) fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
+    /// -32602 for a reference that is none of ours, or a prompt that may not be had here.
+    pub(super) fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<Complete, Refusal> {
         let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
                      \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
         let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
@@ -44,6 +45,9 @@ impl Complete {
         let (kind, argument, value) = (text(kind, usage)?, text(argument, usage)?, text(value, usage)?);
         let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
         let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
+        if let ("ref/prompt", Some(prompt)) = (&*kind, &prompt) {
+            policy.check("ref.name", prompt).map_err(Refusal::from_fabric)?;
+        }
         let of = match (&*kind, prompt, uri.as_deref()) {
             ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
             ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },

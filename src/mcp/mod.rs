@@ -301,10 +301,10 @@ impl Server {
                 }
             },
             "prompts/list" => Work::PromptsList { cursor: pages::cursor(*params)? },
-            "prompts/get" => Work::PromptsGet(prompts::Get::read(*params)?),
+            "prompts/get" => Work::PromptsGet(prompts::Get::read(*params, &self.policy)?),
             "resources/list" => Work::ResourcesList { cursor: pages::cursor(*params)? },
             "resources/read" => Work::ResourcesRead(resources::Read::parse(*params, caller.revision)?),
-            "completion/complete" => Work::Complete(completion::Complete::read(*params)?),
+            "completion/complete" => Work::Complete(completion::Complete::read(*params, &self.policy)?),
             other => {
                 let shown = shown(other, 64);
                 return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, format!("There is no method \"{shown}\" here.")));

@@ -1,4 +1,4 @@
-//! `prompts/list` and `prompts/get`: every pattern is a prompt, rendered by Fabric, so that the client's own model sees
+//! `prompts/list` and `prompts/get`: every pattern that may be run is a prompt, rendered by Fabric, so that the client's own model sees
 //! what Fabric would have sent.
 
 use std::borrow::Cow;
@@ -9,8 +9,9 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, Name, Wait, names, not_found};
+use crate::fabric::{Entry, Name, Wait, not_found};
 use crate::text::shown;
+use crate::tools::Policy;
 
 use super::answer::{Cache, ResultWriter};
 use super::pages::{self, Cursor};
@@ -31,8 +32,9 @@ pub(super) fn list(
     result: &mut ResultWriter,
 ) -> Result<(), Refusal> {
     let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
-    let (range, next) = pages::page(cursor, snapshot.patterns.len())?;
-    let prompts: Vec<Prompt<'_>> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
+    let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(|entry| server.policy.allows(&entry.name)).collect();
+    let (range, next) = pages::page(cursor, allowed.len())?;
+    let prompts: Vec<Prompt<'_>> = allowed[range].iter().map(|entry| define(entry, revision)).collect();
     result.field("prompts", &prompts);
     if let Some(next) = next {
         result.field("nextCursor", &next);
@@ -95,8 +97,8 @@ impl Get {
     /// Reads the params.
     ///
     /// # Errors
-    /// -32602 that names what is wrong.
-    pub(super) fn read(raw: Option<&RawValue>) -> Result<Get, Refusal> {
+    /// -32602 that names what is wrong, or for a pattern that may not be run here.
+    pub(super) fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<Get, Refusal> {
         let usage =
             "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
         let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
@@ -104,6 +106,7 @@ impl Get {
         let arguments: Option<BTreeMap<String, String>> =
             serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
         let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
+        policy.check("name", &name).map_err(Refusal::from_fabric)?;
         Ok(Get { name, arguments: arguments.unwrap_or_default() })
     }
 
@@ -115,7 +118,8 @@ impl Get {
         let snapshot = server.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
         let name = self.name.as_str();
         let Some(entry) = snapshot.pattern(name) else {
-            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect();
+            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
+            let names = names.filter(|name| server.policy.allows(name)).collect();
             return Err(Refusal::from_fabric(not_found(&self.name, &names)));
         };
         let takes: Vec<&str> =
@@ -140,7 +144,6 @@ impl Get {
         };
         let mut variables = self.arguments.clone();
         variables.retain(|name, _| entry.variables.contains(name));
-        names::variables(&variables).map_err(Refusal::from_fabric)?;
         let rendered =
             server.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
         let text = match strategy {

@@ -122,7 +122,7 @@ pub(super) fn apply(
     raw: &str,
     variables: &BTreeMap<String, String>,
     input: &str,
-    calls: Calls,
+    calls: Calls<'_>,
 ) -> Run {
     let mut pattern = raw.to_owned();
     if !pattern.contains("{{input}}") {
@@ -152,7 +152,7 @@ fn rounds(
     mut content: Text,
     variables: &BTreeMap<String, String>,
     input: &str,
-    calls: Calls,
+    calls: Calls<'_>,
     run: &mut Run,
 ) -> Result<Text, Outcome> {
     for _ in 0..40 {
@@ -184,7 +184,7 @@ fn replacement(
     body: &str,
     variables: &BTreeMap<String, String>,
     input: &str,
-    calls: Calls,
+    calls: Calls<'_>,
 ) -> Option<Text> {
     let called = |given: Option<String>| Some(text(From::Call, &given?));
     if let Some(parts) = triple(body, "plugin:") {
