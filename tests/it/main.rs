@@ -41,6 +41,7 @@ mod stdio_protocol;
 mod streaming;
 mod stuck;
 mod support_tests;
+mod templates;
 mod tls;
 mod tools;
 mod tools_arguments;
