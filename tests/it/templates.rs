@@ -26,7 +26,7 @@ fn posts(fabric: &FakeFabric) -> usize {
 }
 
 /// Pattern, variables, input, and what the refusal names.
-fn attacks() -> Vec<(String, Value, String, &'static str)> {
+pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
     let own = |text: &str, variables: Value, input: &str, named| (text.to_owned(), variables, input.to_owned(), named);
     vec![
         own("{{{x}}}", json!({"x": "{input}"}), CALL, "variables.x"),
@@ -45,10 +45,10 @@ fn attacks() -> Vec<(String, Value, String, &'static str)> {
         // A variable that the pattern does not have.
         own("text", json!({"x": CALL}), "", "variables.x"),
         // None at all.
-        own("{{{{input}}}}", json!({}), CALL, "ai"),
-        own("{{{{{input}}}}}", json!({}), "{plugin:sys:env:NAME}", "ai"),
-        own("{{ext:tool:op:{{input}}}}", json!({}), CALL, "ai"),
-        own("{{plugin:file:read:/a}}", json!({}), CALL, "ai"),
+        own("{{{{input}}}}", json!({}), CALL, "attern "),
+        own("{{{{{input}}}}}", json!({}), "{plugin:sys:env:NAME}", "attern "),
+        own("{{ext:tool:op:{{input}}}}", json!({}), CALL, "attern "),
+        own("{{plugin:file:read:/a}}", json!({}), CALL, "attern "),
     ]
 }
 

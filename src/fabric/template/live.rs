@@ -8,6 +8,7 @@
 //! Writes the pattern `fabric_mcp_live_model` into that folder. With `FABRIC_MCP_LIVE_ECHO` set to what the default model
 //! puts before the prompt it repeats, runs are compared as well.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,4 +115,38 @@ fn live_templates_are_what_the_model_says() {
     }
     println!("{version:?}: {compared} patterns compared, {failed} of them refused by Fabric, {runs} run");
     assert!(compared > 1_500);
+}
+
+/// Every pattern of that folder, with JSON and code as its variables and input.
+#[test]
+#[ignore = "needs the patterns of a real Fabric"]
+fn live_templates_take_ordinary_values() {
+    let folder = std::env::var("FABRIC_MCP_LIVE_PATTERNS").unwrap();
+    let (mut checked, mut with_variables, mut refused) = (0, 0, BTreeSet::new());
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let Ok(text) = std::fs::read_to_string(path.join("system.md")) else { continue };
+        if path.ends_with(NAME) {
+            continue;
+        }
+        let pattern = Pattern { name: path.display().to_string(), system_prompt: text, ..Pattern::default() };
+        let names = pattern.variables();
+        for value in ["de", "", r#"{"a": {"b": [1, {"c": {}}]}}"#, "fn f() { g({}) }", "${x}", "}", "{x}"] {
+            let mut variables = BTreeMap::from([("unused".to_owned(), value.to_owned())]);
+            variables.extend(names.iter().map(|name| (name.clone(), value.to_owned())));
+            let input = "{{ jinja }} and { code }";
+            let Err(error) = check(&pattern, &variables, input) else { continue };
+            // One has nested braces of its own, which no Fabric gets to the end of.
+            for version in VERSIONS {
+                let run = apply(version, &pattern.system_prompt, &variables, input, &mut calls);
+                assert_eq!(run.outcome, Outcome::Failed, "{value}: {error}");
+            }
+            refused.insert(path);
+            break;
+        }
+        checked += 1;
+        with_variables += usize::from(!names.is_empty());
+    }
+    println!("{checked} patterns take ordinary values, {with_variables} have variables, but for {refused:?}");
+    assert!(checked > 0);
 }
