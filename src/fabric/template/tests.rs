@@ -97,6 +97,7 @@ fn what_joins_to_nothing_passes() {
         ("{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}}{{plugin:text:upper:a:b}}", map(&[("x", "}}")]), "{"),
         ("{\"is\": \"{{ext:a:b}}\"} {{x}} {{plugin:file:read:/a}}", map(&[("x", "code")]), "{ }"),
         ("{{plugin:x}} {{ext::}} {{plugin:a:b:}}", map(&[("plugin:x", "}{"), ("ext::", ""), ("plugin:a:b:", "{")]), ""),
+        ("{{ext::b}} {{ext:b:}}", map(&[("ext::b", "{"), ("ext:b:", "{")]), ""),
         ("__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}}", map(&[("x", "__FABRIC_INPUT_")]), "{"),
         ("{{gone}} {{x}}", map(&[("x", "{")]), ""),
         ("{{{{gone}}}}", map(&[("x", "")]), ""),
