@@ -1,7 +1,7 @@
 //! What Fabric is to us: a REST API of a handful of reads and one streamed run.
 //!
 //! In scope: every request we make and every shape of answer (`calls` over `client`), the guard on what may be sent
-//! (`names`), what an answer holds (`types`, `listing`, `events`), what can go wrong (`error`), and what callers share
+//! (`names`, `template`), what an answer holds (`types`, `listing`, `events`), what can go wrong (`error`), and what callers share
 //! (`shared`, and the timed list of patterns and strategies, `catalog`). Not in scope: MCP, and what a tool makes of an
 //! answer. Nothing here knows who is asking; whoever waits says so through [`Wait`].
 
@@ -15,6 +15,7 @@ mod events;
 mod fixture;
 mod listing;
 pub(crate) mod names;
+pub(crate) mod template;
 mod types;
 mod wait;
 

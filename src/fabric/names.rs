@@ -8,12 +8,14 @@
 
 use std::collections::BTreeMap;
 
+use super::template::SENTINEL;
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
 
 /// The name of a pattern, strategy, context or session that is safe to give to Fabric: 1 to 128 characters, letters
-/// of any script, digits, space, `_`, `-` and `.`, and no dot at its start.
+/// of any script, digits, space, `_`, `-` and `.`, no dot at its start, neither dot nor space at its end, and no device of
+/// Windows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
@@ -32,6 +34,13 @@ impl Name {
             return refused("must not start with `.` or `~`: Fabric would take it for a path.".into());
         }
         match value.chars().find(|c| !is_allowed(*c)) {
+            None if value.ends_with(['.', ' ']) => refused(
+                "must not end with a dot or a space: on some systems that is another spelling of the same folder."
+                    .into(),
+            ),
+            None if is_device(value) => {
+                refused(format!("must not be {value}: that is a device on Windows. Use another name."))
+            }
             None => Ok(Name(value.to_owned())),
             Some(c @ ('/' | '\\')) => {
                 refused(format!("must not contain `{c}`: give a name as Fabric lists it, not a path."))
@@ -59,6 +68,56 @@ fn is_allowed(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}')
 }
 
+/// Names that Windows opens as a device in every folder, whatever follows a dot.
+fn is_device(name: &str) -> bool {
+    let stem = name.split('.').next().unwrap_or_default().trim_end().to_lowercase();
+    let is_port = |rest: &str| matches!(rest.chars().collect::<Vec<_>>()[..], ['0'..='9' | '¹' | '²' | '³']);
+    matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
+        || ["com", "lpt"].iter().any(|kind| stem.strip_prefix(kind).is_some_and(is_port))
+}
+
+/// Whether two names may be one folder's on a file system that tells neither cases nor ways to write an accent apart, as those
+/// of macOS and Windows do. In doubt they are.
+pub(crate) fn is_same(one: &str, other: &str) -> bool {
+    let (one, other) = (without_case(one), without_case(other));
+    // Letters with accents are one character or several; which of them are the same needs a table that std has not, so
+    // all count as the same where one name is written in parts.
+    one == other || ((is_in_parts(&one) || is_in_parts(&other)) && accents_alike(&one) == accents_alike(&other))
+}
+
+/// By way of upper case, which is one for more letters: those of `ſ`, `ı` and `ß` are S, I and SS. A name of an operator may
+/// end in what Windows leaves out.
+fn without_case(name: &str) -> String {
+    let upper: String = name.trim_end_matches(['.', ' ']).chars().flat_map(char::to_uppercase).collect();
+    // The dot that `İ` keeps, and final sigma, which depends on its place.
+    upper.chars().flat_map(char::to_lowercase).collect()
+}
+
+/// Combining accents, and the vowels and endings of Korean syllables.
+fn is_part(c: char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{1100}'..='\u{11ff}')
+}
+
+fn is_in_parts(name: &str) -> bool {
+    name.chars().any(is_part)
+}
+
+fn accents_alike(name: &str) -> String {
+    let mut alike = String::new();
+    for c in name.chars() {
+        match c {
+            // It belongs to the letter before.
+            '\u{300}'..='\u{36f}' | '\u{1160}'..='\u{11ff}' => {
+                alike.pop();
+                alike.push('*');
+            }
+            c if c.is_ascii() => alike.push(c),
+            _ => alike.push('*'),
+        }
+    }
+    alike
+}
+
 /// Takes the name of a model or vendor in: at most 128 characters and no control characters. Slashes and colons are
 /// right there (`meta-llama/x`, `llama3:8b`), and empty means Fabric's default.
 pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
@@ -72,8 +131,9 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     Ok(value.to_owned())
 }
 
-/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and nothing
-/// that could become a template call on Fabric's host. A refusal is [`Kind::InvalidRequest`].
+/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and
+/// neither `{{` nor Fabric's mark for the input in them. What they become in a pattern is for `template` to say. A refusal is
+/// [`Kind::InvalidRequest`].
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
     let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));
     if variables.len() > MAX_VARIABLES {
@@ -83,8 +143,11 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
             return refused(format!("`variables` has a name that is empty or longer than {MAX_NAME} characters."));
         }
-        if name.contains("{{") || name.chars().any(|c| c.is_control() && !c.is_whitespace()) {
-            return refused("`variables` has a name with `{{` or control characters in it.".into());
+        if name.contains("{{") || name.contains(SENTINEL) || name.chars().any(|c| c.is_control() && !c.is_whitespace())
+        {
+            return refused(
+                "`variables` has a name with `{{`, control characters or Fabric's mark for the input in it.".into(),
+            );
         }
         let name = name.escape_debug();
         if value.len() > MAX_VARIABLE_VALUE {
@@ -96,28 +159,13 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         if value.contains("{{") {
             return refused(format!("`variables.{name}` must not contain `{{{{`: Fabric would run it as a template."));
         }
-        if joins_into_a_call(value) {
+        if value.contains(SENTINEL) {
             return refused(format!(
-                "`variables.{name}` must not end with `{{`, nor start with `plugin:` or `ext:`: together with what \
-                 stands around it in the pattern, Fabric could run it as a template."
+                "`variables.{name}` must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
             ));
         }
     }
     Ok(())
-}
-
-/// Whether a value without `{{` in it could still complete a `{{plugin:…}}` or `{{ext:…}}` call with its neighbours.
-///
-/// Fabric replaces in rounds, so a pattern's `{{{x}}}`, or two variables side by side, glue a brace of one text to the
-/// brace of the next (seen with Fabric 1.4.470). Such a call has to start where the value starts or ends; other
-/// braces are harmless and stay allowed, so that a value may be code or JSON.
-fn joins_into_a_call(value: &str) -> bool {
-    if value.ends_with('{') {
-        return true;
-    }
-    let start = value.strip_prefix('{');
-    let inside = start.unwrap_or(value);
-    ["plugin:", "ext:"].iter().any(|call| inside.starts_with(call) || (start.is_some() && call.starts_with(inside)))
 }
 
 /// The names that come closest to `wanted`, best first, at most three: few letters differ, or one contains the other.
@@ -175,9 +223,23 @@ mod tests {
 
     #[test]
     fn names_as_fabric_lists_them_pass() {
-        for name in
-            ["summarize", "a", "Öffne_das-2", "漢字", "e\u{301}te", "with space", "v1.2", "a..b", &"x".repeat(128)]
-        {
+        for name in [
+            "summarize",
+            "a",
+            "Öffne_das-2",
+            "漢字",
+            "e\u{301}te",
+            "with space",
+            "v1.2",
+            "a..b",
+            " a",
+            "com",
+            "com10",
+            "console",
+            "lptx",
+            "x.nul",
+            &"x".repeat(128),
+        ] {
             assert_eq!(Name::parse("pattern_name", name).unwrap().as_str(), name);
         }
     }
@@ -199,6 +261,15 @@ mod tests {
             ("a\u{202e}b", "`\\u{202e}`"),
             ("a%2fb", "`%`"),
             ("{{x}}", "`{`"),
+            ("summarize.", "end with a dot or a space"),
+            ("summarize ", "end with a dot or a space"),
+            ("a. .", "end with a dot or a space"),
+            (" ", "end with a dot or a space"),
+            ("NUL", "device"),
+            ("aux.x", "device"),
+            ("Com1", "device"),
+            ("lpt¹.a.b", "device"),
+            ("con .x", "device"),
         ] {
             let error = Name::parse("pattern_name", name).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{name:?}");
@@ -206,6 +277,33 @@ mod tests {
         }
         assert!(Name::parse("x", &"é".repeat(129)).unwrap_err().detail.contains("too long"));
         assert!(Name::parse("x", &"é".repeat(128)).is_ok());
+    }
+
+    #[test]
+    fn one_folder_has_one_name_however_it_is_spelled() {
+        for (one, other) in [
+            ("Summarize", "sUMMARIZE"),
+            ("ÜBER", "über"),
+            ("u\u{308}ber", "ÜBER"),
+            ("résumé", "re\u{301}sume\u{301}"),
+            ("straße", "STRASSE"),
+            ("ſummarize", "summarize"),
+            ("\u{212a}ey", "key"),
+            ("create_codıng", "create_coding"),
+            ("ΣΟΦΟΣ", "σοφος"),
+            ("σοφος", "σοφοσ"),
+            ("İx", "i\u{307}x"),
+            ("e\u{302}\u{301}", "ế"),
+            ("한글", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}"),
+            ("a", "a. "),
+        ] {
+            assert!(is_same(one, other) && is_same(other, one), "{one:?} {other:?}");
+        }
+        for (one, other) in
+            [("a", "b"), ("résumé", "resume"), ("漢字", "総括"), ("a_b", "a-b"), ("a", "aa"), ("é", "è")]
+        {
+            assert!(!is_same(one, other), "{one:?} {other:?}");
+        }
     }
 
     #[test]
@@ -222,15 +320,9 @@ mod tests {
             "{{plugin:sys:env:OPENAI_API_KEY}}",
             "a {{x}} b",
             "{{ext:a:b}}",
-            // These were run by a real Fabric: in `{{{name}}}`, and in `{{a}}{{b}}` with `{` in front.
-            "{plugin:sys:env:HOME}",
-            "{plugin:sys:env:HOME}}",
-            "{",
-            "{plu",
-            "text {",
-            "plugin:sys:env:HOME",
-            "ext:a:b",
-            "{ext:",
+            "a {{",
+            "{{{",
+            "a __FABRIC_INPUT_SENTINEL_TOKEN__ b",
         ] {
             let error = variables(&map(&[("name", value)])).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{value}");
@@ -240,9 +332,17 @@ mod tests {
 
     #[test]
     fn code_and_json_pass() {
-        for value in
-            ["", "fn f() { x }", "{\"a\": {\"b\": 1}}", "}}", "{ plugin: 1 }", "a plugin:b", "text:", "{example}"]
-        {
+        for value in [
+            "",
+            "fn f() { x }",
+            "{\"a\": {\"b\": 1}}",
+            "}}",
+            "{ plugin: 1 }",
+            "plugin:a:b",
+            "{",
+            "{input}",
+            "__FABRIC_INPUT_",
+        ] {
             assert_eq!(variables(&map(&[("name", value)])), Ok(()), "{value}");
         }
     }
@@ -254,7 +354,7 @@ mod tests {
         assert!(variables(&many(257)).unwrap_err().detail.contains("257"));
         assert_eq!(variables(&map(&[("v", &"x".repeat(65_536))])), Ok(()));
         assert!(variables(&map(&[("v", &"x".repeat(65_537))])).unwrap_err().detail.contains("`variables.v`"));
-        for name in ["", "a{{b", "a\u{7}b", &"x".repeat(129)] {
+        for name in ["", "a{{b", "__FABRIC_INPUT_SENTINEL_TOKEN__", "a\u{7}b", &"x".repeat(129)] {
             assert!(variables(&map(&[(name, "x")])).is_err(), "{name:?}");
         }
         assert_eq!(variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")])), Ok(()));

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use super::Name;
+use super::template::tokens;
 use crate::config::MAX_SUMMARY;
 
 /// A pattern as Fabric stores it, or as it renders it.
@@ -69,19 +70,13 @@ impl Pattern {
     /// The variables that the pattern needs, in the order in which it first names them: what stands in `{{…}}` and is
     /// neither `input` nor a plugin or extension call. Exactly as Fabric reads it, blanks included.
     pub(crate) fn variables(&self) -> Vec<String> {
-        let text = self.system_prompt.as_str();
         let mut seen = BTreeSet::new();
         let mut names = Vec::new();
-        let mut start = 0;
-        // Fabric's own rule, `{{([^{}]+)}}`: a run without braces that has two of them on either side.
-        for run in text.split(['{', '}']) {
-            let end = start + run.len();
-            let is_token = !run.is_empty() && text[..start].ends_with("{{") && text[end..].starts_with("}}");
-            let is_call = run == "input" || run.starts_with("plugin:") || run.starts_with("ext:");
-            if is_token && !is_call && seen.insert(run) {
-                names.push(run.to_owned());
+        for (_, token) in tokens(&self.system_prompt) {
+            let is_call = token == "input" || token.starts_with("plugin:") || token.starts_with("ext:");
+            if !is_call && seen.insert(token) {
+                names.push(token.to_owned());
             }
-            start = end + 1;
         }
         names
     }
@@ -163,7 +158,7 @@ fn shortened(text: &str) -> String {
 pub(crate) struct Chat {
     /// The pattern to run.
     pub(crate) pattern: Name,
-    /// The text it is run on. Untouched: Fabric protects it from its own templates.
+    /// The text it is run on. Untouched; [`template::check`](super::template::check) refuses the patterns that would run it.
     pub(crate) input: String,
     /// Vendor of the model; ignored by Fabric before 1.4.283.
     pub(crate) vendor: String,
@@ -175,7 +170,7 @@ pub(crate) struct Chat {
     pub(crate) strategy: Option<Name>,
     /// A stored conversation to go on with.
     pub(crate) session: Option<Name>,
-    /// Values for the pattern's variables; see [`names::variables`](super::names::variables).
+    /// Values for the pattern's variables; see [`template::check`](super::template::check).
     pub(crate) variables: BTreeMap<String, String>,
     /// Language of the answer; anything but empty and `en` makes Fabric translate.
     pub(crate) language: String,

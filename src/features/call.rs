@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::fabric::{Catalog, Client, Error, Kind, Wait};
 use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
+use crate::tools::Policy;
 use crate::{logging, random};
 
 use super::notifier::Notifier;
@@ -41,6 +42,7 @@ pub(super) trait Operation: Send + Sync {
 pub(super) struct Running<'a> {
     pub(super) fabric: &'a Arc<Client>,
     pub(super) catalog: &'a Arc<Catalog>,
+    pub(super) policy: &'a Policy,
     pub(super) notifier: &'a Arc<Notifier>,
     pub(super) request_id: &'a str,
 }
@@ -101,6 +103,7 @@ impl Call {
         let running = Running {
             fabric: &server.fabric,
             catalog: &server.catalog,
+            policy: &server.policy,
             notifier: &notifier,
             request_id: &self.request_id,
         };

@@ -7,13 +7,14 @@ use crate::config::MAX_COMPLETIONS;
 use crate::fabric::{Name, Names, not_found};
 use crate::protocol::params::{optional_text, params, text};
 use crate::protocol::{Refusal, ResultWriter};
+use crate::tools::Policy;
 
 use super::call::{Operation, ResultMeta, Running};
 use super::{Action, Request, Server, prompts, resources};
 
 /// Reads `completion/complete`.
-pub(super) fn complete(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let complete = Complete::read(request.params)?;
+pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let complete = Complete::read(request.params, &server.policy)?;
     Ok(request.call(complete))
 }
 
@@ -40,8 +41,8 @@ impl Complete {
     /// Reads the params. `context` is accepted: no argument here depends on another.
     ///
     /// # Errors
-    /// -32602 for a reference that is none of ours.
-    fn read(raw: Option<&RawValue>) -> Result<Complete, Refusal> {
+    /// -32602 for a reference that is none of ours, or a prompt that may not be had here.
+    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<Complete, Refusal> {
         let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
                      \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
         let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
@@ -50,6 +51,9 @@ impl Complete {
         let (kind, argument, value) = (text(kind, usage)?, text(argument, usage)?, text(value, usage)?);
         let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
         let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
+        if let ("ref/prompt", Some(prompt)) = (&*kind, &prompt) {
+            policy.check("ref.name", prompt).map_err(Refusal::from_fabric)?;
+        }
         let of = match (&*kind, prompt, uri.as_deref()) {
             ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
             ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },

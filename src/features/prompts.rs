@@ -1,4 +1,4 @@
-//! `prompts/list` and `prompts/get`: every pattern is a prompt, rendered by Fabric, so that the client's own model sees
+//! `prompts/list` and `prompts/get`: every pattern that may be run is a prompt, rendered by Fabric, so that the client's own model sees
 //! what Fabric would have sent.
 
 use std::borrow::Cow;
@@ -9,11 +9,12 @@ use std::time::Instant;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, NO_STRATEGIES, Name, names, not_found};
+use crate::fabric::{Entry, NO_STRATEGIES, Name, not_found};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
 use crate::text::shown;
+use crate::tools::Policy;
 
 use super::call::{Operation, ResultMeta, Running};
 use super::{Action, Request, Server};
@@ -39,9 +40,10 @@ struct List {
 impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let (range, next) = pages::page(self.cursor, snapshot.patterns.len())?;
+        let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(|entry| call.policy.allows(&entry.name)).collect();
+        let (range, next) = pages::page(self.cursor, allowed.len())?;
         let revision = result.revision();
-        let prompts: Vec<Prompt<'_>> = snapshot.patterns[range].iter().map(|entry| define(entry, revision)).collect();
+        let prompts: Vec<Prompt<'_>> = allowed[range].iter().map(|entry| define(entry, revision)).collect();
         result.field("prompts", &prompts);
         if let Some(next) = next {
             result.field("nextCursor", &next);
@@ -96,8 +98,8 @@ pub(super) fn title(name: &str) -> String {
 }
 
 /// Reads `prompts/get`.
-pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let get = Get::read(request.params)?;
+pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let get = Get::read(request.params, &server.policy)?;
     Ok(request.call(get))
 }
 
@@ -111,8 +113,8 @@ impl Get {
     /// Reads the params.
     ///
     /// # Errors
-    /// -32602 that names what is wrong.
-    fn read(raw: Option<&RawValue>) -> Result<Get, Refusal> {
+    /// -32602 that names what is wrong, or for a pattern that may not be run here.
+    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<Get, Refusal> {
         let usage =
             "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
         let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
@@ -120,6 +122,7 @@ impl Get {
         let arguments: Option<BTreeMap<String, String>> =
             serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
         let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
+        policy.check("name", &name).map_err(Refusal::from_fabric)?;
         Ok(Get { name, arguments: arguments.unwrap_or_default() })
     }
 }
@@ -134,7 +137,8 @@ impl Operation for Get {
         let snapshot = call.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
         let name = self.name.as_str();
         let Some(entry) = snapshot.pattern(name) else {
-            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect();
+            let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
+            let names = names.filter(|name| call.policy.allows(name)).collect();
             return Err(Refusal::from_fabric(not_found(&self.name, &names)));
         };
         let takes: Vec<&str> =
@@ -165,7 +169,6 @@ impl Operation for Get {
         };
         let mut variables = self.arguments.clone();
         variables.retain(|name, _| entry.variables.contains(name));
-        names::variables(&variables).map_err(Refusal::from_fabric)?;
         let rendered =
             call.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
         let text = match strategy {

@@ -1,6 +1,6 @@
 //! Which patterns may be run.
 
-use crate::fabric::{Error, Name};
+use crate::fabric::{Error, Name, names};
 
 use super::refused;
 
@@ -20,21 +20,32 @@ impl Policy {
     /// Refuses a pattern that may not be run here.
     ///
     /// # Errors
-    /// `invalid-request`, naming the field, the reason and, where there is one, the way out. Names are compared without
-    /// regard to case: Fabric's file system may not tell cases apart.
-    pub(super) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
-        let name = pattern.as_str();
-        let listed = |list: &[String]| list.iter().any(|other| other.to_lowercase() == name.to_lowercase());
+    /// `invalid-request`, naming the field, the reason and, where there is one, the way out. Names are compared as
+    /// [`names::is_same`] does: Fabric's file system may open the same folder for several.
+    pub(crate) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
+        match self.refusal(pattern.as_str()) {
+            None => Ok(()),
+            Some(why) => Err(refused(format!("`{field}`: {why}"))),
+        }
+    }
+
+    /// Whether a pattern of this name may be run here, as far as the operator is concerned.
+    pub(crate) fn allows(&self, pattern: &str) -> bool {
+        self.refusal(pattern).is_none()
+    }
+
+    fn refusal(&self, pattern: &str) -> Option<String> {
+        let listed = |list: &[String]| list.iter().any(|other| names::is_same(pattern, other));
         if listed(&self.denied) {
-            return Err(refused(format!("`{field}`: the pattern {name} is denied on this server (--deny-pattern).")));
+            Some(format!("the pattern {pattern} is denied on this server (--deny-pattern)."))
+        } else if names::is_same(pattern, WRITES_FILES) && !listed(&self.allowed) {
+            Some(format!(
+                "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts fabric-mcp \
+                 with --allow-pattern {WRITES_FILES}."
+            ))
+        } else {
+            None
         }
-        if name.eq_ignore_ascii_case(WRITES_FILES) && !listed(&self.allowed) {
-            return Err(refused(format!(
-                "`{field}`: {WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts \
-                 fabric-mcp with --allow-pattern {WRITES_FILES}."
-            )));
-        }
-        Ok(())
     }
 }
 
@@ -57,5 +68,11 @@ mod tests {
         assert_eq!(verdict(&[WRITES_FILES], &[], WRITES_FILES), Ok(()));
         assert!(verdict(&[WRITES_FILES], &[WRITES_FILES], WRITES_FILES).unwrap_err().contains("--deny-pattern"));
         assert!(verdict(&[], &["Summarize"], "summarize").is_err());
+        assert!(verdict(&[], &["über. "], "U\u{308}BER").is_err());
+        assert!(verdict(&[], &[], "create_codıng_feature").is_err());
+        assert_eq!(verdict(&["Create_Coding_Feature"], &[], WRITES_FILES), Ok(()));
+        let policy = Policy { allowed: vec![], denied: vec!["zz".into()] };
+        assert!(policy.allows("summarize") && !policy.allows("ZZ") && !policy.allows(WRITES_FILES));
+        assert!(!policy.allows("zz."), "a folder that cannot be asked for is not listed either");
     }
 }

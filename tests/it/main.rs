@@ -43,6 +43,7 @@ mod strategies;
 mod streaming;
 mod stuck;
 mod support_tests;
+mod templates;
 mod tls;
 mod tools;
 mod tools_arguments;

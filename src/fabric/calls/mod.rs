@@ -14,7 +14,9 @@ use crate::config::EMPTY_MODELS_DELAYS;
 
 use super::client::{Media, pause};
 use super::events::{self, Decoder};
-use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize};
+use super::{
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize, template,
+};
 
 /// What it means that Fabric has no folder of strategies, and what to do.
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
@@ -56,7 +58,7 @@ impl Client {
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in.
-    /// Sent once: rendering may run plugins. Variables as [`names::variables`] lets them through.
+    /// Sent once: rendering may run plugins. Checked first like a run.
     pub(crate) fn apply(
         &self,
         name: &Name,
@@ -69,7 +71,7 @@ impl Client {
             input: &'a str,
             variables: &'a BTreeMap<String, String>,
         }
-        names::variables(variables)?;
+        self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", name.percent_encoded());
         let request = encode(&Apply { input, variables })?;
         self.post(&path, &request, self.request_limits(), wait)
@@ -133,7 +135,7 @@ impl Client {
         wait: &Arc<dyn Wait>,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        names::variables(&request.variables)?;
+        self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         let mut reply = self.post("/chat", &encode(request)?, self.run_limits(), wait)?;
         let mut run = Run { each, limit: self.max_output, received: 0, failed: None, is_complete: false };
         if reply.media == Media::Json {
@@ -176,6 +178,29 @@ impl Client {
         run.end()
     }
 
+    /// Refuses what Fabric's template engine would run although it does not stand in the pattern. Costs a `GET` of the pattern
+    /// if there are variables or the input has a `{`, and nothing else: always a new one, because an old text may have
+    /// changed.
+    fn guard(
+        &self,
+        name: &Name,
+        variables: &BTreeMap<String, String>,
+        input: &str,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<(), Error> {
+        names::variables(variables)?;
+        if variables.is_empty() && !template::is_suspicious(input) {
+            return Ok(());
+        }
+        match self.pattern(name, wait) {
+            Ok(pattern) => template::check(&pattern, variables, input),
+            // Before 1.4.429 Fabric runs patterns of a custom folder that it does not show. Code may go there; what could
+            // be a template may not.
+            Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Says more about the `error` of a run or read of the pattern `name`: if the list of names can be had and does not
     /// have it, that is what was wrong. Errors that cannot come from a missing pattern are given back at once.
     pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
@@ -199,6 +224,11 @@ impl Client {
         );
         Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric).after_status(200)
     }
+}
+
+/// Fabric is there, and has the pattern on its list, but does not give its text.
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
 }
 
 /// A pattern that Fabric does not have, with what may have been meant.

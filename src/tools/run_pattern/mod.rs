@@ -1,8 +1,8 @@
 //! `fabric_run_pattern`: one pattern on one text, or several in a row, each fed with the output of the one before.
 //!
-//! A run costs money: one `POST /chat` for each step, never sent twice, and nothing asked of Fabric before it but
-//! whether there are strategies, where one is named. Only a chain is checked against Fabric first, so that it does not
-//! fail half-way for a reason that could be known.
+//! A run costs money: one `POST /chat` for each step, never sent twice, and nothing asked of Fabric before it but whether
+//! there are strategies, where one is named, and the pattern, where variables or input could be templates. Only a chain
+//! is checked as a whole first, so that it does not fail half-way for a reason that could be known.
 //!
 //! In scope here: what the tool takes. How it is run is in `run`, what comes back in `output`.
 

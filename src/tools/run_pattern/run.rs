@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::fabric::{self, Chat, Error, Kind, NO_STRATEGIES, Usage, Wait};
+use crate::fabric::{self, Chat, Error, Kind, NO_STRATEGIES, Usage, Wait, template};
 use crate::tools::{Failure, Job, Outcome, Work, refused};
 
 use super::output::{Output, add, partial};
@@ -123,13 +123,20 @@ impl RunPattern {
                 error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
                 return Err(error.into());
             }
-            let needed = work.fabric.pattern(&step.pattern, wait)?.variables();
-            if let Some(missing) = needed.iter().find(|variable| !step.variables.contains_key(*variable)) {
+            let pattern = work.fabric.pattern(&step.pattern, wait)?;
+            if let Some(missing) = pattern.variables().iter().find(|variable| !step.variables.contains_key(*variable)) {
                 let pattern = step.pattern.as_str();
                 let detail = format!(
                     "`{place}variables` lacks \"{missing}\", which the pattern {pattern} needs. Nothing was run."
                 );
                 return Err(refused(detail).into());
+            }
+            // Once more with its input when the step is run.
+            if !step.variables.is_empty() {
+                template::check(&pattern, &step.variables, &step.input).map_err(|error| {
+                    let place = if i == 0 { String::new() } else { format!("In then[{}]: ", i - 1) };
+                    refused(format!("{place}{} Nothing was run.", error.detail))
+                })?;
             }
         }
         Ok(())

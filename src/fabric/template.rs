@@ -1,0 +1,351 @@
+//! The guard on Fabric's template engine: nothing that a caller sends may become a call that Fabric runs.
+//!
+//! Fabric replaces every `{{…}}` of a pattern, then looks at the whole text again, until none is left. So a value can
+//! join with its neighbours into a token that nobody wrote, and Fabric from 1.4.323 on can take the input in that way
+//! too. The guard follows the replacement on the raw pattern and refuses a run in which anything but a token that
+//! stands in the pattern itself would be replaced. Then one round is all there is, in every version of the engine.
+//!
+//! In scope: what the engine would do with one pattern, its variables and the input. Not in scope: reading the pattern
+//! (`calls`), what can be said of a variable alone (`names`), and what a text on Fabric's host that a call brings in makes
+//! of the input by braces of its own. The pattern can change between check and run; whoever can change it needs no template
+//! to do harm.
+
+use std::collections::BTreeMap;
+
+use super::{Error, Kind, Pattern};
+use crate::config::{MAX_MESSAGE, MAX_NAME};
+use crate::text;
+
+/// What holds the input's place while Fabric replaces the rest.
+pub(super) const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
+
+/// Every token of `text` as Fabric's expression `{{([^{}]+)}}` finds it: where it begins, and what stands in it. Tokens
+/// cannot overlap, and what is between them holds none.
+pub(super) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut start = 0;
+    text.split(['{', '}']).filter_map(move |run| {
+        let (begin, end) = (start, start + run.len());
+        start = end + 1;
+        let is_token = !run.is_empty() && text[..begin].ends_with("{{") && text[end..].starts_with("}}");
+        is_token.then(|| (begin - 2, run))
+    })
+}
+
+/// Whether the input could do harm in some pattern: those are read before a run even without variables.
+pub(super) fn is_suspicious(input: &str) -> bool {
+    input.contains('{') || input.contains(SENTINEL)
+}
+
+/// Whether the input could be a template by itself.
+pub(super) fn is_template(input: &str) -> bool {
+    input.contains("{{") || input.contains(SENTINEL)
+}
+
+/// Refuses variables and input that would become more in this pattern than the text they are.
+///
+/// # Errors
+/// [`Kind::InvalidRequest`], naming the variable, or else the pattern, and what to do.
+pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
+    let text = pattern.system_prompt.as_str();
+    let mut unknown = None;
+    for (_, body) in tokens(text) {
+        if body.contains(SENTINEL) {
+            return Err(Blame::Input.joined(pattern));
+        }
+        if matches!(call(body), Some(Call::Unknown)) {
+            unknown.get_or_insert(body);
+        }
+    }
+    if let Some(body) = unknown {
+        no_braces(pattern, body, variables, input)?;
+    }
+    let mut engine = Follow {
+        pattern,
+        input,
+        limited: !variables.is_empty(),
+        known: IDLE,
+        unknown: 0,
+        held: 0,
+        size: 0,
+        blame: None,
+    };
+    let (mut at, mut has_input) = (0, false);
+    for (begin, body) in tokens(text) {
+        engine.text(&text[at..begin])?;
+        at = begin + body.len() + 4;
+        match call(body) {
+            Some(Call::Plain) => engine.plain_result(),
+            Some(Call::Unknown) => engine.unknown_result()?,
+            None if body == "input" => {
+                has_input = true;
+                engine.input()?;
+            }
+            None => match variables.get_key_value(body) {
+                Some((name, value)) => engine.value(name, value)?,
+                None => engine.missing(body)?,
+            },
+        }
+    }
+    engine.text(&text[at..])?;
+    if !has_input {
+        // Fabric appends it.
+        engine.text(if text.ends_with('\n') { "" } else { "\n" })?;
+        engine.input()?;
+    }
+    Ok(())
+}
+
+/// What is known of the text that a call of a plugin or extension gives.
+enum Call {
+    /// Without braces, and perhaps empty.
+    Plain,
+    /// Anything, tokens of its own included.
+    Unknown,
+}
+
+/// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with `:VALUE`.
+/// What only begins so is a variable to Fabric.
+fn call(body: &str) -> Option<Call> {
+    let (kind, rest) = body.split_once(':')?;
+    let mut parts = rest.splitn(3, ':');
+    let (name, operation) = (parts.next()?, parts.next()?);
+    if name.is_empty() || operation.is_empty() || parts.next() == Some("") {
+        return None;
+    }
+    match (kind, name, operation) {
+        ("plugin", "datetime" | "text", _) | ("plugin", "sys", "hostname" | "user" | "os" | "arch") => {
+            Some(Call::Plain)
+        }
+        ("plugin" | "ext", ..) => Some(Call::Unknown),
+        _ => None,
+    }
+}
+
+/// Text from elsewhere may name the variables and the input itself, with braces of its own around them.
+fn no_braces(pattern: &Pattern, body: &str, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
+    let with_braces = variables.iter().find(|(_, value)| value.contains(['{', '}']));
+    let what = match with_braces {
+        Some((name, _)) => format!("`{}` must not contain braces", shown(name)),
+        None if is_template(input) => {
+            format!("`input_text` must not contain `{{{{` or `{SENTINEL}`")
+        }
+        None => return Ok(()),
+    };
+    let call = body.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
+    Err(refused(format!(
+        "{what} with the pattern {}: it has the call `{{{{{call}:…}}}}`, and Fabric runs what that gives as a template \
+         again. Leave them out, or use another pattern.",
+        title(pattern)
+    )))
+}
+
+/// How far a token `{{…}}` may have come: a set, because what a call gives is not known.
+type States = u8;
+/// Not begun.
+const IDLE: States = 1;
+/// `{`
+const ONE: States = 2;
+/// `{{`
+const TWO: States = 4;
+/// `{{` and at least one character.
+const BODY: States = 8;
+/// All but the last brace.
+const CLOSING: States = 16;
+const ANY: States = IDLE | ONE | TWO | BODY | CLOSING;
+
+/// How far it may have come after `byte`, and whether one may be whole now.
+fn step(states: States, byte: u8) -> (States, bool) {
+    let (mut next, mut is_token) = (0, false);
+    let mut go = |from: States, to: States| {
+        if states & from != 0 {
+            next |= to;
+        }
+    };
+    match byte {
+        b'{' => {
+            go(IDLE | BODY | CLOSING, ONE);
+            go(ONE | TWO, TWO);
+        }
+        b'}' => {
+            go(BODY, CLOSING);
+            go(ANY ^ BODY, IDLE);
+            is_token = states & CLOSING != 0;
+        }
+        _ => {
+            go(TWO | BODY, BODY);
+            go(IDLE | ONE | CLOSING, IDLE);
+        }
+    }
+    (next, is_token)
+}
+
+/// Whose text the token in progress has in it.
+#[derive(Clone, Copy)]
+enum Blame<'a> {
+    Variable(&'a str),
+    Input,
+}
+
+/// Reads what one round makes of a pattern, piece by piece and without building it, and finds every token and every
+/// sentinel that pieces make together.
+struct Follow<'a> {
+    pattern: &'a Pattern,
+    input: &'a str,
+    /// Whether the size counts: without variables it is the pattern's own.
+    limited: bool,
+    /// Tokens that began in text that is known.
+    known: States,
+    /// Tokens that may have begun in what a call gave.
+    unknown: States,
+    /// How much of the sentinel the text ends with.
+    held: usize,
+    /// Bytes so far.
+    size: usize,
+    blame: Option<Blame<'a>>,
+}
+
+impl<'a> Follow<'a> {
+    /// A piece of the pattern between tokens.
+    fn text(&mut self, text: &str) -> Result<(), Error> {
+        self.grow(text.len(), None)?;
+        self.read(text)
+    }
+
+    fn value(&mut self, name: &'a str, value: &str) -> Result<(), Error> {
+        self.grow(value.len(), Some(name))?;
+        self.blame = Some(Blame::Variable(name));
+        self.read(value)
+    }
+
+    /// In the input's place stands the sentinel until all is replaced.
+    fn input(&mut self) -> Result<(), Error> {
+        if self.held == 0 {
+            self.blame = Some(Blame::Input);
+        }
+        self.read(SENTINEL)
+    }
+
+    /// A variable that was not given: Fabric ends with an error here, and its token stays what it is.
+    fn missing(&mut self, body: &str) -> Result<(), Error> {
+        self.grow(body.len() + 4, None)?;
+        (self.known, self.unknown, self.held, self.blame) = (IDLE, 0, 0, None);
+        Ok(())
+    }
+
+    fn plain_result(&mut self) {
+        self.known |= step(self.known, b' ').0;
+        self.unknown |= step(self.unknown, b' ').0;
+    }
+
+    fn unknown_result(&mut self) -> Result<(), Error> {
+        if self.known != IDLE {
+            return Err(self.joined());
+        }
+        self.unknown = ANY;
+        Ok(())
+    }
+
+    fn read(&mut self, piece: &str) -> Result<(), Error> {
+        for (i, byte) in piece.bytes().enumerate() {
+            let (known, is_known) = step(self.known, byte);
+            let (unknown, is_unknown) = step(self.unknown, byte);
+            if is_known || is_unknown {
+                return Err(self.joined());
+            }
+            (self.known, self.unknown) = (known, unknown);
+            if self.hold(byte) {
+                if i + 1 < SENTINEL.len() {
+                    return Err(self.joined());
+                }
+                self.grow(self.input.len(), None)?;
+            }
+            if (self.known | self.unknown) == IDLE && self.held == 0 {
+                self.blame = None;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows the sentinel. True if its last byte was just read.
+    fn hold(&mut self, byte: u8) -> bool {
+        let sentinel = SENTINEL.as_bytes();
+        while sentinel.get(self.held) != Some(&byte) {
+            if self.held == 0 {
+                return false;
+            }
+            // It begins with two underlines, and none of it ends like its beginning but for an underline.
+            self.held = usize::from(self.held > 1 && sentinel.get(self.held - 1) == Some(&b'_'));
+        }
+        self.held += 1;
+        let is_whole = self.held == sentinel.len();
+        if is_whole {
+            // The next one may share two.
+            self.held = 2;
+        }
+        is_whole
+    }
+
+    fn grow(&mut self, by: usize, variable: Option<&str>) -> Result<(), Error> {
+        self.size = self.size.saturating_add(by);
+        if !self.limited || self.size <= MAX_MESSAGE {
+            return Ok(());
+        }
+        let what =
+            variable.map_or_else(|| "the input or the variables".to_owned(), |name| format!("`{}`", shown(name)));
+        Err(refused(format!(
+            "With these variables and this input the pattern {} becomes longer than {} MiB, the limit: shorten {what}.",
+            title(self.pattern),
+            MAX_MESSAGE >> 20
+        )))
+    }
+
+    fn joined(&self) -> Error {
+        match self.blame {
+            Some(blame) => blame.joined(self.pattern),
+            None => refused(format!(
+                "The pattern {} has a plugin or extension call between braces that could make another call of what it \
+                 gives. Use another pattern, or have this one changed.",
+                title(self.pattern)
+            )),
+        }
+    }
+}
+
+impl Blame<'_> {
+    fn joined(self, pattern: &Pattern) -> Error {
+        let pattern = title(pattern);
+        refused(match self {
+            Blame::Variable(name) => format!(
+                "`{}` would join with the text around it in the pattern {pattern} into a template that is not the \
+                 pattern's own, and Fabric would run it. Give another value, without braces at its start and end, or use \
+                 another pattern.",
+                shown(name)
+            ),
+            Blame::Input => format!(
+                "The pattern {pattern} has its input inside of a template call, so Fabric would run what `input_text` \
+                 says. Use another pattern, or have this one changed."
+            ),
+        })
+    }
+}
+
+/// The name that Fabric gives it, which is as foreign as its text.
+fn title(pattern: &Pattern) -> String {
+    text::shown(&pattern.name, MAX_NAME)
+}
+
+/// A variable as the other refusals name it.
+fn shown(name: &str) -> String {
+    format!("variables.{}", name.escape_debug())
+}
+
+fn refused(detail: String) -> Error {
+    Error::new(Kind::InvalidRequest, detail)
+}
+
+#[cfg(test)]
+mod engine;
+#[cfg(test)]
+mod live;
+#[cfg(test)]
+mod tests;

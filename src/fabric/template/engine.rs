@@ -1,0 +1,202 @@
+//! A model of Fabric's template engine, as two of its versions have it, that knows where each byte came from.
+
+use std::collections::BTreeMap;
+
+use super::SENTINEL;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// Up to 1.4.322: the engine never sees the input.
+    V300,
+    /// From 1.4.323 on: it takes the place of its mark in a token.
+    V470,
+}
+
+pub(super) const VERSIONS: [Version; 2] = [Version::V300, Version::V470];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Done(String),
+    Failed,
+    /// Still not done after many rounds.
+    Endless,
+    /// Longer than anything the guard lets through.
+    TooLong,
+}
+
+pub(super) struct Run {
+    pub(super) outcome: Outcome,
+    /// Tokens that were replaced, or tried to be, and stand neither in the pattern nor in what a call gave.
+    pub(super) foreign: Vec<String>,
+    /// Places of the input that stand in neither.
+    pub(super) glued: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// The byte at this place of the pattern.
+    Pattern(usize),
+    /// The place of the input.
+    Sentinel,
+    Value,
+    Input,
+    Call,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Byte(u8, From);
+
+type Text = Vec<Byte>;
+
+fn text(from: From, bytes: &str) -> Text {
+    bytes.bytes().map(|byte| Byte(byte, from)).collect()
+}
+
+fn plain(text: &[Byte]) -> String {
+    String::from_utf8(text.iter().map(|byte| byte.0).collect()).unwrap()
+}
+
+fn is_at(text: &[Byte], at: usize, wanted: &str) -> bool {
+    text.len() >= at + wanted.len() && text[at..].iter().zip(wanted.bytes()).all(|(a, b)| a.0 == b)
+}
+
+/// Go's `FindAllStringSubmatch` of `\{\{([^{}]+)\}\}`.
+fn matches(text: &[Byte]) -> Vec<Text> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while at + 4 < text.len() {
+        let body = text[at..].iter().skip(2).take_while(|byte| !matches!(byte.0, b'{' | b'}')).count();
+        if is_at(text, at, "{{") && body > 0 && is_at(text, at + 2 + body, "}}") {
+            found.push(text[at..at + body + 4].to_vec());
+            at += body + 4;
+        } else {
+            at += 1;
+        }
+    }
+    found
+}
+
+/// Go's `strings.ReplaceAll`; `seen` is shown every place that is replaced.
+fn replace_all(content: &Text, old: &str, new: &Text, mut seen: impl FnMut(&[Byte])) -> Text {
+    let mut result = Text::new();
+    let mut at = 0;
+    while at < content.len() {
+        if is_at(content, at, old) {
+            seen(&content[at..at + old.len()]);
+            result.extend(new);
+            at += old.len();
+        } else {
+            result.push(content[at]);
+            at += 1;
+        }
+    }
+    result
+}
+
+/// Does it stand in the pattern, or in what one call gave, just so?
+fn is_own(token: &[Byte]) -> bool {
+    let is_next = |pair: &[Byte]| match (pair[0].1, pair[1].1) {
+        (From::Pattern(a), From::Pattern(b)) => a + 1 == b,
+        (From::Call, From::Call) | (From::Sentinel, From::Sentinel) => true,
+        _ => false,
+    };
+    token.windows(2).all(is_next) && !matches!(token[0].1, From::Value | From::Input)
+}
+
+/// `{{KIND:([^:]+):([^:]+)(?::([^}]+))?}}`
+fn triple<'a>(body: &'a str, kind: &str) -> Option<[&'a str; 3]> {
+    let parts: Vec<&str> = body.strip_prefix(kind)?.splitn(3, ':').collect();
+    match parts[..] {
+        [a, b] if !a.is_empty() && !b.is_empty() => Some([a, b, ""]),
+        [a, b, c] if !a.is_empty() && !b.is_empty() && !c.is_empty() => Some([a, b, c]),
+        _ => None,
+    }
+}
+
+/// What a plugin (`true`) or an extension gives for namespace, operation and value.
+pub(super) type Calls<'a> = &'a mut dyn FnMut(bool, [&str; 3]) -> Option<String>;
+
+/// `PatternsEntity.GetApplyVariables`.
+pub(super) fn apply(
+    version: Version,
+    raw: &str,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+    calls: Calls<'_>,
+) -> Run {
+    let mut pattern = raw.to_owned();
+    if !pattern.contains("{{input}}") {
+        if !pattern.ends_with('\n') {
+            pattern.push('\n');
+        }
+        pattern.push_str("{{input}}");
+    }
+    let content: Text = pattern.bytes().enumerate().map(|(at, byte)| Byte(byte, From::Pattern(at))).collect();
+    let content = replace_all(&content, "{{input}}", &text(From::Sentinel, SENTINEL), |_| ());
+    let mut run = Run { outcome: Outcome::Failed, foreign: Vec::new(), glued: 0 };
+    match rounds(version, content, variables, input, calls, &mut run) {
+        Err(outcome) => run.outcome = outcome,
+        Ok(content) => {
+            let done = replace_all(&content, SENTINEL, &text(From::Input, input), |place| {
+                run.glued += usize::from(!is_own(place));
+            });
+            run.outcome = Outcome::Done(plain(&done));
+        }
+    }
+    run
+}
+
+/// `ApplyTemplate`.
+fn rounds(
+    version: Version,
+    mut content: Text,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+    calls: Calls<'_>,
+    run: &mut Run,
+) -> Result<Text, Outcome> {
+    for _ in 0..40 {
+        let found = matches(&content);
+        if found.is_empty() {
+            return Ok(content);
+        }
+        for token in found {
+            let full = plain(&token);
+            let body = &full[2..full.len() - 2];
+            let mut check = |token: &[Byte]| {
+                if !is_own(token) {
+                    run.foreign.push(plain(token));
+                }
+            };
+            check(&token);
+            let new = replacement(version, body, variables, input, calls).ok_or(Outcome::Failed)?;
+            content = replace_all(&content, &full, &new, check);
+            if content.len() > 9 << 20 {
+                return Err(Outcome::TooLong);
+            }
+        }
+    }
+    Err(Outcome::Endless)
+}
+
+fn replacement(
+    version: Version,
+    body: &str,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+    calls: Calls<'_>,
+) -> Option<Text> {
+    let called = |given: Option<String>| Some(text(From::Call, &given?));
+    if let Some(parts) = triple(body, "plugin:") {
+        return called(calls(true, parts));
+    }
+    if let Some([name, operation, value]) = triple(body, "ext:") {
+        let filled = if version == Version::V470 { value.replace(SENTINEL, input) } else { value.to_owned() };
+        return called(calls(false, [name, operation, &filled]));
+    }
+    match (version, body) {
+        (Version::V300, "input") => Some(Text::new()),
+        (Version::V470, "input" | SENTINEL) => Some(text(From::Input, input)),
+        _ => variables.get(body).map(|value| text(From::Value, value)),
+    }
+}

@@ -1,0 +1,378 @@
+use std::cell::Cell;
+
+use super::engine::{Outcome, Run, VERSIONS, Version, apply};
+use super::*;
+use crate::fabric::names;
+
+fn pattern(text: &str) -> Pattern {
+    Pattern { name: "p".into(), system_prompt: text.into(), ..Pattern::default() }
+}
+
+fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+/// What a run is checked for, in this order.
+fn guard(text: &str, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
+    names::variables(variables)?;
+    if variables.is_empty() && !is_suspicious(input) {
+        return Ok(());
+    }
+    check(&pattern(text), variables, input)
+}
+
+/// No plugin, no extension.
+fn without_calls(version: Version, text: &str, variables: &BTreeMap<String, String>, input: &str) -> Run {
+    apply(version, text, variables, input, &mut |_, _| None)
+}
+
+const CALL: &str = "{{plugin:sys:env:NAME}}";
+
+/// Pattern, variables, input, and what the refusal must name. Each was run by one of the real ones at least.
+type Attack<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
+
+const ATTACKS: [Attack<'_>; 33] = [
+    ("{{{x}}}", &[("x", "{input}")], CALL, "`variables.x`"),
+    ("{{{x}}}", &[("x", "{__FABRIC_INPUT_SENTINEL_TOKEN__}")], CALL, "`variables.x`"),
+    ("{{{{x}}}}", &[("x", "input")], CALL, "`variables.x`"),
+    ("{{{a}}{{b}}}", &[("a", ""), ("b", "{input}}")], CALL, "`variables.b`"),
+    ("{{{{a}}{{b}}}}", &[("a", "plug"), ("b", "in:sys:env:NAME")], "", "`variables.b`"),
+    ("{{{x}}}", &[("x", "{plugin:sys:env:NAME}")], "", "`variables.x`"),
+    ("{{x}}{{y}}", &[("x", "{"), ("y", "{plugin:sys:env:NAME}}")], "", "`variables.y`"),
+    ("{{x}}{{y}}", &[("x", "{{plugin:sys:"), ("y", "env:NAME}}")], "", "`variables.x`"),
+    ("{{plugin:sys:env:{{x}}}}", &[("x", "NAME")], "", "`variables.x`"),
+    ("{{ext:a:b:{{x}}}}", &[("x", "; reboot")], "", "`variables.x`"),
+    // No byte of it is the caller's.
+    ("{{{x}}{plugin:sys:env:NAME}}", &[("x", "")], "", "`variables.x`"),
+    ("{{x}}", &[("x", "{{x}}")], "", "`variables.x`"),
+    ("{{{x}}}", &[("x", "{x}")], "", "`variables.x`"),
+    ("{{{x}}{{y}}}", &[("x", "{x}"), ("y", "}")], "", "`variables.y`"),
+    // Glued although Fabric ends with an error later on.
+    ("{{{x}}} {{y}} {{gone}}", &[("x", "{y}"), ("y", "")], "", "`variables.x`"),
+    // The input's place, in values and between them.
+    ("{{x}}", &[("x", "a __FABRIC_INPUT_SENTINEL_TOKEN__")], "", "`variables.x`"),
+    ("{{x}}{{y}}", &[("x", "__FABRIC_INPUT_"), ("y", "SENTINEL_TOKEN__")], "", "`variables.y`"),
+    ("__FABRIC_INPUT_SENTINEL_TOKEN{{x}}", &[("x", "__")], "", "`variables.x`"),
+    ("{{x}}{{input}}", &[("x", "__FABRIC_INPUT_SENTINEL_TOKEN")], "", "`variables.x`"),
+    ("{{input}}{{x}}", &[("x", "FABRIC_INPUT_SENTINEL_TOKEN__")], "", "`variables.x`"),
+    // What a call gives is not known.
+    ("{{plugin:sys:env:A}}{{x}}}}", &[("x", "NAME")], "", "`variables.x`"),
+    ("{{plugin:file:read:/a}}{{x}}", &[("x", "NAME}}")], "", "`variables.x` must not contain braces"),
+    ("{{ext:a:b}} {{x}}", &[("x", "{input}")], "", "`variables.x` must not contain braces"),
+    ("{{{ext:a:b}}", &[("x", "")], "", "The pattern p"),
+    ("{{plugin:file:read:/a}}{{plugin:text:trim: }}}", &[("x", "")], "", "The pattern p"),
+    ("{{plugin:text:lower:A}}{{x}}{{x}}b}}", &[("x", "{")], "", "`variables.x`"),
+    ("{{{plugin:text:trim: }}{{x}}", &[("x", "{a}}")], "", "`variables.x`"),
+    ("{{plugin:file:read:/a}}", &[], CALL, "`input_text` must not contain `{{`"),
+    // The input alone.
+    ("{{{{input}}}}", &[], CALL, "`input_text`"),
+    ("{{{{{input}}}}}", &[], "{plugin:sys:env:NAME}", "`input_text`"),
+    ("{{__FABRIC_INPUT_SENTINEL_TOKEN__}}", &[], CALL, "`input_text`"),
+    ("{{ext:a:b:{{input}}}}", &[], CALL, "`input_text`"),
+    ("{{plugin:sys:env:{{{{input}}}}}}", &[("x", "")], "NAME", "`input_text`"),
+];
+
+#[test]
+fn every_known_attack_is_refused_and_says_what_to_do() {
+    for (text, variables, input, named) in ATTACKS {
+        let error = guard(text, &map(variables), input).expect_err(text);
+        assert_eq!(error.kind, Kind::InvalidRequest, "{text}");
+        assert!(error.detail.contains(named), "{text}: {error}");
+    }
+}
+
+#[test]
+fn what_joins_to_nothing_passes() {
+    let json = r#"{"a": {"b": [1, {"c": {}}]}}"#;
+    for (text, variables, input) in [
+        ("Hi {{x}}, {{y}}.\n{{input}}", map(&[("x", json), ("y", "fn f() { g({}) }")]), CALL),
+        (r#"{"data": {{x}}}"#, map(&[("x", json)]), ""),
+        ("{ {{x}} }", map(&[("x", json)]), ""),
+        ("{{x}}}}", map(&[("x", "a {")]), ""),
+        ("{{x}}{{y}}", map(&[("x", "}"), ("y", "}")]), ""),
+        ("{{{x}}}", map(&[("x", "plain")]), CALL),
+        ("{{{input}}}", map(&[("x", "")]), CALL),
+        ("{{input}}", map(&[]), "{{{{input}}}}"),
+        ("", map(&[("unused", "{")]), ""),
+        ("{{plugin:datetime:now}} {{x}}", map(&[("x", json)]), CALL),
+        ("{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}}{{plugin:text:upper:a:b}}", map(&[("x", "}}")]), "{"),
+        ("{\"is\": \"{{ext:a:b}}\"} {{x}} {{plugin:file:read:/a}}", map(&[("x", "code")]), "{ }"),
+        ("{{plugin:x}} {{ext::}} {{plugin:a:b:}}", map(&[("plugin:x", "}{"), ("ext::", ""), ("plugin:a:b:", "{")]), ""),
+        ("{{ext::b}} {{ext:b:}}", map(&[("ext::b", "{"), ("ext:b:", "{")]), ""),
+        ("__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}}", map(&[("x", "__FABRIC_INPUT_")]), "{"),
+        ("{{gone}} {{x}}", map(&[("x", "{")]), ""),
+        ("{{{{gone}}}}", map(&[("x", "")]), ""),
+        ("{{x}}", map(&[("x", "_____FABRIC_INPUT_SENTINEL_TOKEN_")]), ""),
+    ] {
+        assert_eq!(guard(text, &variables, input), Ok(()), "{text}");
+    }
+}
+
+#[test]
+fn tokens_are_what_fabrics_expression_finds() {
+    for (text, found) in [
+        ("{{a}}", vec![(0, "a")]),
+        ("{{{a}}}{{ b c }}", vec![(1, "a"), (7, " b c ")]),
+        ("{{}} {{a} }} {{{}}} { {a}}", vec![]),
+        ("{{a\n}}é{{b}}", vec![(0, "a\n"), (8, "b")]),
+        ("{{a{{b}}c}}", vec![(3, "b")]),
+    ] {
+        assert_eq!(tokens(text).collect::<Vec<_>>(), found, "{text}");
+    }
+}
+
+/// The longest that passes, and one byte more.
+#[test]
+fn the_whole_text_counts_and_the_input_wherever_it_would_stand() {
+    let kib = |n: usize| "x".repeat(n << 10);
+    let x = map(&[("x", &kib(64))]);
+    let just = format!("{}{{{{input}}}}", "{{x}}".repeat(127));
+    assert_eq!(guard(&just, &x, &kib(64)), Ok(()));
+    let error = guard(&just, &x, &(kib(64) + "x")).unwrap_err();
+    assert!(error.detail.contains("pattern p becomes longer than 8 MiB"), "{error}");
+    let error = guard(&"{{x}}".repeat(129), &x, "").unwrap_err();
+    assert!(error.detail.contains("shorten `variables.x`"), "{error}");
+    // Every place of the input, the pattern's own mark included.
+    for place in ["{{input}}", SENTINEL] {
+        assert_eq!(guard(&place.repeat(2), &map(&[("y", "")]), &kib(1024)), Ok(()), "{place}");
+        assert!(guard(&place.repeat(9), &map(&[("y", "")]), &kib(1024)).is_err(), "{place}");
+        // Without variables that is the pattern's own affair.
+        assert_eq!(guard(&place.repeat(9), &map(&[]), &("{".to_owned() + &kib(1024))), Ok(()), "{place}");
+    }
+    // Appended, after a line break of its own: one byte.
+    let rest = MAX_MESSAGE - 100;
+    assert_eq!(guard(&"y".repeat(99), &map(&[("y", "")]), &"x".repeat(rest)), Ok(()));
+    assert!(guard(&"y".repeat(100), &map(&[("y", "")]), &"x".repeat(rest)).is_err());
+    assert_eq!(guard(&("y".repeat(99) + "\n"), &map(&[("y", "")]), &"x".repeat(rest)), Ok(()));
+    assert!(guard(&"y".repeat(MAX_MESSAGE), &map(&[("y", "")]), "").is_err());
+    // A token that stays counts as itself.
+    assert_eq!(guard(&format!("{{{{n}}}}{}", "y".repeat(93)), &map(&[("y", "")]), &"x".repeat(rest)), Ok(()));
+    assert!(guard(&format!("{{{{n}}}}{}", "y".repeat(95)), &map(&[("y", "")]), &"x".repeat(rest)).is_err());
+}
+
+#[test]
+fn names_that_come_from_others_are_cut() {
+    let named = Pattern { name: "a\n".repeat(999), system_prompt: "{{{x}}}".into(), ..Pattern::default() };
+    let error = check(&named, &map(&[("x", "{\u{7}}")]), "").unwrap_err();
+    assert!(error.detail.contains(&format!("pattern {} into", "a".repeat(128))), "{error}");
+    let error = guard("{{{a\u{85}}}}", &map(&[("a\u{85}", "{b}")]), "").unwrap_err();
+    assert!(error.detail.contains(r"`variables.a\u{85}`"), "{error}");
+}
+
+/// SplitMix64, as the integration tests have it.
+pub(super) struct Rng(pub(super) u64);
+
+impl Rng {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % n as u64) as usize
+    }
+
+    fn some(&mut self, parts: &[&str], most: usize) -> String {
+        (0..self.below(most + 1)).map(|_| parts[self.below(parts.len())]).collect()
+    }
+}
+
+/// A pattern, variables and an input, none of them well meant.
+pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
+    const TEXT: [&str; 20] = [
+        "{{x}}",
+        "{{y}}",
+        "{{{x}}}",
+        "{{{{x}}}}",
+        "{{{x}}{{y}}}",
+        "{{{{y}}{{x}}}}",
+        "{{{x}}",
+        "{{y}}}}",
+        "{{{y}}{{x}}}",
+        "{{input}}",
+        "{",
+        "}",
+        "{{",
+        "}}",
+        "text ",
+        "\n",
+        "x",
+        "plugin:text:upper:",
+        "__FABRIC_INPUT_",
+        "{{{{input}}}}",
+    ];
+    const CALLS: [&str; 6] = [
+        "{{plugin:text:upper:y}}",
+        "{{plugin:text:lower:INPUT}}",
+        "{{plugin:sys:env:NONE}}",
+        SENTINEL,
+        "{{gone}}",
+        "{{ext:a:b:c}}",
+    ];
+    const VALUE: [&str; 19] = [
+        "",
+        "{",
+        "}",
+        "}}",
+        "x",
+        "y",
+        "input",
+        "{x}",
+        "{input}",
+        "{x",
+        "y}",
+        "plug",
+        "in:text:upper:a",
+        "{plugin:text:upper:a}",
+        "plugin:text:upper:a",
+        " ",
+        "__FABRIC_INPUT_",
+        "SENTINEL_TOKEN__",
+        "{\"a\": {}}",
+    ];
+    let rng = &mut Rng(seed);
+    let mut text = String::new();
+    for _ in 0..1 + rng.below(3) {
+        text += &rng.some(&TEXT, 3);
+        // They end many a run: only some have any.
+        if rng.below(6) == 0 {
+            text += &rng.some(&CALLS, 1);
+        }
+    }
+    let mut variables = BTreeMap::new();
+    if rng.below(10) > 0 {
+        for name in ["x", "y"] {
+            variables.insert(name.to_owned(), rng.some(&VALUE, 2));
+        }
+    }
+    let mut input = rng.some(&VALUE, 3);
+    if rng.below(3) == 0 {
+        input += "{{plugin:text:upper:i}}";
+    }
+    (text, variables, input)
+}
+
+/// What a host may hold: anything, but no call with a hole in it for the caller to fill, nor one that is spread over two,
+/// nor braces around the input.
+fn given(rng: &mut Rng, opens: bool, plugin: bool, [namespace, operation, value]: [&str; 3]) -> Option<String> {
+    match (plugin, namespace, operation) {
+        (true, "text", "upper") if !value.is_empty() => Some(value.to_uppercase()),
+        (true, "text", "lower") if !value.is_empty() => Some(value.to_lowercase()),
+        (true, "text", _) => None,
+        _ if opens => {
+            Some(rng.some(&["host", "{x", "{", " "], 2) + &rng.some(&["{{plugin:text:upper:", "{{x", "{{{"], 1))
+        }
+        _ => Some(rng.some(&["host", "}}", "}", "x}}", "{{{x}}}", "{{y}} ", "{ {{input}} }"], 3)),
+    }
+}
+
+#[test]
+fn whatever_the_guard_lets_through_runs_nothing_but_the_pattern() {
+    let (mut admitted, mut harmful, mut overdone) = (0, 0, 0);
+    let cases = 30_000;
+    for seed in 0..cases {
+        let (text, variables, input) = hostile(seed);
+        if variables.is_empty() && !is_suspicious(&input) {
+            // Not looked at: only a pattern with a hole for its input could make more of it.
+            continue;
+        }
+        let verdict = guard(&text, &variables, &input);
+        let mut is_harmful = false;
+        for version in VERSIONS {
+            let (mut rng, opens) = (Rng(!seed), seed % 2 == 0);
+            let mut calls = |plugin: bool, parts: [&str; 3]| given(&mut rng, opens, plugin, parts);
+            let run = apply(version, &text, &variables, &input, &mut calls);
+            let is_bad =
+                !run.foreign.is_empty() || run.glued > 0 || matches!(run.outcome, Outcome::Endless | Outcome::TooLong);
+            is_harmful |= is_bad;
+            if verdict.is_ok() {
+                let told = format!("seed {seed}, {version:?}: {text:?} with {variables:?} on {input:?}");
+                assert!(!is_bad, "{told}: {:?}, {:?}, {}", run.outcome, run.foreign, run.glued);
+            }
+        }
+        admitted += usize::from(verdict.is_ok());
+        harmful += usize::from(is_harmful);
+        overdone += usize::from(!is_harmful && verdict.is_err());
+    }
+    println!("{cases} hostile cases: {harmful} harmful, {admitted} let through, {overdone} refused for less");
+    assert!(admitted > 3_000 && harmful > 5_000, "the generator has become one-sided");
+}
+
+/// What people send, in what people write.
+#[test]
+fn ordinary_texts_and_values_pass() {
+    const TEXT: [&str; 16] = [
+        "You translate into {{x}}.\n",
+        "# STEPS\n\n- Read {{input}} twice.\n",
+        "{\"lang\": \"{{x}}\", \"n\": 1}\n",
+        "Say {{y}} to {{x}}; ",
+        "fn main() { println!(\"{}\", x); }\n",
+        "\\textbf{bold} ",
+        "${HOME} ",
+        "{ {{y}} }\n",
+        "{\"data\": {{y}}}\n",
+        "<b>{{x}}</b>",
+        "{{x}}{{y}}",
+        "Today is {{plugin:datetime:today}}. ",
+        "{{plugin:text:upper:a}} ",
+        "`{{ x }}`",
+        "INPUT:\n\n{{input}}\n",
+        "{%if%} ",
+    ];
+    const VALUE: [&str; 15] = [
+        "de",
+        "a longer text, with a comma",
+        "",
+        "if (a) { b() } else { c() }",
+        "{\"a\": {\"b\": [{\"c\": {}}]}}",
+        "{}",
+        "\\frac{1}{2}",
+        "f\"{x}\"",
+        "}",
+        "${x}",
+        "plugin:",
+        "input",
+        "x: {y: {z: 1}}",
+        "漢字",
+        "__init__",
+    ];
+    let (mut refused, cases) = (Vec::new(), 10_000);
+    let rng = &mut Rng(7);
+    for _ in 0..cases {
+        let text = rng.some(&TEXT, 8);
+        let variables = map(&[("x", VALUE[rng.below(15)]), ("y", VALUE[rng.below(15)]), (" x ", VALUE[rng.below(15)])]);
+        if let Err(error) = guard(&text, &variables, "{{ jinja }} { code }") {
+            refused.push(format!("{text:?} with {variables:?}: {error}"));
+        }
+    }
+    println!("{cases} ordinary cases: {} refused", refused.len());
+    assert!(refused.is_empty(), "{}", refused[0]);
+}
+
+#[test]
+fn the_model_agrees_with_what_real_ones_gave() {
+    let none = map(&[]);
+    let done = |text: &str| Outcome::Done(text.to_owned());
+    let x = |value| map(&[("x", value)]);
+    for (text, variables, input, old, new) in [
+        ("a", none.clone(), "{{in}}", done("a\n{{in}}"), done("a\n{{in}}")),
+        ("{{{input}}}", none.clone(), "{b}", done("{{b}}"), done("{{b}}")),
+        ("{{{{input}}}}", none.clone(), "b", Outcome::Failed, done("b")),
+        ("{{{x}}}", x("{input}"), "b", done("\nb"), done("b\nb")),
+        ("{{{x}}}", x("{x}"), "", done("{x}\n"), done("{x}\n")),
+        ("{{x}}", x("{{x}}"), "", Outcome::Endless, Outcome::Endless),
+        ("{{gone}}", none, "", Outcome::Failed, Outcome::Failed),
+    ] {
+        assert_eq!(without_calls(Version::V300, text, &variables, input).outcome, old, "{text}");
+        assert_eq!(without_calls(Version::V470, text, &variables, input).outcome, new, "{text}");
+    }
+}
+
+#[test]
+fn a_long_expansion_is_followed_once_and_ends_at_the_limit() {
+    // Two megabytes of pattern that would become 26 GB.
+    let text = "{{x}}".repeat(400_000);
+    let read = Cell::new(0_usize);
+    let error = guard(&text, &map(&[("x", &"_{".repeat(32 << 10))]), "").unwrap_err();
+    read.set(read.get() + error.detail.len());
+    assert!(error.detail.contains("8 MiB") && read.get() < 300, "{error}");
+}
