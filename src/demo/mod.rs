@@ -27,14 +27,14 @@ const VENDOR: &str = "Demo";
 const WORD_PAUSE: Duration = Duration::from_millis(15);
 
 const PATTERNS: [(&str, &str); 8] = [
-    ("create_diagram", include_str!("demo/patterns/create_diagram.md")),
-    ("explain_code", include_str!("demo/patterns/explain_code.md")),
-    ("extract_action_items", include_str!("demo/patterns/extract_action_items.md")),
-    ("improve_writing", include_str!("demo/patterns/improve_writing.md")),
-    ("review_design", include_str!("demo/patterns/review_design.md")),
-    ("summarize", include_str!("demo/patterns/summarize.md")),
-    ("translate", include_str!("demo/patterns/translate.md")),
-    ("write_commit_message", include_str!("demo/patterns/write_commit_message.md")),
+    ("create_diagram", include_str!("patterns/create_diagram.md")),
+    ("explain_code", include_str!("patterns/explain_code.md")),
+    ("extract_action_items", include_str!("patterns/extract_action_items.md")),
+    ("improve_writing", include_str!("patterns/improve_writing.md")),
+    ("review_design", include_str!("patterns/review_design.md")),
+    ("summarize", include_str!("patterns/summarize.md")),
+    ("translate", include_str!("patterns/translate.md")),
+    ("write_commit_message", include_str!("patterns/write_commit_message.md")),
 ];
 
 const STRATEGIES: [Strategy; 3] = [

@@ -50,8 +50,8 @@ mod tests {
     use crate::cli::flags::{FLAGS, Flag, Takes, VARIABLES};
     use crate::config;
 
-    const README: &str = include_str!("../README.md");
-    const ENV_EXAMPLE: &str = include_str!("../.env.example");
+    const README: &str = include_str!("../../README.md");
+    const ENV_EXAMPLE: &str = include_str!("../../.env.example");
 
     #[test]
     fn the_readme_lists_every_flag_and_variable_as_the_table_has_it() {
