@@ -345,14 +345,9 @@ pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     out
 }
 
-/// Appends `value` as JSON. Writing to memory cannot fail, and none of our types refuse to be written.
+/// Appends `value` as JSON.
 pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    let start = out.len();
-    if let Err(e) = serde_json::to_writer(&mut *out, value) {
-        log::error!("a value could not be written as JSON: {e}");
-        out.truncate(start);
-        out.extend_from_slice(b"null");
-    }
+    serde_json::to_writer(out, value).expect("memory takes any text, and our types have string keys only");
 }
 
 /// Appends `json`, as [`write_json`] writes it, as a JSON string. Nothing in it needs escaping but quotes and backslashes, and

@@ -15,6 +15,7 @@ mod jsonrpc;
 mod logging;
 mod mcp;
 mod metrics;
+mod net;
 mod random;
 mod signals;
 mod sync;

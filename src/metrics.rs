@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::sync::lock;
-use crate::time;
 
-/// The upper bounds of the histogram's buckets, in milliseconds: a cached list takes well under a millisecond, a run minutes.
-const BUCKETS: [u64; 14] = [1, 5, 10, 50, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
+/// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
+const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.];
 
 /// The outcome of a call that worked; of any other it is the kind of the error.
 pub(crate) const OK: &str = "ok";
@@ -91,8 +90,7 @@ impl Metrics {
         let calls = calls.entry(tool).or_default();
         *calls.outcomes.entry(outcome).or_default() += 1;
         let Some(took) = took else { return };
-        calls.buckets
-            [BUCKETS.iter().position(|bound| took <= Duration::from_millis(*bound)).unwrap_or(BUCKETS.len())] += 1;
+        calls.buckets[BUCKETS.partition_point(|bound| *bound < took.as_secs_f64())] += 1;
         calls.time += took;
     }
 
@@ -129,10 +127,10 @@ impl Metrics {
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(calls.buckets) {
                 count += more;
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| time::decimal(u128::from(*bound), 3));
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
                 out.sample("call_duration_seconds_bucket", format_args!("{{tool=\"{tool}\",le=\"{bound}\"}}"), count);
             }
-            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), time::seconds(calls.time));
+            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), calls.time.as_secs_f64());
             out.sample("call_duration_seconds_count", format_args!("{{tool=\"{tool}\"}}"), count);
         }
         out.0

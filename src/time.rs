@@ -1,4 +1,4 @@
-//! The time of day as RFC 3339 writes it, the calendar behind it, and lengths of time as people read them.
+//! The time of day in RFC 3339, and the calendar behind it.
 //!
 //! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
 
@@ -29,22 +29,6 @@ impl Stamp {
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&rfc3339_to_the_millisecond(milliseconds(self.0)))
-    }
-}
-
-/// A length of time in seconds, exactly, such as `0.5` or `30`.
-pub(crate) fn seconds(time: Duration) -> String {
-    decimal(time.as_nanos(), 9)
-}
-
-/// `value` as a decimal number whose last `places` digits are behind the point, without zeros at its end. Floating point
-/// in std is 30 kilobytes of code and tables, for which nothing else here has a use.
-pub(crate) fn decimal(value: u128, places: usize) -> String {
-    let digits = format!("{value:0>width$}", width = places + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - places);
-    match fraction.trim_end_matches('0') {
-        "" => whole.to_owned(),
-        fraction => format!("{whole}.{fraction}"),
     }
 }
 
@@ -154,16 +138,6 @@ mod tests {
         assert_eq!(at(Duration::from_secs(1)), Some(-1000));
         assert_eq!(milliseconds(UNIX_EPOCH), 0);
         assert_eq!(rfc3339_to_the_millisecond(-1), "1969-12-31T23:59:59.999Z");
-    }
-
-    #[test]
-    fn lengths_are_exact_and_short() {
-        for (nanoseconds, text) in
-            [(0, "0"), (1, "0.000000001"), (1_000_000, "0.001"), (2_500_000_000, "2.5"), (30_000_000_000, "30")]
-        {
-            assert_eq!(seconds(Duration::from_nanos(nanoseconds)), text);
-        }
-        assert_eq!((decimal(105, 2), decimal(5, 2), decimal(100, 2)), ("1.05".into(), "0.05".into(), "1".into()));
     }
 
     #[test]

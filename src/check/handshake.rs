@@ -69,8 +69,8 @@ fn count_tools(server: &Server, session: &Arc<Session>, params: Value) -> Result
 
 fn ask(server: &Server, session: &Arc<Session>, method: &str, params: Value) -> Result<Value, String> {
     let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
-    let request = serde_json::to_vec(&request).unwrap_or_default();
-    let Action::Answer(answer) = server.receive(session, mcp::inspect(&request, false), None) else {
+    let request = request.to_string();
+    let Action::Answer(answer) = server.receive(session, mcp::inspect(request.as_bytes(), false), None) else {
         return Err(format!("{method} was not answered."));
     };
     match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body)) {

@@ -18,6 +18,7 @@ use serde_json::{Map, Value};
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Wait};
 use crate::mcp::Server;
+use crate::net::{Authority, Host};
 
 use diagnosis::{Problem, diagnose};
 use report::{Key, Report, Writer};
@@ -134,13 +135,7 @@ fn key_state(config: &Config) -> Key {
 fn other_port(config: &Config) -> Option<String> {
     let rest = config.fabric.url.strip_prefix("http://")?;
     let authority = rest.split('/').next().unwrap_or(rest);
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    if !matches!(host, "localhost" | "127.0.0.1" | "[::1]") {
-        return None;
-    }
+    let host = Authority::parse(authority).ok().map(|authority| authority.host).filter(Host::is_loopback)?;
     let url = format!("http://{host}:{FABRICS_OWN_PORT}");
     if url == config.fabric.url {
         return None;

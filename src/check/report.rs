@@ -7,8 +7,6 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::time;
-
 use super::diagnosis::Problem;
 use super::handshake::Era;
 use super::rehearsal::{PATTERN, Seen};
@@ -132,11 +130,6 @@ fn problem_json(problem: &Problem) -> Value {
     json!({"code": problem.code, "severity": severity, "what": problem.what, "fix": problem.fix})
 }
 
-/// To a hundredth, for a line of text.
-fn milliseconds_shown(time: Duration) -> String {
-    time::decimal((time.as_nanos() + 5_000) / 10_000, 2)
-}
-
 /// To a hundredth.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
@@ -165,7 +158,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn connection(&mut self, report: &Report) -> io::Result<()> {
         let address = match report.latency {
-            Some(time) => format!("{} answers in {} ms", report.url, milliseconds_shown(time)),
+            Some(time) => format!("{} answers in {} ms", report.url, milliseconds(time)),
             None if report.reachable => format!("{} answers", report.url),
             None => format!("{} does not answer as Fabric does", report.url),
         };
@@ -247,8 +240,8 @@ impl<'a> Writer<'a> {
                 let text = format!(
                     "{} pieces, the first after {} ms, the last after {} ms",
                     seen.pieces,
-                    milliseconds_shown(seen.first),
-                    milliseconds_shown(seen.total)
+                    milliseconds(seen.first),
+                    milliseconds(seen.total)
                 );
                 self.write("\n\n")?;
                 self.line(true, "streaming", &text)

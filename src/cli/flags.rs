@@ -4,6 +4,7 @@
 //! showing it (`help`, `generate`).
 
 use crate::config;
+use crate::text::edit_distance;
 
 /// Which flag. In the order of [`FLAGS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -351,31 +352,10 @@ pub(crate) fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a
     let wanted: Vec<char> = wanted.chars().take(config::MAX_NAME).collect();
     candidates
         .into_iter()
-        .map(|candidate| (distance(&wanted, &candidate.chars().collect::<Vec<_>>()), candidate))
+        .map(|candidate| (edit_distance(&wanted, &candidate.chars().collect::<Vec<_>>()), candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 3))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// How many letters must be added, left out, changed or swapped with their neighbour to make `a` of `b`.
-fn distance(a: &[char], b: &[char]) -> usize {
-    // Row i holds the distances between the first i letters of `a` and each beginning of `b`.
-    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        rows.rotate_left(1);
-        let [two_before, before, row] = &mut rows;
-        row.clear();
-        row.push(i);
-        for j in 1..=b.len() {
-            let changed = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(before[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(two_before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-    }
-    rows[2][b.len()]
 }
 
 #[cfg(test)]
@@ -422,15 +402,5 @@ mod tests {
             assert_eq!(closest(wanted, names()), found, "{wanted}");
         }
         assert_eq!(closest(&"x".repeat(100_000), names()), None);
-    }
-
-    #[test]
-    fn distances() {
-        let distance = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
-        for (a, b, steps) in
-            [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("ab", "ba", 1), ("abc", "axc", 1), ("kitten", "sitting", 3)]
-        {
-            assert_eq!(distance(a, b), steps, "{a} {b}");
-        }
     }
 }

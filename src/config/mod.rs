@@ -11,6 +11,8 @@ use std::time::Duration;
 
 pub(crate) use url::base_url;
 
+use crate::net::Authority;
+
 // What comes in and goes out.
 
 /// Largest message taken in, a line on stdio or a body over HTTP, in bytes.
@@ -217,9 +219,9 @@ pub(crate) struct Config {
 /// Who may come in over HTTP, and how much of it at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
-    /// Further values of `Host` that are let in: a name or address in lower case, with or without a port.
-    /// Loopback names and the bound address always are. `--allowed-host`.
-    pub(crate) allowed_hosts: Vec<String>,
+    /// Further values of `Host` that are allowed, without a port with any. Loopback names and the bound address always
+    /// are. `--allowed-host`.
+    pub(crate) allowed_hosts: Vec<Authority>,
     /// Further values of `Origin` that are let in: `scheme://host[:port]` in lower case, without the scheme's own
     /// port, as browsers send it. `--allowed-origin`.
     pub(crate) allowed_origins: Vec<String>,

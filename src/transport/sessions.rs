@@ -44,7 +44,7 @@ impl SessionId {
     }
 
     fn mint(revision: Revision) -> SessionId {
-        SessionId { revision, random: u128::from_str_radix(&random::id(), 16).unwrap_or_default() }
+        SessionId { revision, random: random::number() }
     }
 }
 
