@@ -1,16 +1,16 @@
-//! The log: lines on stderr, written by a thread of its own.
+//! The log on stderr: bounded, written by its own thread.
 //!
-//! In scope: which records are logged, how foreign text is made harmless, the bounded queue, panics. Not in scope: what
-//! is worth a line (everyone else). This is the only file that names `simple_logger`, which writes the lines:
-//! `2026-07-28T12:00:00.000Z INFO  [target] message`. The time, which is that of logging and not of writing, is put in
-//! front of them here: what `simple_logger` does that with is larger than itself, and [`Stamp`] has what it takes.
+//! In scope: which records are logged, escaping, the queue, panics. Not in scope: what is worth a line.
 //!
-//! - A caller never waits for stderr. It leaves its line in a queue of [`MAX_LOG_LINES`]; when that is full, because
-//!   nobody reads our stderr, the line is dropped, and the number of lost lines is told once there is room.
-//! - `simple_logger` panics when stderr is closed: caught here, said nowhere, and the next line is tried again.
-//! - Only our own records are logged, at any level. Those of libraries never are: at trace level, ureq's protocol layer
-//!   shows each byte it sends, API key included, and one of these days a debug line may.
-//! - Once the log has begun, nobody else writes to stderr: `simple_logger` may hold its lock, blocked.
+//! `simple_logger` writes the lines: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
+//! with the time of the call (its timestamps need another crate), or go on when stderr is closed (it panics); these are
+//! done here.
+//!
+//! - A caller never waits for stderr: it puts its line into a queue of [`MAX_LOG_LINES`]. When that is full the line is
+//!   dropped, and the number of dropped lines is logged once there is room.
+//! - A closed stderr ends nothing: the panic is caught, and the next line is tried again.
+//! - Only our own records are logged: at trace level, ureq shows each byte it sends, API key included.
+//! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,26 +27,21 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
 use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
-use crate::sync::{Signal, lock, spawn};
+use crate::sync::lock;
 use crate::time::Stamp;
 
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
 
-/// How long lines that end a silence wait for more to be written with: a busy server would else wake the thread for each.
-const GATHER: Duration = Duration::from_millis(5);
-/// So many lines are written at once, before the queue is full.
-const MANY: usize = MAX_LOG_LINES / 2;
-
 static LOGGER: Logger = Logger {
     queue: Queue::new(),
     started: AtomicBool::new(false),
     critical_only: AtomicBool::new(false),
-    thread: AtomicBool::new(false),
+    thread: Once::new(),
 };
 
-/// Begins to log records of `level` and above. Cheap: the thread starts with the first line. Called again, it only
-/// changes the level.
+/// Starts logging records of `level` and above. The thread starts with the first line, since the first answer should not
+/// wait for it. Called again, it only changes the level.
 pub(crate) fn start(level: LogLevel) {
     LOGGER.critical_only.store(level == LogLevel::Critical, Ordering::Relaxed);
     log::set_max_level(match level {
@@ -65,14 +60,13 @@ pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
 }
 
-/// Waits until everything logged so far is on stderr, `limit` at most; says whether it is. For the end of the process.
+/// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
 pub(crate) fn flush(limit: Duration) -> bool {
-    LOGGER.queue.wait_empty(limit)
+    LOGGER.queue.flush(limit)
 }
 
-/// Appends ` key=value` (without the space at the start of a line). A value that is empty or holds a space, `=`, `"`, a
-/// backslash or anything that is not plainly visible is quoted and escaped, so that foreign text can neither end the
-/// line nor look like another field.
+/// Appends `key=value`, behind a space unless the line is empty. Values are quoted and escaped where they need it, so that
+/// foreign text can neither end the line nor look like another field.
 pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
     if !line.is_empty() {
         line.push(' ');
@@ -82,7 +76,7 @@ pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
     let start = line.len();
     // Writing to a String fails only if the value's own Display does: what it wrote until then stays.
     let _ = write!(line, "{value}");
-    let plain = |c: char| !c.is_whitespace() && !hidden(c) && !matches!(c, '=' | '"' | '\\');
+    let plain = |c: char| !c.is_whitespace() && !needs_escape(c) && !matches!(c, '=' | '"' | '\\');
     if line.len() == start || !line[start..].chars().all(plain) {
         let value = line.split_off(start);
         line.push('"');
@@ -90,42 +84,42 @@ pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
             if matches!(c, '"' | '\\') {
                 line.push('\\');
             }
-            push_visible(line, c);
+            push_escaped(line, c);
         }
         line.push('"');
     }
 }
 
-/// Names the request this thread works on until the guard is dropped: a panic's log line then has its id.
+/// Sets the request id that a panic of this thread is logged with, until the guard is dropped.
 pub(crate) fn request_scope(id: &str) -> RequestScope {
-    RequestScope { before: REQUEST.replace(Some(id.to_owned())), _this_thread: PhantomData }
+    RequestScope { before: REQUEST.replace(Some(id.to_owned())), _not_send: PhantomData }
 }
 
 /// See [`request_scope`].
 #[must_use = "the scope ends when this is dropped"]
 pub(crate) struct RequestScope {
     before: Option<String>,
-    /// Dropping it on another thread would restore the wrong one's.
-    _this_thread: PhantomData<*const ()>,
+    /// Dropped on another thread, it would change that thread's id.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl Drop for RequestScope {
     fn drop(&mut self) {
         let before = self.before.take();
-        // The thread may be on its way out and its variable gone.
+        // Fails while the thread is being torn down.
         let _ = REQUEST.try_with(|request| request.replace(before));
     }
 }
 
-/// From now on a panic is one error line in the log: its place, its thread and the request it cost, never its message,
-/// which may hold a caller's text. Before [`start`], a panic is told as ever.
+/// Logs each panic as one error line with its location, thread and request id, but without its message, which may hold a
+/// caller's text. Before [`start`], panics go to the default hook.
 pub(crate) fn install_panic_hook() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         if IS_LOG_THREAD.get() {
-            // stderr is gone. There is nobody to tell.
+            // stderr is closed.
         } else if LOGGER.started.load(Ordering::Acquire) {
-            log::error!("{}", told(panic));
+            log::error!("{}", describe(panic));
         } else {
             default(panic);
         }
@@ -137,10 +131,10 @@ thread_local! {
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-fn told(panic: &PanicHookInfo<'_>) -> String {
+fn describe(panic: &PanicHookInfo<'_>) -> String {
     let mut line = "A bug: a thread panicked.".to_owned();
     if let Some(place) = panic.location() {
-        logfmt(&mut line, "place", format_args!("{}:{}:{}", short(place.file()), place.line(), place.column()));
+        logfmt(&mut line, "place", format_args!("{}:{}:{}", short_path(place.file()), place.line(), place.column()));
     }
     logfmt(&mut line, "thread", thread::current().name().unwrap_or("unnamed"));
     let request = REQUEST.try_with(|request| request.try_borrow().ok()?.clone()).ok().flatten();
@@ -150,8 +144,8 @@ fn told(panic: &PanicHookInfo<'_>) -> String {
     line
 }
 
-/// A source file's path without the folders of the machine that built us: a library's has them.
-fn short(file: &str) -> &str {
+/// The last three parts of an absolute path: those of libraries would show the build machine's folders.
+fn short_path(file: &str) -> &str {
     if !file.starts_with('/') && !file.contains(':') {
         return file;
     }
@@ -161,13 +155,12 @@ fn short(file: &str) -> &str {
     }
 }
 
-/// Decides which records are logged and starts the thread.
 struct Logger {
     queue: Queue,
     started: AtomicBool,
     critical_only: AtomicBool,
-    /// Whether the thread runs.
-    thread: AtomicBool,
+    /// Starts the thread that writes.
+    thread: Once,
 }
 
 impl Log for Logger {
@@ -183,47 +176,43 @@ impl Log for Logger {
         if !self.enabled(record.metadata()) {
             return;
         }
-        self.queue.push(Line::new(record));
-        if !self.thread.swap(true, Ordering::AcqRel) {
-            let write = || {
+        self.queue.push(LogLine::new(record));
+        self.thread.call_once(|| {
+            // Without memory for a thread there is no log: stderr must not be written from here.
+            let _ = thread::Builder::new().name("log".to_owned()).spawn(|| {
                 IS_LOG_THREAD.set(true);
                 let stderr = SimpleLogger::new();
-                serve(&LOGGER.queue, |line| line.write(&stderr));
-            };
-            // Without memory for a thread, the lines wait, and the next one tries again.
-            if spawn(thread::Builder::new().name("log".to_owned()), write).is_err() {
-                self.thread.store(false, Ordering::Release);
-            }
-        }
+                write_lines(&LOGGER.queue, |line| line.write(&stderr));
+            });
+        });
     }
 
     fn flush(&self) {}
 }
 
-/// One line that waits.
 #[derive(Debug, PartialEq, Eq)]
-struct Line {
+struct LogLine {
     at: Stamp,
     level: Level,
     target: String,
     message: String,
 }
 
-impl Line {
-    fn new(record: &Record<'_>) -> Line {
-        let mut message = Message { text: String::new() };
-        // An error is the message's end: it is full, or a Display of its own gave up.
+impl LogLine {
+    fn new(record: &Record<'_>) -> LogLine {
+        let mut message = Escaped(String::new());
+        // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
-        Line { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.text }
+        LogLine { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.0 }
     }
 
-    fn dropped(count: u64) -> Line {
+    fn dropped(count: u64) -> LogLine {
         let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        Line { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message }
+        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message }
     }
 
     fn write(&self, to: &dyn Log) {
-        // If stderr is closed, what follows panics, which `serve` catches.
+        // If stderr is closed, the next call panics.
         let _ = io::stderr().write_all(format!("{} ", self.at).as_bytes());
         to.log(
             &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
@@ -231,129 +220,104 @@ impl Line {
     }
 }
 
-/// Collects a message: one line, harmless, [`MAX_LOG_LINE`] bytes at most.
-struct Message {
-    text: String,
-}
+/// A message as it is formatted: escaped to one line, cut at [`MAX_LOG_LINE`] bytes.
+struct Escaped(String);
 
-impl fmt::Write for Message {
+impl fmt::Write for Escaped {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for c in part.chars() {
-            if self.text.len() + c.len_utf8() > MAX_LOG_LINE {
-                self.text.push('…');
+            if self.0.len() + c.len_utf8() > MAX_LOG_LINE {
+                self.0.push('…');
                 return Err(fmt::Error);
             }
-            push_visible(&mut self.text, c);
+            push_escaped(&mut self.0, c);
         }
         Ok(())
     }
 }
 
-/// Whether a character would change how the rest of a line is shown: controls, other line ends, and those that turn the
-/// direction of writing.
-fn hidden(c: char) -> bool {
+/// Whether a character would break the line or change how the rest of it is shown: controls, line separators, and those
+/// that turn the writing direction.
+fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-fn push_visible(line: &mut String, c: char) {
-    if hidden(c) {
+fn push_escaped(line: &mut String, c: char) {
+    if needs_escape(c) {
         line.extend(c.escape_default());
     } else {
         line.push(c);
     }
 }
 
-/// Lines on their way to stderr.
+/// Lines waiting for stderr.
 struct Queue {
-    state: Mutex<State>,
-    /// There is a line to write.
-    filled: Condvar,
-    /// There is none, and none is being written.
-    empty: Signal,
+    state: Mutex<Lines>,
+    /// A line came, or one was written.
+    changed: Condvar,
 }
 
-struct State {
-    lines: VecDeque<Line>,
+struct Lines {
+    waiting: VecDeque<LogLine>,
+    /// How many were dropped and not yet logged.
     dropped: u64,
-    /// The thread waits for `filled`: only then is waking it worth a system call.
-    idle: bool,
-    /// The thread is writing a line.
+    /// The thread is writing, so it need not be woken.
     writing: bool,
-    /// Somebody waits for `empty`, or has: the end of the process.
-    hurry: bool,
 }
 
-impl State {
-    fn is_empty(&self) -> bool {
-        self.lines.is_empty() && self.dropped == 0
+impl Lines {
+    fn take_dropped(&mut self) -> Option<LogLine> {
+        let count = std::mem::take(&mut self.dropped);
+        (count > 0).then(|| LogLine::dropped(count))
     }
 }
 
 impl Queue {
     const fn new() -> Queue {
-        let state = State { lines: VecDeque::new(), dropped: 0, idle: false, writing: false, hurry: false };
-        Queue { state: Mutex::new(state), filled: Condvar::new(), empty: Signal::new() }
+        let lines = Lines { waiting: VecDeque::new(), dropped: 0, writing: false };
+        Queue { state: Mutex::new(lines), changed: Condvar::new() }
     }
 
-    /// Adds a line, or counts it as dropped. Never waits for the one who writes.
-    fn push(&self, line: Line) {
-        let mut state = self.lock();
-        if state.lines.len() < MAX_LOG_LINES {
-            if state.dropped > 0 {
-                let lost = Line::dropped(std::mem::take(&mut state.dropped));
-                state.lines.push_back(lost);
-            }
-            state.lines.push_back(line);
+    /// Adds a line, or counts it as dropped. Never waits for stderr.
+    fn push(&self, line: LogLine) {
+        let mut lines = lock(&self.state);
+        if lines.waiting.len() < MAX_LOG_LINES {
+            let dropped = lines.take_dropped();
+            lines.waiting.extend(dropped.into_iter().chain([line]));
         } else {
-            state.dropped += 1;
+            lines.dropped += 1;
         }
-        if state.idle || state.lines.len() == MANY {
-            state.idle = false;
-            drop(state);
-            self.filled.notify_one();
+        if !lines.writing {
+            drop(lines);
+            self.changed.notify_all();
         }
     }
 
-    /// The next line to write; lost ones are told of in the place where they would have been. Waits for one.
-    fn next(&self) -> Line {
-        let mut state = self.lock();
-        state.writing = false;
-        if state.is_empty() {
-            self.empty.notify_all();
-        }
+    /// Waits for the next line to write.
+    fn next(&self) -> LogLine {
+        let mut lines = lock(&self.state);
+        lines.writing = false;
         loop {
-            let lost = |state: &mut State| match std::mem::take(&mut state.dropped) {
-                0 => None,
-                count => Some(Line::dropped(count)),
-            };
-            if let Some(line) = state.lines.pop_front().or_else(|| lost(&mut state)) {
-                state.idle = false;
-                state.writing = true;
+            if let Some(line) = lines.waiting.pop_front().or_else(|| lines.take_dropped()) {
+                lines.writing = true;
                 return line;
             }
-            state.idle = true;
-            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
-            let may_wait = |state: &mut State| !state.hurry && state.lines.len() < MANY;
-            let gathered = self.filled.wait_timeout_while(state, GATHER, may_wait);
-            state = gathered.unwrap_or_else(PoisonError::into_inner).0;
+            // For those who flush.
+            self.changed.notify_all();
+            lines = self.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    fn wait_empty(&self, limit: Duration) -> bool {
-        let mut state = self.lock();
-        state.hurry = true;
-        self.filled.notify_one();
-        self.empty.wait_while(state, limit, |state| state.writing || !state.is_empty()).1
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn flush(&self, limit: Duration) -> bool {
+        let unwritten = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty() || lines.dropped > 0;
+        let waited = self.changed.wait_timeout_while(lock(&self.state), limit, unwritten);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }
 
-/// Writes lines as they come, for ever. A writer that panics loses that line and nothing else.
-fn serve(queue: &Queue, mut write: impl FnMut(&Line)) {
+/// Writes lines as they come. If `write` panics, only its line is lost.
+fn write_lines(queue: &Queue, mut write: impl FnMut(&LogLine)) {
     loop {
         let line = queue.next();
         let _ = catch_unwind(AssertUnwindSafe(|| write(&line)));
