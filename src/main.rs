@@ -31,13 +31,16 @@ use std::thread;
 use std::time::Duration;
 
 use cli::{Command, Generate};
-use config::{Config, LOG_FLUSH, Transport};
+use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
 use mcp::Server;
 use tools::Policy;
 use transport::listening::Listening;
 use transport::stdio::Stdio;
+
+/// How long the end of the process waits for the last lines to be written.
+const LOG_FLUSH: Duration = Duration::from_millis(200);
 
 /// On stdio, what is not needed for the first answer begins this much later. Measured: a fifth to a third less from spawn
 /// to the answer of `initialize`.

@@ -9,10 +9,20 @@ use std::time::Duration;
 use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, Id};
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
-    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_PORT, Fabric, HTTP_MAX_RUNS, Http, LogLevel, MAX_CALLS_PER_MINUTE,
-    MAX_MAX_CONNECTIONS, MAX_MAX_RUNS, SHORT_TOKEN, STDIO_MAX_RUNS, Secret, Transport,
+    self, Config, DEFAULT_MAX_CONNECTIONS, Fabric, HTTP_MAX_RUNS, Http, LogLevel, STDIO_MAX_RUNS, Secret, Transport,
 };
 use crate::net::Host;
+
+/// Most `--max-runs` may allow: each run has a thread.
+const MAX_MAX_RUNS: usize = 4096;
+/// Most `--max-connections` may allow: each connection has a thread.
+const MAX_MAX_CONNECTIONS: usize = 65_536;
+/// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
+const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
+/// A token shorter than this many characters is taken, with a warning.
+const SHORT_TOKEN: usize = 16;
+/// Port to listen on unless `--port` says otherwise.
+const DEFAULT_PORT: u16 = 8000;
 
 /// Everything the server needs to know, or the first mistake.
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {

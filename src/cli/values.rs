@@ -9,8 +9,15 @@ use std::time::Duration;
 
 use super::flags::{self, CLIENTS, Id};
 use super::{Client, Generate, UsageError};
-use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, MAX_TIME, MIN_TIME, OPERATIONS_PATHS, Transport};
+use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Transport};
 use crate::net::{Authority, Host};
+
+/// Shortest time that can be set.
+const MIN_TIME: Duration = Duration::from_millis(1);
+/// Longest time that can be set: a week.
+const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Paths the server answers itself, which `--path` may not take.
+const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
 /// Longest name of DNS, in bytes.
 const MAX_HOST_NAME: usize = 253;

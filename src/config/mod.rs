@@ -1,7 +1,7 @@
-//! What one run of the program has been told: flags over environment over defaults, validated once.
+//! The settings of one run of the program, validated.
 //!
-//! In scope: every setting and every bound, each with its unit and default, and the types that hold them. Not in
-//! scope: how flags are written (`cli`) and what the settings do (everyone else).
+//! In scope: every setting, and the limits that several modules share or the README lists. Not in scope: how flags are
+//! written (`cli`), what the settings do, and limits with one user, which are in its file.
 
 mod url;
 
@@ -13,17 +13,15 @@ pub(crate) use url::base_url;
 
 use crate::net::Authority;
 
-// What comes in and goes out.
+// Sizes and counts.
 
-/// Largest message taken in, a line on stdio or a body over HTTP, in bytes.
+/// Largest message accepted, a line on stdio or a body over HTTP, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 8 << 20;
-/// Largest JSON body taken from Fabric, in bytes.
+/// Largest JSON body accepted from Fabric, in bytes.
 pub(crate) const MAX_FABRIC_BODY: usize = 16 << 20;
 /// Largest output of one run, in bytes of text.
 pub(crate) const MAX_RUN_OUTPUT: usize = 32 << 20;
-/// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
-pub(crate) const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
-/// Longest string argument, in bytes, where no other bound is named; `input_text` is bounded by [`MAX_MESSAGE`] alone.
+/// Longest string argument without a limit of its own, in bytes; `input_text` is limited by [`MAX_MESSAGE`] alone.
 pub(crate) const MAX_STRING: usize = 4 << 10;
 /// Longest name (pattern, strategy, context, session, model, vendor, variable), in characters.
 pub(crate) const MAX_NAME: usize = 128;
@@ -33,120 +31,48 @@ pub(crate) const MAX_VARIABLES: usize = 256;
 pub(crate) const MAX_VARIABLE_VALUE: usize = 64 << 10;
 /// Most attachments of one run.
 pub(crate) const MAX_ATTACHMENTS: usize = 64;
-/// Most steps that may follow the first one in a chain of patterns.
+/// Most patterns in a run's `then`.
 pub(crate) const MAX_CHAIN_STEPS: usize = 8;
-/// Most of a failed run's text that its result still carries, in bytes.
+/// Longest text of a failed run that its result keeps, in bytes.
 pub(crate) const MAX_PARTIAL_TEXT: usize = 64 << 10;
-/// Longest vendor's message that is relayed from an `error` event, in characters.
-pub(crate) const MAX_RELAYED_ERROR: usize = 500;
-/// Longest one-line description of a pattern, in characters.
-pub(crate) const MAX_SUMMARY: usize = 300;
-/// Most values of one completion; MCP's own limit.
-pub(crate) const MAX_COMPLETIONS: usize = 100;
-/// Entries on one page of a list: many clients read the first page only.
-pub(crate) const PAGE_SIZE: usize = 1000;
 /// Most messages in one JSON-RPC batch.
 pub(crate) const MAX_BATCH: usize = 1000;
 /// Largest `limit` of `fabric_list_patterns`.
 pub(crate) const MAX_ROWS: usize = 10_000;
 
-// Work at the same time.
+// Concurrency.
 
 /// Runs at once on stdio unless `--max-runs` says otherwise.
 pub(crate) const STDIO_MAX_RUNS: usize = 16;
 /// Runs at once on http and sse unless `--max-runs` says otherwise.
 pub(crate) const HTTP_MAX_RUNS: usize = 512;
-/// Most calls of one batch over HTTP that run at once, each on a thread.
-pub(crate) const BATCH_THREADS: usize = 16;
-/// Stack of a thread that runs a call, in bytes: room for JSON nested as deeply as serde_json reads it, in a debug build.
+/// Stack of a thread that runs a call, in bytes: enough for JSON as deep as serde_json reads it, in a debug build.
 pub(crate) const WORKER_STACK: usize = 512 << 10;
-/// Most `--max-runs` may allow: each run has a thread.
-pub(crate) const MAX_MAX_RUNS: usize = 4096;
-/// Calls that may wait for a free worker on stdio; one more is refused as `too-many-requests`.
+/// Calls that may wait for a free worker on stdio; beyond it they are refused as `too-many-requests`.
 pub(crate) const MAX_QUEUED_RUNS: usize = 64;
 /// Connections at once unless `--max-connections` says otherwise.
 pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 512;
-/// Most `--max-connections` may allow: each connection has a thread.
-pub(crate) const MAX_MAX_CONNECTIONS: usize = 65_536;
-/// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
-pub(crate) const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
-/// Subscriptions (`subscriptions/listen`) at once on one pipe.
-pub(crate) const MAX_SUBSCRIPTIONS: usize = 64;
-/// Requests to Fabric at once while the catalogue is refreshed.
-pub(crate) const CATALOG_REQUESTS: usize = 8;
 
-// Sessions of the legacy HTTP transports.
-
-/// Most sessions kept; the longest idle one goes first.
+/// Most legacy HTTP sessions kept; beyond it the longest idle one is dropped.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
-/// How long an unused session is kept.
-pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(3600);
-/// How long an ended session's id is remembered, so that it is refused and not adopted again.
-pub(crate) const ENDED_SESSION_MEMORY: Duration = Duration::from_secs(3600);
-/// Most ended ids remembered; beyond it the oldest is forgotten early.
-pub(crate) const MAX_ENDED_SESSIONS: usize = 100_000;
-
-/// Notifications of changed lists that may wait for one stream; further ones are dropped, for they say the same.
-pub(crate) const MAX_WAITING_CHANGES: usize = 16;
-/// Callers whose rate is remembered under `--max-calls-per-minute`; beyond it the longest quiet one is forgotten.
-pub(crate) const MAX_RATED_CALLERS: usize = 10_000;
-
-// Times.
-
-/// How often a stream on which nothing happens looks whether its client is still there.
-pub(crate) const STREAM_TICK: Duration = Duration::from_secs(1);
-/// How often a call in full flow looks whether its client is still there; in silence it does every 100 ms.
-pub(crate) const GONE_CHECK: Duration = Duration::from_millis(50);
-/// How long `/readyz` waits for Fabric.
-pub(crate) const READY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer of `/readyz` is good for further probes.
-pub(crate) const READY_TTL: Duration = Duration::from_secs(1);
-/// What calls that were stopped at the end of `--drain-timeout`, or of [`STDIO_DRAIN`], get to send their answers.
-pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(500);
-/// How long browsers may keep the answer to a preflight.
-pub(crate) const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
-/// How long a worker thread waits for another call before it ends.
-pub(crate) const WORKER_IDLE: Duration = Duration::from_secs(60);
-
-/// Silence of Fabric after which a heartbeat progress is sent.
-pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
-/// Silence on an event stream after which a comment is sent, so that proxies keep it open.
-pub(crate) const SSE_COMMENT: Duration = Duration::from_secs(15);
-/// How long what still runs may go on after the end of stdin.
-pub(crate) const STDIO_DRAIN: Duration = Duration::from_secs(2);
-/// How long clients of 2026-07-28 may keep what only changes with the program: tools, templates, `server/discover`.
-pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
-/// Waits before the second and the third try of a GET; a run is never tried again.
-pub(crate) const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
-/// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
-pub(crate) const EMPTY_MODELS_DELAYS: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
-/// Shortest time that can be set.
-pub(crate) const MIN_TIME: Duration = Duration::from_millis(1);
-/// Longest time that can be set: a week.
-pub(crate) const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
-
-// Log.
-
-/// Lines that may wait for stderr; further ones are dropped and counted.
-pub(crate) const MAX_LOG_LINES: usize = 1024;
-/// Longest message of one log line, in bytes; the rest is cut off.
-pub(crate) const MAX_LOG_LINE: usize = 4 << 10;
-/// How long the end of the process waits for the last lines to be written.
-pub(crate) const LOG_FLUSH: Duration = Duration::from_millis(200);
-
-// Command line and environment.
 
 /// Longest key or token, in bytes.
 pub(crate) const MAX_SECRET: usize = 4 << 10;
-/// A token shorter than this many characters is taken, with a warning.
-pub(crate) const SHORT_TOKEN: usize = 16;
 /// Longest `--path` and base URL, in bytes.
 pub(crate) const MAX_ADDRESS: usize = 2 << 10;
-/// Port to listen on unless `--port` says otherwise.
-pub(crate) const DEFAULT_PORT: u16 = 8000;
-/// Paths the server answers itself, which `--path` may not take.
-pub(crate) const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+// Times.
+
+/// How often a call that sends much checks whether its client is still there; a silent one does every 100 ms.
+pub(crate) const GONE_CHECK: Duration = Duration::from_millis(50);
+/// How long calls that were cancelled at the end of a drain may take to send their answers.
+pub(crate) const ABORT_GRACE: Duration = Duration::from_millis(500);
+/// Silence on an event stream after which a comment is sent, so that proxies keep it open.
+pub(crate) const SSE_COMMENT: Duration = Duration::from_secs(15);
+/// How long clients of 2026-07-28 may cache what only changes with the program: tools, templates, `server/discover`.
+pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
+/// How long a connection is read after an early answer, so that the client sees the answer and not a reset.
+pub(crate) const HTTP_LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// How clients reach this server: `--transport`, default stdio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,11 +99,11 @@ impl Transport {
 /// The least severe records that are logged: `--log-level`, default info.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LogLevel {
-    /// Everything of ours; never what libraries log.
+    /// Everything of ours; never records of libraries.
     Debug,
     /// One line per call, and what happens to the server.
     Info,
-    /// What may need a look.
+    /// What may need attention.
     Warning,
     /// What failed.
     Error,
@@ -185,7 +111,7 @@ pub(crate) enum LogLevel {
     Critical,
 }
 
-/// Everything one run of the server has been told.
+/// The settings of one run of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
     /// `--transport`; default stdio.
@@ -212,17 +138,17 @@ pub(crate) struct Config {
     pub(crate) http: Http,
     /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
     pub(crate) demo: bool,
-    /// Things the operator should know though they are not errors: one line each, to be logged at the start.
+    /// Warnings about the settings, one line each, logged at the start.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Who may come in over HTTP, and how much of it at once.
+/// Who may call over HTTP, and how much at once.
 #[derive(Clone, Debug)]
 pub(crate) struct Http {
     /// Further values of `Host` that are allowed, without a port with any. Loopback names and the bound address always
     /// are. `--allowed-host`.
     pub(crate) allowed_hosts: Vec<Authority>,
-    /// Further values of `Origin` that are let in: `scheme://host[:port]` in lower case, without the scheme's own
+    /// Further values of `Origin` that are allowed: `scheme://host[:port]` in lower case, without the scheme's own
     /// port, as browsers send it. `--allowed-origin`.
     pub(crate) allowed_origins: Vec<String>,
     /// The bearer token callers must show: `FABRIC_MCP_AUTH_TOKEN` or `FABRIC_MCP_AUTH_TOKEN_FILE`. Visible ASCII.
@@ -231,39 +157,23 @@ pub(crate) struct Http {
     pub(crate) allow_unauthenticated: bool,
     /// Runs per minute and token or peer address; 0, the default, means no limit. `--max-calls-per-minute`.
     pub(crate) max_calls_per_minute: u32,
-    /// How long what runs may go on after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
+    /// How long runs may go on after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
     pub(crate) drain_timeout: Duration,
     /// Connections at once: `--max-connections`; default 512.
     pub(crate) max_connections: usize,
 }
 
-/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
-/// spin; less when closing an idle connection has made room.
-pub(crate) const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How often it is logged that connections cannot be accepted, while that goes on.
-pub(crate) const HTTP_ACCEPT_LOG: Duration = Duration::from_secs(10);
-/// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
-pub(crate) const HTTP_MAX_CLOSING: usize = 64;
-/// How long a connection is still read after an early answer, so that the client sees the answer and not a reset.
-pub(crate) const HTTP_LINGER_TIME: Duration = Duration::from_secs(2);
-/// How much is read, in bytes, for the same reason.
-pub(crate) const HTTP_LINGER_BYTES: usize = 32 << 20;
-/// Slowest reader tolerated beyond `write_timeout`, in bytes a second over one response or event.
-pub(crate) const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
-/// Longest line between the chunks of a request's body, in bytes: the size and whatever extensions follow it.
-pub(crate) const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
-
-/// A value that must never be shown: `Debug` and `Display` print a placeholder.
+/// A value that must never be shown: `Debug` prints a placeholder.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Secret(String);
 
 impl Secret {
-    /// Takes a secret in.
+    /// Wraps a secret.
     pub(crate) fn new(value: impl Into<String>) -> Secret {
         Secret(value.into())
     }
 
-    /// The secret itself, for the one place that has to send or compare it.
+    /// The secret itself, to be sent or compared.
     pub(crate) fn expose(&self) -> &str {
         &self.0
     }
@@ -298,10 +208,10 @@ pub(crate) struct Fabric {
     pub(crate) models_timeout: Duration,
 }
 
-/// What one HTTP server takes, keeps and waits for.
+/// The limits of one HTTP server.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpLimits {
-    /// Connections at once, each with a thread; default 512. At the limit the longest idle one makes room.
+    /// Connections at once, each with a thread; default 512. At the limit the longest idle one is closed.
     pub(crate) max_connections: usize,
     /// Request line and headers, in bytes; default 16 KiB.
     pub(crate) max_head: usize,
@@ -313,11 +223,11 @@ pub(crate) struct HttpLimits {
     pub(crate) max_body: usize,
     /// The bodies of all connections together, in bytes; default 256 MiB.
     pub(crate) max_bodies: usize,
-    /// From the moment a body is asked for to its last byte; default 30 s.
+    /// From the start of reading a body to its last byte; default 30 s.
     pub(crate) body_timeout: Duration,
     /// Between two requests on a connection; default 75 s.
     pub(crate) idle_timeout: Duration,
-    /// A write that makes no progress; default 30 s.
+    /// Longest write without progress; default 30 s.
     pub(crate) write_timeout: Duration,
     /// Stack of a connection's thread, in bytes of address space; only what is touched costs memory. Default 256 KiB,
     /// or 1 MiB without optimisation, where frames are several times as large.

@@ -5,17 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::config::EMPTY_MODELS_DELAYS;
-
 use super::client::pause;
 use super::events::{self, Decoder};
 use super::{Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize};
+
+/// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
+const EMPTY_MODELS_DELAYS: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
 /// Bytes taken at once from what a run's connection has read.
 const READ: usize = 4 << 10;

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 use super::shared::Shared;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Name, Names, NoWait, Pattern, Stop, Strategy, Wait};
-use crate::config::CATALOG_REQUESTS;
 use crate::sync::lock;
+
+/// Requests to Fabric at once while the catalogue is refreshed.
+const CATALOG_REQUESTS: usize = 8;
 
 /// All patterns and strategies, as they were when a refresh began.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,7 +29,10 @@ use super::wait::SLICE;
 use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
 
-use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
+use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
+
+/// Waits before the second and the third try of a GET; a run is never tried again.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
 /// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
 /// and for any sensible head of an answer. ureq's own default makes 256 KB of it.

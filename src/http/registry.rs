@@ -8,8 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{HTTP_MAX_CLOSING, HttpLimits};
+use crate::config::HttpLimits;
 use crate::sync::lock;
+
+/// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
+pub(super) const HTTP_MAX_CLOSING: usize = 64;
 
 /// [`Slot::state`]: a request is being read or answered. Any other value but `CLOSING` is a moment since when it is
 /// idle.

@@ -16,8 +16,14 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Shared};
 use super::request::Refusal;
 use super::{Handler, connection, response, wire};
-use crate::config::{HTTP_ACCEPT_LOG, HTTP_ACCEPT_PAUSE, HTTP_LINGER_TIME, HttpLimits};
+use crate::config::{HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::{lock, spawn};
+
+/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
+/// spin; less when closing an idle connection has made room.
+const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How often it is logged that connections cannot be accepted, while that goes on.
+const HTTP_ACCEPT_LOG: Duration = Duration::from_secs(10);
 
 const FULL: Refusal = Refusal { status: 503, text: "The server has too many connections. Try again in a moment." };
 /// How many connections that were turned away are held open for a moment, so that they see why.

@@ -26,9 +26,14 @@ use std::time::Duration;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
-use crate::config::{LogLevel, MAX_LOG_LINE, MAX_LOG_LINES};
+use crate::config::LogLevel;
 use crate::sync::lock;
 use crate::time::Stamp;
+
+/// Lines that may wait for stderr; further ones are dropped and counted.
+const MAX_LOG_LINES: usize = 1024;
+/// Longest message of one log line, in bytes; the rest is cut off.
+const MAX_LOG_LINE: usize = 4 << 10;
 
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";

@@ -5,11 +5,13 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::config::MAX_COMPLETIONS;
 use crate::fabric::{Name, Names, Wait, not_found};
 
 use super::answer::ResultWriter;
 use super::{Refusal, Server, optional_text, params, prompts, resources, text};
+
+/// Most values of one completion; MCP's own limit.
+const MAX_COMPLETIONS: usize = 100;
 
 /// A `completion/complete`, its params read.
 pub(super) struct Complete {

@@ -5,11 +5,15 @@
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use crate::config::{Http, PREFLIGHT_MAX_AGE, Secret};
+use crate::config::{Http, Secret};
 use crate::http::Head;
 use crate::net::{Authority, Host};
 use crate::text::shown;
+
+/// How long browsers may keep the answer to a preflight.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// A request that is turned away.
 #[derive(Debug, PartialEq, Eq)]

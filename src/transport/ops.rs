@@ -7,10 +7,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::config::{READY_TIMEOUT, READY_TTL};
 use crate::fabric::{Client, Error, Kind, Stop, Wait};
 use crate::sync::lock;
 use crate::{http, metrics};
+
+/// How long `/readyz` waits for Fabric.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer of `/readyz` is good for further probes.
+const READY_TTL: Duration = Duration::from_secs(1);
 
 /// The answers for operators.
 pub(super) struct Ops {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
+use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::mcp::{self, Refusal, Server, Session};
 use crate::sync::{lock, spawn};
@@ -18,6 +18,9 @@ use super::admission::{Admission, Who};
 use super::pipe::{Flush, Line, Pipe, Shop};
 use super::poller::Poller;
 use super::workers::Workers;
+
+/// How long what still runs may go on after the end of stdin.
+const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
 /// Input is read in pieces of this size, and output is collected up to it.
 const BUFFER: usize = 64 << 10;

@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
+use crate::config::{Config, WORKER_STACK};
 use crate::fabric::Error;
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
@@ -28,6 +28,9 @@ use super::reply::{Accepts, CallOutlet, Reply};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, JSON, Visit};
+
+/// Most calls of one batch over HTTP that run at once, each on a thread.
+const BATCH_THREADS: usize = 16;
 
 /// What the path takes with a session, and what without.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";

@@ -72,7 +72,7 @@ fn a_flood_of_silent_connections_does_not_keep_others_out() {
     let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
     let _silent: Vec<_> = (0..300).map(|_| connect(&server)).collect();
     works(&server);
-    assert!(server.connections() <= 8 + crate::config::HTTP_MAX_CLOSING, "{}", server.connections());
+    assert!(server.connections() <= 8 + super::super::registry::HTTP_MAX_CLOSING, "{}", server.connections());
 }
 
 #[test]
