@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::support::expect::{self, partial};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::wires::{self, EACH, Wire};
+use crate::support::transports::{self, EACH, Wire};
 use crate::support::{Caller, Era};
 
 use table::{Fails, Fault, Text};
@@ -78,7 +78,7 @@ fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", IDLE).env("FABRIC_API_KEY", KEY);
-    let mut client = wires::open(wire, era, program, None);
+    let mut client = transports::open(wire, era, program, None);
     let mut fallen = Vec::new();
     for fault in faults {
         // The other cells are worth knowing when one fails.
@@ -97,12 +97,12 @@ fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
 
 #[test]
 fn a_faulty_answer_ends_in_its_urn() {
-    matrix(&wires::all(), &table::answers());
+    matrix(&transports::all(), &table::answers());
 }
 
 #[test]
 fn a_faulty_stream_ends_in_its_urn_or_in_its_text() {
-    matrix(&wires::all(), &table::streams());
+    matrix(&transports::all(), &table::streams());
 }
 
 #[test]
