@@ -139,7 +139,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
 /// The fields a message may have. Everything is raw, so that a field of the wrong type is our error, with the id, and
 /// not the decoder's.
 #[derive(Deserialize)]
-struct Fields<'a> {
+struct MessageFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
     jsonrpc: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
@@ -241,7 +241,7 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
             Err(e) => Err(unreadable(json, &e)),
         };
     }
-    let fields: Fields<'_> = serde_json::from_str(json).map_err(|e| unreadable(json, &e))?;
+    let fields: MessageFields<'_> = serde_json::from_str(json).map_err(|e| unreadable(json, &e))?;
     let id = fields.id.map(|raw| Id::read(raw).ok_or(()));
     let known = match &id {
         Some(Ok(id)) => Some(id.clone()),

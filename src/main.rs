@@ -48,20 +48,20 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     let code = match cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret) {
-        Ok(command) => run(command).unwrap_or_else(|failure| failure.report()),
-        Err(usage) => Failure { code: 2, reason: usage.to_string() }.report(),
+        Ok(command) => run(command).unwrap_or_else(ExitReason::report),
+        Err(usage) => ExitReason { code: 2, reason: usage.to_string() }.report(),
     };
     logging::flush(LOG_FLUSH);
     code
 }
 
 /// Why the program ends with another code than 0.
-struct Failure {
+struct ExitReason {
     code: u8,
     reason: String,
 }
 
-impl Failure {
+impl ExitReason {
     fn report(self) -> ExitCode {
         // Nobody may be reading: there is nothing left to do about that.
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", self.reason);
@@ -69,7 +69,7 @@ impl Failure {
     }
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: Command) -> Result<ExitCode, ExitReason> {
     match command {
         Command::Help => print(&cli::help()),
         Command::Version => print(&format!("{}\n", cli::version())),
@@ -86,15 +86,15 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             logging::start(config.log_level);
             logging::install_panic_hook();
             // From here on the log alone writes to stderr: it may be blocked there.
-            start(*config).or_else(|failure| {
-                logging::critical(&failure.reason);
-                Ok(ExitCode::from(failure.code))
+            start(*config).or_else(|exit| {
+                logging::critical(&exit.reason);
+                Ok(ExitCode::from(exit.code))
             })
         }
     }
 }
 
-fn start(config: Config) -> Result<ExitCode, Failure> {
+fn start(config: Config) -> Result<ExitCode, ExitReason> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
@@ -105,7 +105,7 @@ fn start(config: Config) -> Result<ExitCode, Failure> {
     }
 }
 
-fn print(text: &str) -> Result<ExitCode, Failure> {
+fn print(text: &str) -> Result<ExitCode, ExitReason> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => unwritable(&error),
@@ -113,9 +113,11 @@ fn print(text: &str) -> Result<ExitCode, Failure> {
 }
 
 /// Prints the file to stdout, and where it goes to a person at stderr.
-fn generate(what: Generate) -> Result<ExitCode, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure { code: 1, reason: format!("the path of this program cannot be found: {error}") })?;
+fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
+    let program = std::env::current_exe().map_err(|error| ExitReason {
+        code: 1,
+        reason: format!("the path of this program cannot be found: {error}"),
+    })?;
     let code = print(&generate::generate(what, &program))?;
     if io::stderr().is_terminal() {
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what));
@@ -123,38 +125,40 @@ fn generate(what: Generate) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-fn unwritable(error: &io::Error) -> Result<ExitCode, Failure> {
+fn unwritable(error: &io::Error) -> Result<ExitCode, ExitReason> {
     match error.kind() {
         // `| head` has seen enough.
         io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        _ => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
+        _ => Err(ExitReason { code: 1, reason: format!("stdout cannot be written: {error}") }),
     }
 }
 
 /// Builds everything but the transport. With `--demo`, Fabric is our own, for as long as the [`Demo`] is kept.
-fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), Failure> {
+fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
         let started = demo::start()
-            .map_err(|error| Failure { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
+            .map_err(|error| ExitReason { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
         config.fabric.url = started.url().to_string();
         demo = Some(started);
     }
-    let client = Arc::new(Client::new(&config.fabric).map_err(|reason| Failure { code: 2, reason })?);
+    let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
     Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
 }
 
 /// Says in the log whether Fabric answers. In the background: the first client must not wait for it.
-fn greet(server: &Arc<Server>) {
+fn log_connection(server: &Arc<Server>) {
     let client = server.fabric().clone();
-    if let Err(error) = sync::spawn(thread::Builder::new().name("greet".into()), move || check::greet(&client)) {
+    if let Err(error) =
+        sync::spawn(thread::Builder::new().name("log_connection".into()), move || check::log_connection(&client))
+    {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
 }
 
-fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
+fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
     // A client that closed our stdout has left: there is nobody to tell and nothing to finish.
     let left = || {
         logging::flush(LOG_FLUSH);
@@ -167,7 +171,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
     let begun = sync::spawn(thread::Builder::new().name("behind".into()), move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
-        greet(&server);
+        log_connection(&server);
         if let Some(mut signals) = signals {
             let signal = signals.wait();
             log::info!("{}: finishing what runs", signal.name());
@@ -181,15 +185,15 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
     }
     match stdio.serve(io::stdin().lock()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failure { code: 1, reason: format!("stdin cannot be read: {error}") }),
+        Err(error) => Err(ExitReason { code: 1, reason: format!("stdin cannot be read: {error}") }),
     }
 }
 
-fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
+fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
     // Before anything listens: from then on a signal means a graceful end.
     let signals = signals::install();
-    let listening = Listening::start(server.clone(), config).map_err(|reason| Failure { code: 1, reason })?;
-    greet(&server);
+    let listening = Listening::start(server.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
+    log_connection(&server);
     log::info!(
         "Fabric MCP Server started on {} transport at http://{}{}",
         config.transport.name(),

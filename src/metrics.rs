@@ -54,17 +54,17 @@ pub(crate) fn relayed(bytes: usize) {
 }
 
 /// Counts a run for as long as it is kept.
-pub(crate) struct Run(());
+pub(crate) struct RunInFlight(());
 
-impl Run {
+impl RunInFlight {
     /// A run begins.
-    pub(crate) fn begin() -> Run {
+    pub(crate) fn begin() -> RunInFlight {
         TOTAL.runs.fetch_add(1, Ordering::Relaxed);
-        Run(())
+        RunInFlight(())
     }
 }
 
-impl Drop for Run {
+impl Drop for RunInFlight {
     fn drop(&mut self) {
         TOTAL.runs.fetch_sub(1, Ordering::Relaxed);
     }
@@ -99,7 +99,7 @@ impl Metrics {
     }
 
     fn render(&self, connections: usize, sessions: usize) -> String {
-        let mut out = Text(String::with_capacity(4096));
+        let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
         out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
         out.single("runs_in_flight", "gauge", "Runs of a pattern at this moment.", self.runs.load(Ordering::Relaxed));
@@ -138,9 +138,9 @@ impl Metrics {
 }
 
 /// The format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
-struct Text(String);
+struct Exposition(String);
 
-impl Text {
+impl Exposition {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.0, "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n");
     }

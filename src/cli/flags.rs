@@ -9,7 +9,7 @@ use crate::text::edit_distance;
 /// Which flag. In the order of [`FLAGS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the table says what each one is")]
-pub(crate) enum Id {
+pub(crate) enum FlagId {
     Transport,
     Host,
     Port,
@@ -98,7 +98,7 @@ impl Section {
 #[derive(Debug)]
 pub(crate) struct Flag {
     /// Which one it is.
-    pub(crate) id: Id,
+    pub(crate) id: FlagId,
     /// Its name without dashes.
     pub(crate) long: &'static str,
     /// Its one-letter name.
@@ -175,86 +175,96 @@ pub(crate) const FLAGS: &[Flag] = &[
         takes: Takes::One("TRANSPORT"),
         choices: &["stdio", "http", "sse"],
         default: "stdio",
-        ..setting(Id::Transport, "transport", Section::Server, "How clients reach the server: stdio, http or sse")
+        ..setting(FlagId::Transport, "transport", Section::Server, "How clients reach the server: stdio, http or sse")
     },
     Flag {
         takes: Takes::One("ADDRESS"),
         default: "127.0.0.1",
-        ..setting(Id::Host, "host", Section::Server, "Address to listen on (http and sse)")
+        ..setting(FlagId::Host, "host", Section::Server, "Address to listen on (http and sse)")
     },
     Flag {
         takes: Takes::One("PORT"),
         default: "8000",
-        ..setting(Id::Port, "port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
+        ..setting(FlagId::Port, "port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
     },
     Flag {
         takes: Takes::One("PATH"),
         alias: Some("mcp-path"),
         default: "/mcp, on sse /sse",
-        ..setting(Id::Path, "path", Section::Server, "Path of the MCP endpoint (http and sse)")
+        ..setting(FlagId::Path, "path", Section::Server, "Path of the MCP endpoint (http and sse)")
     },
     Flag {
         takes: Takes::One("LEVEL"),
         choices: &["debug", "info", "warning", "error", "critical"],
         default: "info",
-        ..setting(Id::LogLevel, "log-level", Section::Server, "What is logged: debug, info, warning, error or critical")
+        ..setting(
+            FlagId::LogLevel,
+            "log-level",
+            Section::Server,
+            "What is logged: debug, info, warning, error or critical",
+        )
     },
     Flag {
-        ..setting(Id::Demo, "demo", Section::Server, "Use a small Fabric built into this program, without any model")
+        ..setting(
+            FlagId::Demo,
+            "demo",
+            Section::Server,
+            "Use a small Fabric built into this program, without any model",
+        )
     },
     Flag {
         takes: Takes::One("URL"),
         variable: Variable::Named("FABRIC_BASE_URL"),
         default: "http://127.0.0.1:8080",
-        ..setting(Id::FabricUrl, "fabric-url", Section::Fabric, "Where fabric --serve listens")
+        ..setting(FlagId::FabricUrl, "fabric-url", Section::Fabric, "Where fabric --serve listens")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "5",
-        ..setting(Id::ConnectTimeout, "connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
+        ..setting(FlagId::ConnectTimeout, "connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "300",
-        ..setting(Id::IdleTimeout, "idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
+        ..setting(FlagId::IdleTimeout, "idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "3600",
-        ..setting(Id::RunTimeout, "run-timeout", Section::Fabric, "Longest run")
+        ..setting(FlagId::RunTimeout, "run-timeout", Section::Fabric, "Longest run")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "30",
-        ..setting(Id::RequestTimeout, "request-timeout", Section::Fabric, "Longest time for any other request")
+        ..setting(FlagId::RequestTimeout, "request-timeout", Section::Fabric, "Longest time for any other request")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "120",
-        ..setting(Id::ModelsTimeout, "models-timeout", Section::Fabric, "Longest time to list the models")
+        ..setting(FlagId::ModelsTimeout, "models-timeout", Section::Fabric, "Longest time to list the models")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "300",
-        ..setting(Id::CatalogTtl, "catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
+        ..setting(FlagId::CatalogTtl, "catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
     },
     Flag {
         takes: Takes::Many("NAME"),
-        ..setting(Id::AllowPattern, "allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
+        ..setting(FlagId::AllowPattern, "allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
     },
     Flag {
         takes: Takes::Many("NAME"),
-        ..setting(Id::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
+        ..setting(FlagId::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
     },
     Flag {
         takes: Takes::One("COUNT"),
         default: "16, on http and sse 512",
-        ..setting(Id::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
+        ..setting(FlagId::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
     },
     Flag {
         takes: Takes::Many("HOST"),
         ..setting(
-            Id::AllowedHost,
+            FlagId::AllowedHost,
             "allowed-host",
             Section::Http,
             "Let in requests for this Host, with or without a port",
@@ -262,11 +272,16 @@ pub(crate) const FLAGS: &[Flag] = &[
     },
     Flag {
         takes: Takes::Many("ORIGIN"),
-        ..setting(Id::AllowedOrigin, "allowed-origin", Section::Http, "Let in web pages of this Origin (https://host)")
+        ..setting(
+            FlagId::AllowedOrigin,
+            "allowed-origin",
+            Section::Http,
+            "Let in web pages of this Origin (https://host)",
+        )
     },
     Flag {
         ..setting(
-            Id::AllowUnauthenticated,
+            FlagId::AllowUnauthenticated,
             "allow-unauthenticated",
             Section::Http,
             "Listen beyond this machine though there is no token",
@@ -276,7 +291,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         takes: Takes::One("COUNT"),
         default: "0",
         ..setting(
-            Id::MaxCallsPerMinute,
+            FlagId::MaxCallsPerMinute,
             "max-calls-per-minute",
             Section::Http,
             "Most runs a minute per token or peer, a chain being several; 0 sets no limit",
@@ -285,33 +300,38 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         takes: Takes::One("COUNT"),
         default: "512",
-        ..setting(Id::MaxConnections, "max-connections", Section::Http, "Most connections at once")
+        ..setting(FlagId::MaxConnections, "max-connections", Section::Http, "Most connections at once")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "10",
-        ..setting(Id::DrainTimeout, "drain-timeout", Section::Server, "How long runs may go on after SIGTERM or SIGINT")
+        ..setting(
+            FlagId::DrainTimeout,
+            "drain-timeout",
+            Section::Server,
+            "How long runs may go on after SIGTERM or SIGINT",
+        )
     },
-    Flag { ..command(Id::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
-    Flag { ..command(Id::Json, "json", "With --check: report in JSON") },
-    Flag { ..command(Id::ListTools, "list-tools", "Print the tools and their arguments") },
+    Flag { ..command(FlagId::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
+    Flag { ..command(FlagId::Json, "json", "With --check: report in JSON") },
+    Flag { ..command(FlagId::ListTools, "list-tools", "Print the tools and their arguments") },
     Flag {
         takes: Takes::One("WHAT"),
         choices: &["man", "complete-bash", "complete-zsh", "complete-fish", "systemd-unit", "client-config"],
         ..command(
-            Id::Generate,
+            FlagId::Generate,
             "generate",
             "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, client-config CLIENT",
         )
     },
-    Flag { short: Some('V'), ..command(Id::Version, "version", "Print the version") },
-    Flag { short: Some('h'), ..command(Id::Help, "help", "Print this help") },
+    Flag { short: Some('V'), ..command(FlagId::Version, "version", "Print the version") },
+    Flag { short: Some('h'), ..command(FlagId::Help, "help", "Print this help") },
 ];
 
 /// The clients that may follow `--generate client-config`.
 pub(crate) const CLIENTS: &[&str] = &["claude-desktop", "claude-code", "vscode", "cursor", "zed"];
 
-const fn setting(id: Id, long: &'static str, section: Section, help: &'static str) -> Flag {
+const fn setting(id: FlagId, long: &'static str, section: Section, help: &'static str) -> Flag {
     Flag {
         id,
         long,
@@ -326,12 +346,12 @@ const fn setting(id: Id, long: &'static str, section: Section, help: &'static st
     }
 }
 
-const fn command(id: Id, long: &'static str, help: &'static str) -> Flag {
+const fn command(id: FlagId, long: &'static str, help: &'static str) -> Flag {
     Flag { variable: Variable::None, ..setting(id, long, Section::Command, help) }
 }
 
 /// The flag `id` stands for.
-pub(crate) fn get(id: Id) -> &'static Flag {
+pub(crate) fn get(id: FlagId) -> &'static Flag {
     // A test holds that the table is in the order of the ids.
     &FLAGS[id as usize]
 }
@@ -379,8 +399,8 @@ mod tests {
 
     #[test]
     fn variables_are_named_after_flags() {
-        assert_eq!(get(Id::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
-        assert_eq!(get(Id::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
+        assert_eq!(get(FlagId::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
+        assert_eq!(get(FlagId::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
         let without: Vec<_> = FLAGS.iter().filter(|flag| flag.env().is_none()).map(|flag| flag.long).collect();
         assert_eq!(without, ["check", "json", "list-tools", "generate", "version", "help"]);
     }

@@ -23,7 +23,7 @@ use std::path::Path;
 use lexopt::Arg;
 
 use crate::config::{Config, MAX_SECRET};
-use flags::{Flag, Id, Takes};
+use flags::{Flag, FlagId, Takes};
 
 pub(crate) use help::{help, version};
 
@@ -63,12 +63,12 @@ pub(crate) enum Generate {
     /// A unit for systemd.
     SystemdUnit,
     /// A snippet for the configuration of an MCP client.
-    ClientConfig(Client),
+    ClientConfig(McpClient),
 }
 
 /// A client `--generate client-config` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum McpClient {
     /// Claude Desktop.
     ClaudeDesktop,
     /// Claude Code.
@@ -108,23 +108,23 @@ pub(crate) fn parse(
     read_file: ReadFile<'_>,
 ) -> Result<Command, UsageError> {
     let raw = RawFlags::read(args)?;
-    if raw.has(Id::Help) {
+    if raw.has(FlagId::Help) {
         return Ok(Command::Help);
     }
-    if raw.has(Id::Version) {
+    if raw.has(FlagId::Version) {
         return Ok(Command::Version);
     }
-    if let Some(what) = raw.last(Id::Generate) {
+    if let Some(what) = raw.last(FlagId::Generate) {
         return values::generate(what, &raw.words).map(Command::Generate);
     }
     if let Some(word) = raw.words.first() {
         return Err(unexpected_word(word));
     }
-    let (check, json) = (raw.has(Id::Check), raw.has(Id::Json));
+    let (check, json) = (raw.has(FlagId::Check), raw.has(FlagId::Json));
     if json && !check {
         return Err(UsageError("--json only goes with --check; add --check or leave --json out".to_owned()));
     }
-    if raw.has(Id::ListTools) {
+    if raw.has(FlagId::ListTools) {
         return Ok(Command::ListTools);
     }
     let config = Box::new(resolve::resolve(&raw, env, read_file)?);
@@ -146,7 +146,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 #[derive(Debug, Default)]
 struct RawFlags {
     /// In the order given; a switch has an empty value.
-    given: Vec<(Id, OsString)>,
+    given: Vec<(FlagId, OsString)>,
     /// Words that belong to no flag.
     words: Vec<OsString>,
 }
@@ -173,16 +173,16 @@ impl RawFlags {
         Ok(raw)
     }
 
-    fn has(&self, id: Id) -> bool {
+    fn has(&self, id: FlagId) -> bool {
         self.last(id).is_some()
     }
 
     /// The value that counts where there can be one.
-    fn last(&self, id: Id) -> Option<&OsStr> {
+    fn last(&self, id: FlagId) -> Option<&OsStr> {
         self.all(id).last()
     }
 
-    fn all(&self, id: Id) -> impl Iterator<Item = &OsStr> {
+    fn all(&self, id: FlagId) -> impl Iterator<Item = &OsStr> {
         self.given.iter().filter(move |(given, _)| *given == id).map(|(_, value)| value.as_os_str())
     }
 }
@@ -239,7 +239,7 @@ fn unknown_short(letter: char) -> UsageError {
 
 fn unexpected_word(word: &OsStr) -> UsageError {
     let word = word.to_string_lossy();
-    let hint = match flags::get(Id::Transport).choices.iter().find(|choice| **choice == word) {
+    let hint = match flags::get(FlagId::Transport).choices.iter().find(|choice| **choice == word) {
         Some(transport) => format!("did you mean --transport {transport}?"),
         None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
     };

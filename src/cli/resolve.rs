@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, Id};
+use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId};
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
     self, Config, DEFAULT_MAX_CONNECTIONS, Fabric, HTTP_MAX_RUNS, Http, LogLevel, STDIO_MAX_RUNS, Secret, Transport,
@@ -28,16 +28,16 @@ const DEFAULT_PORT: u16 = 8000;
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
     let settings = Settings { raw, env };
     let mut warnings = Vec::new();
-    let transport = settings.one(Id::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
+    let transport = settings.one(FlagId::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
     let (path, max_runs) = match transport {
         Transport::Stdio => ("/mcp", STDIO_MAX_RUNS),
         Transport::Http => ("/mcp", HTTP_MAX_RUNS),
         Transport::Sse => ("/sse", HTTP_MAX_RUNS),
     };
-    let demo = settings.switch(Id::Demo)?;
+    let demo = settings.switch(FlagId::Demo)?;
     let mut fabric = fabric(&settings)?;
     if demo {
-        if raw.has(Id::FabricUrl) {
+        if raw.has(FlagId::FabricUrl) {
             warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
         }
         // It belongs to another Fabric.
@@ -45,15 +45,15 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
     }
     let config = Config {
         transport,
-        host: settings.one(Id::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
-        port: settings.one(Id::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
-        path: settings.one(Id::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
+        host: settings.one(FlagId::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
+        port: settings.one(FlagId::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
+        path: settings.one(FlagId::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
         fabric,
-        log_level: settings.one(Id::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
-        allowed_patterns: settings.many(Id::AllowPattern, &values::pattern)?,
-        denied_patterns: settings.many(Id::DenyPattern, &values::pattern)?,
-        catalog_ttl: settings.seconds(Id::CatalogTtl, 300)?,
-        max_runs: settings.count(Id::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
+        log_level: settings.one(FlagId::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
+        allowed_patterns: settings.many(FlagId::AllowPattern, &values::pattern)?,
+        denied_patterns: settings.many(FlagId::DenyPattern, &values::pattern)?,
+        catalog_ttl: settings.seconds(FlagId::CatalogTtl, 300)?,
+        max_runs: settings.count(FlagId::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
         http: http(&settings, read_file, &mut warnings)?,
         demo,
         warnings,
@@ -64,28 +64,28 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
 
 fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
     Ok(Fabric {
-        url: settings.one(Id::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
+        url: settings.one(FlagId::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
         api_key: settings.secret(API_KEY)?,
         ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
-        connect_timeout: settings.seconds(Id::ConnectTimeout, 5)?,
-        idle_timeout: settings.seconds(Id::IdleTimeout, 300)?,
-        run_timeout: settings.seconds(Id::RunTimeout, 3600)?,
-        request_timeout: settings.seconds(Id::RequestTimeout, 30)?,
-        models_timeout: settings.seconds(Id::ModelsTimeout, 120)?,
+        connect_timeout: settings.seconds(FlagId::ConnectTimeout, 5)?,
+        idle_timeout: settings.seconds(FlagId::IdleTimeout, 300)?,
+        run_timeout: settings.seconds(FlagId::RunTimeout, 3600)?,
+        request_timeout: settings.seconds(FlagId::RequestTimeout, 30)?,
+        models_timeout: settings.seconds(FlagId::ModelsTimeout, 120)?,
     })
 }
 
 fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
     let per_minute = |text: &str| values::count(text, 0, MAX_CALLS_PER_MINUTE.into());
-    let per_minute = settings.one(Id::MaxCallsPerMinute, &per_minute)?.unwrap_or(0);
+    let per_minute = settings.one(FlagId::MaxCallsPerMinute, &per_minute)?.unwrap_or(0);
     Ok(Http {
-        allowed_hosts: settings.many(Id::AllowedHost, &values::allowed_host)?,
-        allowed_origins: settings.many(Id::AllowedOrigin, &values::allowed_origin)?,
+        allowed_hosts: settings.many(FlagId::AllowedHost, &values::allowed_host)?,
+        allowed_origins: settings.many(FlagId::AllowedOrigin, &values::allowed_origin)?,
         token: token(settings, read_file, warnings)?,
-        allow_unauthenticated: settings.switch(Id::AllowUnauthenticated)?,
+        allow_unauthenticated: settings.switch(FlagId::AllowUnauthenticated)?,
         max_calls_per_minute: u32::try_from(per_minute).unwrap_or(MAX_CALLS_PER_MINUTE),
-        drain_timeout: settings.seconds(Id::DrainTimeout, 10)?,
-        max_connections: settings.count(Id::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
+        drain_timeout: settings.seconds(FlagId::DrainTimeout, 10)?,
+        max_connections: settings.count(FlagId::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
     })
 }
 
@@ -133,7 +133,7 @@ fn require_token(settings: &Settings<'_>, config: &Config) -> Result<(), UsageEr
     if !open || config.http.token.is_some() || config.http.allow_unauthenticated {
         return Ok(());
     }
-    let name = settings.text(Id::Host)?.map_or_else(|| "--host".to_owned(), |(_, name)| name);
+    let name = settings.text(FlagId::Host)?.map_or_else(|| "--host".to_owned(), |(_, name)| name);
     Err(named(
         &name,
         format_args!(
@@ -175,7 +175,7 @@ impl Settings<'_> {
     }
 
     /// The text that counts for a setting, and the name of the flag or variable it comes from.
-    fn text(&self, id: Id) -> Result<Option<(String, String)>, UsageError> {
+    fn text(&self, id: FlagId) -> Result<Option<(String, String)>, UsageError> {
         let flag = flags::get(id);
         match self.raw.last(id) {
             Some(value) => {
@@ -186,22 +186,22 @@ impl Settings<'_> {
         }
     }
 
-    fn one<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+    fn one<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
         let Some((text, name)) = self.text(id)? else { return Ok(None) };
         value(&text).map(Some).map_err(|reason| named(&name, reason))
     }
 
-    fn seconds(&self, id: Id, default: u64) -> Result<Duration, UsageError> {
+    fn seconds(&self, id: FlagId, default: u64) -> Result<Duration, UsageError> {
         Ok(self.one(id, &values::seconds)?.unwrap_or(Duration::from_secs(default)))
     }
 
-    fn count(&self, id: Id, least: u64, most: usize, default: usize) -> Result<usize, UsageError> {
+    fn count(&self, id: FlagId, least: u64, most: usize, default: usize) -> Result<usize, UsageError> {
         let number = self.one(id, &|text| values::count(text, least, most as u64))?;
         Ok(number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default))
     }
 
     /// A switch given is on, whatever its variable says.
-    fn switch(&self, id: Id) -> Result<bool, UsageError> {
+    fn switch(&self, id: FlagId) -> Result<bool, UsageError> {
         if self.raw.has(id) {
             return Ok(true);
         }
@@ -210,7 +210,7 @@ impl Settings<'_> {
     }
 
     /// The values of each time a flag was given; if it was not, those its variable lists, separated by commas.
-    fn many<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
+    fn many<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
         let flag = flags::get(id);
         if self.raw.has(id) {
             let name = format!("--{}", flag.long);

@@ -63,8 +63,8 @@ fn each_default_in_the_table_is_the_true_one() {
         let config = config_with(&format!("--transport {transport}"), &[]);
         assert_eq!((config.transport.name(), config.path.as_str(), config.max_runs), (transport, path, max_runs));
     }
-    assert_eq!(flags::get(Id::Path).default, "/mcp, on sse /sse");
-    assert_eq!(flags::get(Id::MaxRuns).default, "16, on http and sse 512");
+    assert_eq!(flags::get(FlagId::Path).default, "/mcp, on sse /sse");
+    assert_eq!(flags::get(FlagId::MaxRuns).default, "16, on http and sse 512");
 }
 
 #[test]

@@ -7,8 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
-use super::flags::{self, CLIENTS, Id};
-use super::{Client, Generate, UsageError};
+use super::flags::{self, CLIENTS, FlagId};
+use super::{Generate, McpClient, UsageError};
 use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Transport};
 use crate::net::{Authority, Host};
 
@@ -211,7 +211,7 @@ pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, Usa
         "systemd-unit" => Generate::SystemdUnit,
         "client-config" => Generate::ClientConfig(client(words.first())?),
         _ => {
-            let choices = flags::get(Id::Generate).choices.join(", ");
+            let choices = flags::get(FlagId::Generate).choices.join(", ");
             return Err(UsageError(format!(
                 "--generate: {}",
                 wrong(&what, format_args!("is unknown; give one of {choices}"))
@@ -220,14 +220,14 @@ pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, Usa
     })
 }
 
-fn client(word: Option<&OsString>) -> Result<Client, UsageError> {
+fn client(word: Option<&OsString>) -> Result<McpClient, UsageError> {
     let word = word.map(|word| word.to_string_lossy()).unwrap_or_default();
     Ok(match &*word {
-        "claude-desktop" => Client::ClaudeDesktop,
-        "claude-code" => Client::ClaudeCode,
-        "vscode" => Client::Vscode,
-        "cursor" => Client::Cursor,
-        "zed" => Client::Zed,
+        "claude-desktop" => McpClient::ClaudeDesktop,
+        "claude-code" => McpClient::ClaudeCode,
+        "vscode" => McpClient::Vscode,
+        "cursor" => McpClient::Cursor,
+        "zed" => McpClient::Zed,
         "" => {
             return Err(UsageError(format!(
                 "--generate client-config needs a client; add one of {}",

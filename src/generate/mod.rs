@@ -10,7 +10,7 @@ mod unit;
 
 use std::path::Path;
 
-use crate::cli::{Client, Generate};
+use crate::cli::{Generate, McpClient};
 
 /// What is asked for, as a whole file that ends with a newline. `program` is where this program is.
 pub(crate) fn generate(what: Generate, program: &Path) -> String {
@@ -34,13 +34,17 @@ pub(crate) fn hint(what: Generate) -> &'static str {
         Generate::SystemdUnit => {
             "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs"
         }
-        Generate::ClientConfig(Client::ClaudeDesktop) => {
+        Generate::ClientConfig(McpClient::ClaudeDesktop) => {
             "merge into claude_desktop_config.json (in the app: Settings, Developer, Edit Config), then restart the app"
         }
-        Generate::ClientConfig(Client::ClaudeCode) => "merge into .mcp.json in the project's root",
-        Generate::ClientConfig(Client::Vscode) => "merge into .vscode/mcp.json in the workspace",
-        Generate::ClientConfig(Client::Cursor) => "merge into .cursor/mcp.json in the project, or ~/.cursor/mcp.json",
-        Generate::ClientConfig(Client::Zed) => "merge into Zed's settings.json (command palette: zed: open settings)",
+        Generate::ClientConfig(McpClient::ClaudeCode) => "merge into .mcp.json in the project's root",
+        Generate::ClientConfig(McpClient::Vscode) => "merge into .vscode/mcp.json in the workspace",
+        Generate::ClientConfig(McpClient::Cursor) => {
+            "merge into .cursor/mcp.json in the project, or ~/.cursor/mcp.json"
+        }
+        Generate::ClientConfig(McpClient::Zed) => {
+            "merge into Zed's settings.json (command palette: zed: open settings)"
+        }
     }
 }
 
@@ -136,11 +140,11 @@ mod tests {
             Generate::CompleteZsh,
             Generate::CompleteFish,
             Generate::SystemdUnit,
-            Generate::ClientConfig(Client::ClaudeDesktop),
-            Generate::ClientConfig(Client::ClaudeCode),
-            Generate::ClientConfig(Client::Vscode),
-            Generate::ClientConfig(Client::Cursor),
-            Generate::ClientConfig(Client::Zed),
+            Generate::ClientConfig(McpClient::ClaudeDesktop),
+            Generate::ClientConfig(McpClient::ClaudeCode),
+            Generate::ClientConfig(McpClient::Vscode),
+            Generate::ClientConfig(McpClient::Cursor),
+            Generate::ClientConfig(McpClient::Zed),
         ] {
             let text = generate(what, Path::new("/opt/fabric-mcp"));
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");

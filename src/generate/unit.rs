@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use crate::cli::flags::{self, AUTH_TOKEN_FILE, Id};
+use crate::cli::flags::{self, AUTH_TOKEN_FILE, FlagId};
 
 /// What `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
-    let transport = flags::get(Id::Transport).env().unwrap_or_default();
+    let transport = flags::get(FlagId::Transport).env().unwrap_or_default();
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
