@@ -1,8 +1,7 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
-//! This file wires the parts together and turns results into exit codes: 0 for what worked, 1 for what did not, 2 for a
-//! mistake in a flag or variable. What the parts do is told in their own files; arrows point one way,
-//! `main → transport → mcp → tools → fabric`.
+//! This file assembles the modules and sets the exit code: 0 for success, 1 for a failure, 2 for a mistake in a flag or
+//! variable. Modules depend on each other in one direction: `main → transport → mcp → tools → fabric`.
 
 mod check;
 mod cli;
@@ -42,8 +41,8 @@ use transport::stdio::Stdio;
 /// How long the end of the process waits for the last lines to be written.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
 
-/// On stdio, what is not needed for the first answer begins this much later. Measured: a fifth to a third less from spawn
-/// to the answer of `initialize`.
+/// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time from
+/// spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
@@ -55,7 +54,7 @@ fn main() -> ExitCode {
     code
 }
 
-/// Why the program ends with another code than 0.
+/// An exit code other than 0, and its reason.
 struct ExitReason {
     code: u8,
     reason: String,
@@ -63,7 +62,7 @@ struct ExitReason {
 
 impl ExitReason {
     fn report(self) -> ExitCode {
-        // Nobody may be reading: there is nothing left to do about that.
+        // If stderr is closed, there is nobody to tell.
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", self.reason);
         ExitCode::from(self.code)
     }
@@ -85,7 +84,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Serve(config) => {
             logging::start(config.log_level);
             logging::install_panic_hook();
-            // From here on the log alone writes to stderr: it may be blocked there.
+            // From here on only the log writes to stderr, since it may block.
             start(*config).or_else(|exit| {
                 logging::critical(&exit.reason);
                 Ok(ExitCode::from(exit.code))
@@ -112,7 +111,7 @@ fn print(text: &str) -> Result<ExitCode, ExitReason> {
     }
 }
 
-/// Prints the file to stdout, and where it goes to a person at stderr.
+/// Prints the file to stdout, and to a terminal on stderr where to save it.
 fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
     let program = std::env::current_exe().map_err(|error| ExitReason {
         code: 1,
@@ -127,13 +126,13 @@ fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
 
 fn unwritable(error: &io::Error) -> Result<ExitCode, ExitReason> {
     match error.kind() {
-        // `| head` has seen enough.
+        // The reader has closed the pipe, as `| head` does.
         io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
         _ => Err(ExitReason { code: 1, reason: format!("stdout cannot be written: {error}") }),
     }
 }
 
-/// Builds everything but the transport. With `--demo`, Fabric is our own, for as long as the [`Demo`] is kept.
+/// Builds everything but the transport. With `--demo`, Fabric runs as long as the [`Demo`] is kept.
 fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
@@ -148,7 +147,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
 }
 
-/// Says in the log whether Fabric answers. In the background: the first client must not wait for it.
+/// Logs whether Fabric answers. In the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let client = server.fabric().clone();
     if let Err(error) =
@@ -159,7 +158,7 @@ fn log_connection(server: &Arc<Server>) {
 }
 
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
-    // A client that closed our stdout has left: there is nobody to tell and nothing to finish.
+    // A client that closed our stdout has disconnected: there is nothing to finish.
     let left = || {
         logging::flush(LOG_FLUSH);
         exit(0)
@@ -167,7 +166,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
     let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
     let signals = signals::install();
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
-    // Clients start this program and ask at once, some of them twice: each thread more would delay the first answer.
+    // Clients start this program and send requests at once: each further thread would delay the first answer.
     let begun = sync::spawn(thread::Builder::new().name("behind".into()), move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
@@ -190,7 +189,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
-    // Before anything listens: from then on a signal means a graceful end.
+    // Before listening, so that a signal always ends it gracefully.
     let signals = signals::install();
     let listening = Listening::start(server.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
     log_connection(&server);
@@ -205,7 +204,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReas
             let signal = signals.wait();
             log::info!("{}: finishing what runs", signal.name());
         }
-        // Only the system ends us here.
+        // Without signals, only the system ends the process.
         None => loop {
             thread::park();
         },

@@ -1,7 +1,7 @@
-//! What has happened since the start, as Prometheus asks for it.
+//! Metrics in the text format of Prometheus.
 //!
-//! In scope: the counters of calls and the text format. Not in scope: who may read them, and what only a transport knows
-//! (connections, sessions: given to [`render`]). Counted on every transport; shown over HTTP.
+//! In scope: the counters of calls, on every transport, and the format. Not in scope: who may read them, and the numbers
+//! of connections and sessions, which [`render`] is given.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,14 +14,14 @@ use crate::sync::lock;
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.];
 
-/// The outcome of a call that worked; of any other it is the kind of the error.
+/// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
 
-/// One program's counters.
+/// The counters of this process.
 static TOTAL: Metrics = Metrics::new();
 
 struct Metrics {
-    /// By tool. A call asks Fabric, so a lock is nothing beside it.
+    /// By tool. Every call asks Fabric, which takes far longer than this lock.
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
     runs: AtomicUsize,
@@ -32,32 +32,32 @@ struct Metrics {
 #[derive(Default)]
 struct Calls {
     outcomes: BTreeMap<&'static str, u64>,
-    /// How many took at most as long as each of [`BUCKETS`] and longer than the one before; the last, longer than any.
+    /// Calls in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
     buckets: [u64; BUCKETS.len() + 1],
     time: Duration,
 }
 
-/// A call of `tool` ended, after `took` unless it was refused before it ran; `outcome` is [`OK`] or the name of the
-/// error.
+/// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. One that was refused before it ran has no
+/// duration.
 pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
     TOTAL.call(tool, outcome, took);
 }
 
-/// Fabric failed in the way that `kind` names.
+/// Counts a failure of Fabric.
 pub(crate) fn fabric_error(kind: &'static str) {
     TOTAL.fabric_error(kind);
 }
 
-/// Bytes of a run's text have come from Fabric.
+/// Counts bytes of a run's text from Fabric.
 pub(crate) fn relayed(bytes: usize) {
     TOTAL.relayed.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-/// Counts a run for as long as it is kept.
+/// Counts a run as in flight until it is dropped.
 pub(crate) struct RunInFlight(());
 
 impl RunInFlight {
-    /// A run begins.
+    /// Counts one more.
     pub(crate) fn begin() -> RunInFlight {
         TOTAL.runs.fetch_add(1, Ordering::Relaxed);
         RunInFlight(())
@@ -70,7 +70,7 @@ impl Drop for RunInFlight {
     }
 }
 
-/// Everything, in the text format of Prometheus, version 0.0.4. `connections` and `sessions` are the transport's.
+/// All metrics in version 0.0.4 of the text format.
 pub(crate) fn render(connections: usize, sessions: usize) -> String {
     TOTAL.render(connections, sessions)
 }
@@ -137,7 +137,7 @@ impl Metrics {
     }
 }
 
-/// The format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
+/// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
 struct Exposition(String);
 
 impl Exposition {

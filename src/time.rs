@@ -10,12 +10,12 @@ const DAY: i64 = 86_400;
 const FIRST: i64 = -62_167_219_200;
 const LAST: i64 = 253_402_300_799;
 
-/// Now, like `2026-07-28T12:00:00Z`. A clock beyond what RFC 3339 can say gives the nearest time it can.
+/// Now, like `2026-07-28T12:00:00Z`. A clock beyond the years of RFC 3339 gives its first or last second.
 pub(crate) fn now() -> String {
     rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// When something happened, for the log: shown to the millisecond, like `2026-07-28T12:00:00.000Z`. Otherwise as [`now`].
+/// A point in time for the log, shown in milliseconds: `2026-07-28T12:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(SystemTime);
 
@@ -56,15 +56,15 @@ fn rfc3339(seconds: i64) -> String {
 
 /// The Gregorian date (year, month 1 to 12, day 1 to 31) of a day counted from 1970-01-01.
 ///
-/// Counts in years that begin on 1 March, so that a leap day is the last day of its year, its four years, its century
-/// and its 400 years: each of these is a fixed length but for a possible extra day at its end.
+/// Counts years from 1 March, so that a leap day is the last day of its year, and of its 4, 100 and 400 years: each of
+/// these has a fixed length, plus at most one day at its end.
 pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
     const FROM_MARCH_0000: i64 = 719_468;
     const YEAR: i64 = 365;
     const FOUR_YEARS: i64 = 4 * YEAR + 1;
     const CENTURY: i64 = 25 * FOUR_YEARS - 1;
     const FOUR_CENTURIES: i64 = 4 * CENTURY + 1;
-    /// The day of such a year on which each month from March on begins.
+    /// First day of each month, from March on.
     const MONTHS: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337];
 
     let day = days_since_1970 + FROM_MARCH_0000;
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_log_is_told_the_milliseconds() {
+    fn the_log_has_milliseconds() {
         assert_eq!(rfc3339_to_the_millisecond(1_785_240_000_007), "2026-07-28T12:00:00.007Z");
         assert_eq!((now().len(), Stamp::now().to_string().len()), (20, 24));
     }

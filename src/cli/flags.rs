@@ -1,12 +1,12 @@
 //! The table of flags and of the variables that are not flags.
 //!
-//! In scope: everything there is to say about a flag, as data. Not in scope: reading one (`cli`), its value (`values`),
-//! showing it (`help`, `generate`).
+//! In scope: all facts about flags, as data. Not in scope: parsing them (`cli`, `values`) and printing them (`help`,
+//! `generate`).
 
 use crate::config;
 use crate::text::edit_distance;
 
-/// Which flag. In the order of [`FLAGS`].
+/// Identifies a flag. In the order of [`FLAGS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the table says what each one is")]
 pub(crate) enum FlagId {
@@ -40,18 +40,18 @@ pub(crate) enum FlagId {
     Help,
 }
 
-/// What follows a flag.
+/// Whether a value follows a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// It is a switch.
+    /// None: it is a switch.
     Nothing,
-    /// A value, called so in the help; the last one counts.
+    /// A value with this name in the help; the last one wins.
     One(&'static str),
-    /// A value, called so in the help; each one counts.
+    /// A value with this name in the help; all are used.
     Many(&'static str),
 }
 
-/// The variable that stands for a flag.
+/// The variable of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variable {
     /// `FABRIC_MCP_` and the flag's name in upper case.
@@ -62,18 +62,18 @@ pub(crate) enum Variable {
     None,
 }
 
-/// Where the help shows a flag, in this order.
+/// Section of the help, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
-    /// How clients reach us, and the log.
+    /// The server and its log.
     Server,
-    /// How we reach Fabric.
+    /// The connection to Fabric.
     Fabric,
-    /// What clients may run.
+    /// Patterns and runs.
     Runs,
-    /// Who may come in over HTTP.
+    /// Access over HTTP.
     Http,
-    /// What is done instead of serving.
+    /// Commands instead of serving.
     Command,
 }
 
@@ -97,25 +97,25 @@ impl Section {
 /// One flag.
 #[derive(Debug)]
 pub(crate) struct Flag {
-    /// Which one it is.
+    /// Its identity.
     pub(crate) id: FlagId,
     /// Its name without dashes.
     pub(crate) long: &'static str,
     /// Its one-letter name.
     pub(crate) short: Option<char>,
-    /// Another long name that works as well.
+    /// Another long name.
     pub(crate) alias: Option<&'static str>,
     /// Whether a value follows.
     pub(crate) takes: Takes,
-    /// The values there are, where they are few.
+    /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
-    /// The variable that stands for it.
+    /// Its variable.
     pub(crate) variable: Variable,
-    /// The default as the help shows it; empty if there is nothing to show.
+    /// The default as the help shows it, or empty.
     pub(crate) default: &'static str,
     /// What it does, in a line.
     pub(crate) help: &'static str,
-    /// Where the help shows it.
+    /// Its section of the help.
     pub(crate) section: Section,
 }
 
@@ -143,7 +143,7 @@ impl Flag {
     }
 }
 
-/// A setting that must not be, or cannot be, a flag.
+/// A setting that is no flag.
 #[derive(Debug)]
 pub(crate) struct EnvOnly {
     /// The variable's name.
@@ -350,9 +350,9 @@ const fn command(id: FlagId, long: &'static str, help: &'static str) -> Flag {
     Flag { variable: Variable::None, ..setting(id, long, Section::Command, help) }
 }
 
-/// The flag `id` stands for.
+/// The flag with this id.
 pub(crate) fn get(id: FlagId) -> &'static Flag {
-    // A test holds that the table is in the order of the ids.
+    // A test checks that the table is in the order of the ids.
     &FLAGS[id as usize]
 }
 
@@ -366,8 +366,8 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.short == Some(letter))
 }
 
-/// The candidate that `wanted` is most likely a slip of: at most a third of its letters, three in all, added, left out,
-/// changed or swapped with their neighbour.
+/// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
+/// at most 3.
 pub(crate) fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.chars().take(config::MAX_NAME).collect();
     candidates
@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_recognised() {
+    fn typing_errors_are_recognised() {
         let names = || FLAGS.iter().flat_map(Flag::names);
         for (wanted, found) in [
             ("prot", Some("port")),

@@ -1,6 +1,6 @@
-//! From raw flags and variables to the configuration: flags over variables over defaults, each value checked.
+//! From raw flags and variables to the configuration.
 //!
-//! In scope: which source wins, and rules between settings. Not in scope: single values (`values`).
+//! In scope: precedence (flags, variables, defaults), and rules between settings. Not in scope: single values (`values`).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const SHORT_TOKEN: usize = 16;
 /// Port to listen on unless `--port` says otherwise.
 const DEFAULT_PORT: u16 = 8000;
 
-/// Everything the server needs to know, or the first mistake.
+/// The configuration, or the first mistake.
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
     let settings = Settings { raw, env };
     let mut warnings = Vec::new();
@@ -40,7 +40,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         if raw.has(FlagId::FabricUrl) {
             warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
         }
-        // It belongs to another Fabric.
+        // The key is for another Fabric.
         fabric.api_key = None;
     }
     let config = Config {
@@ -109,7 +109,7 @@ fn token(
                     format_args!("\"{shown}\" cannot be read: {error}; give a file that holds the token"),
                 )
             })?;
-            // Editors and shells end a file's last line.
+            // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
                 return Err(named(AUTH_TOKEN_FILE, format_args!("\"{shown}\" is empty; put the token into it")));
@@ -148,14 +148,14 @@ fn named(name: &str, reason: impl std::fmt::Display) -> UsageError {
     UsageError(format!("{name}: {reason}"))
 }
 
-/// Both sources of settings.
+/// Flags and variables.
 struct Settings<'a> {
     raw: &'a RawFlags,
     env: Env<'a>,
 }
 
 impl Settings<'_> {
-    /// A variable that is set to something.
+    /// A variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
@@ -167,14 +167,14 @@ impl Settings<'_> {
         Ok(Some(Secret::new(text)))
     }
 
-    /// The variable of a flag: its text and its name.
+    /// The text and name of a flag's variable.
     fn flags_variable(&self, flag: &Flag) -> Result<Option<(String, String)>, UsageError> {
         let Some(name) = flag.env() else { return Ok(None) };
         let Some(value) = self.variable(&name) else { return Ok(None) };
         Ok(Some((utf8(value, &name)?, name)))
     }
 
-    /// The text that counts for a setting, and the name of the flag or variable it comes from.
+    /// The text of a setting, and the name of the flag or variable it comes from.
     fn text(&self, id: FlagId) -> Result<Option<(String, String)>, UsageError> {
         let flag = flags::get(id);
         match self.raw.last(id) {
@@ -200,7 +200,7 @@ impl Settings<'_> {
         Ok(number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default))
     }
 
-    /// A switch given is on, whatever its variable says.
+    /// A switch on the command line wins over its variable.
     fn switch(&self, id: FlagId) -> Result<bool, UsageError> {
         if self.raw.has(id) {
             return Ok(true);
@@ -209,7 +209,7 @@ impl Settings<'_> {
         values::switch(&text).map_err(|reason| named(&name, reason))
     }
 
-    /// The values of each time a flag was given; if it was not, those its variable lists, separated by commas.
+    /// The values of all uses of a flag; without any, the comma-separated values of its variable.
     fn many<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
         let flag = flags::get(id);
         if self.raw.has(id) {

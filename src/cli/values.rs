@@ -1,8 +1,7 @@
-//! Values: from text to what it means.
+//! Parsers for the values of flags and variables.
 //!
-//! In scope: one function per kind of value, with its bounds. Each takes the text of a flag or variable and gives the
-//! value, or a reason in words that ends with what to give instead; the caller puts the name in front. Not in scope:
-//! where the text comes from (`resolve`) and Fabric's URL (`config`).
+//! In scope: one function for each kind of value, with its limits. An error says what is wrong and what to give instead;
+//! the caller puts the name in front. Not in scope: where the text comes from (`resolve`), Fabric's URL (`config`).
 
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
@@ -19,10 +18,11 @@ const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Paths the server answers itself, which `--path` may not take.
 const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 
-/// Longest name of DNS, in bytes.
+/// Longest DNS name, in bytes.
 const MAX_HOST_NAME: usize = 253;
 
-/// Text as an error may repeat it: on one line, 40 characters at most, without what may be a password before an `@`.
+/// Text as an error quotes it: escaped, 40 characters at most, and nothing before an `@`, which may be a password. Unlike
+/// [`text::shown`](crate::text::shown) it shows what cannot be seen, since a person typed it.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 40;
     if let Some((_, after)) = text.rsplit_once('@') {
@@ -183,7 +183,7 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
     }
 }
 
-/// A key or token: what can stand in a header. The reason never repeats any of it.
+/// Checks that a key or token can be sent in a header. The error never repeats any of it.
 pub(super) fn secret(text: &str) -> Result<(), String> {
     if text.len() > MAX_SECRET {
         return Err(format!("the value is longer than {MAX_SECRET} bytes; copy it again"));
@@ -196,7 +196,7 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
     }
 }
 
-/// What `--generate` shall print; `words` are those that belong to no flag.
+/// What `--generate` prints; `words` are those that belong to no flag.
 pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, UsageError> {
     let what = what.to_string_lossy();
     let most_words = usize::from(what == "client-config");

@@ -1,16 +1,15 @@
-//! Fabric's base URL, checked once.
+//! Fabric's base URL: validation and normal form.
 //!
-//! In scope: what may be given as `FABRIC_BASE_URL` and in which form it is kept. Not in scope: resolving the name,
-//! and telling from an answer that the URL is wrong (`check`).
-//! No message repeats a part of the URL that may be a password: whatever stands before an `@` anywhere, or in a query.
+//! Not in scope: resolving the name, and recognising a wrong URL by its answer (`check`). No message repeats a part of the
+//! URL that may be a password: anything before an `@`, or a query.
 
 use super::MAX_ADDRESS;
 use crate::net::{Authority, AuthorityError};
 
 const EXAMPLE: &str = "give something like http://127.0.0.1:8080";
 
-/// Takes `http://` or `https://`, a host, and optionally a port and a path prefix; gives it with scheme and host in lower
-/// case and without slashes at the end. The error is one line without the name of the flag or variable.
+/// Validates a URL of scheme, host, and optionally port and path prefix, and returns it with scheme and host in lower case
+/// and without trailing slashes. The error is one line without the name of the flag or variable.
 pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let text = text.trim_ascii();
     if text.is_empty() {
@@ -38,7 +37,7 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
 
 fn split_scheme(text: &str) -> Result<(&'static str, &str), String> {
     let Some((scheme, rest)) = text.split_once("://") else {
-        // A guess is only repeated when nothing in it can be a password.
+        // The guess is shown only if no part of it can be a password.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
         let guess = text.trim_start_matches(['/', ':']);
         return Err(if guess.chars().all(plain) && base_url(&format!("http://{guess}")).is_ok() {
@@ -58,7 +57,7 @@ fn split_scheme(text: &str) -> Result<(&'static str, &str), String> {
     }
 }
 
-/// What to tell about a host and port that are wrong.
+/// The message for a wrong host or port.
 fn explain(error: AuthorityError) -> String {
     match error {
         AuthorityError::NoHost => return format!("the URL has no host; {EXAMPLE}"),

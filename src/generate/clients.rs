@@ -1,4 +1,4 @@
-//! Snippets for the configuration of MCP clients, each in the shape its client reads.
+//! Configuration snippets for MCP clients, each in its client's format.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use serde_json::{Value, json};
 use crate::cli::McpClient;
 use crate::cli::flags::{self, API_KEY, FlagId};
 
-/// What the server is called in the client.
+/// The name of the server in the client.
 const NAME: &str = "fabric";
 
 /// A whole JSON file that starts this program over stdio.
 pub(super) fn snippet(client: McpClient, program: &Path) -> String {
     let program = program.to_string_lossy();
     let url = flags::get(FlagId::FabricUrl);
-    // Clients start us without the variables of the user's shell. An empty key is none.
+    // Clients do not pass on the variables of the shell. An empty key counts as not set.
     let env = json!({ url.env().unwrap_or_default(): url.default, API_KEY: "" });
     let plain = json!({ "command": program, "args": [], "env": env });
     let typed = || with(plain.clone(), "type", "stdio");

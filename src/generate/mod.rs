@@ -1,7 +1,7 @@
-//! What `--generate` prints, made from the one table of flags, so that it cannot say anything else than the program does.
+//! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, a unit for systemd, snippets for clients. Not in scope: putting any of it into
-//! its place: the program writes to stdout and nowhere else.
+//! In scope: the manual page, completions, a systemd unit, client configurations. Not in scope: installing them: the
+//! program only writes to stdout.
 
 mod clients;
 mod completions;
@@ -12,7 +12,7 @@ use std::path::Path;
 
 use crate::cli::{Generate, McpClient};
 
-/// What is asked for, as a whole file that ends with a newline. `program` is where this program is.
+/// The whole file, ended by a newline. `program` is the path of this program.
 pub(crate) fn generate(what: Generate, program: &Path) -> String {
     match what {
         Generate::Man => man::page(),
@@ -24,7 +24,7 @@ pub(crate) fn generate(what: Generate, program: &Path) -> String {
     }
 }
 
-/// A line for the person who asked: where it goes. Not part of the file.
+/// Where to save the file, for the user. Not part of it.
 pub(crate) fn hint(what: Generate) -> &'static str {
     match what {
         Generate::Man => "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
