@@ -180,7 +180,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
         }
     });
     if let Err(error) = begun {
-        log::warn!("the connection to Fabric is not tested, and signals are not heeded: {error}");
+        log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
     }
     match stdio.serve(io::stdin().lock()) {
         Ok(()) => Ok(ExitCode::SUCCESS),

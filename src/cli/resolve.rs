@@ -3,7 +3,9 @@
 //! In scope: precedence (flags, variables, defaults), and rules between settings. Not in scope: single values (`values`).
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId};
@@ -76,14 +78,12 @@ fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
 }
 
 fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
-    let per_minute = |text: &str| values::count(text, 0, MAX_CALLS_PER_MINUTE.into());
-    let per_minute = settings.one(FlagId::MaxCallsPerMinute, &per_minute)?.unwrap_or(0);
     Ok(Http {
         allowed_hosts: settings.many(FlagId::AllowedHost, &values::allowed_host)?,
         allowed_origins: settings.many(FlagId::AllowedOrigin, &values::allowed_origin)?,
         token: token(settings, read_file, warnings)?,
         allow_unauthenticated: settings.switch(FlagId::AllowUnauthenticated)?,
-        max_calls_per_minute: u32::try_from(per_minute).unwrap_or(MAX_CALLS_PER_MINUTE),
+        max_calls_per_minute: settings.count(FlagId::MaxCallsPerMinute, 0, MAX_CALLS_PER_MINUTE, 0)?,
         drain_timeout: settings.seconds(FlagId::DrainTimeout, 10)?,
         max_connections: settings.count(FlagId::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
     })
@@ -144,7 +144,7 @@ fn require_token(settings: &Settings<'_>, config: &Config) -> Result<(), UsageEr
     ))
 }
 
-fn named(name: &str, reason: impl std::fmt::Display) -> UsageError {
+fn named(name: &str, reason: impl Display) -> UsageError {
     UsageError(format!("{name}: {reason}"))
 }
 
@@ -195,9 +195,11 @@ impl Settings<'_> {
         Ok(self.one(id, &values::seconds)?.unwrap_or(Duration::from_secs(default)))
     }
 
-    fn count(&self, id: FlagId, least: u64, most: usize, default: usize) -> Result<usize, UsageError> {
-        let number = self.one(id, &|text| values::count(text, least, most as u64))?;
-        Ok(number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default))
+    fn count<T>(&self, id: FlagId, least: T, most: T, default: T) -> Result<T, UsageError>
+    where
+        T: Copy + FromStr + PartialOrd + Display,
+    {
+        Ok(self.one(id, &|text| values::count(text, least, most))?.unwrap_or(default))
     }
 
     /// A switch on the command line wins over its variable.

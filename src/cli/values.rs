@@ -4,6 +4,8 @@
 //! the caller puts the name in front. Not in scope: where the text comes from (`resolve`), Fabric's URL (`config`).
 
 use std::ffi::{OsStr, OsString};
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::flags::{self, CLIENTS, FlagId};
@@ -36,7 +38,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// `"text" is not …; give …`.
-fn wrong(text: &str, rest: impl std::fmt::Display) -> String {
+fn wrong(text: &str, rest: impl Display) -> String {
     format!("\"{}\" {rest}", shown(text))
 }
 
@@ -89,21 +91,20 @@ pub(super) fn port(text: &str) -> Result<u16, String> {
              give --port, or set enableServiceLinks: false",
         ));
     }
-    whole(text, 0, u16::MAX.into())
-        .and_then(|number| u16::try_from(number).ok())
-        .ok_or_else(|| wrong(text, "is not a port; give a number from 0 to 65535"))
+    whole(text).ok_or_else(|| wrong(text, "is not a port; give a number from 0 to 65535"))
 }
 
-/// A whole number within bounds.
-pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    whole(text, least, most)
+/// A whole number from `least` to `most`.
+pub(super) fn count<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
+    whole(text)
+        .filter(|number| (&least..=&most).contains(&number))
         .ok_or_else(|| wrong(text, format_args!("is not a number from {least} to {most}; give one")))
 }
 
-fn whole(text: &str, least: u64, most: u64) -> Option<u64> {
-    // `parse` would take a plus sign.
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|number| digits && (least..=most).contains(number))
+fn whole<T: FromStr>(text: &str) -> Option<T> {
+    // `parse` alone would take a sign.
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 /// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
