@@ -42,9 +42,9 @@ pub(crate) enum Command {
     ListTools,
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
-    /// Print [`help`].
+    /// Print [`help()`].
     Help,
-    /// Print [`version`].
+    /// Print [`version()`].
     Version,
 }
 
