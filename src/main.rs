@@ -62,7 +62,7 @@ struct ExitReason {
 
 impl ExitReason {
     fn report(self) -> ExitCode {
-        // If stderr is closed, there is nobody to tell.
+        // Fails if stderr is closed.
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", self.reason);
         ExitCode::from(self.code)
     }

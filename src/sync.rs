@@ -67,7 +67,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_panic_costs_nobody_else() {
+    fn a_poisoned_lock_can_be_taken() {
         let value = Mutex::new(1);
         let panicked = std::panic::catch_unwind(|| {
             let mut held = lock(&value);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_and_nobody_waits_for_longer_than_the_limit() {
+    fn waiters_are_woken_and_wait_no_longer_than_the_limit() {
         let (value, signal) = (Mutex::new(0), Signal::new());
         assert!(!signal.wait_while(lock(&value), Duration::ZERO, |value| *value == 0).1);
         thread::scope(|scope| {

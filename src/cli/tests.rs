@@ -186,7 +186,7 @@ fn commands() {
 }
 
 #[test]
-fn wrong_flags_are_told_in_one_line() {
+fn wrong_flags_are_reported_in_one_line() {
     let url = "give something like http://127.0.0.1:8080";
     for (args, message) in [
         ("--prot 80", "--prot is not a flag; did you mean --port?"),
@@ -313,7 +313,7 @@ fn wrong_flags_are_told_in_one_line() {
 const TIME: &str = "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
 
 #[test]
-fn wrong_variables_are_told_by_their_names() {
+fn wrong_variables_are_reported_by_name() {
     let header = "the value holds a space, a line break or another character that cannot be sent in a header; copy it \
                   again, only visible ASCII characters";
     let long = "x".repeat(4097);

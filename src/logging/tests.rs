@@ -15,34 +15,34 @@ fn of(message: fmt::Arguments<'_>) -> String {
 fn served() -> (&'static Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
     let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
     let (permit, permits) = mpsc::channel();
-    let (tell, told) = mpsc::channel();
+    let (sender, written) = mpsc::channel();
     thread::spawn(move || {
         write_lines(queue, |line| {
             // Fails once the test is over.
-            let _ = permits.recv().map(|()| tell.send(line.message.clone()));
+            let _ = permits.recv().map(|()| sender.send(line.message.clone()));
         })
     });
-    (queue, permit, told)
+    (queue, permit, written)
 }
 
 #[test]
 fn lines_come_out_in_order() {
-    let (queue, permit, told) = served();
+    let (queue, permit, written) = served();
     for n in 0..10 {
         queue.push(line(&n.to_string()));
         permit.send(()).unwrap();
     }
-    let all: Vec<_> = (0..10).map(|_| told.recv().unwrap()).collect();
+    let all: Vec<_> = (0..10).map(|_| written.recv().unwrap()).collect();
     assert_eq!(all, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
     assert!(queue.flush(Duration::from_secs(60)));
 }
 
 #[test]
 fn a_full_queue_drops_and_says_how_many() {
-    let (queue, permit, told) = served();
+    let (queue, permit, written) = served();
     queue.push(line("held"));
     permit.send(()).unwrap();
-    assert_eq!(told.recv().unwrap(), "held");
+    assert_eq!(written.recv().unwrap(), "held");
     queue.push(line("first"));
     while !lock(&queue.state).waiting.is_empty() {
         thread::yield_now();
@@ -57,14 +57,14 @@ fn a_full_queue_drops_and_says_how_many() {
     assert!(!queue.flush(Duration::from_millis(1)));
     // One permit lets the writer take a line: the next one fits again, behind a word about those that did not.
     permit.send(()).unwrap();
-    assert_eq!(told.recv().unwrap(), "first");
+    assert_eq!(written.recv().unwrap(), "first");
     while lock(&queue.state).waiting.len() == MAX_LOG_LINES {
         thread::yield_now();
     }
     queue.push(line("late"));
     for expected in vec!["kept"; MAX_LOG_LINES].into_iter().chain([LOST, "late"]) {
         permit.send(()).unwrap();
-        assert_eq!(told.recv().unwrap(), expected);
+        assert_eq!(written.recv().unwrap(), expected);
     }
     assert!(queue.flush(Duration::from_secs(60)));
 }
@@ -74,7 +74,7 @@ const LOST: &str = "stderr was not read in time: 7 log lines were dropped.";
 #[test]
 fn a_writer_that_panics_loses_one_line() {
     let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
-    let (tell, told) = mpsc::channel();
+    let (sender, written) = mpsc::channel();
     thread::spawn(move || {
         IS_LOG_THREAD.set(true);
         write_lines(queue, |line| {
@@ -82,13 +82,13 @@ fn a_writer_that_panics_loses_one_line() {
             if line.message == "bad" {
                 std::panic::resume_unwind(Box::new(()));
             }
-            tell.send(line.message.clone()).unwrap();
+            sender.send(line.message.clone()).unwrap();
         })
     });
     for message in ["one", "bad", "two"] {
         queue.push(line(message));
     }
-    assert_eq!((told.recv().unwrap(), told.recv().unwrap()), ("one".to_owned(), "two".to_owned()));
+    assert_eq!((written.recv().unwrap(), written.recv().unwrap()), ("one".to_owned(), "two".to_owned()));
     assert!(queue.flush(Duration::from_secs(60)));
 }
 
