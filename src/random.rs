@@ -28,7 +28,7 @@ pub(crate) fn request_id() -> String {
     // The cut to 32 bits is meant.
     static PROCESS: LazyLock<u32> = LazyLock::new(|| hashed() as u32);
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{:08x}{:08x}", *PROCESS, NEXT.fetch_add(1, Ordering::Relaxed))
+    format!("{:016x}", u64::from(*PROCESS) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 fn read(device: Option<&File>) -> Option<u128> {
