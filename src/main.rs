@@ -38,6 +38,7 @@ mod http;
 mod jsonrpc;
 mod logging;
 mod metrics;
+mod net;
 mod protocol;
 mod random;
 mod signals;
@@ -54,7 +55,7 @@ use std::thread;
 use std::time::Duration;
 
 use cli::{Command, Generate};
-use config::{Config, LOG_FLUSH, Transport};
+use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
 use features::Server;
@@ -62,34 +63,37 @@ use tools::Policy;
 use transport::http::Listening;
 use transport::stdio::Stdio;
 
-/// On stdio, what is not needed for the first answer begins this much later. Measured: a fifth to a third less from spawn
-/// to the answer of `initialize`.
+/// How long the end of the process waits for the last lines to be written.
+const LOG_FLUSH: Duration = Duration::from_millis(200);
+
+/// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time from
+/// spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 fn main() -> ExitCode {
     let code = match cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret) {
-        Ok(command) => run(command).unwrap_or_else(|failure| failure.report()),
-        Err(usage) => Failure { code: 2, reason: usage.to_string() }.report(),
+        Ok(command) => run(command).unwrap_or_else(ExitReason::report),
+        Err(usage) => ExitReason { code: 2, reason: usage.to_string() }.report(),
     };
     logging::flush(LOG_FLUSH);
     code
 }
 
-/// Why the program ends with another code than 0.
-struct Failure {
+/// An exit code other than 0, and its reason.
+struct ExitReason {
     code: u8,
     reason: String,
 }
 
-impl Failure {
+impl ExitReason {
     fn report(self) -> ExitCode {
-        // Nobody may be reading: there is nothing left to do about that.
+        // Fails if stderr is closed.
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", self.reason);
         ExitCode::from(self.code)
     }
 }
 
-fn run(command: Command) -> Result<ExitCode, Failure> {
+fn run(command: Command) -> Result<ExitCode, ExitReason> {
     match command {
         Command::Help => print(&cli::help()),
         Command::Version => print(&format!("{}\n", cli::version())),
@@ -105,16 +109,16 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Serve(config) => {
             logging::start(config.log_level);
             logging::install_panic_hook();
-            // From here on the log alone writes to stderr: it may be blocked there.
-            start(*config).or_else(|failure| {
-                logging::critical(&failure.reason);
-                Ok(ExitCode::from(failure.code))
+            // From here on only the log writes to stderr, since it may block.
+            start(*config).or_else(|exit| {
+                logging::critical(&exit.reason);
+                Ok(ExitCode::from(exit.code))
             })
         }
     }
 }
 
-fn start(config: Config) -> Result<ExitCode, Failure> {
+fn start(config: Config) -> Result<ExitCode, ExitReason> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
@@ -125,17 +129,19 @@ fn start(config: Config) -> Result<ExitCode, Failure> {
     }
 }
 
-fn print(text: &str) -> Result<ExitCode, Failure> {
+fn print(text: &str) -> Result<ExitCode, ExitReason> {
     match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => unwritable(&error),
     }
 }
 
-/// Prints the file to stdout, and where it goes to a person at stderr.
-fn generate(what: Generate) -> Result<ExitCode, Failure> {
-    let program = std::env::current_exe()
-        .map_err(|error| Failure { code: 1, reason: format!("the path of this program cannot be found: {error}") })?;
+/// Prints the file to stdout, and to a terminal on stderr where to save it.
+fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
+    let program = std::env::current_exe().map_err(|error| ExitReason {
+        code: 1,
+        reason: format!("the path of this program cannot be found: {error}"),
+    })?;
     let code = print(&generate::generate(what, &program))?;
     if io::stderr().is_terminal() {
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what));
@@ -143,39 +149,41 @@ fn generate(what: Generate) -> Result<ExitCode, Failure> {
     Ok(code)
 }
 
-fn unwritable(error: &io::Error) -> Result<ExitCode, Failure> {
+fn unwritable(error: &io::Error) -> Result<ExitCode, ExitReason> {
     match error.kind() {
-        // `| head` has seen enough.
+        // The reader has closed the pipe, as `| head` does.
         io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        _ => Err(Failure { code: 1, reason: format!("stdout cannot be written: {error}") }),
+        _ => Err(ExitReason { code: 1, reason: format!("stdout cannot be written: {error}") }),
     }
 }
 
-/// Builds everything but the transport. With `--demo`, Fabric is our own, for as long as the [`Demo`] is kept.
-fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), Failure> {
+/// Builds everything but the transport. With `--demo`, Fabric runs as long as the [`Demo`] is kept.
+fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
         let started = demo::start()
-            .map_err(|error| Failure { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
+            .map_err(|error| ExitReason { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
         config.fabric.url = started.url().to_string();
         demo = Some(started);
     }
-    let client = Arc::new(Client::new(&config.fabric).map_err(|reason| Failure { code: 2, reason })?);
+    let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
     Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
 }
 
-/// Says in the log whether Fabric answers. In the background: the first client must not wait for it.
-fn greet(server: &Arc<Server>) {
+/// Logs whether Fabric answers. In the background, so that no client waits for it.
+fn log_connection(server: &Arc<Server>) {
     let client = server.fabric().clone();
-    if let Err(error) = sync::spawn(thread::Builder::new().name("greet".into()), move || check::greet(&client)) {
+    if let Err(error) =
+        sync::spawn(thread::Builder::new().name("log_connection".into()), move || check::log_connection(&client))
+    {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
 }
 
-fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
-    // A client that closed our stdout has left: there is nobody to tell and nothing to finish.
+fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
+    // A client that closed our stdout has disconnected: there is nothing to finish.
     let left = || {
         logging::flush(LOG_FLUSH);
         exit(0)
@@ -183,11 +191,11 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
     let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
     let signals = signals::install();
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
-    // Clients start this program and ask at once, some of them twice: each thread more would delay the first answer.
+    // Clients start this program and send requests at once: each further thread would delay the first answer.
     let begun = sync::spawn(thread::Builder::new().name("behind".into()), move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
-        greet(&server);
+        log_connection(&server);
         if let Some(mut signals) = signals {
             let signal = signals.wait();
             log::info!("{}: finishing what runs", signal.name());
@@ -197,19 +205,19 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure
         }
     });
     if let Err(error) = begun {
-        log::warn!("the connection to Fabric is not tested, and signals are not heeded: {error}");
+        log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
     }
     match stdio.serve(io::stdin().lock()) {
         Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(Failure { code: 1, reason: format!("stdin cannot be read: {error}") }),
+        Err(error) => Err(ExitReason { code: 1, reason: format!("stdin cannot be read: {error}") }),
     }
 }
 
-fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure> {
-    // Before anything listens: from then on a signal means a graceful end.
+fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
+    // Before listening, so that a signal always ends it gracefully.
     let signals = signals::install();
-    let listening = Listening::start(server.clone(), config).map_err(|reason| Failure { code: 1, reason })?;
-    greet(&server);
+    let listening = Listening::start(server.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
+    log_connection(&server);
     log::info!(
         "Fabric MCP Server started on {} transport at http://{}{} auth={}",
         config.transport.name(),
@@ -222,7 +230,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, Failure>
             let signal = signals.wait();
             log::info!("{}: finishing what runs", signal.name());
         }
-        // Only the system ends us here.
+        // Without signals, only the system ends the process.
         None => loop {
             thread::park();
         },

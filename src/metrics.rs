@@ -1,7 +1,7 @@
-//! What has happened since the start, as Prometheus asks for it.
+//! Metrics in the text format of Prometheus.
 //!
-//! In scope: the counters of calls and the text format. Not in scope: who may read them, and what only a transport knows
-//! (connections, sessions: given to [`render`]). Counted on every transport; shown over HTTP.
+//! In scope: the counters of calls, on every transport, and the format. Not in scope: who may read them, and the numbers
+//! of connections and sessions, which [`render`] is given.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,19 +10,18 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::sync::lock;
-use crate::time;
 
-/// The upper bounds of the histogram's buckets, in milliseconds: a cached list takes well under a millisecond, a run minutes.
-const BUCKETS: [u64; 14] = [1, 5, 10, 50, 100, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000];
+/// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
+const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.];
 
-/// The outcome of a call that worked; of any other it is the kind of the error.
+/// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
 
-/// One program's counters.
+/// The counters of this process.
 static TOTAL: Metrics = Metrics::new();
 
 struct Metrics {
-    /// By tool. A call asks Fabric, so a lock is nothing beside it.
+    /// By tool. Every call asks Fabric, which takes far longer than this lock.
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
     runs: AtomicUsize,
@@ -33,45 +32,45 @@ struct Metrics {
 #[derive(Default)]
 struct Calls {
     outcomes: BTreeMap<&'static str, u64>,
-    /// How many took at most as long as each of [`BUCKETS`] and longer than the one before; the last, longer than any.
+    /// Calls in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
     buckets: [u64; BUCKETS.len() + 1],
     time: Duration,
 }
 
-/// A call of `tool` ended, after `took` unless it was refused before it ran; `outcome` is [`OK`] or the name of the
-/// error.
+/// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. One that was refused before it ran has no
+/// duration.
 pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
     TOTAL.call(tool, outcome, took);
 }
 
-/// Fabric failed in the way that `kind` names.
+/// Counts a failure of Fabric.
 pub(crate) fn fabric_error(kind: &'static str) {
     TOTAL.fabric_error(kind);
 }
 
-/// Bytes of a run's text have come from Fabric.
+/// Counts bytes of a run's text from Fabric.
 pub(crate) fn relayed(bytes: usize) {
     TOTAL.relayed.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-/// Counts a run for as long as it is kept.
-pub(crate) struct Run(());
+/// Counts a run as in flight until it is dropped.
+pub(crate) struct RunInFlight(());
 
-impl Run {
-    /// A run begins.
-    pub(crate) fn begin() -> Run {
+impl RunInFlight {
+    /// Counts one more.
+    pub(crate) fn begin() -> RunInFlight {
         TOTAL.runs.fetch_add(1, Ordering::Relaxed);
-        Run(())
+        RunInFlight(())
     }
 }
 
-impl Drop for Run {
+impl Drop for RunInFlight {
     fn drop(&mut self) {
         TOTAL.runs.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// Everything, in the text format of Prometheus, version 0.0.4. `connections` and `sessions` are the transport's.
+/// All metrics in version 0.0.4 of the text format.
 pub(crate) fn render(connections: usize, sessions: usize) -> String {
     TOTAL.render(connections, sessions)
 }
@@ -91,8 +90,7 @@ impl Metrics {
         let calls = calls.entry(tool).or_default();
         *calls.outcomes.entry(outcome).or_default() += 1;
         let Some(took) = took else { return };
-        calls.buckets
-            [BUCKETS.iter().position(|bound| took <= Duration::from_millis(*bound)).unwrap_or(BUCKETS.len())] += 1;
+        calls.buckets[BUCKETS.partition_point(|bound| *bound < took.as_secs_f64())] += 1;
         calls.time += took;
     }
 
@@ -101,7 +99,7 @@ impl Metrics {
     }
 
     fn render(&self, connections: usize, sessions: usize) -> String {
-        let mut out = Text(String::with_capacity(4096));
+        let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
         out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
         out.single("runs_in_flight", "gauge", "Runs of a pattern at this moment.", self.runs.load(Ordering::Relaxed));
@@ -129,20 +127,20 @@ impl Metrics {
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(calls.buckets) {
                 count += more;
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| time::decimal(u128::from(*bound), 3));
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
                 out.sample("call_duration_seconds_bucket", format_args!("{{tool=\"{tool}\",le=\"{bound}\"}}"), count);
             }
-            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), time::seconds(calls.time));
+            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), calls.time.as_secs_f64());
             out.sample("call_duration_seconds_count", format_args!("{{tool=\"{tool}\"}}"), count);
         }
         out.0
     }
 }
 
-/// The format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
-struct Text(String);
+/// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
+struct Exposition(String);
 
-impl Text {
+impl Exposition {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
         let _ = write!(self.0, "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n");
     }

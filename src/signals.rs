@@ -1,22 +1,22 @@
-//! SIGTERM and SIGINT as something a thread can wait for.
+//! SIGTERM and SIGINT for a thread that waits for them.
 //!
-//! In scope: the self-pipe that carries a signal from its handler to a thread, and the second signal, which ends the
-//! process at once. Not in scope: what happens on the first one (`transport`). SIGPIPE stays ignored, as Rust starts us.
+//! In scope: the self-pipe from the signal handler to that thread; the second signal, which ends the process at once. Not
+//! in scope: the graceful end on the first one (`transport`). SIGPIPE stays ignored, as Rust's runtime sets it.
 //!
-//! Nearly all there is of `unsafe` is here: std has no signals. A handler may only do what is async-signal-safe, so it
-//! writes one byte to a pipe (`write`) or leaves (`_exit`), and touches nothing but atomics.
+//! `unsafe`, because std has no signals. The handler does only what is async-signal-safe: it writes a byte to the pipe or
+//! calls `_exit`, and uses nothing but atomics.
 
 #[cfg(not(unix))]
 pub(crate) use elsewhere::install;
 #[cfg(unix)]
 pub(crate) use unix::install;
 
-/// What asked the process to end.
+/// A signal that asks the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// SIGINT, Ctrl-C.
     Interrupt,
-    /// SIGTERM, what service managers send.
+    /// SIGTERM, sent by service managers.
     Terminate,
 }
 
@@ -44,10 +44,10 @@ mod unix {
     const SIGTERM: c_int = 15;
     const SIG_IGN: usize = 1;
 
-    /// The pipe's end for the handler.
+    /// The end of the pipe that the handler writes to.
     static PIPE: AtomicI32 = AtomicI32::new(-1);
     /// Whether a signal has arrived before.
-    static ASKED: AtomicBool = AtomicBool::new(false);
+    static RECEIVED: AtomicBool = AtomicBool::new(false);
 
     #[allow(unsafe_code, reason = "std has no signals; these are POSIX functions with their POSIX signatures")]
     unsafe extern "C" {
@@ -61,15 +61,15 @@ mod unix {
         pipe: PipeReader,
     }
 
-    /// Takes SIGTERM and SIGINT over from now on; `None` where that cannot be done, or was done before. A SIGINT that the
-    /// process was started to ignore (`nohup`, a job in a script's background) stays ignored.
+    /// Installs the handlers; `None` if there is no pipe, or they are installed already. A SIGINT that the process was
+    /// started to ignore (`nohup`, a background job of a script) stays ignored.
     pub(crate) fn install() -> Option<Signals> {
         let (reader, writer) = std::io::pipe().ok()?;
         let free = PIPE.compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if !free {
             return None;
         }
-        // The handler needs it until the process ends.
+        // Never closed: the handler may run at any time.
         let _ = writer.into_raw_fd();
         let handler = on_signal as extern "C" fn(c_int) as usize;
         #[allow(unsafe_code, reason = "std has no way to set a signal handler")]
@@ -84,7 +84,7 @@ mod unix {
     }
 
     impl Signals {
-        /// Blocks until a signal arrives. The one after it ends the process with 128 + its number, whoever is waiting.
+        /// Blocks until a signal arrives. The next one ends the process with exit code 128 + its number.
         pub(crate) fn wait(&mut self) -> Signal {
             let mut number = [0];
             loop {
@@ -92,7 +92,7 @@ mod unix {
                     Ok(1) if number[0] == SIGINT as u8 => return Signal::Interrupt,
                     Ok(1) => return Signal::Terminate,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                    // Neither can happen while PIPE is open. Sleeping is better than ending or spinning if they do.
+                    // Cannot happen while PIPE is open. If it does, sleep: do not end or spin.
                     Ok(_) | Err(_) => std::thread::sleep(std::time::Duration::from_millis(100)),
                 }
             }
@@ -100,7 +100,7 @@ mod unix {
     }
 
     extern "C" fn on_signal(number: c_int) {
-        if ASKED.swap(true, Ordering::SeqCst) {
+        if RECEIVED.swap(true, Ordering::SeqCst) {
             #[allow(unsafe_code, reason = "the only way to end a process that is safe in a handler")]
             // SAFETY: async-signal-safe by POSIX; takes any int.
             unsafe {
@@ -121,16 +121,16 @@ mod unix {
 mod elsewhere {
     use super::Signal;
 
-    /// Nobody makes one of these here: the process ends as its system has it.
+    /// Uninhabited: there are no such signals here.
     pub(crate) enum Signals {}
 
-    /// There are no such signals here.
+    /// Always `None`.
     pub(crate) fn install() -> Option<Signals> {
         None
     }
 
     impl Signals {
-        /// Never called, since there is no value to call it on.
+        /// Cannot be called: there is no value of this type.
         pub(crate) fn wait(&mut self) -> Signal {
             match *self {}
         }
@@ -180,8 +180,7 @@ mod tests {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Whether this process was started to ignore SIGINT, as a shell does with what it puts in the background: then its
-    /// children ignore it too. Known on Linux only.
+    /// Whether this process, and so its children, ignores SIGINT, as background jobs of a shell do. Known on Linux only.
     fn ignores_interrupts() -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -189,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_signal_is_told_and_ends_nothing() {
+    fn the_first_signal_is_reported_and_ends_nothing() {
         for (sent, name) in [("TERM", "SIGTERM"), ("INT", "SIGINT")] {
             if sent == "INT" && ignores_interrupts() {
                 continue;

@@ -1,4 +1,4 @@
-//! Locks that a panic elsewhere does not close for good, a condition that is cheap to signal, and threads.
+//! Locks that ignore poisoning, a condition variable that is cheap to notify, and threads.
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,18 +6,17 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Locks `mutex`, whether somebody panicked while holding it or not. For values that are whole between any two steps of
-/// changing them, as all of ours are: a panic in one call must cost that call only.
+/// Locks `mutex` even if it is poisoned: all our values are valid between any two statements that change them, and a panic
+/// in one call must not affect others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A condition variable for what changes often and is seldom waited for: std's makes a system call for each change, this
-/// one only if somebody waits.
+/// A condition variable that makes a system call only if somebody waits; std's makes one for each notification.
 #[derive(Default)]
 pub(crate) struct Signal {
     condvar: Condvar,
-    /// Changed under the waiters' lock only.
+    /// Changed only under the lock that the waiters hold.
     waiting: AtomicUsize,
 }
 
@@ -27,7 +26,7 @@ impl Signal {
         Signal { condvar: Condvar::new(), waiting: AtomicUsize::new(0) }
     }
 
-    /// Waits while `condition` holds, `limit` at most; false if it still holds then.
+    /// Waits while `condition` holds, `limit` at most; false if it held to the end.
     pub(crate) fn wait_while<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -35,7 +34,7 @@ impl Signal {
         mut condition: impl FnMut(&mut T) -> bool,
     ) -> (MutexGuard<'a, T>, bool) {
         let begun = Instant::now();
-        // Not std's own loop: once a mutex is poisoned, that ends at the first wake-up.
+        // std's `wait_timeout_while` returns at the first wake-up once the mutex is poisoned.
         while condition(&mut guard) {
             let left = limit.saturating_sub(begun.elapsed());
             if left.is_zero() {
@@ -48,8 +47,7 @@ impl Signal {
         (guard, true)
     }
 
-    /// Wakes all who wait. To be called after a change that was made under their lock: then either they had not looked yet,
-    /// or they are seen here.
+    /// Wakes all waiters. Must follow a change made under their lock, so that no waiter misses it.
     pub(crate) fn notify_all(&self) {
         if self.waiting.load(Ordering::Relaxed) > 0 {
             self.condvar.notify_all();
@@ -57,8 +55,7 @@ impl Signal {
     }
 }
 
-/// Starts a thread. As [`Builder::spawn`], which is compiled anew for every type of work: more than a
-/// kilobyte each.
+/// [`Builder::spawn`], compiled once instead of for every closure, which saves a kilobyte each.
 pub(crate) fn spawn(builder: Builder, work: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let work: Box<dyn FnOnce() + Send> = Box::new(work);
     builder.spawn(work)
@@ -70,7 +67,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn a_panic_costs_nobody_else() {
+    fn a_poisoned_lock_can_be_taken() {
         let value = Mutex::new(1);
         let panicked = std::panic::catch_unwind(|| {
             let mut held = lock(&value);
@@ -104,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_woken_and_nobody_waits_for_longer_than_the_limit() {
+    fn waiters_are_woken_and_wait_no_longer_than_the_limit() {
         let (value, signal) = (Mutex::new(0), Signal::new());
         assert!(!signal.wait_while(lock(&value), Duration::ZERO, |value| *value == 0).1);
         thread::scope(|scope| {

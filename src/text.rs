@@ -1,4 +1,4 @@
-//! What several layers do with text: percent-encoding, and showing foreign text in our own.
+//! What several layers do with text: percent-encoding, quoting foreign text, edit distance.
 
 use std::fmt::Write as _;
 
@@ -29,9 +29,31 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Foreign text as an error may repeat it: its first `most` characters, without control characters.
+/// Foreign text as an error may quote it: its first `most` characters, without control characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
+}
+
+/// The edit distance between two texts: how many characters must be added, left out, changed or swapped with their
+/// neighbour to get from one to the other (Damerau and Levenshtein, optimal string alignment).
+pub(crate) fn edit_distance(a: &[char], b: &[char]) -> usize {
+    // Row i holds the distances between the first i characters of `a` and each beginning of `b`.
+    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
+    for i in 1..=a.len() {
+        rows.rotate_left(1);
+        let [two_before, before, row] = &mut rows;
+        row.clear();
+        row.push(i);
+        for j in 1..=b.len() {
+            let changed = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut least = changed.min(before[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                least = least.min(two_before[j - 2] + 1);
+            }
+            row.push(least);
+        }
+    }
+    rows[2][b.len()]
 }
 
 #[cfg(test)]
@@ -64,5 +86,21 @@ mod tests {
     #[test]
     fn foreign_text_is_cut_and_has_no_control_characters() {
         assert_eq!(shown("a\r\n\u{1b}[31mé漢!", 6), "a[31mé");
+    }
+
+    #[test]
+    fn edit_distances() {
+        let distance = |a: &str, b: &str| edit_distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        for (a, b, edits) in [
+            ("", "", 0),
+            ("", "ab", 2),
+            ("ab", "", 2),
+            ("ab", "ba", 1),
+            ("abc", "abc", 0),
+            ("abc", "axc", 1),
+            ("kitten", "sitting", 3),
+        ] {
+            assert_eq!(distance(a, b), edits, "{a} {b}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The time of day as RFC 3339 writes it, the calendar behind it, and lengths of time as people read them.
+//! The time of day in RFC 3339, and the calendar behind it.
 //!
 //! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
 
@@ -10,12 +10,12 @@ const DAY: i64 = 86_400;
 const FIRST: i64 = -62_167_219_200;
 const LAST: i64 = 253_402_300_799;
 
-/// Now, like `2026-07-28T12:00:00Z`. A clock beyond what RFC 3339 can say gives the nearest time it can.
+/// Now, like `2026-07-28T12:00:00Z`. A clock beyond the years of RFC 3339 gives its first or last second.
 pub(crate) fn now() -> String {
     rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// When something happened, for the log: shown to the millisecond, like `2026-07-28T12:00:00.000Z`. Otherwise as [`now`].
+/// A point in time for the log, shown in milliseconds: `2026-07-28T12:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(SystemTime);
 
@@ -29,22 +29,6 @@ impl Stamp {
 impl fmt::Display for Stamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&rfc3339_to_the_millisecond(milliseconds(self.0)))
-    }
-}
-
-/// A length of time in seconds, exactly, such as `0.5` or `30`.
-pub(crate) fn seconds(time: Duration) -> String {
-    decimal(time.as_nanos(), 9)
-}
-
-/// `value` as a decimal number whose last `places` digits are behind the point, without zeros at its end. Floating point
-/// in std is 30 kilobytes of code and tables, for which nothing else here has a use.
-pub(crate) fn decimal(value: u128, places: usize) -> String {
-    let digits = format!("{value:0>width$}", width = places + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - places);
-    match fraction.trim_end_matches('0') {
-        "" => whole.to_owned(),
-        fraction => format!("{whole}.{fraction}"),
     }
 }
 
@@ -72,15 +56,15 @@ fn rfc3339(seconds: i64) -> String {
 
 /// The Gregorian date (year, month 1 to 12, day 1 to 31) of a day counted from 1970-01-01.
 ///
-/// Counts in years that begin on 1 March, so that a leap day is the last day of its year, its four years, its century
-/// and its 400 years: each of these is a fixed length but for a possible extra day at its end.
+/// Counts years from 1 March, so that a leap day is the last day of its year, and of its 4, 100 and 400 years: each of
+/// these has a fixed length, plus at most one day at its end.
 pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
     const FROM_MARCH_0000: i64 = 719_468;
     const YEAR: i64 = 365;
     const FOUR_YEARS: i64 = 4 * YEAR + 1;
     const CENTURY: i64 = 25 * FOUR_YEARS - 1;
     const FOUR_CENTURIES: i64 = 4 * CENTURY + 1;
-    /// The day of such a year on which each month from March on begins.
+    /// First day of each month, from March on.
     const MONTHS: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337];
 
     let day = days_since_1970 + FROM_MARCH_0000;
@@ -157,17 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_exact_and_short() {
-        for (nanoseconds, text) in
-            [(0, "0"), (1, "0.000000001"), (1_000_000, "0.001"), (2_500_000_000, "2.5"), (30_000_000_000, "30")]
-        {
-            assert_eq!(seconds(Duration::from_nanos(nanoseconds)), text);
-        }
-        assert_eq!((decimal(105, 2), decimal(5, 2), decimal(100, 2)), ("1.05".into(), "0.05".into(), "1".into()));
-    }
-
-    #[test]
-    fn the_log_is_told_the_milliseconds() {
+    fn the_log_has_milliseconds() {
         assert_eq!(rfc3339_to_the_millisecond(1_785_240_000_007), "2026-07-28T12:00:00.007Z");
         assert_eq!((now().len(), Stamp::now().to_string().len()), (20, 24));
     }

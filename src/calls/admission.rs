@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::config::MAX_RATED_CALLERS;
 use crate::fabric::{Error, Kind};
 use crate::features::Call;
 use crate::http::network;
@@ -16,6 +15,9 @@ use crate::protocol::Answer;
 use crate::sync::{Signal, lock};
 
 use super::inflight::Cancel;
+
+/// Callers whose rate is remembered under `--max-calls-per-minute`; beyond it the longest quiet one is forgotten.
+const MAX_RATED_CALLERS: usize = 10_000;
 
 /// Whom the rate limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

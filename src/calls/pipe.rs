@@ -13,7 +13,6 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use crate::config::MAX_SUBSCRIPTIONS;
 use crate::fabric::{Error, Kind};
 use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink};
 use crate::jsonrpc::{self, NoId};
@@ -24,6 +23,9 @@ use super::admission::{self, Admission, Stops, Who};
 use super::inflight::{Inflight, Writing};
 use super::poller::Poller;
 use super::workers::Workers;
+
+/// Subscriptions (`subscriptions/listen`) at once on one pipe.
+const MAX_SUBSCRIPTIONS: usize = 64;
 
 /// Must a message be on its way when [`Line::send`] returns, or does the sender flush soon?
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use crate::config::{WORKER_IDLE, WORKER_STACK};
+use crate::config::WORKER_STACK;
 use crate::sync::{lock, spawn};
+
+/// How long a worker thread waits for another call before it ends.
+const WORKER_IDLE: Duration = Duration::from_secs(60);
 
 type Job = Box<dyn FnOnce() + Send>;
 

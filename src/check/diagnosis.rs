@@ -1,35 +1,35 @@
-//! What is wrong, and in one line what to do about it.
+//! Problems and their fixes.
 //!
 //! In scope: turning a [`Cause`] into a [`Problem`]. Not in scope: finding causes (`fabric`).
 
 use crate::fabric::{Cause, Error, Kind};
 
-/// One thing that is wrong or deserves a look.
+/// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
-    /// What scripts know it by; never changes.
+    /// Identifies it to scripts; never changes.
     pub(super) code: &'static str,
     /// Whether the check fails because of it.
     pub(super) is_error: bool,
-    /// What was seen.
+    /// What was found.
     pub(super) what: String,
     /// What to do, in one line.
     pub(super) fix: String,
 }
 
 impl Problem {
-    /// Something the check does not fail for.
+    /// A problem that does not fail the check.
     pub(super) fn warning(code: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Problem {
         Problem { code, is_error: false, what: what.into(), fix: fix.into() }
     }
 
-    /// Something the check fails for.
+    /// A problem that fails the check.
     pub(super) fn error(code: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Problem {
         Problem { code, is_error: true, what: what.into(), fix: fix.into() }
     }
 }
 
-/// What `error` means for the connection to `url`. `elsewhere` is an address where Fabric was found instead.
+/// Explains `error` of a request to `url`. `elsewhere` is where a Fabric was found instead.
 pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Problem {
     let Some(cause) = error.cause else {
         let fix = match error.kind {
@@ -55,17 +55,17 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
         Cause::UnknownHost => (
             "unknown-host",
             format!("The host name in {url} cannot be resolved."),
-            "Correct the name in FABRIC_BASE_URL, or mend this machine's DNS; `getent hosts NAME` tells.".into(),
+            "Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.".into(),
         ),
         Cause::ConnectTimeout => (
             "connect-timeout",
-            format!("{url} does not take the connection: the host is off, or a firewall drops it."),
+            format!("{url} does not accept the connection: the host is off, or a firewall drops it."),
             "Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs --connect-timeout."
                 .into(),
         ),
         Cause::Silent => (
             "no-answer",
-            format!("Something takes the connection at {url} but does not answer in time."),
+            format!("Something accepts the connection at {url} but does not answer in time."),
             "Restart `fabric --serve`; if it is only slow, raise --request-timeout (for models, --models-timeout)."
                 .into(),
         ),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_known_cause_is_told_as_it_is() {
+    fn an_unknown_cause_is_reported_as_it_is() {
         let problem = diagnose(&Error::new(Kind::FabricInternal, "It failed."), "http://f", None);
         assert_eq!(problem, Problem::error("fabric-internal-error", "It failed.", "Look into Fabric's own log."));
         let silent = diagnose(&Error::new(Kind::Timeout, "It was silent."), "http://f", None);

@@ -1,4 +1,4 @@
-//! A client's first messages in both eras, through our own protocol layer.
+//! The first messages of a client in both eras, sent to our own server.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use crate::protocol::{Inbound, Revision, Session};
 
 use super::diagnosis::Problem;
 
-/// How one era began.
+/// The result for one era.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Era {
     /// Its newest revision.
     pub(super) revision: &'static str,
-    /// The request that begins it.
+    /// The first request.
     pub(super) opening: &'static str,
-    /// The number of tools listed, or what went wrong.
+    /// The number of tools listed, or why it failed.
     pub(super) tools: Result<usize, String>,
 }
 
 impl Era {
-    /// What is wrong with it, if anything is.
+    /// The problem, if there is one.
     pub(super) fn problem(&self) -> Option<Problem> {
         let why = self.tools.as_ref().err()?;
         let what = format!("A client of MCP {} would fail: {why}", self.revision);
@@ -29,7 +29,7 @@ impl Era {
     }
 }
 
-/// Plays a client of the newest legacy revision, then one of the stateless revision.
+/// Acts as a client of the newest legacy revision, then of the stateless one.
 pub(super) fn all(server: &Server) -> Vec<Era> {
     vec![legacy(server), modern(server)]
 }
@@ -70,8 +70,8 @@ fn count_tools(server: &Server, session: &Arc<Session>, params: Value) -> Result
 
 fn ask(server: &Server, session: &Arc<Session>, method: &str, params: Value) -> Result<Value, String> {
     let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
-    let request = serde_json::to_vec(&request).unwrap_or_default();
-    let Action::Answer(answer) = server.receive(session, Inbound::read(&request, false), None) else {
+    let request = request.to_string();
+    let Action::Answer(answer) = server.receive(session, Inbound::read(request.as_bytes(), false), None) else {
         return Err(format!("{method} was not answered."));
     };
     match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body)) {

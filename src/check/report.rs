@@ -1,34 +1,32 @@
-//! The report of `--check`: as text, written as it comes to be known, or as one JSON object.
+//! The report of `--check`: text, written line by line, or one JSON object.
 //!
-//! The keys of the JSON never change their meaning; new ones may come.
+//! The keys of the JSON never change their meaning; new ones may be added.
 
 use std::io::{self, Write};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::time;
-
+use super::demo_run::{DemoRun, PATTERN};
 use super::diagnosis::Problem;
 use super::handshake::Era;
-use super::rehearsal::{PATTERN, Seen};
 
 /// Widest line of the demo's run, in characters.
 const WIDTH: usize = 96;
 
-/// What Fabric makes of the key.
+/// How Fabric treats the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Key {
-    /// It was not found out.
+    /// Not known.
     #[default]
     Unknown,
-    /// None is set, and none is asked for.
+    /// None is set, none is needed.
     NotNeeded,
-    /// Accepted; without it there is no answer.
+    /// Accepted, and needed.
     Accepted,
-    /// Sent, but there is an answer without it too.
+    /// Sent, but not needed.
     Unused,
-    /// Asked for, and none is set.
+    /// Needed, but none is set.
     Missing,
     /// Refused.
     Refused,
@@ -46,7 +44,7 @@ impl Key {
         }
     }
 
-    fn told(self) -> &'static str {
+    fn text(self) -> &'static str {
         match self {
             Key::Unknown => "not known",
             Key::NotNeeded => "none set, none needed",
@@ -58,37 +56,37 @@ impl Key {
     }
 }
 
-/// Everything that was found out.
+/// The findings.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    /// Where Fabric is, or should be.
+    /// The configured URL of Fabric.
     pub(super) url: String,
-    /// Whether it is the built-in one.
+    /// Whether it is the demo.
     pub(super) demo: bool,
-    /// Whether Fabric answered, if only that it wants a key.
+    /// Whether Fabric answered, even if only to ask for a key.
     pub(super) reachable: bool,
-    /// What it made of the key.
+    /// How it treats the key.
     pub(super) key: Key,
-    /// How long it took to list the patterns over a connection that was there.
+    /// Time to list the patterns over an open connection.
     pub(super) latency: Option<Duration>,
     /// How many patterns there are.
     pub(super) patterns: Option<usize>,
-    /// How many models there are, of how many vendors.
+    /// The numbers of models and vendors.
     pub(super) models: Option<(usize, usize)>,
     /// How many strategies there are.
     pub(super) strategies: Option<usize>,
-    /// Whether it seems to be one of the old versions.
+    /// Whether it looks like an old version.
     pub(super) looks_old: bool,
-    /// How our own protocol layer does.
+    /// The handshakes with our own server.
     pub(super) mcp: Vec<Era>,
-    /// What was seen of the demo's run.
-    pub(super) rehearsal: Option<Seen>,
-    /// What is wrong, in the order it was found.
+    /// The run of the demo.
+    pub(super) demo_run: Option<DemoRun>,
+    /// All problems, in the order found.
     pub(super) problems: Vec<Problem>,
 }
 
 impl Report {
-    /// Nothing that the check fails for was found.
+    /// Whether there are no errors.
     pub(super) fn is_good(&self) -> bool {
         !self.problems.iter().any(|problem| problem.is_error)
     }
@@ -116,7 +114,7 @@ impl Report {
                 "looks_old": self.looks_old,
             },
             "mcp": eras,
-            "demo_run": self.rehearsal.as_ref().map(|seen| json!({
+            "demo_run": self.demo_run.as_ref().map(|seen| json!({
                 "pieces": seen.pieces,
                 "characters": seen.characters,
                 "first_piece_ms": milliseconds(seen.first),
@@ -132,30 +130,25 @@ fn problem_json(problem: &Problem) -> Value {
     json!({"code": problem.code, "severity": severity, "what": problem.what, "fix": problem.fix})
 }
 
-/// To a hundredth, for a line of text.
-fn milliseconds_shown(time: Duration) -> String {
-    time::decimal((time.as_nanos() + 5_000) / 10_000, 2)
-}
-
 /// To a hundredth.
 fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
-/// Writes a report step by step.
-pub(super) struct Writer<'a> {
+/// Prints a report step by step.
+pub(super) struct ReportWriter<'a> {
     out: &'a mut dyn Write,
     json: bool,
-    /// How many characters of the demo's run are on the current line.
+    /// Width of the current line of the demo's run, in characters.
     column: usize,
-    /// Blanks of it that are not written yet.
+    /// Spaces not written yet.
     blanks: usize,
 }
 
-impl<'a> Writer<'a> {
-    /// Writes to `out`: with `json` nothing but one object at the end.
-    pub(super) fn new(out: &'a mut dyn Write, json: bool) -> Writer<'a> {
-        Writer { out, json, column: 0, blanks: 0 }
+impl<'a> ReportWriter<'a> {
+    /// Writes to `out`; with `json`, only one object at the end.
+    pub(super) fn new(out: &'a mut dyn Write, json: bool) -> ReportWriter<'a> {
+        ReportWriter { out, json, column: 0, blanks: 0 }
     }
 
     pub(super) fn begin(&mut self, report: &Report) -> io::Result<()> {
@@ -165,13 +158,13 @@ impl<'a> Writer<'a> {
 
     pub(super) fn connection(&mut self, report: &Report) -> io::Result<()> {
         let address = match report.latency {
-            Some(time) => format!("{} answers in {} ms", report.url, milliseconds_shown(time)),
+            Some(time) => format!("{} answers in {} ms", report.url, milliseconds(time)),
             None if report.reachable => format!("{} answers", report.url),
             None => format!("{} does not answer as Fabric does", report.url),
         };
         self.line(report.reachable, "address", &address)?;
         if report.reachable {
-            self.line(!matches!(report.key, Key::Missing | Key::Refused), "key", report.key.told())?;
+            self.line(!matches!(report.key, Key::Missing | Key::Refused), "key", report.key.text())?;
         }
         match report.patterns {
             Some(count) => self.line(count > 0, "patterns", &count.to_string()),
@@ -204,15 +197,15 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    pub(super) fn rehearsal_begins(&mut self) -> io::Result<()> {
+    pub(super) fn demo_run_begins(&mut self) -> io::Result<()> {
         self.write(&format!(
             "\nA streamed run of the pattern {PATTERN}. The demo's model only says what a real one would be sent:\n\n"
         ))
     }
 
-    /// One piece of the run, at once. Lines are broken between words and set off from the report; blanks wait for the
-    /// word after them, so that no line ends with one.
-    pub(super) fn rehearsal_text(&mut self, text: &str) -> io::Result<()> {
+    /// Prints one piece of the run, indented and wrapped between words. Spaces wait for the next word, so that no line ends
+    /// with one.
+    pub(super) fn demo_run_text(&mut self, text: &str) -> io::Result<()> {
         let mut shown = String::with_capacity(text.len() + 8);
         for piece in text.split_inclusive([' ', '\n']) {
             let word = piece.trim_end_matches([' ', '\n']);
@@ -241,14 +234,14 @@ impl<'a> Writer<'a> {
         self.write(&shown)
     }
 
-    pub(super) fn rehearsal_ends(&mut self, report: &Report) -> io::Result<()> {
-        match &report.rehearsal {
+    pub(super) fn demo_run_ends(&mut self, report: &Report) -> io::Result<()> {
+        match &report.demo_run {
             Some(seen) => {
                 let text = format!(
                     "{} pieces, the first after {} ms, the last after {} ms",
                     seen.pieces,
-                    milliseconds_shown(seen.first),
-                    milliseconds_shown(seen.total)
+                    milliseconds(seen.first),
+                    milliseconds(seen.total)
                 );
                 self.write("\n\n")?;
                 self.line(true, "streaming", &text)
@@ -259,9 +252,7 @@ impl<'a> Writer<'a> {
 
     pub(super) fn end(&mut self, report: &Report) -> io::Result<()> {
         if self.json {
-            let mut text = serde_json::to_string_pretty(&report.json()).unwrap_or_default();
-            text.push('\n');
-            self.out.write_all(text.as_bytes())?;
+            writeln!(self.out, "{:#}", report.json())?;
             return self.out.flush();
         }
         for problem in &report.problems {
@@ -309,7 +300,7 @@ mod tests {
 
     fn written(report: &Report, json: bool) -> String {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, json);
+        let mut writer = ReportWriter::new(&mut out, json);
         writer.begin(report).unwrap();
         writer.connection(report).unwrap();
         writer.contents(report).unwrap();
@@ -346,7 +337,7 @@ mod tests {
     fn scripts_can_rely_on_these_keys() {
         let mut report = report();
         report.problems.push(Problem::error("key-refused", "Refused.", "Set it."));
-        report.rehearsal = Some(Seen { pieces: 2, characters: 9, ..Seen::default() });
+        report.demo_run = Some(DemoRun { pieces: 2, characters: 9, ..DemoRun::default() });
         let text = written(&report, true);
         let json: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
@@ -365,9 +356,9 @@ mod tests {
     #[test]
     fn long_lines_of_the_run_are_broken_between_words() {
         let mut out = Vec::new();
-        let mut writer = Writer::new(&mut out, false);
+        let mut writer = ReportWriter::new(&mut out, false);
         for word in ["abc ".repeat(40).as_str(), "end ", "\n", "\n", "- ", "next"] {
-            writer.rehearsal_text(word).unwrap();
+            writer.demo_run_text(word).unwrap();
         }
         let text = String::from_utf8(out).unwrap();
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");

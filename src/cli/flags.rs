@@ -1,14 +1,15 @@
 //! The table of flags and of the variables that are not flags.
 //!
-//! In scope: everything there is to say about a flag, as data. Not in scope: reading one (`cli`), its value (`values`),
-//! showing it (`help`, `generate`).
+//! In scope: all facts about flags, as data. Not in scope: parsing them (`cli`, `values`) and printing them (`help`,
+//! `generate`).
 
 use crate::config;
+use crate::text::edit_distance;
 
-/// Which flag. In the order of [`FLAGS`].
+/// Identifies a flag. In the order of [`FLAGS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the table says what each one is")]
-pub(crate) enum Id {
+pub(crate) enum FlagId {
     Transport,
     Host,
     Port,
@@ -40,18 +41,18 @@ pub(crate) enum Id {
     Help,
 }
 
-/// What follows a flag.
+/// Whether a value follows a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// It is a switch.
+    /// None: it is a switch.
     Nothing,
-    /// A value, called so in the help; the last one counts.
+    /// A value with this name in the help; the last one wins.
     One(&'static str),
-    /// A value, called so in the help; each one counts.
+    /// A value with this name in the help; all are used.
     Many(&'static str),
 }
 
-/// The variable that stands for a flag.
+/// The variable of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Variable {
     /// `FABRIC_MCP_` and the flag's name in upper case.
@@ -62,18 +63,18 @@ pub(crate) enum Variable {
     None,
 }
 
-/// Where the help shows a flag, in this order.
+/// Section of the help, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
-    /// How clients reach us, and the log.
+    /// The server and its log.
     Server,
-    /// How we reach Fabric.
+    /// The connection to Fabric.
     Fabric,
-    /// What clients may run.
+    /// Patterns and runs.
     Runs,
-    /// Who may come in over HTTP.
+    /// Access over HTTP.
     Http,
-    /// What is done instead of serving.
+    /// Commands instead of serving.
     Command,
 }
 
@@ -97,25 +98,25 @@ impl Section {
 /// One flag.
 #[derive(Debug)]
 pub(crate) struct Flag {
-    /// Which one it is.
-    pub(crate) id: Id,
+    /// Its identity.
+    pub(crate) id: FlagId,
     /// Its name without dashes.
     pub(crate) long: &'static str,
     /// Its one-letter name.
     pub(crate) short: Option<char>,
-    /// Another long name that works as well.
+    /// Another long name.
     pub(crate) alias: Option<&'static str>,
     /// Whether a value follows.
     pub(crate) takes: Takes,
-    /// The values there are, where they are few.
+    /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
-    /// The variable that stands for it.
+    /// Its variable.
     pub(crate) variable: Variable,
-    /// The default as the help shows it; empty if there is nothing to show.
+    /// The default as the help shows it, or empty.
     pub(crate) default: &'static str,
     /// What it does, in a line.
     pub(crate) help: &'static str,
-    /// Where the help shows it.
+    /// Its section of the help.
     pub(crate) section: Section,
 }
 
@@ -143,7 +144,7 @@ impl Flag {
     }
 }
 
-/// A setting that must not be, or cannot be, a flag.
+/// A setting that is no flag.
 #[derive(Debug)]
 pub(crate) struct EnvOnly {
     /// The variable's name.
@@ -174,86 +175,96 @@ pub(crate) const FLAGS: &[Flag] = &[
         takes: Takes::One("TRANSPORT"),
         choices: &["stdio", "http", "sse"],
         default: "stdio",
-        ..setting(Id::Transport, "transport", Section::Server, "How clients reach the server: stdio, http or sse")
+        ..setting(FlagId::Transport, "transport", Section::Server, "How clients reach the server: stdio, http or sse")
     },
     Flag {
         takes: Takes::One("ADDRESS"),
         default: "127.0.0.1",
-        ..setting(Id::Host, "host", Section::Server, "Address to listen on (http and sse)")
+        ..setting(FlagId::Host, "host", Section::Server, "Address to listen on (http and sse)")
     },
     Flag {
         takes: Takes::One("PORT"),
         default: "8000",
-        ..setting(Id::Port, "port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
+        ..setting(FlagId::Port, "port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
     },
     Flag {
         takes: Takes::One("PATH"),
         alias: Some("mcp-path"),
         default: "/mcp, on sse /sse",
-        ..setting(Id::Path, "path", Section::Server, "Path of the MCP endpoint (http and sse)")
+        ..setting(FlagId::Path, "path", Section::Server, "Path of the MCP endpoint (http and sse)")
     },
     Flag {
         takes: Takes::One("LEVEL"),
         choices: &["debug", "info", "warning", "error", "critical"],
         default: "info",
-        ..setting(Id::LogLevel, "log-level", Section::Server, "What is logged: debug, info, warning, error or critical")
+        ..setting(
+            FlagId::LogLevel,
+            "log-level",
+            Section::Server,
+            "What is logged: debug, info, warning, error or critical",
+        )
     },
     Flag {
-        ..setting(Id::Demo, "demo", Section::Server, "Use a small Fabric built into this program, without any model")
+        ..setting(
+            FlagId::Demo,
+            "demo",
+            Section::Server,
+            "Use a small Fabric built into this program, without any model",
+        )
     },
     Flag {
         takes: Takes::One("URL"),
         variable: Variable::Named("FABRIC_BASE_URL"),
         default: "http://127.0.0.1:8080",
-        ..setting(Id::FabricUrl, "fabric-url", Section::Fabric, "Where fabric --serve listens")
+        ..setting(FlagId::FabricUrl, "fabric-url", Section::Fabric, "Where fabric --serve listens")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "5",
-        ..setting(Id::ConnectTimeout, "connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
+        ..setting(FlagId::ConnectTimeout, "connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "300",
-        ..setting(Id::IdleTimeout, "idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
+        ..setting(FlagId::IdleTimeout, "idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "3600",
-        ..setting(Id::RunTimeout, "run-timeout", Section::Fabric, "Longest run")
+        ..setting(FlagId::RunTimeout, "run-timeout", Section::Fabric, "Longest run")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "30",
-        ..setting(Id::RequestTimeout, "request-timeout", Section::Fabric, "Longest time for any other request")
+        ..setting(FlagId::RequestTimeout, "request-timeout", Section::Fabric, "Longest time for any other request")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "120",
-        ..setting(Id::ModelsTimeout, "models-timeout", Section::Fabric, "Longest time to list the models")
+        ..setting(FlagId::ModelsTimeout, "models-timeout", Section::Fabric, "Longest time to list the models")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "300",
-        ..setting(Id::CatalogTtl, "catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
+        ..setting(FlagId::CatalogTtl, "catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
     },
     Flag {
         takes: Takes::Many("NAME"),
-        ..setting(Id::AllowPattern, "allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
+        ..setting(FlagId::AllowPattern, "allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
     },
     Flag {
         takes: Takes::Many("NAME"),
-        ..setting(Id::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
+        ..setting(FlagId::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
     },
     Flag {
         takes: Takes::One("COUNT"),
         default: "16, on http and sse 512",
-        ..setting(Id::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
+        ..setting(FlagId::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
     },
     Flag {
         takes: Takes::Many("HOST"),
         ..setting(
-            Id::AllowedHost,
+            FlagId::AllowedHost,
             "allowed-host",
             Section::Http,
             "Let in requests for this Host, with or without a port",
@@ -261,12 +272,17 @@ pub(crate) const FLAGS: &[Flag] = &[
     },
     Flag {
         takes: Takes::Many("ORIGIN"),
-        ..setting(Id::AllowedOrigin, "allowed-origin", Section::Http, "Let in web pages of this Origin (https://host)")
+        ..setting(
+            FlagId::AllowedOrigin,
+            "allowed-origin",
+            Section::Http,
+            "Let in web pages of this Origin (https://host)",
+        )
     },
     Flag {
         takes: Takes::One("FILE"),
         ..setting(
-            Id::AuthTokenFile,
+            FlagId::AuthTokenFile,
             "auth-token-file",
             Section::Http,
             "File that holds the bearer token callers must show",
@@ -274,7 +290,7 @@ pub(crate) const FLAGS: &[Flag] = &[
     },
     Flag {
         ..setting(
-            Id::AllowUnauthenticated,
+            FlagId::AllowUnauthenticated,
             "allow-unauthenticated",
             Section::Http,
             "Serve other machines though there is no token",
@@ -284,7 +300,7 @@ pub(crate) const FLAGS: &[Flag] = &[
         takes: Takes::One("COUNT"),
         default: "0",
         ..setting(
-            Id::MaxCallsPerMinute,
+            FlagId::MaxCallsPerMinute,
             "max-calls-per-minute",
             Section::Http,
             "Most runs a minute per token or peer, a chain being several; 0 sets no limit",
@@ -293,33 +309,38 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         takes: Takes::One("COUNT"),
         default: "512",
-        ..setting(Id::MaxConnections, "max-connections", Section::Http, "Most connections at once")
+        ..setting(FlagId::MaxConnections, "max-connections", Section::Http, "Most connections at once")
     },
     Flag {
         takes: Takes::One("SECONDS"),
         default: "10",
-        ..setting(Id::DrainTimeout, "drain-timeout", Section::Server, "How long runs may go on after SIGTERM or SIGINT")
+        ..setting(
+            FlagId::DrainTimeout,
+            "drain-timeout",
+            Section::Server,
+            "How long runs may go on after SIGTERM or SIGINT",
+        )
     },
-    Flag { ..command(Id::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
-    Flag { ..command(Id::Json, "json", "With --check: report in JSON") },
-    Flag { ..command(Id::ListTools, "list-tools", "Print the tools and their arguments") },
+    Flag { ..command(FlagId::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
+    Flag { ..command(FlagId::Json, "json", "With --check: report in JSON") },
+    Flag { ..command(FlagId::ListTools, "list-tools", "Print the tools and their arguments") },
     Flag {
         takes: Takes::One("WHAT"),
         choices: &["man", "complete-bash", "complete-zsh", "complete-fish", "systemd-unit", "client-config"],
         ..command(
-            Id::Generate,
+            FlagId::Generate,
             "generate",
             "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, client-config CLIENT",
         )
     },
-    Flag { short: Some('V'), ..command(Id::Version, "version", "Print the version") },
-    Flag { short: Some('h'), ..command(Id::Help, "help", "Print this help") },
+    Flag { short: Some('V'), ..command(FlagId::Version, "version", "Print the version") },
+    Flag { short: Some('h'), ..command(FlagId::Help, "help", "Print this help") },
 ];
 
 /// The clients that may follow `--generate client-config`.
 pub(crate) const CLIENTS: &[&str] = &["claude-desktop", "claude-code", "vscode", "cursor", "zed"];
 
-const fn setting(id: Id, long: &'static str, section: Section, help: &'static str) -> Flag {
+const fn setting(id: FlagId, long: &'static str, section: Section, help: &'static str) -> Flag {
     Flag {
         id,
         long,
@@ -334,13 +355,13 @@ const fn setting(id: Id, long: &'static str, section: Section, help: &'static st
     }
 }
 
-const fn command(id: Id, long: &'static str, help: &'static str) -> Flag {
+const fn command(id: FlagId, long: &'static str, help: &'static str) -> Flag {
     Flag { variable: Variable::None, ..setting(id, long, Section::Command, help) }
 }
 
-/// The flag `id` stands for.
-pub(crate) fn get(id: Id) -> &'static Flag {
-    // A test holds that the table is in the order of the ids.
+/// The flag with this id.
+pub(crate) fn get(id: FlagId) -> &'static Flag {
+    // A test checks that the table is in the order of the ids.
     &FLAGS[id as usize]
 }
 
@@ -354,37 +375,16 @@ pub(crate) fn by_short(letter: char) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.short == Some(letter))
 }
 
-/// The candidate that `wanted` is most likely a slip of: at most a third of its letters, three in all, added, left out,
-/// changed or swapped with their neighbour.
+/// The candidate that `wanted` is most likely a typing error for: the edit distance is at most a third of its length, and
+/// at most 3.
 pub(crate) fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted: Vec<char> = wanted.chars().take(config::MAX_NAME).collect();
     candidates
         .into_iter()
-        .map(|candidate| (distance(&wanted, &candidate.chars().collect::<Vec<_>>()), candidate))
+        .map(|candidate| (edit_distance(&wanted, &candidate.chars().collect::<Vec<_>>()), candidate))
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 3))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
-}
-
-/// How many letters must be added, left out, changed or swapped with their neighbour to make `a` of `b`.
-fn distance(a: &[char], b: &[char]) -> usize {
-    // Row i holds the distances between the first i letters of `a` and each beginning of `b`.
-    let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        rows.rotate_left(1);
-        let [two_before, before, row] = &mut rows;
-        row.clear();
-        row.push(i);
-        for j in 1..=b.len() {
-            let changed = before[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(before[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(two_before[j - 2] + 1);
-            }
-            row.push(least);
-        }
-    }
-    rows[2][b.len()]
 }
 
 #[cfg(test)]
@@ -408,14 +408,14 @@ mod tests {
 
     #[test]
     fn variables_are_named_after_flags() {
-        assert_eq!(get(Id::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
-        assert_eq!(get(Id::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
+        assert_eq!(get(FlagId::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
+        assert_eq!(get(FlagId::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
         let without: Vec<_> = FLAGS.iter().filter(|flag| flag.env().is_none()).map(|flag| flag.long).collect();
         assert_eq!(without, ["check", "json", "list-tools", "generate", "version", "help"]);
     }
 
     #[test]
-    fn slips_are_recognised() {
+    fn typing_errors_are_recognised() {
         let names = || FLAGS.iter().flat_map(Flag::names);
         for (wanted, found) in [
             ("prot", Some("port")),
@@ -431,15 +431,5 @@ mod tests {
             assert_eq!(closest(wanted, names()), found, "{wanted}");
         }
         assert_eq!(closest(&"x".repeat(100_000), names()), None);
-    }
-
-    #[test]
-    fn distances() {
-        let distance = |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
-        for (a, b, steps) in
-            [("", "", 0), ("", "ab", 2), ("ab", "", 2), ("ab", "ba", 1), ("abc", "axc", 1), ("kitten", "sitting", 3)]
-        {
-            assert_eq!(distance(a, b), steps, "{a} {b}");
-        }
     }
 }

@@ -1,4 +1,4 @@
-//! The help text, made from the table of flags.
+//! The texts of `--help` and `--version`.
 
 use super::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
 

@@ -1,80 +1,91 @@
-//! From raw flags and variables to the configuration: flags over variables over defaults, each value checked.
+//! From raw flags and variables to the configuration.
 //!
-//! In scope: which source wins, and rules between settings. Not in scope: single values (`values`).
+//! In scope: precedence (flags, variables, defaults), and rules between settings. Not in scope: single values (`values`).
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, Id};
+use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId};
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
-    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_PORT, Fabric, HTTP_MAX_RUNS, Http, LogLevel, MAX_CALLS_PER_MINUTE,
-    MAX_MAX_CONNECTIONS, MAX_MAX_RUNS, SHORT_TOKEN, STDIO_MAX_RUNS, Secret, Transport,
+    self, Config, DEFAULT_MAX_CONNECTIONS, Fabric, HTTP_MAX_RUNS, Http, LogLevel, STDIO_MAX_RUNS, Secret, Transport,
 };
+use crate::net::Host;
 
-/// Everything the server needs to know, or the first mistake.
+/// Most `--max-runs` may allow: each run has a thread.
+const MAX_MAX_RUNS: usize = 4096;
+/// Most `--max-connections` may allow: each connection has a thread.
+const MAX_MAX_CONNECTIONS: usize = 65_536;
+/// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
+const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
+/// A token shorter than this many characters is taken, with a warning.
+const SHORT_TOKEN: usize = 16;
+/// Port to listen on unless `--port` says otherwise.
+const DEFAULT_PORT: u16 = 8000;
+
+/// The configuration, or the first mistake.
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
     let settings = Settings { raw, env };
     let mut warnings = Vec::new();
-    let transport = settings.one(Id::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
+    let transport = settings.one(FlagId::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
     let (path, max_runs) = match transport {
         Transport::Stdio => ("/mcp", STDIO_MAX_RUNS),
         Transport::Http => ("/mcp", HTTP_MAX_RUNS),
         Transport::Sse => ("/sse", HTTP_MAX_RUNS),
     };
-    let demo = settings.switch(Id::Demo)?;
+    let demo = settings.switch(FlagId::Demo)?;
     let mut fabric = fabric(&settings)?;
     if demo {
-        if raw.has(Id::FabricUrl) {
+        if raw.has(FlagId::FabricUrl) {
             warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
         }
-        // It belongs to another Fabric.
+        // The key is for another Fabric.
         fabric.api_key = None;
     }
     let mut config = Config {
         transport,
-        host: settings.one(Id::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
-        port: settings.one(Id::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
-        path: settings.one(Id::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
+        host: settings.one(FlagId::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
+        port: settings.one(FlagId::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
+        path: settings.one(FlagId::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
         fabric,
-        log_level: settings.one(Id::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
-        allowed_patterns: settings.many(Id::AllowPattern, &values::pattern)?,
-        denied_patterns: settings.many(Id::DenyPattern, &values::pattern)?,
-        catalog_ttl: settings.seconds(Id::CatalogTtl, 300)?,
-        max_runs: settings.count(Id::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
+        log_level: settings.one(FlagId::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
+        allowed_patterns: settings.many(FlagId::AllowPattern, &values::pattern)?,
+        denied_patterns: settings.many(FlagId::DenyPattern, &values::pattern)?,
+        catalog_ttl: settings.seconds(FlagId::CatalogTtl, 300)?,
+        max_runs: settings.count(FlagId::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
         http: http(&settings, read_file, &mut warnings)?,
         demo,
         warnings,
     };
-    guard_the_door(&settings, &mut config)?;
+    require_token(&settings, &mut config)?;
     Ok(config)
 }
 
 fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
     Ok(Fabric {
-        url: settings.one(Id::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
+        url: settings.one(FlagId::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
         api_key: settings.secret(API_KEY)?,
         ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
-        connect_timeout: settings.seconds(Id::ConnectTimeout, 5)?,
-        idle_timeout: settings.seconds(Id::IdleTimeout, 300)?,
-        run_timeout: settings.seconds(Id::RunTimeout, 3600)?,
-        request_timeout: settings.seconds(Id::RequestTimeout, 30)?,
-        models_timeout: settings.seconds(Id::ModelsTimeout, 120)?,
+        connect_timeout: settings.seconds(FlagId::ConnectTimeout, 5)?,
+        idle_timeout: settings.seconds(FlagId::IdleTimeout, 300)?,
+        run_timeout: settings.seconds(FlagId::RunTimeout, 3600)?,
+        request_timeout: settings.seconds(FlagId::RequestTimeout, 30)?,
+        models_timeout: settings.seconds(FlagId::ModelsTimeout, 120)?,
     })
 }
 
 fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
-    let per_minute = |text: &str| values::count(text, 0, MAX_CALLS_PER_MINUTE.into());
-    let per_minute = settings.one(Id::MaxCallsPerMinute, &per_minute)?.unwrap_or(0);
     Ok(Http {
-        allowed_hosts: settings.many(Id::AllowedHost, &values::allowed_host)?,
-        allowed_origins: settings.many(Id::AllowedOrigin, &values::allowed_origin)?,
+        allowed_hosts: settings.many(FlagId::AllowedHost, &values::allowed_host)?,
+        allowed_origins: settings.many(FlagId::AllowedOrigin, &values::allowed_origin)?,
         token: token(settings, read_file, warnings)?,
-        allow_unauthenticated: settings.switch(Id::AllowUnauthenticated)?,
-        max_calls_per_minute: u32::try_from(per_minute).unwrap_or(MAX_CALLS_PER_MINUTE),
-        drain_timeout: settings.seconds(Id::DrainTimeout, 10)?,
-        max_connections: settings.count(Id::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
+        allow_unauthenticated: settings.switch(FlagId::AllowUnauthenticated)?,
+        max_calls_per_minute: settings.count(FlagId::MaxCallsPerMinute, 0, MAX_CALLS_PER_MINUTE, 0)?,
+        drain_timeout: settings.seconds(FlagId::DrainTimeout, 10)?,
+        max_connections: settings.count(FlagId::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
     })
 }
 
@@ -83,7 +94,7 @@ fn token(
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, UsageError> {
-    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.path(Id::AuthTokenFile)) {
+    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.path(FlagId::AuthTokenFile)) {
         (Some(_), Some((_, name))) => {
             return Err(UsageError(format!("{AUTH_TOKEN} and {name} are both set; unset one of them")));
         }
@@ -94,7 +105,7 @@ fn token(
             let text = read_file(&file).map_err(|error| {
                 named(&name, format_args!("\"{shown}\" cannot be read: {error}; give a file that holds the token"))
             })?;
-            // Editors and shells end a file's last line.
+            // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
                 return Err(named(&name, format_args!("\"{shown}\" is empty; put the token into it")));
@@ -113,19 +124,20 @@ fn token(
     Ok(Some(token))
 }
 
-/// A server that other machines can reach, by itself or through a proxy that is allowed to name it, must ask for a token or
-/// have been told not to.
-fn guard_the_door(settings: &Settings<'_>, config: &mut Config) -> Result<(), UsageError> {
+/// A server that other machines can reach, by itself or through a proxy that may name it, needs a token or
+/// `--allow-unauthenticated`.
+fn require_token(settings: &Settings<'_>, config: &mut Config) -> Result<(), UsageError> {
     if config.transport == Transport::Stdio || config.http.token.is_some() {
         return Ok(());
     }
-    let host = (!values::is_loopback(&config.host)).then(|| {
-        let name = settings.name(Id::Host);
+    let is_local = |host: &str| Host::parse(host).is_ok_and(|host| host.is_loopback());
+    let host = (!is_local(&config.host)).then(|| {
+        let name = settings.name(FlagId::Host);
         (name, format!("{} can be reached from other machines", config.host))
     });
     let open = host.or_else(|| {
-        let foreign = config.http.allowed_hosts.iter().find(|host| !values::names_this_machine(host))?;
-        Some((settings.name(Id::AllowedHost), format!("{foreign} is what other machines call a server")))
+        let foreign = config.http.allowed_hosts.iter().find(|authority| !authority.host.is_loopback())?;
+        Some((settings.name(FlagId::AllowedHost), format!("{foreign} is what other machines call a server")))
     });
     match open {
         Some((name, why)) if !config.http.allow_unauthenticated => {
@@ -147,25 +159,25 @@ fn guard_the_door(settings: &Settings<'_>, config: &mut Config) -> Result<(), Us
     if !pages.is_empty() {
         config.warnings.push(format!(
             "{}: every script on pages of {} may use this server, for no token is asked for.",
-            settings.name(Id::AllowedOrigin),
+            settings.name(FlagId::AllowedOrigin),
             pages.join(", ")
         ));
     }
     Ok(())
 }
 
-fn named(name: &str, reason: impl std::fmt::Display) -> UsageError {
+fn named(name: &str, reason: impl Display) -> UsageError {
     UsageError(format!("{name}: {reason}"))
 }
 
-/// Both sources of settings.
+/// Flags and variables.
 struct Settings<'a> {
     raw: &'a RawFlags,
     env: Env<'a>,
 }
 
 impl Settings<'_> {
-    /// A variable that is set to something.
+    /// A variable that is set and not empty.
     fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
@@ -177,15 +189,15 @@ impl Settings<'_> {
         Ok(Some(Secret::new(text)))
     }
 
-    /// The variable of a flag: its text and its name.
+    /// The text and name of a flag's variable.
     fn flags_variable(&self, flag: &Flag) -> Result<Option<(String, String)>, UsageError> {
         let Some(name) = flag.env() else { return Ok(None) };
         let Some(value) = self.variable(&name) else { return Ok(None) };
         Ok(Some((utf8(value, &name)?, name)))
     }
 
-    /// The text that counts for a setting, and the name of the flag or variable it comes from.
-    fn text(&self, id: Id) -> Result<Option<(String, String)>, UsageError> {
+    /// The text of a setting, and the name of the flag or variable it comes from.
+    fn text(&self, id: FlagId) -> Result<Option<(String, String)>, UsageError> {
         let flag = flags::get(id);
         match self.raw.last(id) {
             Some(value) => {
@@ -197,7 +209,7 @@ impl Settings<'_> {
     }
 
     /// The path that counts for a setting, which need not be UTF-8, and the name of its flag or variable.
-    fn path(&self, id: Id) -> Option<(PathBuf, String)> {
+    fn path(&self, id: FlagId) -> Option<(PathBuf, String)> {
         let flag = flags::get(id);
         match self.raw.last(id) {
             Some(path) => Some((PathBuf::from(path), format!("--{}", flag.long))),
@@ -206,27 +218,29 @@ impl Settings<'_> {
     }
 
     /// The flag or variable that a setting comes from.
-    fn name(&self, id: Id) -> String {
+    fn name(&self, id: FlagId) -> String {
         let flag = flags::get(id);
         flag.env().filter(|_| !self.raw.has(id)).unwrap_or_else(|| format!("--{}", flag.long))
     }
 
-    fn one<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+    fn one<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
         let Some((text, name)) = self.text(id)? else { return Ok(None) };
         value(&text).map(Some).map_err(|reason| named(&name, reason))
     }
 
-    fn seconds(&self, id: Id, default: u64) -> Result<Duration, UsageError> {
+    fn seconds(&self, id: FlagId, default: u64) -> Result<Duration, UsageError> {
         Ok(self.one(id, &values::seconds)?.unwrap_or(Duration::from_secs(default)))
     }
 
-    fn count(&self, id: Id, least: u64, most: usize, default: usize) -> Result<usize, UsageError> {
-        let number = self.one(id, &|text| values::count(text, least, most as u64))?;
-        Ok(number.and_then(|number| usize::try_from(number).ok()).unwrap_or(default))
+    fn count<T>(&self, id: FlagId, least: T, most: T, default: T) -> Result<T, UsageError>
+    where
+        T: Copy + FromStr + PartialOrd + Display,
+    {
+        Ok(self.one(id, &|text| values::count(text, least, most))?.unwrap_or(default))
     }
 
-    /// A switch given is on, whatever its variable says.
-    fn switch(&self, id: Id) -> Result<bool, UsageError> {
+    /// A switch on the command line wins over its variable.
+    fn switch(&self, id: FlagId) -> Result<bool, UsageError> {
         if self.raw.has(id) {
             return Ok(true);
         }
@@ -234,8 +248,8 @@ impl Settings<'_> {
         values::switch(&text).map_err(|reason| named(&name, reason))
     }
 
-    /// The values of each time a flag was given; if it was not, those its variable lists, separated by commas.
-    fn many<T>(&self, id: Id, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
+    /// The values of all uses of a flag; without any, the comma-separated values of its variable.
+    fn many<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
         let flag = flags::get(id);
         if self.raw.has(id) {
             let name = format!("--{}", flag.long);

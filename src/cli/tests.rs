@@ -64,8 +64,8 @@ fn each_default_in_the_table_is_the_true_one() {
         let config = config_with(&format!("--transport {transport}"), &[]);
         assert_eq!((config.transport.name(), config.path.as_str(), config.max_runs), (transport, path, max_runs));
     }
-    assert_eq!(flags::get(Id::Path).default, "/mcp, on sse /sse");
-    assert_eq!(flags::get(Id::MaxRuns).default, "16, on http and sse 512");
+    assert_eq!(flags::get(FlagId::Path).default, "/mcp, on sse /sse");
+    assert_eq!(flags::get(FlagId::MaxRuns).default, "16, on http and sse 512");
 }
 
 #[test]
@@ -139,7 +139,8 @@ fn values_become_what_they_mean() {
         c.http.allowed_origins,
         ["https://app.example.com", "http://x", "vscode-webview://abc", "http://[::1]:3000"]
     );
-    assert_eq!(c.http.allowed_hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
+    let hosts: Vec<_> = c.http.allowed_hosts.iter().map(ToString::to_string).collect();
+    assert_eq!(hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
     assert_eq!(c.fabric.api_key.unwrap().expose(), "k-1");
     assert_eq!(c.fabric.ca_file.unwrap(), Path::new("/ca.pem"));
     assert_eq!(c.fabric.connect_timeout, Duration::from_millis(1500));
@@ -187,7 +188,7 @@ fn commands() {
 }
 
 #[test]
-fn wrong_flags_are_told_in_one_line() {
+fn wrong_flags_are_reported_in_one_line() {
     let url = "give something like http://127.0.0.1:8080";
     for (args, message) in [
         ("--prot 80", "--prot is not a flag; did you mean --port?"),
@@ -314,7 +315,7 @@ fn wrong_flags_are_told_in_one_line() {
 const TIME: &str = "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
 
 #[test]
-fn wrong_variables_are_told_by_their_names() {
+fn wrong_variables_are_reported_by_name() {
     let header = "the value holds a space, a line break or another character that cannot be sent in a header; copy it \
                   again, only visible ASCII characters";
     let long = "x".repeat(4097);

@@ -1,19 +1,30 @@
-//! Values: from text to what it means.
+//! Parsers for the values of flags and variables.
 //!
-//! In scope: one function per kind of value, with its bounds. Each takes the text of a flag or variable and gives the
-//! value, or a reason in words that ends with what to give instead; the caller puts the name in front. Not in scope:
-//! where the text comes from (`resolve`) and Fabric's URL (`config`).
+//! In scope: one function for each kind of value, with its limits. An error says what is wrong and what to give instead;
+//! the caller puts the name in front. Not in scope: where the text comes from (`resolve`), Fabric's URL (`config`).
 
 use std::ffi::{OsStr, OsString};
-use std::net::IpAddr;
+use std::fmt::Display;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::flags::{self, CLIENTS, Id};
-use super::{Client, Generate, UsageError};
-use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, MAX_TIME, MIN_TIME, OPERATIONS_PATHS, Transport};
-use crate::time;
+use super::flags::{self, CLIENTS, FlagId};
+use super::{Generate, McpClient, UsageError};
+use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Transport};
+use crate::net::{Authority, Host};
 
-/// Text as an error may repeat it: on one line, 40 characters at most, without what may be a password before an `@`.
+/// Shortest time that can be set.
+const MIN_TIME: Duration = Duration::from_millis(1);
+/// Longest time that can be set: a week.
+const MAX_TIME: Duration = Duration::from_secs(7 * 24 * 3600);
+/// Paths the server answers itself, which `--path` may not take.
+const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
+
+/// Longest DNS name, in bytes.
+const MAX_HOST_NAME: usize = 253;
+
+/// Text as an error quotes it: escaped, 40 characters at most, and nothing before an `@`, which may be a password. Unlike
+/// [`text::shown`](crate::text::shown) it shows what cannot be seen, since a person typed it.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 40;
     if let Some((_, after)) = text.rsplit_once('@') {
@@ -27,7 +38,7 @@ pub(super) fn shown(text: &str) -> String {
 }
 
 /// `"text" is not …; give …`.
-fn wrong(text: &str, rest: impl std::fmt::Display) -> String {
+fn wrong(text: &str, rest: impl Display) -> String {
     format!("\"{}\" {rest}", shown(text))
 }
 
@@ -61,42 +72,20 @@ pub(super) fn switch(text: &str) -> Result<bool, String> {
 
 /// An address or name to listen on, without brackets.
 pub(super) fn host(text: &str) -> Result<String, String> {
-    let inner = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    match (inner.unwrap_or(text).parse::<IpAddr>(), inner) {
-        (Ok(IpAddr::V6(address)), _) => return Ok(address.to_string()),
-        (Ok(IpAddr::V4(address)), None) => return Ok(address.to_string()),
-        _ => {}
-    }
-    let named =
-        !text.is_empty() && text.len() <= 253 && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b));
-    if named {
-        Ok(text.to_ascii_lowercase())
-    } else if text.contains("://") {
-        Err(wrong(text, "is a URL; give an address or name alone, such as 127.0.0.1"))
-    } else if text.contains(':') {
-        Err(wrong(text, "is not an address or name; give the port by --port"))
-    } else {
-        Err(wrong(text, "is not an address or name; give something like 127.0.0.1"))
-    }
-}
-
-/// Whether only this machine can reach what listens there. Names other than localhost are not trusted to be.
-pub(super) fn is_loopback(host: &str) -> bool {
-    match host.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().is_loopback(),
-        Err(_) => host == "localhost",
-    }
-}
-
-/// Whether a value of `Host`, as [`allowed_host`] gives it, means this machine and no other.
-pub(super) fn names_this_machine(authority: &str) -> bool {
-    let (host, _) = host_and_port(authority);
-    is_loopback(host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host))
+    let reason = match Host::parse(text) {
+        Ok(Host::Ip(address)) => return Ok(address.to_string()),
+        Ok(Host::Name(name)) if name.len() <= MAX_HOST_NAME => return Ok(name),
+        _ if text.contains("://") => "is a URL; give an address or name alone, such as 127.0.0.1",
+        _ if text.contains(':') => "is not an address or name; give the port by --port",
+        _ => "is not an address or name; give something like 127.0.0.1",
+    };
+    Err(wrong(text, reason))
 }
 
 /// Whether pages of this origin, as [`allowed_origin`] gives it, come from this machine.
 pub(super) fn is_local_origin(origin: &str) -> bool {
-    matches!(origin.split_once("://"), Some(("http" | "https", authority)) if names_this_machine(authority))
+    let Some(("http" | "https", authority)) = origin.split_once("://") else { return false };
+    Authority::parse(authority).is_ok_and(|authority| authority.host.is_loopback())
 }
 
 pub(super) fn port(text: &str) -> Result<u16, String> {
@@ -108,42 +97,32 @@ pub(super) fn port(text: &str) -> Result<u16, String> {
              give --port, or set enableServiceLinks: false",
         ));
     }
-    whole(text, 0, u16::MAX.into())
-        .and_then(|number| u16::try_from(number).ok())
-        .ok_or_else(|| wrong(text, "is not a port; give a number from 0 to 65535"))
+    whole(text).ok_or_else(|| wrong(text, "is not a port; give a number from 0 to 65535"))
 }
 
-/// A whole number within bounds.
-pub(super) fn count(text: &str, least: u64, most: u64) -> Result<u64, String> {
-    whole(text, least, most)
+/// A whole number from `least` to `most`.
+pub(super) fn count<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
+    whole(text)
+        .filter(|number| (&least..=&most).contains(&number))
         .ok_or_else(|| wrong(text, format_args!("is not a number from {least} to {most}; give one")))
 }
 
-fn whole(text: &str, least: u64, most: u64) -> Option<u64> {
-    // `parse` would take a plus sign.
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|number| digits && (least..=most).contains(number))
+fn whole<T: FromStr>(text: &str) -> Option<T> {
+    // `parse` alone would take a sign.
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| digits)
 }
 
 /// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    decimal(text).filter(|time| (MIN_TIME..=MAX_TIME).contains(time)).ok_or_else(|| {
-        let (least, most) = (time::seconds(MIN_TIME), time::seconds(MAX_TIME));
+    // `parse` alone would take signs, exponents, `inf` and `nan`.
+    let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
+    let seconds = text.parse().ok().filter(|_| digits);
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time)).ok_or_else(|| {
+        let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs_f64());
         wrong(text, format_args!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5"))
     })
-}
-
-/// Digits, with or without a point among them. What is finer than a nanosecond is cut off.
-fn decimal(text: &str) -> Option<Duration> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    // `parse` would take a plus sign.
-    let digits = |part: &str| part.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(fraction) || whole.len() + fraction.len() == 0 {
-        return None;
-    }
-    let seconds = format!("0{whole}").parse().ok()?;
-    let nanoseconds = format!("{fraction:0<9.9}").parse().ok()?;
-    Some(Duration::new(seconds, nanoseconds))
 }
 
 /// The path of the MCP endpoint.
@@ -178,20 +157,15 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
 }
 
 /// A value of the header `Host`.
-pub(super) fn allowed_host(text: &str) -> Result<String, String> {
+pub(super) fn allowed_host(text: &str) -> Result<Authority, String> {
     if text.contains("://") {
         return Err(wrong(text, "is a URL; give the host alone, such as mcp.example.com"));
     }
     if text.contains('*') {
         return Err(wrong(text, "has a wildcard, which is not supported; give each host by its name"));
     }
-    let bare_ipv6 = text.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6());
-    let lower = if bare_ipv6 { format!("[{text}]") } else { text.to_owned() }.to_ascii_lowercase();
-    if authority(&lower) {
-        Ok(lower)
-    } else {
-        Err(wrong(text, "is not a host; give something like mcp.example.com or mcp.example.com:8443"))
-    }
+    let authority = Host::parse(text).map(|host| Authority { host, port: None }).or_else(|_| Authority::parse(text));
+    authority.map_err(|_| wrong(text, "is not a host; give something like mcp.example.com or mcp.example.com:8443"))
 }
 
 /// A value of the header `Origin`, as a browser writes it.
@@ -206,7 +180,7 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
             && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     };
     match origin.split_once("://") {
-        Some((name, rest)) if scheme(name) && authority(rest) => Ok(match name {
+        Some((name, rest)) if scheme(name) && Authority::parse(rest).is_ok() => Ok(match name {
             "http" => origin.strip_suffix(":80").unwrap_or(origin),
             "https" => origin.strip_suffix(":443").unwrap_or(origin),
             _ => origin,
@@ -216,26 +190,7 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether this is `host` or `host:port`, with IPv6 in brackets.
-fn authority(text: &str) -> bool {
-    let (host, port) = host_and_port(text);
-    let ipv6 = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let host_is_good = match ipv6 {
-        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-        None => !host.is_empty() && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)),
-    };
-    text.len() <= MAX_ADDRESS && host_is_good && port.is_none_or(|port| whole(port, 1, u16::MAX.into()).is_some())
-}
-
-/// What stands before and behind the colon of a port. IPv6 keeps its brackets.
-fn host_and_port(authority: &str) -> (&str, Option<&str>) {
-    match authority.rsplit_once(':') {
-        Some((host, port)) if !authority.ends_with(']') => (host, Some(port)),
-        _ => (authority, None),
-    }
-}
-
-/// A key or token: what can stand in a header. The reason never repeats any of it.
+/// Checks that a key or token can be sent in a header. The error never repeats any of it.
 pub(super) fn secret(text: &str) -> Result<(), String> {
     if text.len() > MAX_SECRET {
         return Err(format!("the value is longer than {MAX_SECRET} bytes; copy it again"));
@@ -248,7 +203,7 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
     }
 }
 
-/// What `--generate` shall print; `words` are those that belong to no flag.
+/// What `--generate` prints; `words` are those that belong to no flag.
 pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, UsageError> {
     let what = what.to_string_lossy();
     let most_words = usize::from(what == "client-config");
@@ -263,7 +218,7 @@ pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, Usa
         "systemd-unit" => Generate::SystemdUnit,
         "client-config" => Generate::ClientConfig(client(words.first())?),
         _ => {
-            let choices = flags::get(Id::Generate).choices.join(", ");
+            let choices = flags::get(FlagId::Generate).choices.join(", ");
             return Err(UsageError(format!(
                 "--generate: {}",
                 wrong(&what, format_args!("is unknown; give one of {choices}"))
@@ -272,14 +227,14 @@ pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, Usa
     })
 }
 
-fn client(word: Option<&OsString>) -> Result<Client, UsageError> {
+fn client(word: Option<&OsString>) -> Result<McpClient, UsageError> {
     let word = word.map(|word| word.to_string_lossy()).unwrap_or_default();
     Ok(match &*word {
-        "claude-desktop" => Client::ClaudeDesktop,
-        "claude-code" => Client::ClaudeCode,
-        "vscode" => Client::Vscode,
-        "cursor" => Client::Cursor,
-        "zed" => Client::Zed,
+        "claude-desktop" => McpClient::ClaudeDesktop,
+        "claude-code" => McpClient::ClaudeCode,
+        "vscode" => McpClient::Vscode,
+        "cursor" => McpClient::Cursor,
+        "zed" => McpClient::Zed,
         "" => {
             return Err(UsageError(format!(
                 "--generate client-config needs a client; add one of {}",
@@ -299,14 +254,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_exactly() {
+    fn times_are_read_to_the_nanosecond() {
         for (text, nanoseconds) in [
             ("30", 30_000_000_000),
             ("0030", 30_000_000_000),
             ("5.", 5_000_000_000),
             (".5", 500_000_000),
             ("0.001", 1_000_000),
-            ("1.0000000019", 1_000_000_001),
+            ("1.0000000019", 1_000_000_002),
         ] {
             assert_eq!(seconds(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
         }

@@ -1,17 +1,15 @@
-//! Fabric's base URL, checked once.
+//! Fabric's base URL: validation and normal form.
 //!
-//! In scope: what may be given as `FABRIC_BASE_URL` and in which form it is kept. Not in scope: resolving the name,
-//! and telling from an answer that the URL is wrong (`check`).
-//! No message repeats a part of the URL that may be a password: whatever stands before an `@` anywhere, or in a query.
-
-use std::net::Ipv6Addr;
+//! Not in scope: resolving the name, and recognising a wrong URL by its answer (`check`). No message repeats a part of the
+//! URL that may be a password: anything before an `@`, or a query.
 
 use super::MAX_ADDRESS;
+use crate::net::{Authority, AuthorityError};
 
 const EXAMPLE: &str = "give something like http://127.0.0.1:8080";
 
-/// Takes `http://` or `https://`, a host, and optionally a port and a path prefix; gives it with scheme and host in lower
-/// case and without slashes at the end. The error is one line without the name of the flag or variable.
+/// Validates a URL of scheme, host, and optionally port and path prefix, and returns it with scheme and host in lower case
+/// and without trailing slashes. The error is one line without the name of the flag or variable.
 pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let text = text.trim_ascii();
     if text.is_empty() {
@@ -33,13 +31,13 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
     if let Some(bad) = path.chars().find(|c| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c)) {
         return Err(format!("the URL's path must not hold {}; write it percent-encoded", bad.escape_debug()));
     }
-    let host_and_port = host_and_port(authority)?;
-    Ok(format!("{scheme}://{host_and_port}{}", path.trim_end_matches('/')))
+    let authority = Authority::parse(authority).map_err(explain)?;
+    Ok(format!("{scheme}://{authority}{}", path.trim_end_matches('/')))
 }
 
 fn split_scheme(text: &str) -> Result<(&'static str, &str), String> {
     let Some((scheme, rest)) = text.split_once("://") else {
-        // A guess is only repeated when nothing in it can be a password.
+        // The guess is shown only if no part of it can be a password.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
         let guess = text.trim_start_matches(['/', ':']);
         return Err(if guess.chars().all(plain) && base_url(&format!("http://{guess}")).is_ok() {
@@ -59,47 +57,24 @@ fn split_scheme(text: &str) -> Result<(&'static str, &str), String> {
     }
 }
 
-fn host_and_port(authority: &str) -> Result<String, String> {
-    let (host, port) = match authority.strip_prefix('[') {
-        Some(rest) => {
-            let (address, after) =
-                rest.split_once(']').ok_or("the URL's IPv6 address lacks its closing bracket".to_owned())?;
-            let address: Ipv6Addr = address.parse().map_err(|_| {
-                "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080".to_owned()
-            })?;
-            let port = match after.strip_prefix(':') {
-                Some(port) => Some(port),
-                None if after.is_empty() => None,
-                None => return Err("after the URL's IPv6 address only a port may follow, as in [::1]:8080".to_owned()),
-            };
-            (format!("[{address}]"), port)
+/// The message for a wrong host or port.
+fn explain(error: AuthorityError) -> String {
+    match error {
+        AuthorityError::NoHost => return format!("the URL has no host; {EXAMPLE}"),
+        AuthorityError::Name => {
+            "the URL's host may only hold letters, digits, - . and _; write other names in punycode"
         }
-        None => {
-            let (host, port) = match authority.split_once(':') {
-                Some((host, port)) => (host, Some(port)),
-                None => (authority, None),
-            };
-            if port.is_some_and(|port| port.contains(':')) {
-                return Err(
-                    "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080".to_owned()
-                );
-            }
-            if host.is_empty() {
-                return Err(format!("the URL has no host; {EXAMPLE}"));
-            }
-            if !host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
-                return Err(
-                    "the URL's host may only hold letters, digits, - . and _; write other names in punycode".to_owned()
-                );
-            }
-            (host.to_ascii_lowercase(), port)
+        AuthorityError::Bracket => "the URL's IPv6 address lacks its closing bracket",
+        AuthorityError::NotIpv6 => {
+            "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080"
         }
-    };
-    let Some(port) = port else { return Ok(host) };
-    match port.parse::<u16>() {
-        Ok(number) if number > 0 && port.bytes().all(|b| b.is_ascii_digit()) => Ok(format!("{host}:{number}")),
-        _ => Err("the URL's port must be a number from 1 to 65535".to_owned()),
+        AuthorityError::AfterBracket => "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
+        AuthorityError::Colons => {
+            "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080"
+        }
+        AuthorityError::Port => "the URL's port must be a number from 1 to 65535",
     }
+    .to_owned()
 }
 
 #[cfg(test)]

@@ -7,8 +7,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::config::MAX_RELAYED_ERROR;
 use crate::{logging, metrics};
+
+/// Longest vendor's message that is relayed from an `error` event, in characters.
+const MAX_RELAYED_ERROR: usize = 500;
 
 /// What happened. Each kind is one URN, `urn:fabric-mcp:error:…`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{Error, Kind};
-use crate::config::MAX_EVENT;
+use crate::config::MAX_RUN_OUTPUT;
+
+/// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
+const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 
 /// One event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -176,7 +176,7 @@ pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
     let mut best: Vec<(usize, &str)> = Vec::new();
     for name in names.iter() {
         let candidate = folded(name);
-        let edits = distance(&wanted, &candidate);
+        let edits = text::edit_distance(&wanted, &candidate);
         let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
         if edits <= furthest || contained {
             // What is contained comes after a plain typing error, and the shorter the rest the better.
@@ -196,21 +196,6 @@ fn folded(name: &str) -> Vec<char> {
 
 fn contains(text: &[char], part: &[char]) -> bool {
     part.len() >= 3 && text.windows(part.len()).any(|window| window == part)
-}
-
-/// Levenshtein's distance, one row at a time.
-fn distance(a: &[char], b: &[char]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -382,13 +367,5 @@ mod tests {
         assert!(closest("qqqqqqqq", &names).is_empty());
         assert!(closest("", &names).is_empty());
         assert!(closest("x", &Names::default()).is_empty());
-    }
-
-    #[test]
-    fn the_distance_is_levenshteins() {
-        let chars = |s: &str| s.chars().collect::<Vec<_>>();
-        for (a, b, d) in [("", "", 0), ("", "abc", 3), ("kitten", "sitting", 3), ("abc", "abc", 0), ("ab", "ba", 2)] {
-            assert_eq!(distance(&chars(a), &chars(b)), d, "{a} {b}");
-        }
     }
 }

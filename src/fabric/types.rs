@@ -12,7 +12,9 @@ use serde_json::{Map, Value};
 
 use super::Name;
 use super::template::tokens;
-use crate::config::MAX_SUMMARY;
+
+/// Longest one-line description of a pattern, in characters.
+const MAX_SUMMARY: usize = 300;
 
 /// A pattern as Fabric stores it, or as it renders it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,6 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::config::MAX_COMPLETIONS;
 use crate::fabric::{Name, Names, not_found};
 use crate::protocol::params::{optional_text, params, text};
 use crate::protocol::{Refusal, ResultWriter};
@@ -17,6 +16,9 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     let complete = Complete::read(request.params, &server.policy)?;
     Ok(request.call(complete))
 }
+
+/// Most values of one completion; MCP's own limit.
+const MAX_COMPLETIONS: usize = 100;
 
 /// A `completion/complete`, its params read.
 struct Complete {

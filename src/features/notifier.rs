@@ -4,11 +4,10 @@
 //! timers, no added delay, and a flood becomes few messages.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::config::HEARTBEAT;
 use crate::fabric::{Stop, Wait};
 use crate::jsonrpc::{self, Id};
 use crate::protocol::{Feature, Level, RequestContext, Session};
@@ -16,6 +15,9 @@ use crate::sync::lock;
 use crate::tools::{self, ChunkKind};
 
 use super::Sink;
+
+/// Silence of Fabric after which a heartbeat progress is sent.
+const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// The level of streamed chunks.
 const CHUNK_LEVEL: Level = Level::Info;

@@ -1,33 +1,31 @@
-//! Snippets for the configuration of MCP clients, each in the shape its client reads.
+//! Configuration snippets for MCP clients, each in its client's format.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cli::Client;
-use crate::cli::flags::{self, API_KEY, Id};
+use crate::cli::McpClient;
+use crate::cli::flags::{self, API_KEY, FlagId};
 
-/// What the server is called in the client.
+/// The name of the server in the client.
 const NAME: &str = "fabric";
 
 /// A whole JSON file that starts this program over stdio.
-pub(super) fn snippet(client: Client, program: &Path) -> String {
+pub(super) fn snippet(client: McpClient, program: &Path) -> String {
     let program = program.to_string_lossy();
-    let url = flags::get(Id::FabricUrl);
-    // Clients start us without the variables of the user's shell. An empty key is none.
+    let url = flags::get(FlagId::FabricUrl);
+    // Clients do not pass on the variables of the shell. An empty key counts as not set.
     let env = json!({ url.env().unwrap_or_default(): url.default, API_KEY: "" });
     let plain = json!({ "command": program, "args": [], "env": env });
     let typed = || with(plain.clone(), "type", "stdio");
     let file = match client {
-        Client::ClaudeDesktop | Client::Cursor => json!({ "mcpServers": { NAME: plain } }),
-        Client::ClaudeCode => json!({ "mcpServers": { NAME: typed() } }),
-        Client::Vscode => json!({ "servers": { NAME: typed() } }),
+        McpClient::ClaudeDesktop | McpClient::Cursor => json!({ "mcpServers": { NAME: plain } }),
+        McpClient::ClaudeCode => json!({ "mcpServers": { NAME: typed() } }),
+        McpClient::Vscode => json!({ "servers": { NAME: typed() } }),
         // Versions of 2025 ask for the source; later ones ignore it.
-        Client::Zed => json!({ "context_servers": { NAME: with(plain, "source", "custom") } }),
+        McpClient::Zed => json!({ "context_servers": { NAME: with(plain, "source", "custom") } }),
     };
-    let mut text = serde_json::to_string_pretty(&file).unwrap_or_default();
-    text.push('\n');
-    text
+    format!("{file:#}\n")
 }
 
 fn with(mut server: Value, key: &str, value: &str) -> Value {
@@ -43,11 +41,11 @@ mod tests {
     fn every_client_gets_its_own_shape() {
         let program = "/opt/with \"quotes\"/fabric-mcp";
         for (client, key, extra) in [
-            (Client::ClaudeDesktop, "mcpServers", None),
-            (Client::ClaudeCode, "mcpServers", Some(("type", "stdio"))),
-            (Client::Vscode, "servers", Some(("type", "stdio"))),
-            (Client::Cursor, "mcpServers", None),
-            (Client::Zed, "context_servers", Some(("source", "custom"))),
+            (McpClient::ClaudeDesktop, "mcpServers", None),
+            (McpClient::ClaudeCode, "mcpServers", Some(("type", "stdio"))),
+            (McpClient::Vscode, "servers", Some(("type", "stdio"))),
+            (McpClient::Cursor, "mcpServers", None),
+            (McpClient::Zed, "context_servers", Some(("source", "custom"))),
         ] {
             let file: Value = serde_json::from_str(&snippet(client, Path::new(program))).unwrap();
             let mut server = json!({

@@ -1,5 +1,4 @@
-//! Completions for bash, zsh and fish. Flags complete with their values where those are few; `client-config` completes
-//! with the clients.
+//! Completions for bash, zsh and fish: flags, values where they are few, and clients after `client-config`.
 
 use std::fmt::Write;
 
@@ -111,12 +110,12 @@ pub(super) fn fish() -> String {
     text
 }
 
-/// As one word of a shell.
+/// Quotes one word for a POSIX shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 
-/// As one word of fish, whose quotes know two escapes.
+/// Quotes one word for fish, whose quotes have two escapes.
 fn fish_quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "\\'"))
 }

@@ -65,7 +65,7 @@ pub(super) fn page() -> String {
 struct Page(String);
 
 impl Page {
-    /// A line that is roff already.
+    /// A line of roff.
     fn raw(&mut self, line: &str) {
         self.0.push_str(line);
         self.0.push('\n');
@@ -77,7 +77,7 @@ impl Page {
 
     fn text(&mut self, text: &str) {
         let text = escaped(text);
-        // A line that begins so would be a request.
+        // Such a line would be a roff request.
         let guard = if text.starts_with(['.', '\'']) { "\\&" } else { "" };
         self.raw(&format!("{guard}{text}"));
     }
@@ -105,7 +105,7 @@ impl Page {
     }
 }
 
-/// Text in which nothing has a meaning for roff. Hyphens become minus signs, so that commands can be copied.
+/// Escapes text for roff. Hyphens become minus signs, so that commands can be copied.
 fn escaped(text: &str) -> String {
     text.replace('\\', "\\e").replace('-', "\\-").replace('…', "...")
 }

@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
-use crate::cli::flags::{self, Id};
+use crate::cli::flags::{self, FlagId};
 
 /// What `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
-    let (transport, token_file) = (flags::get(Id::Transport).long, flags::get(Id::AuthTokenFile).long);
+    let (transport, token_file) = (flags::get(FlagId::Transport).long, flags::get(FlagId::AuthTokenFile).long);
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\

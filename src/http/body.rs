@@ -8,7 +8,9 @@ use std::time::Instant;
 
 use super::request::Framing;
 use super::wire::{Wait, Wire};
-use crate::config::HTTP_MAX_CHUNK_LINE;
+
+/// Longest line between the chunks of a request's body, in bytes: the size and whatever extensions follow it.
+const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
 
 /// First size of a body's buffer, in bytes; then it doubles with what has arrived.
 const FIRST_STEP: usize = 64 << 10;

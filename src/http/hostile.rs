@@ -15,28 +15,13 @@ use super::Server;
 use super::tests::{connect, echo, server, works};
 use crate::config::HttpLimits;
 
+#[path = "../../tests/it/support/rng.rs"]
+#[allow(dead_code, reason = "shared with the integration tests, which use more of it")]
+mod rng;
+use rng::Rng;
+
 /// How many connections a normal test run makes; `FABRIC_MCP_FUZZ` gives another number.
 const CONNECTIONS: u64 = 3_000;
-
-/// Xorshift: small, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % bound
-    }
-
-    fn one_in(&mut self, chance: usize) -> bool {
-        self.below(chance) == 0
-    }
-
-    fn pick<'a>(&mut self, from: &[&'a [u8]]) -> &'a [u8] {
-        from[self.below(from.len())]
-    }
-}
 
 const METHODS: [&[u8]; 7] = [b"GET", b"POST", b"POST", b"HEAD", b"OPTIONS", b"get", b"P\xc3\x96ST"];
 const TARGETS: [&[u8]; 9] = [b"/", b"/a?b", b"/unread", b"/silent", b"*", b"http://a/b", b"//", b"a", b"/%zz/../../\\"];
@@ -79,9 +64,9 @@ const BODIES: [&[u8]; 10] = [
 ];
 
 /// One to four requests of mixed soundness, then bytes flipped, removed or doubled.
-fn requests(random: &mut Random) -> Vec<u8> {
+fn requests(random: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
-    for _ in 0..=random.below(4) {
+    for _ in 0..=random.within(0..4) {
         if random.one_in(3) {
             // A sound one, so that what stands behind it is reached.
             bytes.extend_from_slice(b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
@@ -93,26 +78,26 @@ fn requests(random: &mut Random) -> Vec<u8> {
         }
         for (i, word) in [&METHODS[..], &TARGETS, &VERSIONS].into_iter().enumerate() {
             bytes.extend_from_slice(if i > 0 { b" " } else { b"" });
-            bytes.extend_from_slice(random.pick(word));
+            bytes.extend(*random.pick(word));
         }
-        bytes.extend_from_slice(random.pick(&ENDS));
+        bytes.extend(*random.pick(&ENDS));
         if !random.one_in(8) {
             bytes.extend_from_slice(b"Host: a\r\n");
         }
-        for _ in 0..random.below(4) {
-            bytes.extend_from_slice(random.pick(&HEADERS));
-            bytes.extend_from_slice(random.pick(&ENDS));
+        for _ in 0..random.within(0..4) {
+            bytes.extend(*random.pick(&HEADERS));
+            bytes.extend(*random.pick(&ENDS));
         }
         if random.one_in(50) {
-            bytes.extend_from_slice(&b"X-Filler: xxxxxxxxxxxxxxxx\r\n".repeat(random.below(800)));
+            bytes.extend_from_slice(&b"X-Filler: xxxxxxxxxxxxxxxx\r\n".repeat(random.within(0..800)));
         }
         bytes.extend_from_slice(b"\r\n");
-        bytes.extend_from_slice(random.pick(&BODIES));
+        bytes.extend(*random.pick(&BODIES));
     }
     while bytes.len() > 1 && random.one_in(3) {
-        let at = random.below(bytes.len());
-        match random.below(4) {
-            0 => bytes[at] ^= 1 << random.below(8),
+        let at = random.within(0..bytes.len());
+        match random.within(0..4) {
+            0 => bytes[at] ^= 1 << random.within(0..8),
             1 => drop(bytes.remove(at)),
             2 => bytes.insert(at, bytes[at]),
             _ => bytes.truncate(at.max(1)),
@@ -164,9 +149,9 @@ fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
 }
 
 /// Sends `bytes`, in pieces or whole, ends the sending side, and reads to the end.
-fn exchange(server: &Server, bytes: &[u8], random: &mut Random) -> Vec<u8> {
+fn exchange(server: &Server, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut client: TcpStream = connect(server);
-    let cut = if random.one_in(4) { random.below(bytes.len()) } else { 0 };
+    let cut = if random.one_in(4) { random.within(0..bytes.len()) } else { 0 };
     // The server may have closed already; what it said is still there to read.
     let _ = client.write_all(&bytes[..cut]);
     let _ = client.write_all(&bytes[cut..]);
@@ -178,7 +163,7 @@ fn exchange(server: &Server, bytes: &[u8], random: &mut Random) -> Vec<u8> {
 
 /// One connection; gives the statuses that came back.
 fn attack(server: &Server, seed: u64) -> Vec<u16> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Rng::new(seed);
     let bytes = requests(&mut random);
     let answer = exchange(server, &bytes, &mut random);
     let shown =

@@ -18,8 +18,16 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{HTTP_ACCEPT_LOG, HTTP_FIRST_CHANCE, HTTP_MAX_CLOSING, HTTP_RESERVE, HttpLimits};
+use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
 use crate::sync::lock;
+
+/// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
+pub(super) const HTTP_MAX_CLOSING: usize = 64;
+/// Most places beyond those held by requests being served, in which probes and other short requests are answered even
+/// when all others are held; it is a quarter of `max_connections` if that is less.
+pub(super) const HTTP_RESERVE: usize = 32;
+/// How long a new connection that has sent nothing counts as one that could not yet: others make room before it.
+pub(super) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,15 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tiny_http::{HTTPVersion, Method};
 
 use super::wire::{Wait, Wire};
-use crate::config::{HTTP_RESERVE_WAIT, HttpLimits};
+use crate::config::HttpLimits;
+
+/// How long a connection in a place of the reserve may take to send something.
+const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 
 /// How many empty lines may stand before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;

@@ -15,9 +15,16 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Shared};
 use super::request::FULL;
 use super::{Handler, connection, response, wire};
-use crate::config::{HTTP_ACCEPT_LOG, HTTP_ACCEPT_PAUSE, HTTP_BACKLOG, HTTP_LINGER_TIME, HttpLimits};
+use crate::config::{HTTP_ACCEPT_LOG, HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::{lock, spawn};
 
+/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
+/// spin; less when closing an idle connection has made room.
+const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections the kernel is asked to keep until they are accepted; it may have a lower limit of its own. Enough for all
+/// clients to connect at once, and few enough that whoever comes behind a flood does not wait long.
+#[cfg_attr(not(unix), allow(dead_code, reason = "std cannot ask for it elsewhere"))]
+const HTTP_BACKLOG: i32 = 512;
 /// How many connections that were turned away are held open for a moment, so that they see why.
 const MAX_TURNED_AWAY: usize = 32;
 /// How long a server that stops tries to wake its own `accept`.

@@ -9,7 +9,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::registry::{Lease, Slot};
-use crate::config::{HTTP_LINGER_BYTES, HTTP_LINGER_TIME, HTTP_MIN_WRITE_RATE, HttpLimits};
+use crate::config::{HTTP_LINGER_TIME, HttpLimits};
+
+/// How much is read, in bytes, for the same reason.
+const HTTP_LINGER_BYTES: usize = 32 << 20;
+/// Slowest reader tolerated beyond `write_timeout`, in bytes a second over one response or event.
+const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
 /// First size of the read buffer, in bytes: nearly every head, and most bodies with it, in one read.
 const FIRST_BUFFER: usize = 8 << 10;

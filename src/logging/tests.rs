@@ -3,48 +3,48 @@ use std::io::{BufReader, Read};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
-fn line(message: &str) -> Line {
-    Line { at: Stamp::now(), level: Level::Info, target: "fabric_mcp".to_owned(), message: message.to_owned() }
+fn line(message: &str) -> LogLine {
+    LogLine { at: Stamp::now(), level: Level::Info, target: "fabric_mcp".to_owned(), message: message.to_owned() }
 }
 
 fn of(message: fmt::Arguments<'_>) -> String {
-    Line::new(&Record::builder().args(message).build()).message
+    LogLine::new(&Record::builder().args(message).build()).message
 }
 
 /// A queue of its own whose writer asks `permit` before each line and tells what it wrote.
 fn served() -> (&'static Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
     let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
     let (permit, permits) = mpsc::channel();
-    let (tell, told) = mpsc::channel();
+    let (sender, written) = mpsc::channel();
     thread::spawn(move || {
-        serve(queue, |line| {
+        write_lines(queue, |line| {
             // Fails once the test is over.
-            let _ = permits.recv().map(|()| tell.send(line.message.clone()));
+            let _ = permits.recv().map(|()| sender.send(line.message.clone()));
         })
     });
-    (queue, permit, told)
+    (queue, permit, written)
 }
 
 #[test]
 fn lines_come_out_in_order() {
-    let (queue, permit, told) = served();
+    let (queue, permit, written) = served();
     for n in 0..10 {
         queue.push(line(&n.to_string()));
         permit.send(()).unwrap();
     }
-    let all: Vec<_> = (0..10).map(|_| told.recv().unwrap()).collect();
+    let all: Vec<_> = (0..10).map(|_| written.recv().unwrap()).collect();
     assert_eq!(all, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
-    assert!(queue.wait_empty(Duration::from_secs(60)));
+    assert!(queue.flush(Duration::from_secs(60)));
 }
 
 #[test]
 fn a_full_queue_drops_and_says_how_many() {
-    let (queue, permit, told) = served();
+    let (queue, permit, written) = served();
     queue.push(line("held"));
     permit.send(()).unwrap();
-    assert_eq!(told.recv().unwrap(), "held");
+    assert_eq!(written.recv().unwrap(), "held");
     queue.push(line("first"));
-    while !queue.lock().lines.is_empty() {
+    while !lock(&queue.state).waiting.is_empty() {
         thread::yield_now();
     }
     // The writer holds the first line and waits for a permit: nothing moves while the queue is filled.
@@ -54,19 +54,19 @@ fn a_full_queue_drops_and_says_how_many() {
     for _ in 0..7 {
         queue.push(line("lost"));
     }
-    assert!(!queue.wait_empty(Duration::from_millis(1)));
+    assert!(!queue.flush(Duration::from_millis(1)));
     // One permit lets the writer take a line: the next one fits again, behind a word about those that did not.
     permit.send(()).unwrap();
-    assert_eq!(told.recv().unwrap(), "first");
-    while queue.lock().lines.len() == MAX_LOG_LINES {
+    assert_eq!(written.recv().unwrap(), "first");
+    while lock(&queue.state).waiting.len() == MAX_LOG_LINES {
         thread::yield_now();
     }
     queue.push(line("late"));
     for expected in vec!["kept"; MAX_LOG_LINES].into_iter().chain([LOST, "late"]) {
         permit.send(()).unwrap();
-        assert_eq!(told.recv().unwrap(), expected);
+        assert_eq!(written.recv().unwrap(), expected);
     }
-    assert!(queue.wait_empty(Duration::from_secs(60)));
+    assert!(queue.flush(Duration::from_secs(60)));
 }
 
 const LOST: &str = "stderr was not read in time: 7 log lines were dropped.";
@@ -74,22 +74,22 @@ const LOST: &str = "stderr was not read in time: 7 log lines were dropped.";
 #[test]
 fn a_writer_that_panics_loses_one_line() {
     let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
-    let (tell, told) = mpsc::channel();
+    let (sender, written) = mpsc::channel();
     thread::spawn(move || {
         IS_LOG_THREAD.set(true);
-        serve(queue, |line| {
+        write_lines(queue, |line| {
             // Unlike `panic!`, this does not call the hook and so prints nothing among the tests' own lines.
             if line.message == "bad" {
                 std::panic::resume_unwind(Box::new(()));
             }
-            tell.send(line.message.clone()).unwrap();
+            sender.send(line.message.clone()).unwrap();
         })
     });
     for message in ["one", "bad", "two"] {
         queue.push(line(message));
     }
-    assert_eq!((told.recv().unwrap(), told.recv().unwrap()), ("one".to_owned(), "two".to_owned()));
-    assert!(queue.wait_empty(Duration::from_secs(60)));
+    assert_eq!((written.recv().unwrap(), written.recv().unwrap()), ("one".to_owned(), "two".to_owned()));
+    assert!(queue.flush(Duration::from_secs(60)));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn only_our_own_records_are_logged() {
         queue: Queue::new(),
         started: AtomicBool::new(true),
         critical_only: AtomicBool::new(critical_only),
-        thread: AtomicBool::new(true),
+        thread: Once::new(),
     };
     let enabled = |logger: &Logger, target: &str| logger.enabled(&Metadata::builder().target(target).build());
     for (target, usually, when_critical) in [
@@ -163,7 +163,7 @@ fn paths_of_the_build_machine_are_cut() {
         ("C:\\Users\\me\\ureq-3.5.1\\src\\run.rs", "ureq-3.5.1\\src\\run.rs"),
         ("/a/b", "/a/b"),
     ] {
-        assert_eq!(short(file), shown);
+        assert_eq!(short_path(file), shown);
     }
 }
 

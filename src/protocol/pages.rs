@@ -4,10 +4,11 @@ use std::ops::Range;
 
 use serde_json::value::RawValue;
 
-use crate::config::PAGE_SIZE;
-
 use super::answer::Refusal;
 use super::params::{optional_text, params};
+
+/// Entries on one page of a list: many clients read the first page only.
+const PAGE_SIZE: usize = 1000;
 
 /// Where a page begins: a multiple of [`PAGE_SIZE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -170,7 +170,7 @@ impl ChunkKind {
 /// Runs `job` and writes the log line of the call.
 pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> Result<Outcome, Failure> {
     let begun = Instant::now();
-    let running = (!tool.read_only).then(metrics::Run::begin);
+    let running = (!tool.read_only).then(metrics::RunInFlight::begin);
     let result = job.run(work);
     drop(running);
     let took = begun.elapsed();

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS, STDIO_DRAIN};
+use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS};
 use crate::features::{Server, refuse};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Session};
@@ -19,6 +19,9 @@ use crate::calls::admission::{Admission, Who};
 use crate::calls::pipe::{Flush, Line, Pipe, Shop};
 use crate::calls::poller::Poller;
 use crate::calls::workers::Workers;
+
+/// How long what still runs may go on after the end of stdin.
+const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
 /// Input is read in pieces of this size, and output is collected up to it.
 const BUFFER: usize = 64 << 10;

@@ -7,7 +7,7 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
-use crate::support::wires::{self, EACH};
+use crate::support::transports::{self, EACH};
 use crate::support::{Caller, Era};
 
 const ERA: Era = Era::Legacy("2025-11-25");
@@ -45,7 +45,7 @@ fn a_plan_with_a_hole_is_refused_before_anything_is_run() {
 fn each_step_gets_the_output_of_the_one_before_over_every_transport() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
-        let mut client = wires::open(wire, era, Program::with(&fabric), None);
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
         let plan = chain("ai", json!([{"pattern_name": "translate", "variables": {"lang_code": "de"}}]));
         let result = client.call("fabric_run_pattern", plan.clone());
         assert_eq!(result["content"][0]["text"], "Ran translate on: Ran ai on: x", "{wire:?}: {result}");

@@ -11,8 +11,8 @@ use crate::support::http::{Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
+use crate::support::transports::{Wire, serve};
 use crate::support::web::{Sse, Streamable, messages};
-use crate::support::wires::{Wire, serve};
 use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
 
 const LEGACY: Era = Era::Legacy("2025-11-25");

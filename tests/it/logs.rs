@@ -7,8 +7,8 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
+use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::wires::{self, Wire};
 use crate::support::{Caller, DEADLINE, ERAS, Era};
 
 const NEWEST: Era = Era::Legacy("2025-11-25");
@@ -98,7 +98,7 @@ fn a_refused_call_names_its_tool_and_argument_and_nothing_that_was_sent() {
 fn what_is_refused_before_it_runs_is_counted_whoever_asks() {
     for era in ERAS.into_iter().skip(1) {
         let fabric = FakeFabric::start();
-        let server = wires::serve(Wire::Streamable, Program::with(&fabric).arg("--max-calls-per-minute").arg("1"));
+        let server = transports::serve(Wire::Streamable, Program::with(&fabric).arg("--max-calls-per-minute").arg("1"));
         let mut client = Streamable::to(&server, era, None);
         let mut call =
             |tool: &str, arguments: Value| client.request("tools/call", json!({"name": tool, "arguments": arguments}));
@@ -131,7 +131,7 @@ fn metrics(server: &HttpServer) -> String {
 fn a_silent_run_is_counted_under_its_own_kind() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", "0.5");
-    let server = wires::serve(Wire::Streamable, program);
+    let server = transports::serve(Wire::Streamable, program);
     fabric.once("POST /chat", Reply::silence());
     Streamable::to(&server, NEWEST, None).call("fabric_run_pattern", run("ai"));
     for sample in [

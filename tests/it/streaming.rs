@@ -7,8 +7,8 @@ use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
 use crate::support::reply::{Framing, Reply, Step, content, line};
 use crate::support::stdio::Stdio;
+use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::wires::{self, Wire};
 use crate::support::{ERAS, Era, LEGACY};
 
 fn run(input: &str) -> Value {
@@ -110,7 +110,7 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
 #[test]
 fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_stream() {
     let fabric = FakeFabric::start();
-    let server = wires::serve(Wire::Streamable, Program::with(&fabric));
+    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     for revision in &LEGACY[1..] {
         let mut client = Streamable::to(&server, Era::Legacy(revision), None);
         fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());

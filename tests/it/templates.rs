@@ -9,7 +9,7 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
 use crate::support::stdio::Stdio;
-use crate::support::wires::{self, EACH};
+use crate::support::transports::{self, EACH};
 use crate::support::{Caller, Era};
 
 const ERA: Era = Era::Legacy("2025-11-25");
@@ -190,7 +190,7 @@ fn what_is_denied_is_denied_everywhere() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).arg("--deny-pattern").arg("Überblick für Alle").arg("--deny-pattern=AI");
-        let mut client = wires::open(wire, era, program, None);
+        let mut client = transports::open(wire, era, program, None);
         let spelled = ["ai", "Ai", "überblick für alle", "u\u{308}berblick fu\u{308}r alle", "create_coding_feature"];
         for name in spelled.into_iter().chain(["CREATE_coding_feature", "create_codıng_feature"]) {
             let calls = [

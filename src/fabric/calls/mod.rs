@@ -5,12 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
-
-use crate::config::EMPTY_MODELS_DELAYS;
 
 use super::client::{Media, pause};
 use super::events::{self, Decoder};
@@ -21,6 +20,10 @@ use super::{
 /// What it means that Fabric has no folder of strategies, and what to do.
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
     means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
+
+/// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
+const EMPTY_MODELS_DELAYS: [Duration; 3] =
+    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
 /// Bytes taken at once from what a run's connection has read.
 const READ: usize = 4 << 10;

@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Strategy, Wait};
-use crate::config::CATALOG_REQUESTS;
+
+/// Requests to Fabric at once while the catalogue is refreshed.
+const CATALOG_REQUESTS: usize = 8;
 
 /// All patterns and strategies, as they were when a refresh began.
 #[derive(Clone, Debug, PartialEq)]

@@ -29,8 +29,11 @@ use super::{Cause, Error, Kind, Stop, Wait};
 pub(super) use reply::{Media, Reply};
 use watched::{Lookup, Waiting, Watched};
 
-use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
-use crate::{logging, time};
+use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
+use crate::logging;
+
+/// Waits before the second and the third try of a GET; a run is never tried again.
+const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
 /// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
 /// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
@@ -431,21 +434,21 @@ impl<'c> Call<'c> {
             (Timeout::Connect | Timeout::Resolve, _) => format!(
                 "No connection to Fabric at {url} within {} s. Check that it runs and FABRIC_BASE_URL, or raise \
                  --connect-timeout.",
-                time::seconds(self.client.settings.connect_timeout)
+                self.client.settings.connect_timeout.as_secs_f64()
             ),
             (Timeout::PerWrite, _) => format!("Fabric at {url} stopped taking in {self}."),
             (Timeout::PerRead, Some(idle)) => format!(
                 "Fabric at {url} was silent for {} s during the run: the model may have failed; Fabric's own log tells. \
                  A slower model needs a longer --idle-timeout.",
-                time::seconds(idle)
+                idle.as_secs_f64()
             ),
             _ if phase != Phase::Body => format!(
                 "Fabric at {url} did not answer {self} within {} s. If that is how slow it is, raise {flag}.",
-                time::seconds(total)
+                total.as_secs_f64()
             ),
             _ => format!(
                 "Fabric at {url} did not finish {self} within {} s. If that is how slow it is, raise {flag}.",
-                time::seconds(total)
+                total.as_secs_f64()
             ),
         }
     }

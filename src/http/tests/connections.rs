@@ -1,7 +1,7 @@
 //! Many connections: the cap, errors of accept and of threads, the budget of bodies, the end.
 
+use super::super::registry::HTTP_MAX_CLOSING;
 use super::*;
-use crate::config::HTTP_MAX_CLOSING;
 
 /// A handler that says when it has begun and waits to be told to go on.
 fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>) {

@@ -5,9 +5,15 @@
 
 use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
-use crate::config::{Http, PREFLIGHT_MAX_AGE, Secret};
+use crate::config::{Http, Secret};
 use crate::http::Head;
+use crate::net::{Authority, Host};
+use crate::text::shown;
+
+/// How long browsers may keep the answer to a preflight.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
 
 /// A request that is turned away.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,7 +28,7 @@ pub(super) struct Refused {
 pub(super) struct Guard {
     bound: IpAddr,
     bound_name: String,
-    hosts: Vec<String>,
+    hosts: Vec<Authority>,
     origins: Vec<String>,
     token: Option<Secret>,
 }
@@ -56,8 +62,8 @@ impl Guard {
         if !self.is_host(host) {
             return forbidden(format!(
                 "The Host \"{}\" is not one of this server's names. If it is meant to be, start the server with --allowed-host {}.",
-                shown(host),
-                shown(host)
+                shown(host, 128),
+                shown(host, 128)
             ));
         }
         // More than one is nothing a browser sends: each must be good.
@@ -67,8 +73,8 @@ impl Guard {
             None => Ok(first),
             Some(bad) => forbidden(format!(
                 "Pages of the Origin \"{}\" may not use this server. If they are meant to, start it with --allowed-origin {}.",
-                shown(bad),
-                shown(bad)
+                shown(bad, 128),
+                shown(bad, 128)
             )),
         }
     }
@@ -96,13 +102,15 @@ impl Guard {
         }
     }
 
-    fn is_host(&self, authority: &str) -> bool {
-        let authority = authority.to_ascii_lowercase();
-        let Some((host, _)) = split(&authority) else { return false };
+    fn is_host(&self, text: &str) -> bool {
+        // RFC 3986 allows an empty port.
+        let Ok(given) = Authority::parse(text.strip_suffix(':').unwrap_or(text)) else { return false };
         // Rebinding needs a name: an address in `Host` is the one the client has connected to, and with an unspecified
         // address each of this machine's is meant.
-        let any_address = self.bound.is_unspecified() && address(host).is_some();
-        any_address || self.is_local(host) || self.hosts.iter().any(|allowed| *allowed == authority || allowed == host)
+        let any_address = self.bound.is_unspecified() && given.host.address().is_some();
+        let allows =
+            |allowed: &Authority| allowed.host == given.host && (allowed.port.is_none() || allowed.port == given.port);
+        any_address || self.is_local(&given.host) || self.hosts.iter().any(allows)
     }
 
     fn is_origin(&self, origin: &str) -> bool {
@@ -113,39 +121,20 @@ impl Guard {
             "https" => (":443", true),
             _ => ("", false),
         };
-        let local = web && split(authority).is_some_and(|(host, _)| self.is_local(host));
+        let local = web && Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host));
         let bare = origin.strip_suffix(default_port).unwrap_or(&origin);
         local || self.origins.iter().any(|allowed| allowed == bare)
     }
 
-    /// Names of this machine, or the address we listen on. `host` is in lower case.
-    fn is_local(&self, host: &str) -> bool {
-        let bound = |ip: IpAddr| ip.is_loopback() || (ip == self.bound && !ip.is_unspecified());
-        host == "localhost" || host == self.bound_name && address(host).is_none() || address(host).is_some_and(bound)
+    /// Whether this is a name of this machine, or the address we listen on.
+    fn is_local(&self, host: &Host) -> bool {
+        let bound = |ip: IpAddr| ip == self.bound && !ip.is_unspecified();
+        host.is_loopback()
+            || match host {
+                Host::Name(name) => *name == self.bound_name,
+                Host::Ip(address) => bound(address.to_canonical()),
+            }
     }
-}
-
-/// Host and port of `host`, `host:port`, `[v6]` or `[v6]:port`; the host of an IPv6 address keeps its brackets.
-fn split(authority: &str) -> Option<(&str, Option<&str>)> {
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !authority.ends_with(']') => (host, Some(port)),
-        _ => (authority, None),
-    };
-    let port_is_good = port.is_none_or(|port| port.len() <= 5 && port.bytes().all(|b| b.is_ascii_digit()));
-    (port_is_good && !host.is_empty()).then_some((host, port))
-}
-
-fn address(host: &str) -> Option<IpAddr> {
-    let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let ip: IpAddr = bare.unwrap_or(host).parse().ok()?;
-    // IPv6 stands in brackets, and nothing else does.
-    (ip.is_ipv6() == bare.is_some()).then(|| ip.to_canonical())
-}
-
-/// Foreign text in our own: short.
-fn shown(value: &str) -> &str {
-    // Values of headers are ASCII.
-    value.get(..128).unwrap_or(value)
 }
 
 /// Compares in a time that depends on the length of `given` alone.
@@ -202,7 +191,9 @@ mod tests {
 
     fn guard(bound: &str, name: &str) -> Guard {
         let settings = Http {
-            allowed_hosts: vec!["mcp.example.com".into(), "other.example.com:8443".into(), "[2001:db8::1]".into()],
+            allowed_hosts: ["mcp.example.com", "other.example.com:8443", "[2001:db8::1]"]
+                .map(|host| Authority::parse(host).unwrap())
+                .into(),
             allowed_origins: vec!["https://app.example.com".into(), "chrome-extension://abc".into()],
             token: Some(Secret::new("0123456789abcdef")),
             allow_unauthenticated: false,
@@ -220,6 +211,7 @@ mod tests {
             "127.0.0.1:8000",
             "LOCALHOST",
             "localhost:1",
+            "localhost:",
             "[::1]:8000",
             "127.9.9.9",
             "[::ffff:127.0.0.1]",

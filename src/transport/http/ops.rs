@@ -5,16 +5,19 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::config::{READY_TIMEOUT, READY_TTL};
 use crate::fabric::{Cached, Client, Error, Kind, Stop, Wait};
 use crate::{http, metrics};
 
 /// Most probes that may wait for Fabric; the others are told what was known before, or that it is not ready.
 const MAX_WAITING: usize = 16;
+/// How long `/readyz` waits for Fabric.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long an answer of `/readyz` is good for further probes.
+const READY_TTL: Duration = Duration::from_secs(1);
 
 /// The answers for operators.
 pub(super) struct Ops {

@@ -13,13 +13,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::config::{ENDED_SESSION_MEMORY, MAX_ENDED_SESSIONS, MAX_SESSIONS, SESSION_IDLE};
+use crate::config::MAX_SESSIONS;
 use crate::protocol::{Revision, Session};
 use crate::random;
 use crate::sync::lock;
 
 use super::streams::Channel;
 use crate::calls::inflight::Inflight;
+
+/// How long an unused session is kept.
+const SESSION_IDLE: Duration = Duration::from_secs(3600);
+/// How long an ended session's id is remembered, so that it is refused and not adopted again.
+const ENDED_SESSION_MEMORY: Duration = Duration::from_secs(3600);
+/// Most ended ids remembered; beyond it the oldest is forgotten early.
+const MAX_ENDED_SESSIONS: usize = 100_000;
 
 /// When there is no room, the longest idle of so many go at once, so that not every new session has to look at all.
 const EVICTED_SHARE: usize = 64;
@@ -44,7 +51,7 @@ impl SessionId {
     }
 
     fn mint(revision: Revision) -> SessionId {
-        SessionId { revision, random: u128::from_str_radix(&random::id(), 16).unwrap_or_default() }
+        SessionId { revision, random: random::number() }
     }
 }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crate::calls;
-use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
+use crate::config::{Config, WORKER_STACK};
 use crate::fabric::Error;
 use crate::features::{Action, Call, Listen, Listener, Server, refuse};
 use crate::http::{Head, Method};
@@ -30,6 +30,9 @@ use super::web::{Endpoint, JSON, Visit};
 use crate::calls::admission::{Admission, Stops, Who};
 use crate::calls::inflight::Cancel;
 use crate::calls::poller::Poller;
+
+/// Most calls of one batch over HTTP that run at once, each on a thread.
+const BATCH_THREADS: usize = 16;
 
 /// What the path takes with a session, and what without.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";

@@ -10,12 +10,17 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use crate::config::{GONE_CHECK, MAX_WAITING_CHANGES, SSE_COMMENT, STREAM_TICK};
+use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::features::{Registration, Sink};
 use crate::http::EventStream;
 use crate::sync::lock;
+
+/// Notifications of changed lists that may wait for one stream; further ones are dropped, for they say the same.
+const MAX_WAITING_CHANGES: usize = 16;
+/// How often a stream on which nothing happens looks whether its client is still there.
+const STREAM_TICK: Duration = Duration::from_secs(1);
 
 /// One open stream.
 pub(super) struct Channel {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::reply::{End, Framing, Reply, Step};
-use super::{DEADLINE, good};
+use super::{DEADLINE, default_answers};
 
 /// How often a waiting connection looks whether its peer is still there.
 const LOOK: Duration = Duration::from_millis(3);
@@ -577,7 +577,7 @@ impl Inner {
             (Some(key), Some(sent)) if key != sent => return Reply::failure(401, json!({"error": "Wrong API Key"})),
             _ => {}
         }
-        let Some(path) = request.path.strip_prefix(self.prefix.as_str()) else { return good::not_found() };
-        good::reply(&request.method, path, request)
+        let Some(path) = request.path.strip_prefix(self.prefix.as_str()) else { return default_answers::not_found() };
+        default_answers::reply(&request.method, path, request)
     }
 }

@@ -1,31 +1,33 @@
-//! What the tests stand on: a Fabric that misbehaves on request, the binary on pipes or a port, and random cases.
+//! Test support: a Fabric that misbehaves on request, clients of the binary, and random cases.
 //!
-//! - [`fabric`], [`reply`], [`good`], [`fixtures`]: `FakeFabric`, its language of replies, how it answers and what it
-//!   knows by default.
+//! - [`fabric`], [`reply`], [`default_answers`], [`fixtures`]: `FakeFabric`, its replies, and what it answers by default.
 //! - [`process`]: starting the binary with nothing but what a test gives it, and telling all when a test fails.
 //! - [`stdio`], [`http`]: an MCP client's end of a pipe, and a small HTTP/1.1 client.
-//! - [`web`], [`wires`]: an MCP client over each of the two HTTP transports, and over any of the three.
+//! - [`web`], [`transports`]: an MCP client over each of the two HTTP transports, and over any of the three.
 //! - [`expect`]: what results and errors must look like in every revision.
-//! - [`rng`]: seeded random cases.
+//! - [`rng`]: seeded random cases, also for the unit tests of `src/http`.
+//!
+//! `tests/bench` has its own Fabric and HTTP client, which spend as little as they can on what is not measured, and
+//! `src/fabric` its own Fabric, whose answers are closures of a unit test.
 
+mod default_answers;
 pub(crate) mod expect;
 pub(crate) mod fabric;
 pub(crate) mod fixtures;
-mod good;
 pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod reply;
 pub(crate) mod rng;
 pub(crate) mod stdio;
+pub(crate) mod transports;
 pub(crate) mod web;
-pub(crate) mod wires;
 
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 /// Longest wait for something that must happen. Only a failing test ever waits this long.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The protocol's revisions, oldest first; the last is the modern one.
 pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio as Pipe};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,9 @@ const BINARY: &str = env!("CARGO_BIN_EXE_fabric-mcp");
 const SHOWN: usize = 16_000;
 /// How much of one line is kept for that.
 const NOTED: usize = 1 << 20;
+
+/// Held while a child is started: a child forked meanwhile would hold our end of a pipe that is to be closed at once.
+static STARTING: Mutex<()> = Mutex::new(());
 
 /// What becomes of one of the child's output pipes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,14 +126,18 @@ impl Program {
 
     /// Starts it.
     pub(crate) fn start(&self) -> Process {
+        let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let mut child = self.command().spawn().unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let stdout = stdout.filter(|_| self.stdout != Output::Closed);
+        let stderr = stderr.filter(|_| self.stderr != Output::Closed);
+        drop(starting);
         let log = Log::default();
         let mut kept = None;
         match self.stderr {
             Output::Read => log.collect(stderr.expect("stderr is piped")),
             Output::Unread => kept = stderr,
-            Output::Closed => drop(stderr),
+            Output::Closed => {}
         }
         let mut unread = None;
         let stdout = match self.stdout {

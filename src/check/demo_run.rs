@@ -1,5 +1,4 @@
-//! A streamed run of the demo, made as a client makes it: `tools/call` with a progress token. The demo's model makes no
-//! call to anyone, so that it costs nothing.
+//! A streamed run of the demo, as a client makes it: `tools/call` with a progress token.
 
 use std::io;
 use std::sync::mpsc::{self, Sender};
@@ -15,7 +14,7 @@ use crate::sync::lock;
 
 use super::diagnosis::Problem;
 
-/// The pattern that is run.
+/// The pattern of the run.
 pub(super) const PATTERN: &str = "write_commit_message";
 /// The call that runs it.
 const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{
@@ -28,9 +27,9 @@ const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{
     "_meta":{"progressToken":1}
 }}"#;
 
-/// What was seen of the run.
+/// What was measured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct DemoRun {
     /// Notifications that carried text.
     pub(super) pieces: usize,
     /// Characters in the result.
@@ -41,25 +40,25 @@ pub(super) struct Seen {
     pub(super) total: Duration,
 }
 
-/// Makes the run, and hands each piece of text to `show` when it arrives. The inner error is what went wrong with it.
+/// Runs the pattern and passes each piece of text to `show` as it arrives. The inner error says why the run failed.
 ///
 /// # Errors
-/// Those of `show`. The run is left to itself then.
+/// Those of `show`; the run then continues in the background.
 pub(super) fn run(
     server: &Arc<Server>,
     show: &mut dyn FnMut(&str) -> io::Result<()>,
-) -> io::Result<Result<Seen, Problem>> {
+) -> io::Result<Result<DemoRun, Problem>> {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
     let Action::Call(call) = server.receive(&session, Inbound::read(CALL.as_bytes(), false), None) else {
         return Ok(Err(failed("the call was refused".into())));
     };
     let started = Instant::now();
     let (pieces, arrived) = mpsc::channel();
-    let sink = Arc::new(Relay(Mutex::new(pieces)));
+    let sink = Arc::new(TextChannel(Mutex::new(pieces)));
     let server = server.clone();
-    // The sink, and with it the channel's only sender, ends with the thread.
-    let running = thread::Builder::new().name("rehearsal".into()).spawn(move || call.run(&server, sink))?;
-    let mut seen = Seen::default();
+    // The thread drops the sink and with it the only sender, which ends the loop below.
+    let running = thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, sink))?;
+    let mut seen = DemoRun::default();
     for piece in arrived {
         if seen.pieces == 0 {
             seen.first = started.elapsed();
@@ -86,14 +85,14 @@ fn failed(why: String) -> Problem {
     Problem::error("demo-run", what, "This is a bug of fabric-mcp: please report it.")
 }
 
-/// Takes the text out of progress notifications.
-struct Relay(Mutex<Sender<String>>);
+/// Sends the text of progress notifications to a channel.
+struct TextChannel(Mutex<Sender<String>>);
 
-impl Sink for Relay {
+impl Sink for TextChannel {
     fn notify(&self, message: &[u8]) {
         let notification: Value = serde_json::from_str(&String::from_utf8_lossy(message)).unwrap_or_default();
         if let Some(text) = notification["params"]["message"].as_str() {
-            // Whoever does not listen any more has seen enough.
+            // Fails once the receiver has stopped reading.
             let _ = lock(&self.0).send(text.to_owned());
         }
     }
@@ -108,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_call_runs_the_pattern_that_is_told() {
+    fn the_call_runs_the_reported_pattern() {
         let call: Value = serde_json::from_str(CALL).unwrap();
         assert_eq!(call["params"]["arguments"]["pattern_name"], PATTERN);
     }

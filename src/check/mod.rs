@@ -1,12 +1,12 @@
-//! Looking at the connection to Fabric: the line in the log at start, and the doctor behind `--check`.
+//! Tests of the connection to Fabric: the log line at start, and `--check`.
 //!
-//! In scope: which questions are asked, in which order, and what the answers add up to. What is wrong and how it is
-//! mended is told by `diagnosis`, how it is shown by `report`; `handshake` speaks MCP to our own stack and `rehearsal` shows
-//! a run of the demo. Not in scope: mending anything. Nothing here starts a run that a model is paid for.
+//! In scope: which requests are made, in which order, and what the answers mean. `diagnosis` names problems and fixes,
+//! `report` prints, `handshake` speaks MCP to our own server, `demo_run` streams a run of the demo. Nothing here starts a
+//! run that costs money.
 
+mod demo_run;
 mod diagnosis;
 mod handshake;
-mod rehearsal;
 mod report;
 
 use std::io::{self, Write};
@@ -18,30 +18,31 @@ use serde_json::{Map, Value};
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Wait};
 use crate::features::Server;
+use crate::net::{Authority, Host};
 
 use diagnosis::{Problem, diagnose};
-use report::{Key, Report, Writer};
+use report::{Key, Report, ReportWriter};
 
-/// Where Fabric listens unless it is told otherwise.
-const FABRICS_OWN_PORT: u16 = 8080;
-/// Longest time for a look at a port that was not asked for.
-const GLANCE: Duration = Duration::from_secs(2);
+/// The default port of `fabric --serve`.
+const FABRIC_DEFAULT_PORT: u16 = 8080;
+/// Longest request to [`FABRIC_DEFAULT_PORT`] when another port was configured.
+const OTHER_PORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Logs whether Fabric answers.
-pub(crate) fn greet(client: &Client) {
+pub(crate) fn log_connection(client: &Client) {
     match client.pattern_names(&no_wait()) {
         Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
         Err(error) => log::error!("Failed to connect to Fabric API at {}. Details: {}", client.url(), error.detail),
     }
 }
 
-/// Does what `--check` asks for and writes the report to `out`, as it comes to know it, or with `json` in one piece at
-/// the end. `true` if nothing is wrong; warnings are nothing wrong.
+/// Runs `--check` and writes the report to `out`: line by line, or with `json` as one object at the end. True unless there
+/// are errors; warnings do not count.
 ///
 /// # Errors
 /// Those of `out`.
 pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut dyn Write) -> io::Result<bool> {
-    let mut writer = Writer::new(out, json);
+    let mut writer = ReportWriter::new(out, json);
     let mut report = Report { url: config.fabric.url.clone(), demo: config.demo, ..Report::default() };
     writer.begin(&report)?;
     for warning in &config.warnings {
@@ -61,18 +62,18 @@ pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut d
     report.problems.extend(report.mcp.iter().filter_map(|era| era.problem()));
     writer.mcp(&report)?;
     if config.demo && reachable {
-        writer.rehearsal_begins()?;
-        match rehearsal::run(server, &mut |text| writer.rehearsal_text(text))? {
-            Ok(seen) => report.rehearsal = Some(seen),
+        writer.demo_run_begins()?;
+        match demo_run::run(server, &mut |text| writer.demo_run_text(text))? {
+            Ok(seen) => report.demo_run = Some(seen),
             Err(problem) => report.problems.push(problem),
         }
-        writer.rehearsal_ends(&report)?;
+        writer.demo_run_ends(&report)?;
     }
     writer.end(&report)?;
     Ok(report.is_good())
 }
 
-/// The first question. Everything that can be wrong with address, network and key shows in its answer.
+/// Lists the patterns: shows everything that can be wrong with address, network and key.
 fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report) -> bool {
     let started = Instant::now();
     let answer = client.pattern_names(&no_wait());
@@ -81,7 +82,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report) -> bo
             report.reachable = true;
             report.patterns = Some(names.len());
             report.key = key_state(config);
-            // The first answer includes the making of the connection, which is not Fabric's.
+            // The second request measures the latency: the first one also connects.
             let again = Instant::now();
             report.latency = match client.pattern_names(&no_wait()) {
                 Ok(_) => Some(again.elapsed()),
@@ -117,7 +118,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report) -> bo
     }
 }
 
-/// What Fabric makes of the key, found out by asking once more without it.
+/// Whether Fabric needs the key it accepted: asks again without it.
 fn key_state(config: &Config) -> Key {
     if config.fabric.api_key.is_none() {
         return Key::NotNeeded;
@@ -130,26 +131,20 @@ fn key_state(config: &Config) -> Key {
     }
 }
 
-/// Where on this machine a Fabric listens after all, if nothing does on the port that was named. The key stays here.
+/// The URL of a Fabric on this machine's default port, when nothing listens on the configured one. Sent without the key.
 fn other_port(config: &Config) -> Option<String> {
     let rest = config.fabric.url.strip_prefix("http://")?;
     let authority = rest.split('/').next().unwrap_or(rest);
-    let host = match authority.rsplit_once(':') {
-        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
-        _ => authority,
-    };
-    if !matches!(host, "localhost" | "127.0.0.1" | "[::1]") {
-        return None;
-    }
-    let url = format!("http://{host}:{FABRICS_OWN_PORT}");
+    let host = Authority::parse(authority).ok().map(|authority| authority.host).filter(Host::is_loopback)?;
+    let url = format!("http://{host}:{FABRIC_DEFAULT_PORT}");
     if url == config.fabric.url {
         return None;
     }
     let settings = config::Fabric {
         url: url.clone(),
         api_key: None,
-        connect_timeout: GLANCE,
-        request_timeout: GLANCE,
+        connect_timeout: OTHER_PORT_TIMEOUT,
+        request_timeout: OTHER_PORT_TIMEOUT,
         ..config.fabric.clone()
     };
     let answer = Client::new(&settings).ok()?.pattern_names(&no_wait());
@@ -157,7 +152,7 @@ fn other_port(config: &Config) -> Option<String> {
     is_fabric.then_some(url)
 }
 
-/// One after the other: while Fabric is busy with another request, its list of models can be falsely empty.
+/// One after the other: while Fabric answers another request, it may return an empty list of models.
 fn ask_for_the_rest(client: &Client, report: &mut Report) {
     let wait = no_wait();
     let url = client.url().to_owned();
@@ -200,7 +195,7 @@ fn ask_for_the_rest(client: &Client, report: &mut Report) {
     }
     match client.configuration(&wait) {
         Ok(configuration) => {
-            // The demo's keys are made up, and there to be seen.
+            // The demo shows its made-up keys unmasked.
             report.looks_old = !report.demo && looks_old(&configuration);
             if report.looks_old {
                 report.problems.push(Problem::warning(
@@ -219,11 +214,11 @@ fn ask_for_the_rest(client: &Client, report: &mut Report) {
     }
 }
 
-/// Versions tell nobody which they are. Old ones have a setting that newer ones dropped, and show keys unmasked (v1.4.300
-/// does both, v1.4.470 neither).
+/// Fabric's API does not return its version. Old versions have a setting that newer ones dropped, and show keys unmasked
+/// (v1.4.300 does both, v1.4.470 neither).
 fn looks_old(configuration: &Map<String, Value>) -> bool {
     let unmasked = |(name, value): (&String, &Value)| {
-        // Vendors on the own network have addresses here, which are never masked.
+        // These have an address here, not a key.
         !matches!(name.as_str(), "ollama" | "lmstudio")
             && value.as_str().is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
     };

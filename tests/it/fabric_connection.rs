@@ -15,7 +15,7 @@ use crate::support::{Caller, DEADLINE, Era};
 
 /// Seconds without a byte from Fabric that end a run in these tests. Long enough for a busy machine to send the next
 /// byte in, short enough to wait for.
-const IDLE: &str = "1.5";
+const IDLE: &str = "3";
 
 fn run() -> Value {
     json!({"pattern_name": "summarize", "input_text": "input", "stream": true})

@@ -10,8 +10,8 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
+use crate::support::transports::{Wire, serve};
 use crate::support::web::{Sse, Streamable};
-use crate::support::wires::{Wire, serve};
 use crate::support::{Caller, Era};
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! What `--generate` prints, made from the one table of flags, so that it cannot say anything else than the program does.
+//! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, a unit for systemd, snippets for clients. Not in scope: putting any of it into
-//! its place: the program writes to stdout and nowhere else.
+//! In scope: the manual page, completions, a systemd unit, client configurations. Not in scope: installing them: the
+//! program only writes to stdout.
 
 mod clients;
 mod completions;
@@ -10,9 +10,9 @@ mod unit;
 
 use std::path::Path;
 
-use crate::cli::{Client, Generate};
+use crate::cli::{Generate, McpClient};
 
-/// What is asked for, as a whole file that ends with a newline. `program` is where this program is.
+/// The whole file, ended by a newline. `program` is the path of this program.
 pub(crate) fn generate(what: Generate, program: &Path) -> String {
     match what {
         Generate::Man => man::page(),
@@ -24,7 +24,7 @@ pub(crate) fn generate(what: Generate, program: &Path) -> String {
     }
 }
 
-/// A line for the person who asked: where it goes. Not part of the file.
+/// Where to save the file, for the user. Not part of it.
 pub(crate) fn hint(what: Generate) -> &'static str {
     match what {
         Generate::Man => "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
@@ -34,13 +34,17 @@ pub(crate) fn hint(what: Generate) -> &'static str {
         Generate::SystemdUnit => {
             "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs"
         }
-        Generate::ClientConfig(Client::ClaudeDesktop) => {
+        Generate::ClientConfig(McpClient::ClaudeDesktop) => {
             "merge into claude_desktop_config.json (in the app: Settings, Developer, Edit Config), then restart the app"
         }
-        Generate::ClientConfig(Client::ClaudeCode) => "merge into .mcp.json in the project's root",
-        Generate::ClientConfig(Client::Vscode) => "merge into .vscode/mcp.json in the workspace",
-        Generate::ClientConfig(Client::Cursor) => "merge into .cursor/mcp.json in the project, or ~/.cursor/mcp.json",
-        Generate::ClientConfig(Client::Zed) => "merge into Zed's settings.json (command palette: zed: open settings)",
+        Generate::ClientConfig(McpClient::ClaudeCode) => "merge into .mcp.json in the project's root",
+        Generate::ClientConfig(McpClient::Vscode) => "merge into .vscode/mcp.json in the workspace",
+        Generate::ClientConfig(McpClient::Cursor) => {
+            "merge into .cursor/mcp.json in the project, or ~/.cursor/mcp.json"
+        }
+        Generate::ClientConfig(McpClient::Zed) => {
+            "merge into Zed's settings.json (command palette: zed: open settings)"
+        }
     }
 }
 
@@ -50,8 +54,8 @@ mod tests {
     use crate::cli::flags::{FLAGS, Flag, Takes, VARIABLES};
     use crate::config;
 
-    const README: &str = include_str!("../README.md");
-    const ENV_EXAMPLE: &str = include_str!("../.env.example");
+    const README: &str = include_str!("../../README.md");
+    const ENV_EXAMPLE: &str = include_str!("../../.env.example");
 
     #[test]
     fn the_readme_lists_every_flag_and_variable_as_the_table_has_it() {
@@ -138,11 +142,11 @@ mod tests {
             Generate::CompleteZsh,
             Generate::CompleteFish,
             Generate::SystemdUnit,
-            Generate::ClientConfig(Client::ClaudeDesktop),
-            Generate::ClientConfig(Client::ClaudeCode),
-            Generate::ClientConfig(Client::Vscode),
-            Generate::ClientConfig(Client::Cursor),
-            Generate::ClientConfig(Client::Zed),
+            Generate::ClientConfig(McpClient::ClaudeDesktop),
+            Generate::ClientConfig(McpClient::ClaudeCode),
+            Generate::ClientConfig(McpClient::Vscode),
+            Generate::ClientConfig(McpClient::Cursor),
+            Generate::ClientConfig(McpClient::Zed),
         ] {
             let text = generate(what, Path::new("/opt/fabric-mcp"));
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");

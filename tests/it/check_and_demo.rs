@@ -1,4 +1,4 @@
-//! `--check` and `--demo`: what the README's first command shows, and what the doctor finds.
+//! `--check` and `--demo`: what the README's first command shows, and what `--check` finds.
 
 use serde_json::{Value, json};
 

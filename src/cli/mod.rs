@@ -1,14 +1,13 @@
-//! The command line: from words and variables to what is to be done.
+//! The command line and environment: from arguments and variables to a [`Command`].
 //!
-//! In scope: how flags and variables are written, which wins, what is wrong with them, and the help text. Not in scope:
-//! doing any of it. Pure: the environment and the one file it may name are handed in.
+//! In scope: flags, variables, their precedence, errors, and the help text. Not in scope: running the command. No I/O: the
+//! environment and the token file are parameters.
 //!
 //! ```text
-//! words ── RawFlags::read ──► RawFlags ── resolve (variables, defaults, bounds) ──► Config ──► Command
+//! args ─── RawFlags::read ──► RawFlags ── resolve (variables, defaults, bounds) ──► Config ──► Command
 //! ```
 //!
-//! [`flags::FLAGS`] is the one table of flags: parsing, variables' names, `--help` and what `--generate` prints all come
-//! from it.
+//! Parsing, the names of variables, `--help` and `--generate` all use the table [`flags::FLAGS`].
 
 pub(crate) mod flags;
 mod help;
@@ -23,29 +22,29 @@ use std::path::Path;
 use lexopt::Arg;
 
 use crate::config::{Config, MAX_SECRET};
-use flags::{Flag, Id, Takes};
+use flags::{Flag, FlagId, Takes};
 
 pub(crate) use help::{help, version};
 
-/// What one invocation asks for.
+/// What the program is asked to do.
 #[derive(Debug)]
 pub(crate) enum Command {
     /// Serve MCP.
     Serve(Box<Config>),
     /// Test the connection to Fabric and report: `--check`, as JSON with `--json`.
     Check {
-        /// Whether scripts read the report.
+        /// Whether to report in JSON.
         json: bool,
-        /// What would be served.
+        /// The settings to check.
         config: Box<Config>,
     },
     /// Print the catalogue of tools: `--list-tools`.
     ListTools,
-    /// Print something made from the table of flags: `--generate`.
+    /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
-    /// Print [`help`].
+    /// Print [`help()`].
     Help,
-    /// Print [`version`].
+    /// Print [`version()`].
     Version,
 }
 
@@ -63,12 +62,12 @@ pub(crate) enum Generate {
     /// A unit for systemd.
     SystemdUnit,
     /// A snippet for the configuration of an MCP client.
-    ClientConfig(Client),
+    ClientConfig(McpClient),
 }
 
 /// A client `--generate client-config` knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Client {
+pub(crate) enum McpClient {
     /// Claude Desktop.
     ClaudeDesktop,
     /// Claude Code.
@@ -81,7 +80,7 @@ pub(crate) enum Client {
     Zed,
 }
 
-/// A mistake in a flag or variable: one line that names it and the way out. The process ends with status 2.
+/// A mistake in a flag or variable: one line that names it and says what to do. The process exits with 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct UsageError(String);
 
@@ -93,38 +92,38 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
-/// Gives a variable's value, as `std::env::var_os` does.
+/// Returns a variable's value, as `std::env::var_os` does.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-/// Gives a small file's text, as [`read_secret`] does.
+/// Returns a small file's text, as [`read_secret`] does.
 pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
-/// Turns the words after the program's name into a command.
+/// Parses the arguments after the program's name.
 ///
-/// Commands that print something about the program itself (`--help`, `--version`, `--generate`, `--list-tools`, in this
-/// order if there are several) only need the flags to be known; the others need every setting to be right.
+/// Commands about the program itself (`--help`, `--version`, `--generate`, `--list-tools`, in this order of precedence)
+/// ignore wrong values of settings; the others need every setting to be valid.
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
     read_file: ReadFile<'_>,
 ) -> Result<Command, UsageError> {
     let raw = RawFlags::read(args)?;
-    if raw.has(Id::Help) {
+    if raw.has(FlagId::Help) {
         return Ok(Command::Help);
     }
-    if raw.has(Id::Version) {
+    if raw.has(FlagId::Version) {
         return Ok(Command::Version);
     }
-    if let Some(what) = raw.last(Id::Generate) {
+    if let Some(what) = raw.last(FlagId::Generate) {
         return values::generate(what, &raw.words).map(Command::Generate);
     }
     if let Some(word) = raw.words.first() {
         return Err(unexpected_word(word));
     }
-    let (check, json) = (raw.has(Id::Check), raw.has(Id::Json));
+    let (check, json) = (raw.has(FlagId::Check), raw.has(FlagId::Json));
     if json && !check {
         return Err(UsageError("--json only goes with --check; add --check or leave --json out".to_owned()));
     }
-    if raw.has(Id::ListTools) {
+    if raw.has(FlagId::ListTools) {
         return Ok(Command::ListTools);
     }
     let config = Box::new(resolve::resolve(&raw, env, read_file)?);
@@ -142,11 +141,11 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The command line as written: known flags and their values, nothing decided yet.
+/// The arguments as written: known flags with their raw values.
 #[derive(Debug, Default)]
 struct RawFlags {
-    /// In the order given; a switch has an empty value.
-    given: Vec<(Id, OsString)>,
+    /// In order; a switch has an empty value.
+    given: Vec<(FlagId, OsString)>,
     /// Words that belong to no flag.
     words: Vec<OsString>,
 }
@@ -173,16 +172,16 @@ impl RawFlags {
         Ok(raw)
     }
 
-    fn has(&self, id: Id) -> bool {
+    fn has(&self, id: FlagId) -> bool {
         self.last(id).is_some()
     }
 
-    /// The value that counts where there can be one.
-    fn last(&self, id: Id) -> Option<&OsStr> {
+    /// The last value of a flag, which wins.
+    fn last(&self, id: FlagId) -> Option<&OsStr> {
         self.all(id).last()
     }
 
-    fn all(&self, id: Id) -> impl Iterator<Item = &OsStr> {
+    fn all(&self, id: FlagId) -> impl Iterator<Item = &OsStr> {
         self.given.iter().filter(move |(given, _)| *given == id).map(|(_, value)| value.as_os_str())
     }
 }
@@ -192,7 +191,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, UsageE
         return Ok(value);
     }
     match parser.value() {
-        // No value of ours begins like this, so it was forgotten.
+        // No valid value begins like this: the value was forgotten.
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => Ok(value),
         _ => Err(UsageError(format!("--{} needs a value: --{0} {}", flag.long, flag.placeholder()))),
     }
@@ -205,7 +204,7 @@ fn explain(error: lexopt::Error) -> UsageError {
     })
 }
 
-/// Flags people try that would put a secret where every user of the machine can read it, and the variable to use.
+/// Flags that people try, and the variables to use instead: every user of the machine can read a command line.
 const SECRETS: [(&str, &str); 7] = [
     ("api-key", "FABRIC_API_KEY"),
     ("apikey", "FABRIC_API_KEY"),
@@ -238,7 +237,7 @@ fn unknown_short(letter: char) -> UsageError {
 
 fn unexpected_word(word: &OsStr) -> UsageError {
     let word = word.to_string_lossy();
-    let hint = match flags::get(Id::Transport).choices.iter().find(|choice| **choice == word) {
+    let hint = match flags::get(FlagId::Transport).choices.iter().find(|choice| **choice == word) {
         Some(transport) => format!("did you mean --transport {transport}?"),
         None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
     };

@@ -13,8 +13,8 @@ use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
+use crate::support::transports::{self, EACH, Wire};
 use crate::support::web::{Sse, Streamable};
-use crate::support::wires::{self, EACH, Wire};
 use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
 
 const KEY: &str = "canary-key-93f2c1aa";
@@ -46,8 +46,8 @@ impl Client {
     fn open(wire: Wire, era: Era, program: Program) -> Client {
         match wire {
             Wire::Stdio => Client::Stdio(Stdio::speaking(era, program)),
-            Wire::Streamable => Client::Streamable(Streamable::to(&wires::serve(wire, program), era, Some(TOKEN))),
-            Wire::Sse => Client::Sse(Sse::to(&wires::serve(wire, program), era, Some(TOKEN))),
+            Wire::Streamable => Client::Streamable(Streamable::to(&transports::serve(wire, program), era, Some(TOKEN))),
+            Wire::Sse => Client::Sse(Sse::to(&transports::serve(wire, program), era, Some(TOKEN))),
         }
     }
 

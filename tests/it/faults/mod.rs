@@ -5,24 +5,21 @@ pub(crate) mod table;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::support::expect::{self, partial};
 use crate::support::fabric::FakeFabric;
 use crate::support::process::Program;
-use crate::support::wires::{self, EACH, Wire};
+use crate::support::transports::{self, EACH, Wire};
 use crate::support::{Caller, Era};
 
 use table::{Fails, Fault, Text};
 
 /// Seconds without a byte from Fabric that end a run in these tests. Long enough for a busy machine to send the next
 /// byte in, short enough to wait for.
-const IDLE: &str = "1.5";
+const IDLE: &str = "3";
 
-/// The longest any cell may take on a busy machine: the silence, or a few large answers.
-const WITHIN: Duration = Duration::from_secs(15);
 /// Fabric's key, looked for in every failure and log.
 const KEY: &str = "canary-key-0f1e2d3c";
 
@@ -34,10 +31,7 @@ fn run(stream: bool) -> Value {
 fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
     fabric.forget();
     fabric.once("POST /chat", fault.reply.clone());
-    let begun = Instant::now();
     let result = client.call("fabric_run_pattern", run(fault.stream));
-    let took = begun.elapsed();
-    assert!(took < WITHIN, "{}: {took:?}", fault.name);
     fabric.expect_chats(1);
     match &fault.outcome {
         Text(text) => {
@@ -78,7 +72,7 @@ fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
     let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", IDLE).env("FABRIC_API_KEY", KEY);
-    let mut client = wires::open(wire, era, program, None);
+    let mut client = transports::open(wire, era, program, None);
     let mut fallen = Vec::new();
     for fault in faults {
         // The other cells are worth knowing when one fails.
@@ -97,7 +91,7 @@ fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
 
 #[test]
 fn a_faulty_answer_ends_in_its_urn() {
-    matrix(&wires::all(), &table::answers());
+    matrix(&transports::all(), &table::answers());
 }
 
 #[test]
@@ -107,7 +101,7 @@ fn a_200_that_is_not_a_run_invites_no_second_one() {
 
 #[test]
 fn a_faulty_stream_ends_in_its_urn_or_in_its_text() {
-    matrix(&wires::all(), &table::streams());
+    matrix(&transports::all(), &table::streams());
 }
 
 #[test]

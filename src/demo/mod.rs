@@ -1,54 +1,54 @@
-//! A Fabric of our own for `--demo`: everything works with it on a machine that has no Fabric and no network.
+//! The Fabric behind `--demo`: an HTTP server in this process that needs no Fabric and no network.
 //!
-//! In scope: the routes this program calls, in the shapes a current Fabric answers, with patterns written for it and a
-//! model that makes no call but streams back the prompt it would have been sent. Not in scope: the rest of Fabric, such
-//! as plugins in templates, sessions that are kept, and its API key.
+//! In scope: the routes this program calls, in the format of a current Fabric, with patterns of its own. Its "model"
+//! streams back the prompt that a model would have been sent. Not in scope: template plugins, stored sessions, API keys.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::HttpLimits;
 use crate::http::{Exchange, Handler, Method, Server};
 use crate::text::percent_decode;
 
-/// The model used when a run names none: a word every [`WORD_PAUSE`], so that a person sees it stream.
+/// The default model: sends a word every [`WORD_PAUSE`], so that a person sees it stream.
 const DRY_RUN: &str = "demo-dry-run";
 /// The same without pauses.
 const INSTANT: &str = "demo-instant";
 /// The only vendor.
 const VENDOR: &str = "Demo";
-/// Between two words of [`DRY_RUN`].
+/// Pause between two words of [`DRY_RUN`].
 const WORD_PAUSE: Duration = Duration::from_millis(15);
 
 const PATTERNS: [(&str, &str); 8] = [
-    ("create_diagram", include_str!("demo/patterns/create_diagram.md")),
-    ("explain_code", include_str!("demo/patterns/explain_code.md")),
-    ("extract_action_items", include_str!("demo/patterns/extract_action_items.md")),
-    ("improve_writing", include_str!("demo/patterns/improve_writing.md")),
-    ("review_design", include_str!("demo/patterns/review_design.md")),
-    ("summarize", include_str!("demo/patterns/summarize.md")),
-    ("translate", include_str!("demo/patterns/translate.md")),
-    ("write_commit_message", include_str!("demo/patterns/write_commit_message.md")),
+    ("create_diagram", include_str!("patterns/create_diagram.md")),
+    ("explain_code", include_str!("patterns/explain_code.md")),
+    ("extract_action_items", include_str!("patterns/extract_action_items.md")),
+    ("improve_writing", include_str!("patterns/improve_writing.md")),
+    ("review_design", include_str!("patterns/review_design.md")),
+    ("summarize", include_str!("patterns/summarize.md")),
+    ("translate", include_str!("patterns/translate.md")),
+    ("write_commit_message", include_str!("patterns/write_commit_message.md")),
 ];
 
-const STRATEGIES: [Strategy; 3] = [
-    Strategy {
+const STRATEGIES: [DemoStrategy; 3] = [
+    DemoStrategy {
         name: "cot",
         description: "Reason in steps before answering",
         prompt: "Work through the task in small steps, each building on the one before, and only then give the result.",
     },
-    Strategy {
+    DemoStrategy {
         name: "self-refine",
         description: "Draft, criticise, improve",
         prompt: "Write a first version, list its weaknesses to yourself, and give only the version that mends them.",
     },
-    Strategy {
+    DemoStrategy {
         name: "tot",
         description: "Compare several lines of thought",
         prompt: "Sketch three different ways to approach the task, judge each, and follow the best to its end.",
@@ -58,7 +58,7 @@ const STRATEGIES: [Strategy; 3] = [
 /// Names and texts of contexts.
 const CONTEXTS: [(&str, &str); 1] = [("plain_english", "Write plain English for readers who are not native speakers.")];
 
-/// What `/config` shows: made up, and safe to see redacted. Empty means not set.
+/// What `/config` returns, with made-up keys. Empty means not set.
 const CONFIG: [(&str, &str); 11] = [
     ("anthropic", "demo-key-that-opens-nothing-0001"),
     ("deepseek", ""),
@@ -73,7 +73,7 @@ const CONFIG: [(&str, &str); 11] = [
     ("silicon", ""),
 ];
 
-/// The built-in Fabric. It ends when this is dropped.
+/// The running demo; dropping it stops the server.
 pub(crate) struct Demo {
     url: String,
     _server: Server,
@@ -86,60 +86,51 @@ impl Demo {
     }
 }
 
-/// Starts it on a free port of the loopback interface. Fails only where no socket or thread can be had.
+/// Starts it on a free loopback port.
 pub(crate) fn start() -> io::Result<Demo> {
     let server = Server::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
-    server.serve(Arc::new(Fabric))?;
+    server.serve(Arc::new(Routes))?;
     Ok(Demo { url: format!("http://{}", server.local_addr()), _server: server })
 }
 
 #[derive(Serialize)]
-struct Strategy {
+struct DemoStrategy {
     name: &'static str,
     description: &'static str,
     prompt: &'static str,
 }
 
-/// Fabric writes the fields of a pattern in upper case.
+/// Fabric capitalises the fields of a pattern.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-struct Pattern<'a> {
+struct DemoPattern<'a> {
     name: &'a str,
     description: &'a str,
     pattern: &'a str,
 }
 
-/// [`CONFIG`] as an object.
-struct Config;
-
-impl Serialize for Config {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(CONFIG)
-    }
-}
-
 /// One entry of the `prompts` of a run.
-struct Prompt<'a>(&'a Value);
+struct DemoPrompt<'a>(&'a Value);
 
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
-enum Event<'a> {
+enum RunEvent<'a> {
     Content { format: &'a str, content: &'a str },
-    Usage { usage: Usage },
+    Usage { usage: Tokens },
     Error { format: &'a str, content: &'a str },
     Complete { format: &'a str },
 }
 
 #[derive(Serialize)]
-struct Usage {
+struct Tokens {
     input_tokens: usize,
     output_tokens: usize,
     total_tokens: usize,
 }
 
-struct Fabric;
+struct Routes;
 
-impl Handler for Fabric {
+impl Handler for Routes {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
         let parts: Vec<&str> = head.path().trim_start_matches('/').split('/').collect();
@@ -151,7 +142,7 @@ impl Handler for Fabric {
                 json(exchange, 200, &json!({"models": [DRY_RUN, INSTANT], "vendors": {VENDOR: [DRY_RUN, INSTANT]}}));
             }
             (Method::Get, ["strategies"]) => json(exchange, 200, &STRATEGIES),
-            (Method::Get, ["config"]) => json(exchange, 200, &Config),
+            (Method::Get, ["config"]) => json(exchange, 200, &BTreeMap::from(CONFIG)),
             (Method::Get, ["contexts", "names"]) => json(exchange, 200, &CONTEXTS.map(|(name, _)| name)),
             (Method::Get, ["sessions", "names"]) => json(exchange, 200, &[(); 0]),
             (Method::Post, ["chat"]) => chat(exchange),
@@ -160,8 +151,11 @@ impl Handler for Fabric {
     }
 }
 
+/// Why writing JSON cannot fail.
+const WRITABLE: &str = "our types have string keys only";
+
 fn json(exchange: Exchange<'_>, status: u16, value: &impl Serialize) {
-    let body = serde_json::to_vec(value).unwrap_or_default();
+    let body = serde_json::to_vec(value).expect(WRITABLE);
     exchange.respond(status, &[("Content-Type", "application/json; charset=utf-8")], &body);
 }
 
@@ -172,7 +166,7 @@ fn bad_request(exchange: Exchange<'_>, why: &str) {
 fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
     match pattern(&name) {
-        Ok(pattern) => json(exchange, 200, &Pattern { name: &name, description: "", pattern }),
+        Ok(pattern) => json(exchange, 200, &DemoPattern { name: &name, description: "", pattern }),
         Err(message) => json(exchange, 500, &message),
     }
 }
@@ -185,12 +179,12 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
         Err(e) => return bad_request(exchange, &e.to_string()),
     };
     match pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input"))) {
-        Ok(pattern) => json(exchange, 200, &Pattern { name: &name, description: "", pattern: &pattern }),
+        Ok(pattern) => json(exchange, 200, &DemoPattern { name: &name, description: "", pattern: &pattern }),
         Err(message) => json(exchange, 500, &message),
     }
 }
 
-/// A body that cannot be read is treated as an empty one, which is no JSON either.
+/// The body as text; `None` if it cannot be read or is not UTF-8.
 fn body(exchange: &mut Exchange<'_>) -> Option<String> {
     String::from_utf8(exchange.read_body().ok()?).ok()
 }
@@ -206,27 +200,27 @@ fn chat(mut exchange: Exchange<'_>) {
         ("Cache-Control", "no-cache"),
         ("X-Accel-Buffering", "no"),
     ]);
-    let mut send = |event: Event<'_>| stream.event(&serde_json::to_vec(&event).unwrap_or_default());
-    for prompt in chat["prompts"].as_array().into_iter().flatten().map(Prompt) {
+    let mut send = |event: RunEvent<'_>| stream.event(&serde_json::to_vec(&event).expect(WRITABLE));
+    for prompt in chat["prompts"].as_array().into_iter().flatten().map(DemoPrompt) {
         let sent = match prompt.text(field(&chat, "language")) {
             Ok(text) => answer(&text, prompt.pause(), &mut send),
-            Err(message) => send(Event::Error { format: "plain", content: &format!("Error: {message}") }),
+            Err(message) => send(RunEvent::Error { format: "plain", content: &format!("Error: {message}") }),
         };
-        // A failed write means that the caller left: Fabric, too, then drops the run.
-        if sent.and_then(|()| send(Event::Complete { format: "plain" })).is_err() {
+        // A failed write means that the caller disconnected. Fabric drops the run then, too.
+        if sent.and_then(|()| send(RunEvent::Complete { format: "plain" })).is_err() {
             return;
         }
     }
     let _ = stream.finish();
 }
 
-/// A field that holds a text; empty if there is none.
+/// A string field; empty if there is none.
 fn field<'a>(object: &'a Value, name: &str) -> &'a str {
     object[name].as_str().unwrap_or_default()
 }
 
-/// The model: word after word of what it was sent, then what that would have cost.
-fn answer(text: &str, pause: Duration, send: &mut impl FnMut(Event<'_>) -> io::Result<()>) -> io::Result<()> {
+/// Streams `text` word by word, then the token counts.
+fn answer(text: &str, pause: Duration, send: &mut impl FnMut(RunEvent<'_>) -> io::Result<()>) -> io::Result<()> {
     let format = if text.starts_with("flowchart") { "mermaid" } else { "markdown" };
     let mut words = 0;
     for content in text.split_inclusive([' ', '\n']) {
@@ -234,13 +228,13 @@ fn answer(text: &str, pause: Duration, send: &mut impl FnMut(Event<'_>) -> io::R
             std::thread::sleep(pause);
         }
         words += 1;
-        send(Event::Content { format, content })?;
+        send(RunEvent::Content { format, content })?;
     }
     let input = text.split_whitespace().count();
-    send(Event::Usage { usage: Usage { input_tokens: input, output_tokens: words, total_tokens: input + words } })
+    send(RunEvent::Usage { usage: Tokens { input_tokens: input, output_tokens: words, total_tokens: input + words } })
 }
 
-impl<'a> Prompt<'a> {
+impl<'a> DemoPrompt<'a> {
     fn field(&self, name: &str) -> &'a str {
         field(self.0, name)
     }
@@ -249,8 +243,7 @@ impl<'a> Prompt<'a> {
         if self.field("model").eq_ignore_ascii_case(INSTANT) { Duration::ZERO } else { WORD_PAUSE }
     }
 
-    /// What a model would be sent: strategy, context, pattern, input, and the language to answer in. Errors are worded
-    /// as Fabric words them.
+    /// The prompt: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's wording.
     fn text(&self, language: &str) -> Result<String, String> {
         let (vendor, model) = (self.field("vendor"), self.field("model"));
         let known = ["", DRY_RUN, INSTANT].iter().any(|known| known.eq_ignore_ascii_case(model));
@@ -289,7 +282,7 @@ impl<'a> Prompt<'a> {
     }
 }
 
-/// The text of a pattern, or Fabric's words for not having it.
+/// The text of a pattern, or Fabric's error message.
 fn pattern(name: &str) -> Result<&'static str, String> {
     let found = PATTERNS.iter().find(|(known, _)| *known == name);
     found
@@ -297,8 +290,10 @@ fn pattern(name: &str) -> Result<&'static str, String> {
         .ok_or_else(|| format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns"))
 }
 
-/// Fills in `{{input}}` and `{{variable}}`. The first variable without a value is the error. Values are not looked at
-/// again, so braces in an input stay what they are.
+/// Replaces `{{input}}` and `{{variable}}` in one pass, so that braces in a value stay as they are.
+///
+/// # Errors
+/// The first variable without a value.
 fn fill_in(pattern: &str, variables: &Value, input: &str) -> Result<String, String> {
     let mut filled = String::with_capacity(pattern.len() + input.len());
     let mut rest = pattern;

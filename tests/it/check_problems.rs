@@ -1,4 +1,4 @@
-//! `--check` as a doctor: each thing that can be wrong with the connection is named by its code, with one line on how
+//! `--check`: each thing that can be wrong with the connection is named by its code, with one line on how
 //! to mend it.
 
 use serde_json::{Value, json};

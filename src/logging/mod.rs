@@ -1,0 +1,333 @@
+//! The log on stderr: bounded, written by its own thread.
+//!
+//! In scope: which records are logged, escaping, the queue, panics. Not in scope: what is worth a line.
+//!
+//! `simple_logger` writes the lines: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
+//! with the time of the call (its timestamps need another crate), or go on when stderr is closed (it panics); these are
+//! done here.
+//!
+//! - A caller never waits for stderr: it puts its line into a queue of [`MAX_LOG_LINES`]. When that is full the line is
+//!   dropped, and the number of dropped lines is logged once there is room.
+//! - A closed stderr ends nothing: the panic is caught, and the next line is tried again.
+//! - Only our own records are logged: at trace level, ureq shows each byte it sends, API key included.
+//! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
+use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use simple_logger::SimpleLogger;
+
+use crate::config::LogLevel;
+use crate::sync::lock;
+use crate::time::Stamp;
+
+/// Lines that may wait for stderr; further ones are dropped and counted.
+const MAX_LOG_LINES: usize = 1024;
+/// Longest message of one log line, in bytes; the rest is cut off.
+const MAX_LOG_LINE: usize = 4 << 10;
+
+/// The target of records that are logged even at level `critical`.
+const CRITICAL: &str = "critical";
+
+static LOGGER: Logger = Logger {
+    queue: Queue::new(),
+    started: AtomicBool::new(false),
+    critical_only: AtomicBool::new(false),
+    thread: Once::new(),
+};
+
+/// Starts logging records of `level` and above. The thread starts with the first line, since the first answer should not
+/// wait for it. Called again, it only changes the level.
+pub(crate) fn start(level: LogLevel) {
+    LOGGER.critical_only.store(level == LogLevel::Critical, Ordering::Relaxed);
+    log::set_max_level(match level {
+        LogLevel::Debug => LevelFilter::Debug,
+        LogLevel::Info => LevelFilter::Info,
+        LogLevel::Warning => LevelFilter::Warn,
+        LogLevel::Error | LogLevel::Critical => LevelFilter::Error,
+    });
+    // Fails when it has been called before: then this logger is already the one.
+    let _ = log::set_logger(&LOGGER);
+    LOGGER.started.store(true, Ordering::Release);
+}
+
+/// Logs why the process is about to end, at every level.
+pub(crate) fn critical(message: impl fmt::Display) {
+    log::error!(target: CRITICAL, "{message}");
+}
+
+/// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
+pub(crate) fn flush(limit: Duration) -> bool {
+    LOGGER.queue.flush(limit)
+}
+
+/// Appends `key=value`, behind a space unless the line is empty. Values are quoted and escaped where they need it, so that
+/// foreign text can neither end the line nor look like another field.
+pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
+    if !line.is_empty() {
+        line.push(' ');
+    }
+    line.push_str(key);
+    line.push('=');
+    let start = line.len();
+    // Writing to a String fails only if the value's own Display does: what it wrote until then stays.
+    let _ = write!(line, "{value}");
+    let plain = |c: char| !c.is_whitespace() && !needs_escape(c) && !matches!(c, '=' | '"' | '\\');
+    if line.len() == start || !line[start..].chars().all(plain) {
+        let value = line.split_off(start);
+        line.push('"');
+        for c in value.chars() {
+            if matches!(c, '"' | '\\') {
+                line.push('\\');
+            }
+            push_escaped(line, c);
+        }
+        line.push('"');
+    }
+}
+
+/// Sets the request id that a panic of this thread is logged with, until the guard is dropped.
+pub(crate) fn request_scope(id: &str) -> RequestScope {
+    RequestScope { before: REQUEST.replace(Some(id.to_owned())), _not_send: PhantomData }
+}
+
+/// See [`request_scope`].
+#[must_use = "the scope ends when this is dropped"]
+pub(crate) struct RequestScope {
+    before: Option<String>,
+    /// Dropped on another thread, it would change that thread's id.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for RequestScope {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        // Fails while the thread is being torn down.
+        let _ = REQUEST.try_with(|request| request.replace(before));
+    }
+}
+
+/// Logs each panic as one error line with its location, thread and request id, but without its message, which may hold a
+/// caller's text. Before [`start`], panics go to the default hook.
+pub(crate) fn install_panic_hook() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if IS_LOG_THREAD.get() {
+            // stderr is closed.
+        } else if LOGGER.started.load(Ordering::Acquire) {
+            log::error!("{}", describe(panic));
+        } else {
+            default(panic);
+        }
+    }));
+}
+
+thread_local! {
+    static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+fn describe(panic: &PanicHookInfo<'_>) -> String {
+    let mut line = "A bug: a thread panicked.".to_owned();
+    if let Some(place) = panic.location() {
+        logfmt(&mut line, "place", format_args!("{}:{}:{}", short_path(place.file()), place.line(), place.column()));
+    }
+    logfmt(&mut line, "thread", thread::current().name().unwrap_or("unnamed"));
+    let request = REQUEST.try_with(|request| request.try_borrow().ok()?.clone()).ok().flatten();
+    if let Some(id) = request {
+        logfmt(&mut line, "request_id", id);
+    }
+    line
+}
+
+/// The last three parts of an absolute path: those of libraries would show the build machine's folders.
+fn short_path(file: &str) -> &str {
+    if !file.starts_with('/') && !file.contains(':') {
+        return file;
+    }
+    match file.rmatch_indices(['/', '\\']).nth(2) {
+        Some((at, _)) => &file[at + 1..],
+        None => file,
+    }
+}
+
+struct Logger {
+    queue: Queue,
+    started: AtomicBool,
+    critical_only: AtomicBool,
+    /// Starts the thread that writes.
+    thread: Once,
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let target = metadata.target();
+        let critical = target == CRITICAL;
+        let ours =
+            target.strip_prefix(env!("CARGO_CRATE_NAME")).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        critical || ours && !self.critical_only.load(Ordering::Relaxed)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        self.queue.push(LogLine::new(record));
+        self.thread.call_once(|| {
+            // Without memory for a thread there is no log: stderr must not be written from here.
+            let _ = thread::Builder::new().name("log".to_owned()).spawn(|| {
+                IS_LOG_THREAD.set(true);
+                let stderr = SimpleLogger::new();
+                write_lines(&LOGGER.queue, |line| line.write(&stderr));
+            });
+        });
+    }
+
+    fn flush(&self) {}
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct LogLine {
+    at: Stamp,
+    level: Level,
+    target: String,
+    message: String,
+}
+
+impl LogLine {
+    fn new(record: &Record<'_>) -> LogLine {
+        let mut message = Escaped(String::new());
+        // Fails where the message is cut, and if a Display fails: what was written until then is logged.
+        let _ = message.write_fmt(*record.args());
+        LogLine { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.0 }
+    }
+
+    fn dropped(count: u64) -> LogLine {
+        let message = format!("stderr was not read in time: {count} log lines were dropped.");
+        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message }
+    }
+
+    fn write(&self, to: &dyn Log) {
+        // If stderr is closed, the next call panics.
+        let _ = io::stderr().write_all(format!("{} ", self.at).as_bytes());
+        to.log(
+            &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
+        );
+    }
+}
+
+/// A message as it is formatted: escaped to one line, cut at [`MAX_LOG_LINE`] bytes.
+struct Escaped(String);
+
+impl fmt::Write for Escaped {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for c in part.chars() {
+            if self.0.len() + c.len_utf8() > MAX_LOG_LINE {
+                self.0.push('…');
+                return Err(fmt::Error);
+            }
+            push_escaped(&mut self.0, c);
+        }
+        Ok(())
+    }
+}
+
+/// Whether a character would break the line or change how the rest of it is shown: controls, line separators, and those
+/// that turn the writing direction.
+fn needs_escape(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+fn push_escaped(line: &mut String, c: char) {
+    if needs_escape(c) {
+        line.extend(c.escape_default());
+    } else {
+        line.push(c);
+    }
+}
+
+/// Lines waiting for stderr.
+struct Queue {
+    state: Mutex<Lines>,
+    /// A line came, or one was written.
+    changed: Condvar,
+}
+
+struct Lines {
+    waiting: VecDeque<LogLine>,
+    /// How many were dropped and not yet logged.
+    dropped: u64,
+    /// The thread is writing, so it need not be woken.
+    writing: bool,
+}
+
+impl Lines {
+    fn take_dropped(&mut self) -> Option<LogLine> {
+        let count = std::mem::take(&mut self.dropped);
+        (count > 0).then(|| LogLine::dropped(count))
+    }
+}
+
+impl Queue {
+    const fn new() -> Queue {
+        let lines = Lines { waiting: VecDeque::new(), dropped: 0, writing: false };
+        Queue { state: Mutex::new(lines), changed: Condvar::new() }
+    }
+
+    /// Adds a line, or counts it as dropped. Never waits for stderr.
+    fn push(&self, line: LogLine) {
+        let mut lines = lock(&self.state);
+        if lines.waiting.len() < MAX_LOG_LINES {
+            let dropped = lines.take_dropped();
+            lines.waiting.extend(dropped.into_iter().chain([line]));
+        } else {
+            lines.dropped += 1;
+        }
+        if !lines.writing {
+            drop(lines);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits for the next line to write.
+    fn next(&self) -> LogLine {
+        let mut lines = lock(&self.state);
+        lines.writing = false;
+        loop {
+            if let Some(line) = lines.waiting.pop_front().or_else(|| lines.take_dropped()) {
+                lines.writing = true;
+                return line;
+            }
+            // For those who flush.
+            self.changed.notify_all();
+            lines = self.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn flush(&self, limit: Duration) -> bool {
+        let unwritten = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty() || lines.dropped > 0;
+        let waited = self.changed.wait_timeout_while(lock(&self.state), limit, unwritten);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// Writes lines as they come. If `write` panics, only its line is lost.
+fn write_lines(queue: &Queue, mut write: impl FnMut(&LogLine)) {
+    loop {
+        let line = queue.next();
+        let _ = catch_unwind(AssertUnwindSafe(|| write(&line)));
+    }
+}
+
+#[cfg(test)]
+mod tests;
