@@ -82,15 +82,15 @@ enum Field {
 }
 
 /// By field: how much a word counts, and how much the length of the field takes away from that (BM25's b).
-const FIELDS: [(f32, f32); 5] = [(3.5, 0.35), (2.0, 0.5), (0.9, 0.6), (0.8, 0.6), (1.0, 0.75)];
+const FIELDS: [(f32, f32); 5] = [(6.0, 0.9), (1.4, 0.9), (0.8, 0.7), (0.7, 0.9), (1.0, 0.9)];
 /// BM25's k1, for names and purposes, and for texts.
-const SATURATION: [f32; 2] = [1.6, 1.2];
+const SATURATION: [f32; 2] = [4.0, 2.0];
 /// How much each layer counts.
-const LAYERS: [f32; 2] = [1.0, 0.55];
+const LAYERS: [f32; 2] = [1.0, 0.9];
 /// How much a thesaurus group counts beside the word itself.
-const GROUP: f32 = 0.55;
+const GROUP: f32 = 0.9;
 /// The same for a group that a whole phrase of the query stands for.
-const PHRASE: f32 = 0.9;
+const PHRASE: f32 = 1.0;
 /// How much a word counts that is only nearly right.
 const NEARLY: f32 = 0.8;
 /// How much it counts that all of a name was said.
@@ -278,7 +278,6 @@ impl Index {
     }
 
     /// About how much memory it takes, in bytes.
-    #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         let cards: usize = self.cards.iter().map(|card| card.name.capacity() + card.purpose.capacity() + 16 * card.tags.capacity()).sum();
         size_of_val(&*self.postings) + size_of_val(&*self.starts) + size_of_val(&*self.weights) + self.vocabulary.size()
@@ -412,7 +411,6 @@ impl Vocabulary {
         best.into_iter().map(|(_, term)| (term, weight)).collect()
     }
 
-    #[cfg(test)]
     fn size(&self) -> usize {
         self.text.capacity() + 4 * (self.ends.capacity() + self.sorted.capacity() + self.masks.capacity())
     }

@@ -15,3 +15,4 @@ mod words;
 
 pub(crate) use index::{Card, Found, Index};
 pub(crate) use purpose::{humanised, purpose};
+pub(crate) use {prose::sentences, words::words, stem::stem, purpose::candidates}; // LAB

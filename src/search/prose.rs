@@ -1,11 +1,11 @@
 //! Markdown as sentences of plain text, each with the part of the pattern it stands in.
 
 /// Sentences that are looked at.
-const MOST_SENTENCES: usize = 120;
+const MOST_SENTENCES: usize = 60;
 
 /// A part of a pattern, told by its heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(crate) enum Part {
     /// Where the pattern introduces itself: before any heading, and below IDENTITY, PURPOSE, ROLE.
     Intro,
     /// Below GOAL, TASK, OBJECTIVE.
@@ -15,13 +15,13 @@ pub(super) enum Part {
 }
 
 /// One sentence, on one line.
-pub(super) struct Sentence {
+pub(crate) struct Sentence {
     pub(super) text: String,
     pub(super) part: Part,
 }
 
 /// The text's sentences in order, without headings, code, examples and Markdown.
-pub(super) fn sentences(text: &str) -> Vec<Sentence> {
+pub(crate) fn sentences(text: &str) -> Vec<Sentence> {
     let mut reader = Reader { part: Some(Part::Intro), paragraph: String::new(), found: Vec::new() };
     let mut is_fenced = false;
     for line in text.lines().map(str::trim) {
@@ -74,7 +74,7 @@ impl Reader {
 }
 
 /// The words of a heading in capitals: `# GOAL`, `<identity>`, `**Task**`, `GOAL:`. `None` if the line is none.
-pub(super) fn heading(line: &str) -> Option<String> {
+pub(crate) fn heading(line: &str) -> Option<String> {
     let line = line.trim();
     let inner = line.trim_start_matches('#');
     let is_marked = inner.len() < line.len() && (inner.is_empty() || inner.starts_with([' ', '\t', '*']));
@@ -126,7 +126,7 @@ fn list_item(line: &str) -> Option<&str> {
 }
 
 /// Markdown as one line of plain text: no marks, no line breaks, no control characters.
-pub(super) fn plain(markdown: &str) -> String {
+pub(crate) fn plain(markdown: &str) -> String {
     let mut words: Vec<String> = Vec::new();
     for word in markdown.split(|c: char| c.is_whitespace() || c.is_control()) {
         // `[text](address)` keeps its text.

@@ -43,13 +43,19 @@ enum Grade {
 /// What the text says it does, most likely first.
 pub(crate) fn candidates(text: &str) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
+    let mut aims = 0;
     for Sentence { text, part } in sentences(text) {
+        // Steps are only asked where nothing better was said.
+        if part == Part::Rest && aims > 1 {
+            continue;
+        }
         let Some(action) = action(&text, part) else { continue };
         let grade = match part {
             Part::Rest => Grade::Step,
             Part::Intro | Part::Goal if action.is_vague => Grade::Vague,
             Part::Intro | Part::Goal => Grade::Aim,
         };
+        aims += usize::from(grade == Grade::Aim);
         let text = finished(&action.text);
         if !found.iter().any(|other| other.text == text) {
             found.push(Candidate { text, grade });
@@ -132,7 +138,7 @@ const ACRONYMS: &[&str] = &[
     "YouTube",
 ];
 
-pub(super) fn capitalised(text: &str) -> String {
+pub(crate) fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }

@@ -47,7 +47,7 @@ const DERIVED: &[(&str, &str, usize)] = &[
 ];
 
 /// The stem of a lower-case word; a word of another script is its own.
-pub(super) fn stem(word: &str) -> String {
+pub(crate) fn stem(word: &str) -> String {
     if let Ok(at) = IRREGULAR.binary_search_by_key(&word, |(form, _)| form) {
         return IRREGULAR[at].1.to_owned();
     }

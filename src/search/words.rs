@@ -7,7 +7,7 @@ const LONGEST: usize = 32;
 
 /// What a word is within its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// As it stands between two separators; these follow each other as in the text.
     Whole,
     /// A piece of the whole that is told next: `graph` of `GraphViz`, `10` of `top10`.
@@ -15,7 +15,7 @@ pub(super) enum Kind {
 }
 
 /// Tells `each` the words of `text` in order, until it says false. Time and memory are linear in the text, whatever it is.
-pub(super) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
+pub(crate) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
     let mut chars = text.chars().peekable();
     let mut word = Word::default();
     while let Some(c) = chars.next() {
@@ -50,7 +50,7 @@ pub(super) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
 }
 
 /// The words of a short text, without pieces.
-pub(super) fn whole_words(text: &str) -> Vec<String> {
+pub(crate) fn whole_words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word, kind| {
         if kind == Kind::Whole {
@@ -208,7 +208,7 @@ const STOP: &[&str] = &[
 ];
 
 /// Whether a word says nothing about a task.
-pub(super) fn is_stop(word: &str) -> bool {
+pub(crate) fn is_stop(word: &str) -> bool {
     STOP.binary_search(&word).is_ok()
 }
 
