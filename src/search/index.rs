@@ -10,8 +10,8 @@
 use std::collections::HashMap;
 
 use super::areas::areas;
-use super::purpose::{Candidate, candidates, told_apart};
 use super::prose::heading;
+use super::purpose::{Candidate, candidates, told_apart};
 use super::stem::stem;
 use super::thesaurus::{Group, Thesaurus};
 use super::typing::{Letters, distance};
@@ -82,15 +82,19 @@ enum Field {
 }
 
 /// By field: how much a word counts, and how much the length of the field takes away from that (BM25's b).
-const FIELDS: [(f32, f32); 5] = [(6.0, 0.9), (1.4, 0.9), (0.8, 0.7), (0.7, 0.9), (1.0, 0.9)];
+const FIELDS: [(f32, f32); 5] = [(5.0, 0.9), (2.6, 0.5), (1.2, 0.7), (0.9, 0.9), (1.0, 0.95)];
 /// BM25's k1, for names and purposes, and for texts.
-const SATURATION: [f32; 2] = [4.0, 2.0];
+const SATURATION: [f32; 2] = [4.5, 1.9];
 /// How much each layer counts.
-const LAYERS: [f32; 2] = [1.0, 0.9];
+const LAYERS: [f32; 2] = [1.0, 1.1];
 /// How much a thesaurus group counts beside the word itself.
-const GROUP: f32 = 0.9;
+const GROUP: f32 = 1.2;
 /// The same for a group that a whole phrase of the query stands for.
-const PHRASE: f32 = 1.0;
+const PHRASE: f32 = 1.8;
+/// How much the words of such a phrase still count.
+const COVERED: f32 = 0.6;
+/// How much it takes from each group of a word that the word has several (0.5: by the square root of their number).
+const SPREAD: f32 = 0.65;
 /// How much a word counts that is only nearly right.
 const NEARLY: f32 = 0.8;
 /// How much it counts that all of a name was said.
@@ -196,24 +200,28 @@ impl Index {
         let stems: Vec<String> = said.iter().map(|(word, _)| stem(word)).collect();
         let refs: Vec<&str> = stems.iter().map(String::as_str).collect();
         let mut seen: Vec<&str> = Vec::new();
+        // Up to where a phrase reaches that was recognised.
+        let mut covered = 0;
         for (at, ((word, _), stem)) in said.iter().zip(&stems).enumerate() {
             let following = refs.get(at + 1..).unwrap_or(&[]);
-            for (group, _) in thesaurus.phrases(stem, following) {
-                asked.add_group(group, PHRASE);
+            for (group, length) in thesaurus.phrases(stem, following) {
+                asked.add_group(group, PHRASE * (length as f32 / 2.0).sqrt());
+                covered = covered.max(at + length);
             }
+            let share = if at < covered { COVERED } else { 1.0 };
             if is_stop(word) && !only_stops || seen.contains(&stem.as_str()) || asked.concepts.len() >= MOST_WORDS {
                 continue;
             }
             seen.push(stem);
             let mut concept = Concept::default();
             if let Some(term) = self.vocabulary.find(stem) {
-                concept.terms.push((term, 1.0));
+                concept.terms.push((term, share));
             }
             // `flash cards` and `flashcards`
             if let Some(next) = said.get(at + 1) {
                 let joined = self::stem(&format!("{word}{}", next.0));
                 if let Some(term) = self.vocabulary.find(&joined) {
-                    concept.terms.push((term, 1.0));
+                    concept.terms.push((term, share));
                 }
                 for group in thesaurus.groups(&joined) {
                     asked.add_group(*group, PHRASE);
@@ -221,7 +229,7 @@ impl Index {
             }
             let groups = thesaurus.groups(stem);
             for group in groups {
-                concept.terms.push((u32::from(*group), GROUP / (groups.len() as f32).sqrt()));
+                concept.terms.push((u32::from(*group), share * GROUP / (groups.len() as f32).powf(SPREAD)));
             }
             if !concept.terms.iter().any(|(term, _)| !self.postings(*term).is_empty()) {
                 concept.terms = self.vocabulary.nearly(stem, |term| !self.postings(term).is_empty());
@@ -279,9 +287,17 @@ impl Index {
 
     /// About how much memory it takes, in bytes.
     pub(crate) fn size(&self) -> usize {
-        let cards: usize = self.cards.iter().map(|card| card.name.capacity() + card.purpose.capacity() + 16 * card.tags.capacity()).sum();
-        size_of_val(&*self.postings) + size_of_val(&*self.starts) + size_of_val(&*self.weights) + self.vocabulary.size()
-            + size_of_val(&*self.cards) + cards
+        let cards: usize = self
+            .cards
+            .iter()
+            .map(|card| card.name.capacity() + card.purpose.capacity() + 16 * card.tags.capacity())
+            .sum();
+        size_of_val(&*self.postings)
+            + size_of_val(&*self.starts)
+            + size_of_val(&*self.weights)
+            + self.vocabulary.size()
+            + size_of_val(&*self.cards)
+            + cards
     }
 }
 
@@ -555,8 +571,9 @@ impl Builder {
     fn finish(mut self, cards: Vec<Card>) -> Index {
         self.raw.sort_unstable_by_key(|raw| (raw.term, raw.card));
         let n = cards.len().max(1) as f32;
-        let averages: [f32; 5] =
-            std::array::from_fn(|field| (self.lengths.iter().map(|lengths| f32::from(lengths[field])).sum::<f32>() / n).max(1.0));
+        let averages: [f32; 5] = std::array::from_fn(|field| {
+            (self.lengths.iter().map(|lengths| f32::from(lengths[field])).sum::<f32>() / n).max(1.0)
+        });
         let strengths = |raw: &Raw| {
             let lengths = self.lengths.get(raw.card as usize).copied().unwrap_or_default();
             let mut sums = [0.0_f32; 2];
@@ -593,7 +610,8 @@ impl Builder {
 }
 
 fn vocabulary(first: u32, words: &[(String, bool)]) -> Vocabulary {
-    let mut vocabulary = Vocabulary { first, text: String::new(), ends: Vec::new(), sorted: Vec::new(), masks: Vec::new() };
+    let mut vocabulary =
+        Vocabulary { first, text: String::new(), ends: Vec::new(), sorted: Vec::new(), masks: Vec::new() };
     for (word, _) in words {
         vocabulary.text.push_str(word);
         vocabulary.ends.push(vocabulary.text.len() as u32);

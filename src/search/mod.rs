@@ -8,6 +8,7 @@ mod index;
 mod phrases;
 mod prose;
 mod purpose;
+mod skill_name;
 mod stem;
 mod thesaurus;
 mod typing;
@@ -15,4 +16,4 @@ mod words;
 
 pub(crate) use index::{Card, Found, Index};
 pub(crate) use purpose::{humanised, purpose};
-pub(crate) use {prose::sentences, words::words, stem::stem, purpose::candidates}; // LAB
+pub(crate) use skill_name::skill_names;

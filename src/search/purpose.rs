@@ -8,11 +8,14 @@ use std::collections::HashMap;
 
 use super::phrases::action;
 use super::prose::{Part, Sentence, sentences};
-use super::words::whole_words;
+use super::stem::stem;
+use super::words::{is_stop, whole_words};
 use crate::config::MAX_SUMMARY;
 
 /// A sentence that this many patterns share says nothing about any of them.
 const COMMON: usize = 6;
+/// A shorter sentence says little, in bytes.
+const FEW: usize = 50;
 /// Sentences of one pattern that are considered.
 const MOST_CANDIDATES: usize = 16;
 
@@ -24,9 +27,17 @@ pub(crate) fn purpose(name: &str, text: &str) -> String {
 }
 
 /// A sentence that may say what a pattern does.
-pub(crate) struct Candidate {
+pub(super) struct Candidate {
     pub(super) text: String,
     grade: Grade,
+}
+
+impl Candidate {
+    /// Whether it has a word of the name, other than the first, which mostly says how: "analyze", "create".
+    fn says(&self, name: &str) -> bool {
+        let named: Vec<String> = whole_words(name).iter().skip(1).map(|word| stem(word)).collect();
+        whole_words(&self.text).iter().any(|word| !is_stop(word) && named.contains(&stem(word)))
+    }
 }
 
 /// How likely a sentence says what a pattern does, best first.
@@ -41,7 +52,7 @@ enum Grade {
 }
 
 /// What the text says it does, most likely first.
-pub(crate) fn candidates(text: &str) -> Vec<Candidate> {
+pub(super) fn candidates(text: &str) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
     let mut aims = 0;
     for Sentence { text, part } in sentences(text) {
@@ -70,7 +81,7 @@ pub(crate) fn candidates(text: &str) -> Vec<Candidate> {
 
 /// The purposes of all patterns, told apart: of each pattern the first sentence that few others have, and where two would
 /// have the same, each with its name in front.
-pub(crate) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec<String> {
+pub(super) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec<String> {
     let mut shared: HashMap<&str, usize> = HashMap::new();
     for candidate in candidates.iter().flatten() {
         *shared.entry(&candidate.text).or_default() += 1;
@@ -78,16 +89,22 @@ pub(crate) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec
     let count = |candidate: &Candidate| shared.get(candidate.text.as_str()).copied().unwrap_or(0);
     let chosen: Vec<Option<&Candidate>> = candidates
         .iter()
-        .map(|all| {
-            let aims = all.iter().filter(|candidate| candidate.grade == Grade::Aim);
-            let mut good = aims.filter(|candidate| count(candidate) < COMMON);
-            let first = good.next();
-            match first {
-                Some(first) => Some(first),
-                None => all.iter().find(|candidate| count(candidate) == 1).or_else(|| {
-                    all.iter().find(|candidate| candidate.grade <= Grade::Vague && count(candidate) < COMMON)
-                }),
-            }
+        .zip(names)
+        .map(|(all, name)| {
+            let aims = || all.iter().filter(|candidate| candidate.grade == Grade::Aim);
+            let own = || aims().filter(|candidate| count(candidate) == 1);
+            // Of one's own sentences rather one that says what the name says, or that says more than a few words.
+            let named = own().find(|candidate| candidate.says(name));
+            let named = named.or_else(|| own().take(2).find(|candidate| candidate.text.len() >= FEW));
+            let own = named.or_else(|| {
+                all.iter()
+                    .find(|candidate| candidate.grade == Grade::Vague && count(candidate) == 1 && candidate.says(name))
+            });
+            let own = own.or_else(|| aims().find(|candidate| count(candidate) == 1));
+            let own = own.or_else(|| aims().find(|candidate| count(candidate) < COMMON));
+            let own = own.or_else(|| all.iter().find(|candidate| count(candidate) == 1 && candidate.says(name)));
+            own.or_else(|| all.iter().find(|candidate| count(candidate) == 1))
+                .or_else(|| all.iter().find(|candidate| candidate.grade <= Grade::Vague && count(candidate) < COMMON))
         })
         .collect();
     let mut taken: HashMap<&str, usize> = HashMap::new();
@@ -133,12 +150,39 @@ pub(crate) fn humanised(name: &str) -> String {
 
 /// Words of names that are not written in lower case.
 const ACRONYMS: &[&str] = &[
-    "AI", "API", "ASCII", "CFP", "CSS", "CSV", "CTF", "CV", "DIY", "DSRP", "GitHub", "HackerOne", "HTML", "JSON",
-    "LaTeX", "LOE", "MCP", "NPC", "PDF", "PRD", "QA", "RPG", "SIEM", "SOC", "SQL", "STRIDE", "URL", "XML", "YAML",
+    "AI",
+    "API",
+    "ASCII",
+    "CFP",
+    "CSS",
+    "CSV",
+    "CTF",
+    "CV",
+    "DIY",
+    "DSRP",
+    "GitHub",
+    "HackerOne",
+    "HTML",
+    "JSON",
+    "LaTeX",
+    "LOE",
+    "MCP",
+    "NPC",
+    "PDF",
+    "PRD",
+    "QA",
+    "RPG",
+    "SIEM",
+    "SOC",
+    "SQL",
+    "STRIDE",
+    "URL",
+    "XML",
+    "YAML",
     "YouTube",
 ];
 
-pub(crate) fn capitalised(text: &str) -> String {
+pub(super) fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
@@ -154,7 +198,9 @@ fn uncapitalised(text: &str) -> String {
 
 /// A sentence of at most [`MAX_SUMMARY`] characters that begins with a capital and ends with a full stop.
 fn finished(text: &str) -> String {
-    let text = text.trim().trim_end_matches(|c: char| matches!(c, '.' | ',' | ';' | ':' | '-' | '–' | '—' | '…') || c.is_whitespace());
+    let text = text
+        .trim()
+        .trim_end_matches(|c: char| matches!(c, '.' | ',' | ';' | ':' | '-' | '–' | '—' | '…') || c.is_whitespace());
     let mut text = capitalised(text);
     if text.chars().count() >= MAX_SUMMARY {
         // Two for the mark of what is missing and the stop.
@@ -164,14 +210,14 @@ fn finished(text: &str) -> String {
         text.truncate(cut);
         return text + "….";
     }
+    for (inside, outside) in [(".\"", "\""), (".”", "”")] {
+        if text.ends_with(inside) {
+            text.truncate(text.len() - inside.len());
+            text.push_str(outside);
+        }
+    }
     if !text.ends_with(['!', '?', '。']) {
         text.push('.');
     }
     text
-}
-
-/// Whether two sentences have the same words.
-#[cfg(test)]
-fn is_same(a: &str, b: &str) -> bool {
-    whole_words(a) == whole_words(b)
 }

@@ -7,7 +7,7 @@ const LONGEST: usize = 32;
 
 /// What a word is within its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(super) enum Kind {
     /// As it stands between two separators; these follow each other as in the text.
     Whole,
     /// A piece of the whole that is told next: `graph` of `GraphViz`, `10` of `top10`.
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
 }
 
 /// Tells `each` the words of `text` in order, until it says false. Time and memory are linear in the text, whatever it is.
-pub(crate) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
+pub(super) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
     let mut chars = text.chars().peekable();
     let mut word = Word::default();
     while let Some(c) = chars.next() {
@@ -50,7 +50,7 @@ pub(crate) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
 }
 
 /// The words of a short text, without pieces.
-pub(crate) fn whole_words(text: &str) -> Vec<String> {
+pub(super) fn whole_words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word, kind| {
         if kind == Kind::Whole {
@@ -77,6 +77,8 @@ struct Word {
     /// Where pieces begin, but for the first.
     cuts: Vec<usize>,
     last: Option<Class>,
+    /// Where the last character begins.
+    last_at: usize,
     is_unspaced: bool,
 }
 
@@ -108,15 +110,13 @@ impl Word {
             (Some(Class::Lower | Class::Upper), Class::Digit) => self.cuts.push(self.text.len()),
             // `PDFFile`: the last capital belongs to what follows.
             (Some(Class::Upper), Class::Lower) => {
-                if let Some((at, _)) = self.text.char_indices().next_back()
-                    && at > self.cuts.last().copied().unwrap_or(0)
-                {
-                    self.cuts.push(at);
+                if self.last_at > self.cuts.last().copied().unwrap_or(0) {
+                    self.cuts.push(self.last_at);
                 }
             }
             _ => {}
         }
-        self.last = Some(class);
+        (self.last, self.last_at) = (Some(class), self.text.len());
         self.chars += 1;
         for lower in c.to_lowercase() {
             match folded(lower) {
@@ -161,6 +161,18 @@ impl Word {
     }
 }
 
+/// The text in lower case, Latin letters without their accents.
+pub(super) fn plain_letters(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for c in text.chars().flat_map(char::to_lowercase).filter(|c| !matches!(c, '\u{300}'..='\u{36f}')) {
+        match folded(c) {
+            Some(letters) => plain.push_str(letters),
+            None => plain.push(c),
+        }
+    }
+    plain
+}
+
 /// Latin letters without their accents.
 fn folded(c: char) -> Option<&'static str> {
     Some(match c {
@@ -188,27 +200,234 @@ fn folded(c: char) -> Option<&'static str> {
 
 /// Words that say nothing about a task. Sorted.
 const STOP: &[&str] = &[
-    "a", "able", "about", "after", "again", "all", "already", "also", "always", "am", "an", "and", "another", "any",
-    "anybody", "anyone", "anything", "are", "as", "ask", "asked", "asks", "at", "be", "because", "been", "before",
-    "being", "best", "between", "both", "but", "by", "can", "cannot", "could", "day", "dear", "did", "do", "does",
-    "doing", "don", "done", "down", "each", "either", "else", "etc", "every", "everything", "few", "for", "from",
-    "get", "gets", "getting", "give", "given", "gives", "go", "goes", "going", "good", "got", "had", "has", "have",
-    "having", "he", "hello", "help", "helps", "her", "here", "hers", "hey", "hi", "him", "his", "how", "however", "i",
-    "if", "im", "in", "into", "is", "it", "its", "itself", "just", "keep", "kind", "know", "let", "like", "look",
-    "looking", "lot", "made", "make", "makes", "making", "many", "may", "maybe", "me", "might", "more", "most",
-    "much", "must", "my", "myself", "need", "needed", "needs", "never", "new", "no", "not", "now", "of", "off",
-    "often", "ok", "on", "one", "ones", "only", "or", "other", "others", "our", "ours", "out", "over", "own", "per",
-    "please", "quite", "rather", "really", "right", "same", "say", "says", "see", "she", "should", "so", "some",
-    "somebody", "someone", "something", "stuff", "such", "sure", "take", "takes", "tell", "than", "thank", "thanks",
-    "that", "the", "their", "theirs", "them", "then", "there", "these", "they", "thing", "things", "this", "those",
-    "through", "to", "today", "too", "try", "trying", "up", "upon", "us", "use", "used", "useful", "uses", "using",
-    "very", "via", "want", "wanted", "wants", "was", "way", "we", "well", "were", "what", "whatever", "when", "where",
-    "whether", "which", "while", "who", "whom", "whose", "why", "will", "wish", "with", "within", "without", "would",
-    "yes", "yet", "you", "your", "yours",
+    "a",
+    "able",
+    "about",
+    "after",
+    "again",
+    "all",
+    "already",
+    "also",
+    "always",
+    "am",
+    "an",
+    "and",
+    "another",
+    "any",
+    "anybody",
+    "anyone",
+    "anything",
+    "are",
+    "as",
+    "ask",
+    "asked",
+    "asks",
+    "at",
+    "be",
+    "because",
+    "been",
+    "before",
+    "being",
+    "best",
+    "between",
+    "both",
+    "but",
+    "by",
+    "can",
+    "cannot",
+    "could",
+    "day",
+    "dear",
+    "did",
+    "do",
+    "does",
+    "doing",
+    "don",
+    "done",
+    "down",
+    "each",
+    "either",
+    "else",
+    "etc",
+    "every",
+    "everything",
+    "few",
+    "for",
+    "from",
+    "get",
+    "gets",
+    "getting",
+    "give",
+    "given",
+    "gives",
+    "go",
+    "goes",
+    "going",
+    "good",
+    "got",
+    "had",
+    "has",
+    "have",
+    "having",
+    "he",
+    "hello",
+    "help",
+    "helps",
+    "her",
+    "here",
+    "hers",
+    "hey",
+    "hi",
+    "him",
+    "his",
+    "how",
+    "however",
+    "i",
+    "if",
+    "im",
+    "in",
+    "into",
+    "is",
+    "it",
+    "its",
+    "itself",
+    "just",
+    "keep",
+    "kind",
+    "know",
+    "let",
+    "like",
+    "look",
+    "looking",
+    "lot",
+    "made",
+    "make",
+    "makes",
+    "making",
+    "many",
+    "may",
+    "maybe",
+    "me",
+    "might",
+    "more",
+    "most",
+    "much",
+    "must",
+    "my",
+    "myself",
+    "need",
+    "needed",
+    "needs",
+    "never",
+    "new",
+    "no",
+    "not",
+    "now",
+    "of",
+    "off",
+    "often",
+    "ok",
+    "on",
+    "one",
+    "ones",
+    "only",
+    "or",
+    "other",
+    "others",
+    "our",
+    "ours",
+    "out",
+    "over",
+    "own",
+    "per",
+    "please",
+    "quite",
+    "rather",
+    "really",
+    "right",
+    "same",
+    "say",
+    "says",
+    "see",
+    "she",
+    "should",
+    "so",
+    "some",
+    "somebody",
+    "someone",
+    "something",
+    "stuff",
+    "such",
+    "sure",
+    "take",
+    "takes",
+    "tell",
+    "than",
+    "thank",
+    "thanks",
+    "that",
+    "the",
+    "their",
+    "theirs",
+    "them",
+    "then",
+    "there",
+    "these",
+    "they",
+    "thing",
+    "things",
+    "this",
+    "those",
+    "through",
+    "to",
+    "today",
+    "too",
+    "try",
+    "trying",
+    "up",
+    "upon",
+    "us",
+    "use",
+    "used",
+    "useful",
+    "uses",
+    "using",
+    "very",
+    "via",
+    "want",
+    "wanted",
+    "wants",
+    "was",
+    "way",
+    "we",
+    "well",
+    "were",
+    "what",
+    "whatever",
+    "when",
+    "where",
+    "whether",
+    "which",
+    "while",
+    "who",
+    "whom",
+    "whose",
+    "why",
+    "will",
+    "wish",
+    "with",
+    "within",
+    "without",
+    "would",
+    "yes",
+    "yet",
+    "you",
+    "your",
+    "yours",
 ];
 
 /// Whether a word says nothing about a task.
-pub(crate) fn is_stop(word: &str) -> bool {
+pub(super) fn is_stop(word: &str) -> bool {
     STOP.binary_search(&word).is_ok()
 }
 
@@ -234,12 +453,12 @@ mod tests {
             ("top10list", "(top) (10) (list) top10list"),
             ("prepare_7s", "prepare (7) 7s"),
             ("It's John’s; they'll, don't l'essai", "it john they don essai"),
-            ("Résumé re\u{301}sume\u{301} Straße Œuvre", "resume resume strasse oeuvre"),
+            ("Résumé re\u{301}sume\u{301} Straße Æon", "resume resume strasse aeon"),
             ("C++ e-mail", "mail"),
             ("漢字検索", "漢字 字検 検索"),
             ("a漢b", "漢"),
             ("Анализ текста", "анализ текста"),
-            ("LaTeX", "(tex) latex"),
+            ("LaTeX GraphViz", "latex (graph) (viz) graphviz"),
         ] {
             assert_eq!(all(text), expected, "{text:?}");
         }
@@ -248,7 +467,7 @@ mod tests {
     #[test]
     fn a_word_without_end_is_cut_and_one_may_stop_early() {
         assert_eq!(all(&"x".repeat(100_000)).len(), LONGEST);
-        assert_eq!(all(&"aB".repeat(100_000)).matches("ababab").count(), 1);
+        assert!(all(&"aB".repeat(100_000)).len() < 4 * LONGEST);
         let mut seen = 0;
         words("a1 b2 c3", |_, _| {
             seen += 1;
