@@ -16,7 +16,7 @@ mod logging;
 mod mcp;
 mod metrics;
 mod random;
-#[allow(dead_code, reason = "tools, prompts, resources and skills are wired to it next")]
+#[allow(dead_code, unused_imports, reason = "tools, prompts, resources and skills are wired to it next")]
 mod search;
 #[allow(dead_code, reason = "the manifest of skills needs it next")]
 mod sha256;

@@ -95,6 +95,8 @@ const PHRASE: f32 = 1.8;
 const COVERED: f32 = 0.6;
 /// How much it takes from each group of a word that the word has several (0.5: by the square root of their number).
 const SPREAD: f32 = 0.65;
+/// Below 1, several words that fit a little are better than one that fits well.
+const SPAN: f32 = 0.7;
 /// How much a word counts that is only nearly right.
 const NEARLY: f32 = 0.8;
 /// How much it counts that all of a name was said.
@@ -286,6 +288,7 @@ impl Index {
     }
 
     /// About how much memory it takes, in bytes.
+    #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         let cards: usize = self
             .cards
@@ -303,7 +306,8 @@ impl Index {
 
 /// The beginning of a text, at most so many bytes.
 fn start_of(text: &str, most: usize) -> &str {
-    text.get(..text.floor_char_boundary(most)).unwrap_or(text)
+    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[..end]
 }
 
 /// What a query asks for.
@@ -358,7 +362,7 @@ impl Scores {
     fn end_concept(&mut self) {
         for card in self.touched.drain(..) {
             let score = std::mem::take(&mut self.concept[card as usize]);
-            self.all[card as usize] += score;
+            self.all[card as usize] += score.powf(SPAN);
         }
     }
 
@@ -427,6 +431,7 @@ impl Vocabulary {
         best.into_iter().map(|(_, term)| (term, weight)).collect()
     }
 
+    #[cfg(test)]
     fn size(&self) -> usize {
         self.text.capacity() + 4 * (self.ends.capacity() + self.sorted.capacity() + self.masks.capacity())
     }

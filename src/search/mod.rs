@@ -4,6 +4,8 @@
 //! in scope: where the texts come from (`fabric`), and how what was found is shown (`tools`, `mcp`).
 
 mod areas;
+#[cfg(test)]
+mod evaluation;
 mod index;
 mod phrases;
 mod prose;

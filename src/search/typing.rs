@@ -52,7 +52,7 @@ impl Letters {
             i += usize::from(a <= b);
             j += usize::from(b <= a);
         }
-        if all == 0 { 0 } else { (2000 * both / all) as u32 }
+        (2000 * both / all.max(1)) as u32
     }
 }
 

@@ -109,10 +109,8 @@ impl Word {
             }
             (Some(Class::Lower | Class::Upper), Class::Digit) => self.cuts.push(self.text.len()),
             // `PDFFile`: the last capital belongs to what follows.
-            (Some(Class::Upper), Class::Lower) => {
-                if self.last_at > self.cuts.last().copied().unwrap_or(0) {
-                    self.cuts.push(self.last_at);
-                }
+            (Some(Class::Upper), Class::Lower) if self.last_at > self.cuts.last().copied().unwrap_or(0) => {
+                self.cuts.push(self.last_at);
             }
             _ => {}
         }
