@@ -1,0 +1,629 @@
+//! The index over patterns, and its ranking.
+//!
+//! ```text
+//! texts → words → stems and thesaurus groups ("terms") → for each term: which pattern, how strongly (postings)
+//! query → the same terms → the sum of idf × strength over them → names, best first
+//! ```
+//! BM25F in two layers: the name and the purpose of a pattern are one, the rest of its text another, each with an idf of
+//! its own, because what every text says ("output", "summary") may well tell names apart.
+
+use std::collections::HashMap;
+
+use super::areas::areas;
+use super::prose::heading;
+use super::purpose::{Candidate, candidates, told_apart};
+use super::stem::stem;
+use super::thesaurus::{Group, Thesaurus};
+use super::typing::{Letters, distance};
+use super::words::{Kind, is_stop, words};
+
+/// How much of each text is read, in bytes.
+pub(crate) const MOST_TEXT: usize = 16 << 10;
+/// Most different words; further ones are not known.
+const MOST_TERMS: usize = 1 << 16;
+/// Most postings; when they are used up, only names are added.
+const MOST_POSTINGS: usize = 1 << 20;
+/// Most patterns.
+const MOST_PATTERNS: usize = u16::MAX as usize;
+/// Words of a query that are read.
+const MOST_WORDS: usize = 64;
+
+/// What is known of one pattern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Card {
+    /// Its name.
+    pub(crate) name: String,
+    /// What it does, in one sentence.
+    pub(crate) purpose: String,
+    /// The areas it belongs to; often none.
+    pub(crate) tags: Vec<&'static str>,
+}
+
+/// What a search found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found<'a> {
+    /// The patterns that fit, best first.
+    pub(crate) hits: Vec<&'a Card>,
+    /// Where nothing fits, the names that look most like the query, at most five.
+    pub(crate) nearest: Vec<&'a str>,
+    /// Words of the query that no pattern has, not even nearly.
+    pub(crate) unknown: Vec<String>,
+}
+
+/// An index over all patterns. Read-only.
+pub(crate) struct Index {
+    cards: Vec<Card>,
+    /// Numbers of groups come first, then those of words.
+    vocabulary: Vocabulary,
+    /// Where each term's postings begin, and at the end where the last ones end.
+    starts: Vec<u32>,
+    postings: Vec<Posting>,
+    /// The idf of each term in names and purposes, and in texts.
+    weights: Vec<[f32; 2]>,
+}
+
+/// How strongly a pattern has a term.
+#[derive(Clone, Copy, Debug)]
+struct Posting {
+    card: u16,
+    /// In its name and purpose, and in its text; 255 is the most.
+    strengths: [u8; 2],
+}
+
+/// Where a word stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Field {
+    Name,
+    Purpose,
+    /// Other sentences that may tell what the pattern does.
+    Lead,
+    Heading,
+    Body,
+}
+
+/// By field: how much a word counts, and how much the length of the field takes away from that (BM25's b).
+const FIELDS: [(f32, f32); 5] = [(5.0, 0.9), (2.6, 0.5), (1.2, 0.7), (0.9, 0.9), (1.0, 0.95)];
+/// BM25's k1, for names and purposes, and for texts.
+const SATURATION: [f32; 2] = [4.5, 1.9];
+/// How much each layer counts.
+const LAYERS: [f32; 2] = [1.0, 1.1];
+/// How much a thesaurus group counts beside the word itself.
+const GROUP: f32 = 1.2;
+/// The same for a group that a whole phrase of the query stands for.
+const PHRASE: f32 = 1.8;
+/// How much the words of such a phrase still count.
+const COVERED: f32 = 0.6;
+/// How much it takes from each group of a word that the word has several (0.5: by the square root of their number).
+const SPREAD: f32 = 0.65;
+/// Below 1, several words that fit a little are better than one that fits well.
+const SPAN: f32 = 0.7;
+/// How much a word counts that is only nearly right.
+const NEARLY: f32 = 0.8;
+/// How much it counts that all of a name was said.
+const SAID_NAME: f32 = 3.0;
+
+impl Index {
+    /// Builds an index over names and texts. An empty text is fine: then the name has to do.
+    pub(crate) fn build<N: Into<String>, T: AsRef<str>>(patterns: impl IntoIterator<Item = (N, T)>) -> Index {
+        let mut builder = Builder::default();
+        let mut names: Vec<String> = Vec::new();
+        let mut sentences: Vec<Vec<Candidate>> = Vec::new();
+        for (card, (name, text)) in patterns.into_iter().take(MOST_PATTERNS).enumerate() {
+            let name: String = name.into();
+            let text = start_of(text.as_ref(), MOST_TEXT);
+            let found = candidates(text);
+            builder.add(card as u16, Field::Name, &name);
+            if builder.has_room() {
+                for candidate in &found {
+                    builder.add(card as u16, Field::Lead, &candidate.text);
+                }
+                for line in text.lines() {
+                    let field = if heading(line).is_some() { Field::Heading } else { Field::Body };
+                    builder.add(card as u16, field, line);
+                }
+            }
+            builder.end_pattern(card as u16);
+            names.push(name);
+            sentences.push(found);
+        }
+        let purposes = told_apart(&names, &sentences);
+        drop(sentences);
+        for (card, purpose) in purposes.iter().enumerate() {
+            if builder.has_room() {
+                builder.add(card as u16, Field::Purpose, purpose);
+            }
+            builder.end_pattern(card as u16);
+        }
+        let cards = names.into_iter().zip(purposes).map(|(name, purpose)| {
+            let tags = areas(&name, &purpose);
+            Card { name, purpose, tags }
+        });
+        builder.finish(cards.collect())
+    }
+
+    /// All patterns, in the order they were given in.
+    pub(crate) fn cards(&self) -> &[Card] {
+        &self.cards
+    }
+
+    /// At most `limit` patterns that fit a query in anyone's own words. The same query always finds the same.
+    pub(crate) fn search(&self, query: &str, limit: usize) -> Found<'_> {
+        let mut scores = Scores::new(self.cards.len());
+        let asked = self.read(query);
+        for concept in &asked.concepts {
+            scores.begin_concept();
+            for (term, weight) in &concept.terms {
+                let [above, below] = self.weights.get(*term as usize).copied().unwrap_or_default();
+                for posting in self.postings(*term) {
+                    let [name, text] = posting.strengths.map(|strength| f32::from(strength) / 255.0);
+                    let score = LAYERS[0] * above * name + LAYERS[1] * below * text;
+                    scores.add(posting.card, weight * score);
+                }
+            }
+            scores.end_concept();
+        }
+        self.add_names(query, &asked, &mut scores);
+        let mut ranked: Vec<(f32, u16)> = scores.touched();
+        let better = |a: &(f32, u16), b: &(f32, u16)| {
+            b.0.total_cmp(&a.0).then_with(|| self.name(a.1).cmp(self.name(b.1))).then(a.1.cmp(&b.1))
+        };
+        if ranked.len() > limit && limit > 0 {
+            ranked.select_nth_unstable_by(limit - 1, better);
+        }
+        ranked.truncate(limit);
+        ranked.sort_unstable_by(better);
+        let hits: Vec<&Card> = ranked.iter().filter_map(|(_, card)| self.cards.get(*card as usize)).collect();
+        let nearest = if hits.is_empty() { self.nearest(query) } else { Vec::new() };
+        Found { hits, nearest, unknown: asked.unknown }
+    }
+
+    fn name(&self, card: u16) -> &str {
+        self.cards.get(card as usize).map_or("", |card| &card.name)
+    }
+
+    fn postings(&self, term: u32) -> &[Posting] {
+        let at = |term: u32| self.starts.get(term as usize).map_or(0, |&start| start as usize);
+        self.postings.get(at(term)..at(term + 1)).unwrap_or(&[])
+    }
+
+    /// What a query asks for: each word with what it may also mean.
+    fn read(&self, query: &str) -> Asked {
+        let mut asked = Asked::default();
+        let mut said: Vec<(String, bool)> = Vec::new();
+        words(start_of(query, MOST_WORDS * 64), |word, kind| {
+            if kind == Kind::Whole || !said.iter().any(|(other, _)| other == word) {
+                said.push((word.to_owned(), kind == Kind::Whole));
+            }
+            said.len() < MOST_WORDS * 4
+        });
+        // Only if nothing else is said do such words count.
+        let only_stops = said.iter().all(|(word, _)| is_stop(word));
+        let thesaurus = Thesaurus::get();
+        let stems: Vec<String> = said.iter().map(|(word, _)| stem(word)).collect();
+        let refs: Vec<&str> = stems.iter().map(String::as_str).collect();
+        let mut seen: Vec<&str> = Vec::new();
+        // Up to where a phrase reaches that was recognised.
+        let mut covered = 0;
+        for (at, ((word, _), stem)) in said.iter().zip(&stems).enumerate() {
+            let following = refs.get(at + 1..).unwrap_or(&[]);
+            for (group, length) in thesaurus.phrases(stem, following) {
+                asked.add_group(group, PHRASE * (length as f32 / 2.0).sqrt());
+                covered = covered.max(at + length);
+            }
+            let share = if at < covered { COVERED } else { 1.0 };
+            if is_stop(word) && !only_stops || seen.contains(&stem.as_str()) || asked.concepts.len() >= MOST_WORDS {
+                continue;
+            }
+            seen.push(stem);
+            let mut concept = Concept::default();
+            if let Some(term) = self.vocabulary.find(stem) {
+                concept.terms.push((term, share));
+            }
+            // `flash cards` and `flashcards`
+            if let Some(next) = said.get(at + 1) {
+                let joined = self::stem(&format!("{word}{}", next.0));
+                if let Some(term) = self.vocabulary.find(&joined) {
+                    concept.terms.push((term, share));
+                }
+                for group in thesaurus.groups(&joined) {
+                    asked.add_group(*group, PHRASE);
+                }
+            }
+            let groups = thesaurus.groups(stem);
+            for group in groups {
+                concept.terms.push((u32::from(*group), share * GROUP / (groups.len() as f32).powf(SPREAD)));
+            }
+            if !concept.terms.iter().any(|(term, _)| !self.postings(*term).is_empty()) {
+                concept.terms = self.vocabulary.nearly(stem, |term| !self.postings(term).is_empty());
+                let corrected: Vec<u32> = concept.terms.iter().map(|(term, _)| *term).collect();
+                for term in corrected {
+                    for group in thesaurus.groups(self.vocabulary.word(term)) {
+                        concept.terms.push((u32::from(*group), GROUP * NEARLY / 2.0));
+                    }
+                }
+            }
+            if concept.terms.is_empty() {
+                asked.unknown.push(word.clone());
+            } else {
+                concept.weight = concept.terms.first().map_or(0.0, |(term, _)| self.weights[*term as usize][0]);
+                asked.concepts.push(concept);
+            }
+        }
+        asked
+    }
+
+    /// Puts first what was asked for by its name, exactly or nearly, and prefers names all words of which were said.
+    fn add_names(&self, query: &str, asked: &Asked, scores: &mut Scores) {
+        let wanted = Letters::new(query);
+        if wanted.is_empty() {
+            return;
+        }
+        let most = (wanted.len() / 6).clamp(usize::from(wanted.len() > 4), 3);
+        let pieces: Vec<Letters> = query
+            .split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | '`' | '(' | ')'))
+            .filter(|piece| piece.contains(['_', '-']))
+            .take(MOST_WORDS)
+            .map(Letters::new)
+            .collect();
+        let _ = asked;
+        for (card, Card { name, .. }) in self.cards.iter().enumerate() {
+            let name = Letters::new(name);
+            let bonus = match distance(&wanted, &name, most) {
+                Some(0) => 1000.0,
+                Some(edits) => 200.0 / edits as f32,
+                None if pieces.contains(&name) => 500.0,
+                None => continue,
+            };
+            scores.raise(card as u16, bonus);
+        }
+    }
+
+    /// The names that look most like the query.
+    fn nearest(&self, query: &str) -> Vec<&str> {
+        let wanted = Letters::new(query);
+        let mut ranked: Vec<(u32, &str)> =
+            self.cards.iter().map(|card| (wanted.likeness(&Letters::new(&card.name)), card.name.as_str())).collect();
+        ranked.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
+        ranked.into_iter().take(5).filter(|(likeness, _)| *likeness > 0).map(|(_, name)| name).collect()
+    }
+
+    /// About how much memory it takes, in bytes.
+    #[cfg(test)]
+    pub(crate) fn size(&self) -> usize {
+        let cards: usize = self
+            .cards
+            .iter()
+            .map(|card| card.name.capacity() + card.purpose.capacity() + 16 * card.tags.capacity())
+            .sum();
+        size_of_val(&*self.postings)
+            + size_of_val(&*self.starts)
+            + size_of_val(&*self.weights)
+            + self.vocabulary.size()
+            + size_of_val(&*self.cards)
+            + cards
+    }
+}
+
+/// The beginning of a text, at most so many bytes.
+fn start_of(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    &text[..end]
+}
+
+/// What a query asks for.
+#[derive(Default)]
+struct Asked {
+    concepts: Vec<Concept>,
+    unknown: Vec<String>,
+}
+
+/// One word or phrase of a query: the terms it stands for, with how much each counts.
+#[derive(Default)]
+struct Concept {
+    terms: Vec<(u32, f32)>,
+    weight: f32,
+}
+
+impl Asked {
+    fn add_group(&mut self, group: Group, weight: f32) {
+        let term = u32::from(group);
+        if self.concepts.iter().all(|concept| concept.terms != [(term, weight)]) {
+            self.concepts.push(Concept { terms: vec![(term, weight)], weight: 0.0 });
+        }
+    }
+}
+
+/// The scores of all patterns, while a query is answered.
+struct Scores {
+    all: Vec<f32>,
+    concept: Vec<f32>,
+    touched: Vec<u16>,
+    matched: Vec<f32>,
+}
+
+impl Scores {
+    fn new(cards: usize) -> Scores {
+        Scores { all: vec![0.0; cards], concept: vec![0.0; cards], touched: Vec::new(), matched: vec![0.0; cards] }
+    }
+
+    fn begin_concept(&mut self) {
+        self.touched.clear();
+    }
+
+    fn add(&mut self, card: u16, score: f32) {
+        if let Some(sum) = self.concept.get_mut(card as usize) {
+            if *sum == 0.0 {
+                self.touched.push(card);
+            }
+            *sum += score;
+        }
+    }
+
+    fn end_concept(&mut self) {
+        for card in self.touched.drain(..) {
+            let score = std::mem::take(&mut self.concept[card as usize]);
+            self.all[card as usize] += score.powf(SPAN);
+        }
+    }
+
+    fn raise(&mut self, card: u16, score: f32) {
+        if let Some(sum) = self.all.get_mut(card as usize) {
+            *sum += score;
+        }
+    }
+
+    fn touched(&self) -> Vec<(f32, u16)> {
+        (0..).zip(&self.all).filter(|(_, score)| **score > 0.0).map(|(card, score)| (*score, card)).collect()
+    }
+}
+
+/// All terms: groups by number, words by their text.
+struct Vocabulary {
+    /// The number of the first word.
+    first: u32,
+    /// All words, one behind the other.
+    text: String,
+    /// Where each word ends.
+    ends: Vec<u32>,
+    /// The numbers of words, sorted by text.
+    sorted: Vec<u32>,
+    /// The letters of each word, to tell at a glance which are far from each other.
+    masks: Vec<u32>,
+}
+
+impl Vocabulary {
+    fn word(&self, term: u32) -> &str {
+        let Some(at) = term.checked_sub(self.first) else { return "" };
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
+        self.ends.get(at as usize).and_then(|&end| self.text.get(start as usize..end as usize)).unwrap_or("")
+    }
+
+    fn find(&self, word: &str) -> Option<u32> {
+        self.sorted.binary_search_by(|&term| self.word(term).cmp(word)).ok().map(|at| self.sorted[at])
+    }
+
+    /// Words that differ from one nobody knows by a typing error or two, or that it is the beginning of.
+    fn nearly(&self, word: &str, is_known: impl Fn(u32) -> bool) -> Vec<(u32, f32)> {
+        let wanted = Letters::new(word);
+        let most = match wanted.len() {
+            0..=3 => 0,
+            4..=7 => 1,
+            _ => 2,
+        };
+        let mut best: Vec<(usize, u32)> = Vec::new();
+        for (term, mask) in (self.first..).zip(&self.masks) {
+            if !wanted.may_be_within(*mask, most) && !wanted.is_part_of(*mask) {
+                continue;
+            }
+            let candidate = self.word(term);
+            let is_start = wanted.len() >= 3 && candidate.len() > word.len() && candidate.starts_with(word);
+            let edits = if most == 0 { None } else { distance(&wanted, &Letters::new(candidate), most) };
+            let Some(rank) = edits.or(is_start.then_some(most.max(1))) else { continue };
+            if is_known(term) {
+                best.push((rank, term));
+            }
+        }
+        best.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| self.word(a.1).cmp(self.word(b.1))));
+        let least = best.first().map_or(0, |(rank, _)| *rank);
+        best.retain(|(rank, _)| *rank == least);
+        best.truncate(4);
+        let weight = NEARLY / (best.len().max(1) as f32).sqrt();
+        best.into_iter().map(|(_, term)| (term, weight)).collect()
+    }
+
+    #[cfg(test)]
+    fn size(&self) -> usize {
+        self.text.capacity() + 4 * (self.ends.capacity() + self.sorted.capacity() + self.masks.capacity())
+    }
+}
+
+/// An index that is being built.
+struct Builder {
+    thesaurus: &'static Thesaurus,
+    terms: HashMap<String, u32>,
+    /// What a word as it stands in a text comes to: its term. `None` for a stop word.
+    known: HashMap<String, Option<u32>>,
+    /// By term: its text and groups.
+    words: Vec<(String, bool)>,
+    /// Counts of the pattern that is being read, by term and field, and which are not 0.
+    counts: Vec<[u8; 5]>,
+    touched: Vec<u32>,
+    /// How many words each field of each pattern has.
+    lengths: Vec<[u16; 5]>,
+    current: [u16; 5],
+    raw: Vec<Raw>,
+}
+
+/// What a posting is made of.
+struct Raw {
+    term: u32,
+    card: u16,
+    counts: [u8; 5],
+}
+
+impl Default for Builder {
+    fn default() -> Builder {
+        let thesaurus = Thesaurus::get();
+        Builder {
+            thesaurus,
+            terms: HashMap::new(),
+            known: HashMap::new(),
+            words: Vec::new(),
+            counts: vec![[0; 5]; thesaurus.len],
+            touched: Vec::new(),
+            lengths: Vec::new(),
+            current: [0; 5],
+            raw: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// Whether more than names may be added.
+    fn has_room(&self) -> bool {
+        self.raw.len() < MOST_POSTINGS
+    }
+
+    fn add(&mut self, card: u16, field: Field, text: &str) {
+        let _ = card;
+        let mut line: Vec<u32> = Vec::new();
+        words(text, |word, kind| {
+            let Some(term) = self.term(word) else {
+                // A stop word still parts a phrase, unless the phrase has it.
+                if kind == Kind::Whole {
+                    line.push(self.stop_term(word));
+                }
+                return true;
+            };
+            self.count(term, field);
+            if kind == Kind::Whole {
+                self.current[field as usize] = self.current[field as usize].saturating_add(1);
+                line.push(term);
+            }
+            true
+        });
+        let first = self.thesaurus.len as u32;
+        for (at, term) in line.iter().enumerate() {
+            let Some((word, opens)) = self.words.get((term - first) as usize) else { continue };
+            let mut groups: Vec<Group> = Vec::new();
+            if !is_stop(word) {
+                groups.extend(self.thesaurus.groups(word));
+            }
+            if *opens {
+                let following: Vec<&str> = line[at + 1..]
+                    .iter()
+                    .take(Thesaurus::LONGEST)
+                    .filter_map(|term| self.words.get((term - first) as usize))
+                    .map(|(word, _)| word.as_str())
+                    .collect();
+                groups.extend(self.thesaurus.phrases(word, &following).map(|(group, _)| group));
+            }
+            for group in groups {
+                self.count(u32::from(group), field);
+            }
+        }
+    }
+
+    fn count(&mut self, term: u32, field: Field) {
+        let Some(counts) = self.counts.get_mut(term as usize) else { return };
+        if *counts == [0; 5] {
+            self.touched.push(term);
+        }
+        counts[field as usize] = counts[field as usize].saturating_add(1);
+    }
+
+    fn term(&mut self, word: &str) -> Option<u32> {
+        if let Some(known) = self.known.get(word) {
+            return *known;
+        }
+        let term = if is_stop(word) { None } else { self.intern(stem(word)) };
+        if self.known.len() < MOST_TERMS {
+            self.known.insert(word.to_owned(), term);
+        }
+        term
+    }
+
+    fn stop_term(&mut self, word: &str) -> u32 {
+        self.intern(word.to_owned()).unwrap_or(self.thesaurus.len as u32)
+    }
+
+    fn intern(&mut self, stem: String) -> Option<u32> {
+        if let Some(term) = self.terms.get(&stem) {
+            return Some(*term);
+        }
+        if self.words.len() >= MOST_TERMS {
+            return None;
+        }
+        let term = self.counts.len() as u32;
+        self.counts.push([0; 5]);
+        self.words.push((stem.clone(), self.thesaurus.opens_phrase(&stem)));
+        self.terms.insert(stem, term);
+        Some(term)
+    }
+
+    fn end_pattern(&mut self, card: u16) {
+        for term in self.touched.drain(..) {
+            let counts = std::mem::take(&mut self.counts[term as usize]);
+            self.raw.push(Raw { term, card, counts });
+        }
+        let current = std::mem::take(&mut self.current);
+        match self.lengths.get_mut(card as usize) {
+            Some(lengths) => lengths.iter_mut().zip(current).for_each(|(sum, new)| *sum = sum.saturating_add(new)),
+            None => self.lengths.push(current),
+        }
+    }
+
+    fn finish(mut self, cards: Vec<Card>) -> Index {
+        self.raw.sort_unstable_by_key(|raw| (raw.term, raw.card));
+        let n = cards.len().max(1) as f32;
+        let averages: [f32; 5] = std::array::from_fn(|field| {
+            (self.lengths.iter().map(|lengths| f32::from(lengths[field])).sum::<f32>() / n).max(1.0)
+        });
+        let strengths = |raw: &Raw| {
+            let lengths = self.lengths.get(raw.card as usize).copied().unwrap_or_default();
+            let mut sums = [0.0_f32; 2];
+            for (field, (weight, b)) in FIELDS.iter().enumerate() {
+                let length = 1.0 - b + b * f32::from(lengths[field]) / averages[field];
+                sums[usize::from(field > Field::Purpose as usize)] += weight * f32::from(raw.counts[field]) / length;
+            }
+            [0, 1].map(|layer| (255.0 * sums[layer] / (sums[layer] + SATURATION[layer])).ceil() as u8)
+        };
+        let mut starts = Vec::with_capacity(self.counts.len() + 1);
+        let mut weights = Vec::with_capacity(self.counts.len());
+        let mut postings: Vec<Posting> = Vec::with_capacity(self.raw.len());
+        let mut raw = self.raw.iter().peekable();
+        for term in 0..self.counts.len() as u32 {
+            let start = postings.len();
+            starts.push(start as u32);
+            while let Some(first) = raw.next_if(|raw| raw.term == term) {
+                let mut sum = Raw { term, card: first.card, counts: first.counts };
+                while let Some(more) = raw.next_if(|raw| raw.term == term && raw.card == sum.card) {
+                    sum.counts.iter_mut().zip(more.counts).for_each(|(sum, new)| *sum = sum.saturating_add(new));
+                }
+                postings.push(Posting { card: sum.card, strengths: strengths(&sum) });
+            }
+            let of_term = postings.get(start..).unwrap_or(&[]);
+            weights.push([0, 1].map(|layer| {
+                let having = of_term.iter().filter(|posting| posting.strengths[layer] > 0).count() as f32;
+                (1.0 + (n - having + 0.5) / (having + 0.5)).ln()
+            }));
+        }
+        starts.push(postings.len() as u32);
+        postings.shrink_to_fit();
+        Index { cards, vocabulary: vocabulary(self.thesaurus.len as u32, &self.words), starts, postings, weights }
+    }
+}
+
+fn vocabulary(first: u32, words: &[(String, bool)]) -> Vocabulary {
+    let mut vocabulary =
+        Vocabulary { first, text: String::new(), ends: Vec::new(), sorted: Vec::new(), masks: Vec::new() };
+    for (word, _) in words {
+        vocabulary.text.push_str(word);
+        vocabulary.ends.push(vocabulary.text.len() as u32);
+        vocabulary.masks.push(Letters::new(word).mask());
+    }
+    let mut sorted: Vec<u32> = (first..first + words.len() as u32).collect();
+    sorted.sort_unstable_by(|a, b| words[(a - first) as usize].0.cmp(&words[(b - first) as usize].0));
+    vocabulary.sorted = sorted;
+    vocabulary
+}

@@ -1,0 +1,103 @@
+//! Names of skills: kebab case, as the Skills extension wants them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::words::plain_letters;
+
+/// Longest name of a skill.
+const LONGEST: usize = 64;
+
+/// The skill's name of each pattern: 1 to 64 of `a`–`z`, `0`–`9` and single hyphens between them, no two alike. A pattern
+/// whose name holds nothing of the kind has none. The same names always give the same, in whatever order they come.
+pub(crate) fn skill_names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
+    let names: BTreeSet<&str> = names.into_iter().collect();
+    let mut taken: BTreeSet<String> = BTreeSet::new();
+    let mut skills: BTreeMap<&str, String> = BTreeMap::new();
+    // Who has such a name already keeps it.
+    let (exact, other): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| kebab(name) == name.replace('_', "-"));
+    for name in exact.into_iter().chain(other) {
+        let wanted = kebab(name);
+        if wanted.is_empty() {
+            continue;
+        }
+        let mut skill = wanted.clone();
+        let mut number = 2;
+        while !taken.insert(skill.clone()) {
+            let suffix = format!("-{number}");
+            let room = wanted.get(..wanted.len().min(LONGEST - suffix.len())).unwrap_or(&wanted);
+            skill = format!("{}{suffix}", room.trim_end_matches('-'));
+            number += 1;
+        }
+        skills.insert(name, skill);
+    }
+    skills
+}
+
+fn kebab(name: &str) -> String {
+    let mut kebab = String::new();
+    for c in plain_letters(name).chars() {
+        if kebab.len() == LONGEST {
+            break;
+        }
+        if c.is_ascii_lowercase() || c.is_ascii_digit() {
+            kebab.push(c);
+        } else if !kebab.is_empty() && !kebab.ends_with('-') {
+            kebab.push('-');
+        }
+    }
+    kebab.truncate(kebab.trim_end_matches('-').len());
+    kebab
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapped(names: &[&str]) -> Vec<(String, String)> {
+        skill_names(names.iter().copied()).into_iter().map(|(name, skill)| (name.to_owned(), skill)).collect()
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, skill)| ((*name).to_owned(), (*skill).to_owned())).collect()
+    }
+
+    #[test]
+    fn names_become_kebab_case() {
+        let expected = [
+            ("_a__b- -c_", "a-b-c"),
+            ("summarize_pull-requests", "summarize-pull-requests"),
+            ("v1.2", "v1-2"),
+            ("Ärger_Über-x", "arger-uber-x"),
+        ];
+        assert_eq!(mapped(&["summarize_pull-requests", "_a__b- -c_", "v1.2", "Ärger_Über-x"]), pairs(&expected));
+    }
+
+    #[test]
+    fn what_has_no_such_letters_is_left_out() {
+        assert_eq!(mapped(&["漢字", "_", "", "漢字 a"]), pairs(&[("漢字 a", "a")]));
+    }
+
+    #[test]
+    fn clashes_get_a_number_and_exact_names_come_first() {
+        let names = ["A b", "a_b", "a-b", "a b", "a-b-2"];
+        let expected = [("A b", "a-b-3"), ("a b", "a-b-4"), ("a-b", "a-b"), ("a-b-2", "a-b-2"), ("a_b", "a-b-5")];
+        let mut reversed = names;
+        reversed.reverse();
+        assert_eq!(mapped(&names), mapped(&reversed));
+        assert_eq!(mapped(&names).len(), expected.len());
+        let skills: BTreeSet<String> = mapped(&names).into_iter().map(|(_, skill)| skill).collect();
+        assert_eq!(skills.len(), names.len());
+        assert_eq!(skill_names(names)["a-b"], "a-b");
+        assert_eq!(skill_names(names)["a-b-2"], "a-b-2");
+    }
+
+    #[test]
+    fn long_names_are_cut_and_stay_apart() {
+        let names: Vec<String> = ["", "_", "1", "2"].iter().map(|end| "x".repeat(62) + "_y" + end + "zzz").collect();
+        let skills = skill_names(names.iter().map(String::as_str));
+        assert_eq!(skills.values().collect::<BTreeSet<_>>().len(), 4);
+        for skill in skills.values() {
+            assert!((1..=64).contains(&skill.len()) && !skill.ends_with('-') && !skill.contains("--"), "{skill}");
+        }
+    }
+}
