@@ -16,6 +16,8 @@ mod logging;
 mod mcp;
 mod metrics;
 mod random;
+#[allow(dead_code, reason = "used from the next change on")]
+mod runs;
 mod signals;
 mod sync;
 mod text;
