@@ -5,7 +5,7 @@
 //! the lock and then still reads `working` knows that the owner is dead.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ impl Files {
         };
         if self.torn {
             file.set_len(self.written as u64)?;
+            file.seek(SeekFrom::Start(self.written as u64))?;
         }
         self.torn = true;
         file.write_all(piece.as_bytes())?;

@@ -148,8 +148,8 @@ impl Folder {
     /// A new file that only we can read.
     pub(super) fn create(&self, id: RunId, part: Part) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        // Appending, so that text goes to the end after what was torn has been cut off.
-        options.append(true).create_new(true);
+        // Windows locks only what may be read.
+        options.read(true).write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         options.open(self.file(id, part))

@@ -32,6 +32,8 @@ mod text;
 mod kill;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_folder;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

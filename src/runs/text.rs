@@ -182,9 +182,9 @@ mod tests {
 
     #[test]
     fn parts_are_those_of_the_text_in_one_piece() {
-        let (text, plain) = filled("aé漢🎼b", 30_000);
-        assert_eq!((text.bytes(), text.chars()), (plain.len(), 150_000));
-        assert!(text.blocks.len() > 4);
+        let (text, plain) = filled("aé漢🎼b", 12_000);
+        assert_eq!((text.bytes(), text.chars()), (plain.len(), 60_000));
+        assert!(text.blocks.len() > 1);
         for from in [0, 1, BLOCK - 3, BLOCK, BLOCK + 5, plain.len() - 1, plain.len(), plain.len() + 9] {
             for most in [0, 1, 2, 3, 17, BLOCK, usize::MAX] {
                 let up = |mut at: usize| {
