@@ -57,13 +57,19 @@ impl Part {
 
 /// What a metadata file turned out to be.
 pub(super) enum Found {
-    Record(Loaded),
+    Record(Box<Loaded>),
     /// There is none.
     Nothing,
     /// It cannot be read, and never could.
     Damaged,
     /// Not ours to judge: of another version of this program, or the system did not let us read it now.
     Unknown,
+}
+
+impl Found {
+    fn settled(record: Record) -> Found {
+        Found::Record(Box::new(Loaded { record, held: false }))
+    }
 }
 
 /// A run as the files have it.
@@ -107,14 +113,11 @@ impl Folder {
                 "others can list the state folder {shown}, and where nobody logs in the names are the keys: chmod 700 {shown}"
             );
         }
-        folder.check_locks().map_err(|error| match error.kind() {
-            ErrorKind::Unsupported => {
-                format!(
-                    "the state folder {shown} is not used, since its file system has no file locks: use a local one"
-                )
-            }
-            _ => failed(error),
-        })?;
+        if !folder.has_locks().map_err(failed)? {
+            return Err(format!(
+                "the state folder {shown} is not used, since its file system has no file locks: use a folder on a local disk"
+            ));
+        }
         Ok(Arc::new(folder))
     }
 
@@ -129,16 +132,12 @@ impl Folder {
     }
 
     /// A lock that is held must be refused to the next one.
-    fn check_locks(&self) -> io::Result<()> {
+    fn has_locks(&self) -> io::Result<bool> {
         let probe = RunId::new();
         let first = self.create(probe, Part::Lock)?;
-        let tried = first.try_lock().map_err(io::Error::from).and_then(|()| self.claim(probe));
+        let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(Claim::Held));
         self.remove_parts(probe, &[Part::Lock]);
-        match tried {
-            Ok(Claim::Held) => Ok(()),
-            Ok(_) => Err(ErrorKind::Unsupported.into()),
-            Err(error) => Err(error),
-        }
+        Ok(works)
     }
 
     fn file(&self, id: RunId, part: Part) -> PathBuf {
@@ -199,7 +198,7 @@ impl Folder {
             Err(found) => return found,
         };
         if record.state != State::Working {
-            return Found::Record(Loaded { record: self.checked(record), held: false });
+            return Found::settled(self.checked(record));
         }
         match self.claim(id) {
             // It may have ended in between: its end was written before the lock was given up.
@@ -207,12 +206,12 @@ impl Folder {
                 Ok(record) if record.state == State::Working => {
                     let record = self.settle(record, today);
                     drop(claim);
-                    Found::Record(Loaded { record, held: false })
+                    Found::settled(record)
                 }
-                Ok(record) => Found::Record(Loaded { record: self.checked(record), held: false }),
+                Ok(record) => Found::settled(self.checked(record)),
                 Err(found) => found,
             },
-            Ok(Claim::Held) | Err(_) => Found::Record(Loaded { record: self.current(record), held: true }),
+            Ok(Claim::Held) | Err(_) => Found::Record(Box::new(Loaded { record: self.current(record), held: true })),
         }
     }
 
@@ -360,8 +359,8 @@ impl Folder {
 
     /// Asks the owner of a run to stop it. True if it will; false if it has ended.
     pub(super) fn cancel(&self, id: RunId, today: u64) -> bool {
-        if !matches!(self.load(id, today), Found::Record(Loaded { record, held: true }) if record.state == State::Working)
-        {
+        let works = |loaded: &Loaded| loaded.held && loaded.record.state == State::Working;
+        if !matches!(self.load(id, today), Found::Record(loaded) if works(&loaded)) {
             return false;
         }
         let marked = self.mark(id);

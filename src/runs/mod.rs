@@ -329,6 +329,7 @@ impl Writer {
     /// says of usage, error and result. Only the first end counts.
     pub(crate) fn finish(&self, end: End) {
         self.store.close(&self.live, end);
+        self.store.refresh_sometimes();
     }
 }
 

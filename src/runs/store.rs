@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use crate::sync::lock;
@@ -26,6 +27,11 @@ const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
 /// What the table needs for a run in the folder, in bytes; an estimate.
 const ENTRY: usize = 256;
 
+/// The folder is read this often while runs end.
+const REFRESH: Duration = Duration::from_secs(60);
+/// At the end of the process, so many threads write what is left: a disk syncs many files in the time of one.
+const WRITERS: usize = 16;
+
 /// All that the handles share.
 pub(super) struct Store {
     keep: Duration,
@@ -35,8 +41,8 @@ pub(super) struct Store {
     in_folder: Bounds,
     memory: Arc<Memory>,
     table: Mutex<HashMap<RunId, Entry>>,
-    /// The folder as it was last read; also held while it is read.
-    read: Mutex<Option<u64>>,
+    /// Held while the folder is read.
+    read: Mutex<Read>,
 }
 
 enum Entry {
@@ -54,6 +60,15 @@ struct Stored {
     /// By the steady clock.
     until: Duration,
     promised_until: Duration,
+}
+
+/// When the folder was last read.
+#[derive(Default)]
+struct Read {
+    /// What it was like then.
+    stamp: Option<u64>,
+    /// By the steady clock.
+    at: Option<Duration>,
 }
 
 /// A run that was found.
@@ -248,7 +263,7 @@ impl Store {
             Found::Record(loaded) => {
                 let kept = known || loaded.held || self.stored(&loaded, now).until > now;
                 let good = kept && loaded.record.owner == *caller;
-                good.then(|| Place::Stored(Box::new(loaded)))
+                good.then(|| Place::Stored(loaded))
             }
             Found::Nothing | Found::Damaged | Found::Unknown => None,
         }
@@ -273,12 +288,23 @@ impl Store {
         (found.into_iter().filter_map(|(_, id)| self.find(id, caller)).collect(), more)
     }
 
+    /// Has what other processes keep counted now and then, also if nobody ever lists.
+    pub(super) fn refresh_sometimes(&self) {
+        let now = self.clock.steady();
+        if lock(&self.read).at.is_none_or(|at| now.saturating_sub(at) >= REFRESH) {
+            self.refresh();
+            self.tidy();
+        }
+    }
+
     /// Brings the table up to date with the folder, if that has changed.
     pub(super) fn refresh(&self) {
         let Some(folder) = &self.folder else { return };
         let mut read = lock(&self.read);
         let stamp = folder.stamp();
-        if stamp.is_some() && *read == stamp {
+        let (now, today) = (self.clock.steady(), self.clock.today());
+        read.at = Some(now);
+        if stamp.is_some() && read.stamp == stamp {
             return;
         }
         // What is entered from here on may not be among the names.
@@ -294,7 +320,6 @@ impl Store {
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
         let is_live = |id: &RunId| matches!(lock(&self.table).get(id), Some(Entry::Live(_)));
-        let (now, today) = (self.clock.steady(), self.clock.today());
         for (id, parts) in &names {
             let has_record = parts.contains(&Part::Record);
             let settled = before.get(id) == Some(&true);
@@ -326,7 +351,7 @@ impl Store {
                 table.remove(id);
             }
         }
-        *read = stamp;
+        read.stamp = stamp;
     }
 
     /// Ends all runs of this process as interrupted. Returns how many there were.
@@ -341,7 +366,14 @@ impl Store {
         // All at once first: writing takes time, and each token costs money.
         let today = self.clock.today();
         open.iter().for_each(|live| live.interrupt(today));
-        open.iter().for_each(|live| self.close(live, End::interrupted()));
+        thread::scope(|scope| {
+            for part in open.chunks(open.len().div_ceil(WRITERS).max(1)) {
+                let write = || part.iter().for_each(|live| self.close(live, End::interrupted()));
+                if thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write).is_err() {
+                    write();
+                }
+            }
+        });
         open.len()
     }
 
@@ -363,7 +395,7 @@ impl Store {
         let id = known.record.id;
         let found = self.folder.as_ref().filter(|_| known.held).map(|folder| folder.load(id, self.clock.today()));
         match found {
-            Some(Found::Record(loaded)) => loaded,
+            Some(Found::Record(loaded)) => *loaded,
             None | Some(Found::Unknown) => known.clone(),
             Some(Found::Nothing | Found::Damaged) => {
                 let record = Record { state: State::Interrupted, bytes: 0, ..known.record.clone() };

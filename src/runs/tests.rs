@@ -286,6 +286,7 @@ fn pages_stay_in_place_while_runs_come_and_go() {
     assert!(runs.list(&me, None, 5).unwrap().next.is_none());
     let one = runs.list(&me, None, 2).unwrap();
     assert_eq!(ids(&one), whole[..2]);
+    hand.pass(Duration::from_millis(1));
     finished(&runs, &me, "new");
     let cursor = Cursor::parse(&one.next.unwrap().to_string());
     let two = runs.list(&me, cursor, 2).unwrap();

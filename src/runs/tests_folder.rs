@@ -452,15 +452,26 @@ fn how_long_listing_and_finding_take() {
         println!("{what}: list {list:?}, get {get:?}, {:?}", runs.tally());
     };
     let memory = Runs::new(KEEP, None, None);
-    let last = (0..1000).map(|_| finished(&memory, &Owner::Folder, &"x".repeat(4000)).id()).last().unwrap();
-    measure(&memory, "1,000 in memory", &last.to_string());
+    (1..1000).for_each(|_| _ = finished(&memory, &Owner::Folder, &"x".repeat(4000)));
+    let last = finished(&memory, &Owner::Folder, &"x".repeat(4000));
+    measure(&memory, "1,000 in memory", &last.id().to_string());
 
     let at = Temporary::new();
     let first = Store::new(KEEP, Some(Folder::open(&at.0).unwrap()), None, Box::new(clock()));
     let runs = Runs(Arc::new(first));
+    let writer = runs.begin(start(&Owner::Folder));
+    let append = best(&mut || (0..1000).for_each(|_| writer.append("a word ").unwrap())) / 1000;
+    println!("append {append:?}");
+    drop(writer);
     let begin = best(&mut || drop(runs.begin(start(&Owner::Folder))));
     let task = best(&mut || drop(runs.begin_task(start(&Owner::Folder), SECOND)));
     println!("begin and drop {begin:?}, as a task {task:?}");
+    let writers: Vec<Writer> = (0..500).map(|_| runs.begin(start(&Owner::Folder))).collect();
+    writers.iter().for_each(|writer| writer.append("text").unwrap());
+    println!("interrupt 500: {:?}", (std::time::Instant::now(), runs.interrupt_all()).0.elapsed());
+    drop((writers, runs));
+    fs::remove_dir_all(&at.0).unwrap();
+    Folder::open(&at.0).unwrap();
     let mut record = working(&Hand::new());
     record = Record { state: State::Completed, bytes: 4000, chars: 4000, ..record };
     for n in 0..9_900 {

@@ -20,7 +20,7 @@ struct Block {
 
 impl Text {
     pub(super) fn push(&mut self, piece: &str) {
-        if !self.blocks.last().is_some_and(|block| block.text.len() + piece.len() <= BLOCK) {
+        if self.blocks.last().is_none_or(|block| block.text.len() + piece.len() > BLOCK) {
             self.shrink();
             self.blocks.push(Block::default());
         }
