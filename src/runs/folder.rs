@@ -55,6 +55,27 @@ impl Part {
     }
 }
 
+impl Part {
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// The files that a run has.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Parts(u8);
+
+impl Parts {
+    pub(super) fn has_record(self) -> bool {
+        self.0 & Part::Record.bit() != 0
+    }
+
+    /// There are some that a finished run has no need of.
+    pub(super) fn has_left_overs(self) -> bool {
+        self.0 & !(Part::Record.bit() | Part::Text.bit()) != 0
+    }
+}
+
 /// What a metadata file turned out to be.
 pub(super) enum Found {
     Record(Box<Loaded>),
@@ -413,14 +434,14 @@ impl Folder {
     }
 
     /// Every run that has files here, with what files.
-    pub(super) fn names(&self) -> io::Result<HashMap<RunId, Vec<Part>>> {
-        let mut names: HashMap<RunId, Vec<Part>> = HashMap::new();
+    pub(super) fn names(&self) -> io::Result<HashMap<RunId, Parts>> {
+        let mut names: HashMap<RunId, Parts> = HashMap::new();
         for entry in fs::read_dir(&self.path)? {
             let name = entry?.file_name();
             let Some((id, part)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
             let part = Part::ALL.into_iter().find(|known| known.name() == part);
             if let (Some(id), Some(part)) = (RunId::parse(id), part) {
-                names.entry(id).or_default().push(part);
+                names.entry(id).or_default().0 |= part.bit();
             }
         }
         Ok(names)
@@ -429,8 +450,11 @@ impl Folder {
     /// Changes whenever a file comes, goes or is replaced; `None` while that cannot be relied on.
     pub(super) fn stamp(&self) -> Option<u64> {
         let modified = fs::metadata(&self.path).and_then(|folder| folder.modified()).ok()?;
-        // The clock of a file system may be as coarse as two seconds: another change could have the same time.
-        (clock::age(modified) > Duration::from_secs(3)).then(|| clock::nanoseconds(modified))
+        // Another change could have the same time: that of a file system goes in steps, of whole seconds if it has no
+        // fractions.
+        let stamp = clock::nanoseconds(modified);
+        let step = if stamp.is_multiple_of(1_000_000_000) { Duration::from_secs(3) } else { Duration::from_millis(50) };
+        (clock::age(modified) > step).then_some(stamp)
     }
 
     /// Says that the files of a run could not be written, which is never the end of it.

@@ -20,9 +20,18 @@ impl RunId {
 
     /// Reads what [`RunId`]'s `Display` writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<RunId> {
-        let digits = text.strip_prefix(RunId::PREFIX)?;
-        let good = digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        good.then(|| u128::from_str_radix(digits, 16).ok().map(RunId))?
+        let digits = text.strip_prefix(RunId::PREFIX).filter(|digits| digits.len() == 32)?;
+        digits
+            .bytes()
+            .try_fold(0, |value: u128, digit| {
+                let digit = match digit {
+                    b'0'..=b'9' => digit - b'0',
+                    b'a'..=b'f' => digit - b'a' + 10,
+                    _ => return None,
+                };
+                Some(value << 4 | u128::from(digit))
+            })
+            .map(RunId)
     }
 }
 

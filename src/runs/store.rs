@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::sync::lock;
 use super::clock::{Clock, whole};
 use super::evict::{Bounds, Kept, has_room, victims};
 use super::files::Files;
-use super::folder::{Folder, Found, Loaded, Part};
+use super::folder::{Folder, Found, Loaded, Part, Parts};
 use super::live::Live;
 use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, Start, State};
@@ -41,6 +42,8 @@ pub(super) struct Store {
     in_folder: Bounds,
     memory: Arc<Memory>,
     table: Mutex<HashMap<RunId, Entry>>,
+    /// How often the folder was read.
+    scans: AtomicU64,
     /// Held while the folder is read.
     read: Mutex<Read>,
 }
@@ -54,6 +57,8 @@ enum Entry {
 struct Stored {
     owner: Owner,
     created: u64,
+    /// Which reading of the folder was the last before this was entered.
+    entered: u64,
     /// `None` while another process works on it.
     ended: Option<u64>,
     bytes: u64,
@@ -104,6 +109,7 @@ impl Store {
             in_folder: IN_FOLDER,
             memory: Memory::new(accounts),
             table: Mutex::default(),
+            scans: AtomicU64::new(0),
             read: Mutex::default(),
         }
     }
@@ -197,6 +203,7 @@ impl Store {
         Stored {
             owner: record.owner.clone(),
             created: record.created,
+            entered: self.scans.load(Ordering::Relaxed),
             ended: record.ended.filter(|_| !loaded.held),
             bytes: record.bytes,
             until: until.max(promised_until),
@@ -308,47 +315,45 @@ impl Store {
             return;
         }
         // What is entered from here on may not be among the names.
-        let before: HashMap<RunId, bool> = lock(&self.table)
-            .iter()
-            .filter_map(|(id, entry)| match entry {
-                Entry::Stored(stored) => Some((*id, stored.ended.is_some())),
-                Entry::Live(_) => None,
-            })
-            .collect();
+        let scan = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
         let names = match folder.names() {
             Ok(names) => names,
             Err(error) => return log::warn!("the state folder could not be read: {error}"),
         };
-        let is_live = |id: &RunId| matches!(lock(&self.table).get(id), Some(Entry::Live(_)));
-        for (id, parts) in &names {
-            let has_record = parts.contains(&Part::Record);
-            let settled = before.get(id) == Some(&true);
-            if settled && has_record {
-                if parts.iter().any(|part| !matches!(part, Part::Record | Part::Text)) {
-                    folder.remove_orphans(*id, &[Part::Lock, Part::Cancel, Part::Half]);
+        // Most are known and will not change any more.
+        let news: Vec<(RunId, Parts)> = {
+            let mut table = lock(&self.table);
+            table.retain(|id, entry| match entry {
+                Entry::Stored(stored) => {
+                    stored.entered >= scan || names.get(id).is_some_and(|parts| parts.has_record())
                 }
-                continue;
-            }
-            if is_live(id) {
-                continue;
-            }
-            match folder.load(*id, today) {
+                Entry::Live(_) => true,
+            });
+            let is_new = |id: &RunId, parts: &Parts| match table.get(id) {
+                Some(Entry::Live(_)) => false,
+                Some(Entry::Stored(stored)) => stored.ended.is_none() || parts.has_left_overs(),
+                None => true,
+            };
+            names.into_iter().filter(|(id, parts)| is_new(id, parts)).collect()
+        };
+        for (id, parts) in news {
+            match folder.load(id, today) {
                 Found::Record(loaded) => {
+                    if !loaded.held && parts.has_left_overs() {
+                        folder.remove_orphans(id, &[Part::Lock, Part::Cancel, Part::Half]);
+                    }
                     let entry = self.stored(&loaded, now);
                     let mut table = lock(&self.table);
-                    match table.get(id) {
-                        Some(Entry::Live(_)) => {}
-                        Some(Entry::Stored(_)) | None => _ = table.insert(*id, Entry::Stored(entry)),
+                    let settled = |entry: &Entry| match entry {
+                        Entry::Live(_) => true,
+                        Entry::Stored(stored) => stored.ended.is_some(),
+                    };
+                    if !table.get(&id).is_some_and(settled) {
+                        table.insert(id, Entry::Stored(entry));
                     }
                 }
-                Found::Nothing | Found::Damaged => folder.remove_orphans(*id, &Part::ALL),
+                Found::Nothing | Found::Damaged => folder.remove_orphans(id, &Part::ALL),
                 Found::Unknown => {}
-            }
-        }
-        let mut table = lock(&self.table);
-        for id in before.keys().filter(|id| !names.get(id).is_some_and(|parts| parts.contains(&Part::Record))) {
-            if matches!(table.get(id), Some(Entry::Stored(_))) {
-                table.remove(id);
             }
         }
         read.stamp = stamp;
