@@ -358,14 +358,14 @@ fn many_threads_at_once() {
                 let me = named(&format!("{}", n % 3));
                 for i in 0..100 {
                     let writer = runs.begin(start(&me));
-                    writer.append(&"é".repeat(i)).unwrap();
+                    writer.append(&"é".repeat(i + 1)).unwrap();
                     if i % 5 == 0 {
                         writer.run().cancel();
                     }
                     let listed = runs.list(&me, None, 10).unwrap();
                     assert!(listed.runs.len() <= 10);
                     writer.finish(End::completed());
-                    assert_eq!(writer.run().record().chars, i as u64);
+                    assert_eq!(writer.run().record().chars, i as u64 + 1);
                 }
             });
         }
