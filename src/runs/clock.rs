@@ -1,0 +1,53 @@
+//! The two clocks that a store reads, so that tests can set them.
+//!
+//! The time of day is for what is stored and shown: files are read by other processes, and after a restart. Everything
+//! that is measured inside one process goes by the steady clock, which nobody sets.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Where a store reads the time.
+pub(super) trait Clock: Send + Sync {
+    /// The time of day, in milliseconds since 1970.
+    fn today(&self) -> u64;
+    /// Time since some fixed moment.
+    fn steady(&self) -> Duration;
+}
+
+/// The system's.
+pub(super) struct System(Instant);
+
+impl System {
+    pub(super) fn new() -> System {
+        System(Instant::now())
+    }
+}
+
+impl Clock for System {
+    fn today(&self) -> u64 {
+        milliseconds(SystemTime::now())
+    }
+
+    fn steady(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Milliseconds since 1970; 0 before.
+pub(super) fn milliseconds(time: SystemTime) -> u64 {
+    whole(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// A length of time in whole milliseconds.
+pub(super) fn whole(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds since 1970; 0 before.
+pub(super) fn nanoseconds(time: SystemTime) -> u64 {
+    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// How long ago a file was changed; nothing if that is still to come. Files have the system's time, whatever a test says.
+pub(super) fn age(modified: SystemTime) -> Duration {
+    SystemTime::now().duration_since(modified).unwrap_or_default()
+}

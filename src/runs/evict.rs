@@ -1,0 +1,159 @@
+//! Who has to go when a store is full.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::record::{Owner, RunId};
+
+/// A kept run, as far as this question goes.
+pub(super) struct Kept<'a> {
+    pub(super) id: RunId,
+    pub(super) owner: &'a Owner,
+    /// When it ended; `None` while it works.
+    pub(super) ended: Option<u64>,
+    pub(super) bytes: u64,
+    /// It was told as a task and its time is not over.
+    pub(super) promised: bool,
+}
+
+impl Kept<'_> {
+    fn may_go(&self) -> bool {
+        self.ended.is_some() && !self.promised
+    }
+}
+
+/// How much a store may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Bounds {
+    pub(super) runs: usize,
+    /// Of finished runs: what those that work hold is bounded by their number.
+    pub(super) bytes: u64,
+}
+
+#[derive(Default)]
+struct Holding {
+    runs: usize,
+    bytes: u64,
+    /// What may go, the oldest first.
+    free: VecDeque<(u64, RunId, u64)>,
+}
+
+/// The runs that have to go for the rest to be within `bounds`, or as near as can be: each time the oldest finished one of
+/// the owner who holds most.
+pub(super) fn victims<'a>(kept: impl Iterator<Item = Kept<'a>>, bounds: Bounds) -> Vec<RunId> {
+    let (mut runs, mut bytes) = (0, 0);
+    let mut owners: HashMap<&Owner, Holding> = HashMap::new();
+    for run in kept {
+        let holding = owners.entry(run.owner).or_default();
+        runs += 1;
+        holding.runs += 1;
+        holding.bytes += run.bytes;
+        if let Some(ended) = run.ended {
+            bytes += run.bytes;
+            if run.may_go() {
+                holding.free.push_back((ended, run.id, run.bytes));
+            }
+        }
+    }
+    if runs <= bounds.runs && bytes <= bounds.bytes {
+        return Vec::new();
+    }
+    let mut owners: Vec<Holding> = owners.into_values().filter(|holding| !holding.free.is_empty()).collect();
+    for holding in &mut owners {
+        holding.free.make_contiguous().sort_unstable();
+    }
+    let mut gone = Vec::new();
+    while runs > bounds.runs || bytes > bounds.bytes {
+        let by_bytes = bytes > bounds.bytes;
+        let largest = owners.iter_mut().filter(|holding| !holding.free.is_empty()).max_by_key(|holding| {
+            let size = if by_bytes { holding.bytes } else { holding.runs as u64 };
+            // Of equals, whoever's run is the oldest.
+            (size, std::cmp::Reverse(holding.free.front().copied()))
+        });
+        let Some((holding, (_, id, size))) = largest.and_then(|h| h.free.pop_front().map(|run| (h, run))) else {
+            break;
+        };
+        holding.runs -= 1;
+        holding.bytes -= size;
+        runs -= 1;
+        bytes -= size;
+        gone.push(id);
+    }
+    gone
+}
+
+/// Is there room for one more run that nobody may remove?
+pub(super) fn has_room<'a>(others: impl Iterator<Item = Kept<'a>>, bounds: Bounds) -> bool {
+    let (runs, bytes) =
+        others.filter(|run| !run.may_go()).fold((0, 0), |(runs, bytes), run| (runs + 1, bytes + run.bytes));
+    runs < bounds.runs && bytes < bounds.bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: Owner = Owner::Folder;
+    const B: Owner = Owner::Key;
+
+    fn id(number: u8) -> RunId {
+        RunId::parse(&format!("run_{number:032x}")).unwrap()
+    }
+
+    /// (number, owner, ended, bytes, promised)
+    type Row = (u8, Owner, Option<u64>, u64, bool);
+
+    fn kept(rows: &[Row]) -> impl Iterator<Item = Kept<'_>> {
+        rows.iter().map(|(number, owner, ended, bytes, promised)| Kept {
+            id: id(*number),
+            owner,
+            ended: *ended,
+            bytes: *bytes,
+            promised: *promised,
+        })
+    }
+
+    fn gone(rows: &[Row], runs: usize, bytes: u64) -> Vec<RunId> {
+        victims(kept(rows), Bounds { runs, bytes })
+    }
+
+    #[test]
+    fn the_oldest_of_whoever_holds_most_goes_first() {
+        let rows = [(1, B, Some(1), 5, false), (2, A, Some(9), 1, false), (3, A, Some(8), 1, false)];
+        assert_eq!(gone(&rows, 3, 7), []);
+        assert_eq!(gone(&rows, 2, 7), [id(3)], "A has two runs");
+        assert_eq!(gone(&rows, 1, 7), [id(3), id(1)], "then both have one, and B's is older");
+        assert_eq!(gone(&rows, 3, 6), [id(1)], "B has most bytes");
+        assert_eq!(gone(&rows, 0, 0).len(), 3);
+    }
+
+    #[test]
+    fn what_works_or_is_promised_stays() {
+        let rows = [(1, A, None, 90, false), (2, A, Some(1), 90, true), (3, B, Some(5), 1, false)];
+        assert_eq!(gone(&rows, 2, 1000), [id(3)], "A holds most but has nothing that may go");
+        assert_eq!(gone(&rows, 0, 0), [id(3)]);
+        assert_eq!(gone(&rows, 3, 91), [], "what works is not counted in bytes");
+    }
+
+    #[test]
+    fn room_is_what_may_go_or_is_free() {
+        let room = |rows: &[Row], runs, bytes| has_room(kept(rows), Bounds { runs, bytes });
+        let rows = [(1, A, None, 10, false), (2, A, Some(1), 10, true), (3, B, Some(5), 10, false)];
+        assert!(room(&rows, 3, 21));
+        assert!(!room(&rows, 2, 21));
+        assert!(!room(&rows, 3, 20));
+        assert!(room(&[], 1, 1) && !room(&[], 0, 0));
+    }
+
+    #[test]
+    fn many_are_found_fast() {
+        let owners: Vec<Owner> = (0..50).map(|n| Owner::Named(format!("{n}"))).collect();
+        let runs = (0..30_000_u64).map(|n| Kept {
+            id: RunId::parse(&format!("run_{n:032x}")).unwrap(),
+            owner: &owners[n as usize % 50],
+            ended: Some(n),
+            bytes: 1,
+            promised: false,
+        });
+        assert_eq!(victims(runs, Bounds { runs: 10_000, bytes: u64::MAX }).len(), 20_000);
+    }
+}

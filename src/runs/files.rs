@@ -1,0 +1,131 @@
+//! The files of a run that works in this process.
+//!
+//! `<id>.lock` is locked while this lives. It is a file of its own because Windows lets nobody read what another has
+//! locked. It is there before the metadata is, and stays locked until the metadata says how the run ended: whoever gets
+//! the lock and then still reads `working` knows that the owner is dead.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::folder::{Folder, Part};
+use super::record::{Record, RunId, State};
+
+/// How often text is written and the marker looked for.
+const TICK: Duration = Duration::from_secs(1);
+
+/// The files of a run.
+pub(super) struct Files {
+    folder: Arc<Folder>,
+    id: RunId,
+    lock: Option<File>,
+    /// Made when there is text.
+    text: Option<File>,
+    written: usize,
+    /// A write failed: there may be more in the file than was `written`.
+    torn: bool,
+    ticked: Duration,
+}
+
+impl Files {
+    pub(super) fn begin(folder: &Arc<Folder>, record: &Record, now: Duration) -> io::Result<Files> {
+        let lock = folder.create(record.id, Part::Lock)?;
+        let begun = lock.try_lock().map_err(io::Error::from).and_then(|()| folder.write(record, false));
+        if let Err(error) = begun {
+            folder.remove(record.id);
+            return Err(error);
+        }
+        let folder = folder.clone();
+        Ok(Files { folder, id: record.id, lock: Some(lock), text: None, written: 0, torn: false, ticked: now })
+    }
+
+    /// A second is over.
+    pub(super) fn is_due(&mut self, now: Duration) -> bool {
+        let due = self.lock.is_some() && now.saturating_sub(self.ticked) >= TICK;
+        if due {
+            self.ticked = now;
+        }
+        due
+    }
+
+    /// Bytes of text in the file.
+    pub(super) fn written(&self) -> usize {
+        self.written
+    }
+
+    pub(super) fn append(&mut self, piece: &str) -> io::Result<()> {
+        let file = match &mut self.text {
+            Some(file) => file,
+            none => none.insert(self.folder.create(self.id, Part::Text)?),
+        };
+        if self.torn {
+            file.set_len(self.written as u64)?;
+            file.seek(SeekFrom::Start(self.written as u64))?;
+        }
+        self.torn = true;
+        file.write_all(piece.as_bytes())?;
+        self.torn = false;
+        self.written += piece.len();
+        Ok(())
+    }
+
+    /// Has another process asked for its end?
+    pub(super) fn is_marked(&self) -> bool {
+        self.lock.is_some() && self.folder.is_marked(self.id)
+    }
+
+    /// Tells the other processes that it is cancelled.
+    pub(super) fn mark(&self) {
+        if self.lock.is_some() {
+            // They see it a little later if this fails.
+            let _ = self.folder.mark(self.id);
+        }
+    }
+
+    /// Writes the metadata durably.
+    pub(super) fn persist(&self, record: &Record) {
+        if let Err(error) = self.folder.write(record, true) {
+            self.warn("it could not be written", &error);
+        }
+    }
+
+    /// Writes the end durably, text first. False if that failed.
+    pub(super) fn finish(&mut self, record: &mut Record) -> bool {
+        let finished = self.try_finish(record);
+        match &finished {
+            Ok(()) => self.folder.is_well(),
+            Err(error) => self.warn("its end could not be written", error),
+        }
+        finished.is_ok()
+    }
+
+    fn try_finish(&mut self, record: &mut Record) -> io::Result<()> {
+        if let Some(file) = &self.text {
+            file.sync_all()?;
+        }
+        // Whoever left the marker has read `working` after that, and told its caller that the run is cancelled. So look once
+        // more after the end could be read.
+        if self.folder.is_marked(self.id) {
+            record.state = State::Cancelled;
+        }
+        self.folder.write(record, true)?;
+        if record.state != State::Cancelled && self.folder.is_marked(self.id) {
+            record.state = State::Cancelled;
+            self.folder.write(record, true)?;
+        }
+        Ok(())
+    }
+
+    /// Others may have it.
+    pub(super) fn release(&mut self) {
+        self.text = None;
+        if self.lock.take().is_some() {
+            self.folder.remove_parts(self.id, &[Part::Lock, Part::Cancel]);
+        }
+    }
+
+    pub(super) fn warn(&self, what: &str, error: &io::Error) {
+        self.folder.warn(self.id, what, error);
+    }
+}

@@ -1,0 +1,485 @@
+//! The state folder: what its files are called, how they are made, read and removed.
+//!
+//! ```text
+//!   <id>.json      the record: written to <id>.json.tmp, synced, renamed
+//!   <id>.txt       the text, appended; made when there is some
+//!   <id>.lock      locked while its owner works on it (see `files`)
+//!   <id>.cancel    another process wants it to stop; counts while the record says `working`
+//! ```
+//!
+//! Others may share the folder, and a process may die between any two steps. So a file is what it seems only after it was
+//! looked at: nothing is followed, nothing that blocks is opened, no length is believed. Files with other names are nobody's
+//! business here.
+
+use std::collections::HashMap;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::clock;
+use super::record::{Record, RunId, State, VERSION};
+use super::text::{self, Span};
+
+/// Largest metadata file, in bytes.
+const MAX_RECORD: u64 = 1 << 20;
+/// Most that is read of a text file, in bytes; more than any run can have.
+const MAX_TEXT: u64 = 64 << 20;
+/// What belongs to no run is removed once it is this old: until then somebody may be about to write the rest.
+const ORPHAN: Duration = Duration::from_secs(600);
+
+/// A file of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    Record,
+    Text,
+    Lock,
+    Cancel,
+    /// The record, half written.
+    Half,
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 5] = [Part::Record, Part::Text, Part::Lock, Part::Cancel, Part::Half];
+
+    fn name(self) -> &'static str {
+        match self {
+            Part::Record => "json",
+            Part::Text => "txt",
+            Part::Lock => "lock",
+            Part::Cancel => "cancel",
+            Part::Half => "json.tmp",
+        }
+    }
+}
+
+impl Part {
+    fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+/// The files that a run has.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Parts(u8);
+
+impl Parts {
+    pub(super) fn has_record(self) -> bool {
+        self.0 & Part::Record.bit() != 0
+    }
+
+    /// There are some that a finished run has no need of.
+    pub(super) fn has_left_overs(self) -> bool {
+        self.0 & !(Part::Record.bit() | Part::Text.bit()) != 0
+    }
+}
+
+/// What a metadata file turned out to be.
+pub(super) enum Found {
+    Record(Box<Loaded>),
+    /// There is none.
+    Nothing,
+    /// It cannot be read, and never could.
+    Damaged,
+    /// Not ours to judge: of another version of this program, or the system did not let us read it now.
+    Unknown,
+}
+
+impl Found {
+    fn settled(record: Record) -> Found {
+        Found::Record(Box::new(Loaded { record, held: false }))
+    }
+}
+
+/// A run as the files have it.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) record: Record,
+    /// Its owner is at it.
+    pub(super) held: bool,
+}
+
+/// A folder in which runs are kept.
+pub(crate) struct Folder {
+    path: PathBuf,
+    /// It was said that it cannot be written; not again until it can.
+    warned: AtomicBool,
+}
+
+impl Folder {
+    /// Makes the folder if it is not there, and tries what is needed of it.
+    ///
+    /// # Errors
+    /// Why runs cannot be kept there, and what to do.
+    pub(crate) fn open(path: &Path) -> Result<Arc<Folder>, String> {
+        let shown = path.display();
+        let failed = |error: io::Error| format!("the state folder {shown} cannot be used: {error}");
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(path).map_err(failed)?;
+        let path = path.canonicalize().map_err(failed)?;
+        let folder = Folder { path, warned: AtomicBool::new(false) };
+        let access = folder.check_access().map_err(failed)?;
+        if access.others_write {
+            return Err(format!(
+                "the state folder {shown} is not used, since others can write to it: chmod 700 {shown}"
+            ));
+        }
+        if access.others_read {
+            log::warn!(
+                "others can list the state folder {shown}, and where nobody logs in the names are the keys: chmod 700 {shown}"
+            );
+        }
+        if !folder.has_locks().map_err(failed)? {
+            return Err(format!(
+                "the state folder {shown} is not used, since its file system has no file locks: use a folder on a local disk"
+            ));
+        }
+        Ok(Arc::new(folder))
+    }
+
+    fn check_access(&self) -> io::Result<Access> {
+        #[cfg(unix)]
+        {
+            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.path)?);
+            Ok(Access { others_write: mode & 0o022 != 0, others_read: mode & 0o055 != 0 })
+        }
+        #[cfg(not(unix))]
+        Ok(Access { others_write: false, others_read: false })
+    }
+
+    /// A lock that is held must be refused to the next one.
+    fn has_locks(&self) -> io::Result<bool> {
+        let probe = RunId::new();
+        let first = self.create(probe, Part::Lock)?;
+        let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(Claim::Held));
+        self.remove_parts(probe, &[Part::Lock]);
+        Ok(works)
+    }
+
+    fn file(&self, id: RunId, part: Part) -> PathBuf {
+        self.path.join(format!("{id}.{}", part.name()))
+    }
+
+    /// A new file that only we can read.
+    pub(super) fn create(&self, id: RunId, part: Part) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        // Windows locks only what may be read.
+        options.read(true).write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        options.open(self.file(id, part))
+    }
+
+    /// What is there, if it is a plain file: not behind a link, and nothing that blocks.
+    fn plain(&self, id: RunId, part: Part) -> Option<Metadata> {
+        fs::symlink_metadata(self.file(id, part)).ok().filter(Metadata::is_file)
+    }
+
+    /// Writes the record in one step, `durable` or as the system likes.
+    pub(super) fn write(&self, record: &Record, durable: bool) -> io::Result<()> {
+        let json = serde_json::to_vec(record)?;
+        if json.len() as u64 > MAX_RECORD {
+            return Err(io::Error::new(ErrorKind::InvalidData, "its result is too large"));
+        }
+        self.remove_parts(record.id, &[Part::Half]);
+        let written = self.create(record.id, Part::Half).and_then(|mut file| {
+            file.write_all(&json)?;
+            if durable { file.sync_all() } else { Ok(()) }
+        });
+        let written = written
+            .and_then(|()| fs::rename(self.file(record.id, Part::Half), self.file(record.id, Part::Record)))
+            .and_then(|()| if durable { self.sync() } else { Ok(()) });
+        if written.is_err() {
+            self.remove_parts(record.id, &[Part::Half]);
+        }
+        written
+    }
+
+    /// Names that were changed in the folder are durable after this. Elsewhere than on Unix folders are not opened.
+    fn sync(&self) -> io::Result<()> {
+        #[cfg(unix)]
+        return match File::open(&self.path)?.sync_all() {
+            // Some file systems do not know it.
+            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+            synced => synced,
+        };
+        #[cfg(not(unix))]
+        Ok(())
+    }
+
+    /// Reads a run, and settles it if its owner has died: it is `interrupted` from now on.
+    pub(super) fn load(&self, id: RunId, today: u64) -> Found {
+        let record = match self.read(id) {
+            Ok(record) => record,
+            Err(found) => return found,
+        };
+        if record.state != State::Working {
+            return Found::settled(self.checked(record));
+        }
+        match self.claim(id) {
+            // It may have ended in between: its end was written before the lock was given up.
+            Ok(claim @ (Claim::Ours(_) | Claim::NoFile)) => match self.read(id) {
+                Ok(record) if record.state == State::Working => {
+                    let record = self.settle(record, today);
+                    drop(claim);
+                    Found::settled(record)
+                }
+                Ok(record) => Found::settled(self.checked(record)),
+                Err(found) => found,
+            },
+            Ok(Claim::Held) | Err(_) => Found::Record(Box::new(Loaded { record: self.current(record), held: true })),
+        }
+    }
+
+    fn read(&self, id: RunId) -> Result<Record, Found> {
+        let path = self.file(id, Part::Record);
+        match fs::symlink_metadata(&path) {
+            Ok(found) if found.is_file() && found.len() <= MAX_RECORD => {}
+            Ok(_) => return Err(Found::Damaged),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Found::Nothing),
+            Err(_) => return Err(Found::Unknown),
+        }
+        let mut json = Vec::new();
+        match File::open(&path).and_then(|file| file.take(MAX_RECORD + 1).read_to_end(&mut json)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Found::Nothing),
+            Err(_) => return Err(Found::Unknown),
+        }
+        #[derive(serde::Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        match (serde_json::from_slice(&json), serde_json::from_slice::<Record>(&json)) {
+            (Ok(Version { version }), _) if version != VERSION => Err(Found::Unknown),
+            (_, Ok(record)) if record.id == id => Ok(record),
+            _ => Err(Found::Damaged),
+        }
+    }
+
+    /// A finished record without its text has lost it: a power cut, or a hand.
+    fn checked(&self, mut record: Record) -> Record {
+        if self.text_length(record.id) < record.bytes {
+            record.state = State::Interrupted;
+            self.measure(&mut record);
+        }
+        record
+    }
+
+    /// A working record with what is in its files by now. Its characters are not counted yet.
+    fn current(&self, mut record: Record) -> Record {
+        record.bytes = self.text_length(record.id);
+        if let Some(text) = self.plain(record.id, Part::Text).and_then(|text| text.modified().ok()) {
+            record.updated = record.updated.max(clock::milliseconds(text));
+        }
+        if let Some(mark) = self.plain(record.id, Part::Cancel) {
+            let at = mark.modified().map_or(record.updated, clock::milliseconds);
+            record.state = State::Cancelled;
+            record.updated = record.updated.max(at);
+            record.ended = Some(record.updated);
+        }
+        record
+    }
+
+    /// The owner has died. To be called with its lock only. Its end is now, so that it is kept for as long as any.
+    fn settle(&self, mut record: Record, today: u64) -> Record {
+        let id = record.id;
+        record.state = if self.is_marked(id) { State::Cancelled } else { State::Interrupted };
+        record.updated = today;
+        record.ended = Some(today);
+        self.measure(&mut record);
+        match self.write(&record, true) {
+            Ok(()) => self.remove_parts(id, &[Part::Lock, Part::Cancel]),
+            Err(error) => self.warn(id, "that it was interrupted could not be written", &error),
+        }
+        record
+    }
+
+    fn measure(&self, record: &mut Record) {
+        record.bytes = self.text_length(record.id);
+        record.chars = self.count(record.id, record.bytes);
+    }
+
+    /// Bytes of text without a character that is cut at the end.
+    fn text_length(&self, id: RunId) -> u64 {
+        let length = self.plain(id, Part::Text).map_or(0, |text| text.len().min(MAX_TEXT));
+        let tail = self.bytes(id, length.saturating_sub(4), 4.min(length));
+        length - (tail.len() - text::whole(&tail)) as u64
+    }
+
+    /// Characters in the first `bytes` of the text.
+    pub(super) fn count(&self, id: RunId, bytes: u64) -> u64 {
+        let mut chars = 0;
+        self.pieces(id, bytes, |piece| {
+            chars += text::count(piece) as u64;
+            true
+        });
+        chars
+    }
+
+    /// A part of a text of `bytes`: from byte `from` on, `most` bytes at most, between characters.
+    pub(super) fn read_text(&self, id: RunId, bytes: u64, from: u64, most: u64) -> String {
+        let read = self.bytes(id, from, most.min(bytes.saturating_sub(from)));
+        let begin = if from == 0 { 0 } else { text::begin(&read) };
+        text::text(read[begin..].to_vec())
+    }
+
+    /// A part of a text of `bytes`: `most` characters after the first `skip`.
+    pub(super) fn read_chars(&self, id: RunId, bytes: u64, skip: usize, most: usize) -> String {
+        let (mut span, mut out) = (Span::new(skip, most), Vec::new());
+        self.pieces(id, bytes, |piece| span.take(piece, &mut out));
+        text::text(out)
+    }
+
+    fn bytes(&self, id: RunId, from: u64, most: u64) -> Vec<u8> {
+        let mut read = Vec::new();
+        if most > 0 && self.plain(id, Part::Text).is_some() {
+            // What cannot be read is not there.
+            let _ = File::open(self.file(id, Part::Text)).and_then(|mut file| {
+                file.seek(SeekFrom::Start(from))?;
+                file.take(most.min(MAX_TEXT)).read_to_end(&mut read)
+            });
+        }
+        read
+    }
+
+    fn pieces(&self, id: RunId, bytes: u64, mut take: impl FnMut(&[u8]) -> bool) {
+        if self.plain(id, Part::Text).is_none() {
+            return;
+        }
+        let Ok(mut file) = File::open(self.file(id, Part::Text)).map(|file| file.take(bytes.min(MAX_TEXT))) else {
+            return;
+        };
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = file.read(&mut piece) {
+            if !take(&piece[..length]) {
+                return;
+            }
+        }
+    }
+
+    fn claim(&self, id: RunId) -> io::Result<Claim> {
+        if self.plain(id, Part::Lock).is_none() {
+            return Ok(Claim::NoFile);
+        }
+        let file = match OpenOptions::new().write(true).open(self.file(id, Part::Lock)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Claim::NoFile),
+            Err(error) => return Err(error),
+        };
+        match file.try_lock() {
+            Ok(()) => Ok(Claim::Ours(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(Claim::Held),
+            Err(fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Asks the owner of a run to stop it. True if it will; false if it has ended.
+    pub(super) fn cancel(&self, id: RunId, today: u64) -> bool {
+        let works = |loaded: &Loaded| loaded.held && loaded.record.state == State::Working;
+        if !matches!(self.load(id, today), Found::Record(loaded) if works(&loaded)) {
+            return false;
+        }
+        let marked = self.mark(id);
+        if let Err(error) = &marked {
+            self.warn(id, "another process could not be told to stop it", error);
+        }
+        // The owner looks for the marker after it has written the end, so if that is not written yet, it sees it.
+        let stops = marked.is_ok() && self.read(id).is_ok_and(|record| record.state == State::Working);
+        if !stops {
+            self.remove_parts(id, &[Part::Cancel]);
+        }
+        stops
+    }
+
+    pub(super) fn mark(&self, id: RunId) -> io::Result<()> {
+        match self.create(id, Part::Cancel) {
+            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn is_marked(&self, id: RunId) -> bool {
+        self.plain(id, Part::Cancel).is_some()
+    }
+
+    /// Removes all of a run. The record goes first: without it, nobody looks for the rest.
+    pub(super) fn remove(&self, id: RunId) {
+        self.remove_parts(id, &Part::ALL);
+    }
+
+    pub(super) fn remove_parts(&self, id: RunId, parts: &[Part]) {
+        for part in parts {
+            // Mostly because it is not there. A folder of that name stays.
+            let _ = fs::remove_file(self.file(id, *part));
+        }
+    }
+
+    /// Removes what a run that no record speaks of has left, or all but the record and the text, if it is old and nobody is
+    /// at it.
+    pub(super) fn remove_orphans(&self, id: RunId, parts: &[Part]) {
+        if matches!(self.claim(id), Ok(Claim::Held)) {
+            return;
+        }
+        for part in parts {
+            let modified = fs::symlink_metadata(self.file(id, *part)).and_then(|found| found.modified());
+            if modified.is_ok_and(|modified| clock::age(modified) > ORPHAN) {
+                self.remove_parts(id, &[*part]);
+            }
+        }
+    }
+
+    /// Every run that has files here, with what files.
+    pub(super) fn names(&self) -> io::Result<HashMap<RunId, Parts>> {
+        let mut names: HashMap<RunId, Parts> = HashMap::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let Some((id, part)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+            let part = Part::ALL.into_iter().find(|known| known.name() == part);
+            if let (Some(id), Some(part)) = (RunId::parse(id), part) {
+                names.entry(id).or_default().0 |= part.bit();
+            }
+        }
+        Ok(names)
+    }
+
+    /// Changes whenever a file comes, goes or is replaced; `None` while that cannot be relied on.
+    pub(super) fn stamp(&self) -> Option<u64> {
+        let modified = fs::metadata(&self.path).and_then(|folder| folder.modified()).ok()?;
+        // Another change could have the same time: that of a file system goes in steps, of whole seconds if it has no
+        // fractions.
+        let stamp = clock::nanoseconds(modified);
+        let step = if stamp.is_multiple_of(1_000_000_000) { Duration::from_secs(3) } else { Duration::from_millis(50) };
+        (clock::age(modified) > step).then_some(stamp)
+    }
+
+    /// Says that the files of a run could not be written, which is never the end of it.
+    pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            log::warn!(
+                "run {id}: {what} to the state folder: {error}. Until that works again, runs are kept in memory only."
+            );
+        }
+    }
+
+    pub(super) fn is_well(&self) {
+        self.warned.store(false, Ordering::Relaxed);
+    }
+}
+
+/// What trying for an owner's lock gave. It is held until this is dropped.
+enum Claim {
+    Ours(#[allow(dead_code, reason = "held, not read")] File),
+    Held,
+    NoFile,
+}
+
+/// What others than we may do in the folder.
+struct Access {
+    others_write: bool,
+    others_read: bool,
+}

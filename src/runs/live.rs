@@ -1,0 +1,323 @@
+//! A run of this process, from its beginning until nobody looks at it any more.
+//!
+//! ```text
+//!            cancel                        close             what is left is written
+//!   open ──────────────> open, cancelled ────────> closing ──────────────────────────> closed
+//!    └───────────────────── close ───────────────────^
+//! ```
+//!
+//! A run that closes is shown as working until its end is on disk: what was told as completed must survive a power cut.
+//! Cancelling is shown at once and stays, whatever the worker says later.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use crate::sync::{Signal, lock};
+
+use super::clock::whole;
+use super::evict::Kept;
+use super::files::Files;
+use super::memory::Held;
+use super::record::{End, Owner, Record, RunId, State};
+use super::text::Text;
+
+/// What a run costs besides its text, in bytes; an estimate.
+const BASE: usize = 1 << 10;
+/// Text is copied to its file in pieces of this size, so that the worker is not kept from adding to it. Bytes.
+const COPY: usize = 256 << 10;
+/// Longest that anybody waits for another thread to write the end of a run to a slow disk.
+pub(super) const CLOSING: Duration = Duration::from_secs(5);
+
+/// A run of this process.
+pub(super) struct Live {
+    pub(super) id: RunId,
+    pub(super) owner: Owner,
+    pub(super) created: u64,
+    /// `created` by the steady clock.
+    begun: Duration,
+    inner: Mutex<Inner>,
+    changed: Signal,
+    cancelled: AtomicBool,
+    /// Taken before `inner`, never after it.
+    files: Option<Mutex<Files>>,
+}
+
+struct Inner {
+    record: Record,
+    text: Text,
+    phase: Phase,
+    held: Held,
+    /// Kept until then, once closed.
+    until: Duration,
+    promised_until: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    Closing,
+    Closed,
+}
+
+/// Why a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// There is more text.
+    More,
+    /// The run has ended, and all its text had been seen or was not asked for.
+    Ended,
+    /// Time is up.
+    TimedOut,
+    /// The caller no longer waits.
+    Stopped,
+}
+
+impl Live {
+    pub(super) fn new(record: Record, begun: Duration, files: Option<Files>, mut held: Held) -> Live {
+        held.set(BASE);
+        Live {
+            id: record.id,
+            owner: record.owner.clone(),
+            created: record.created,
+            begun,
+            changed: Signal::new(),
+            cancelled: AtomicBool::new(false),
+            files: files.map(Mutex::new),
+            inner: Mutex::new(Inner {
+                record,
+                text: Text::default(),
+                phase: Phase::Open,
+                held,
+                until: Duration::ZERO,
+                promised_until: Duration::ZERO,
+            }),
+        }
+    }
+
+    /// Adds text. False if the account has no room for it; it is kept all the same. Nothing is added to what has ended.
+    pub(super) fn append(&self, piece: &str, today: u64) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.phase != Phase::Open || inner.record.state != State::Working {
+            return true;
+        }
+        inner.text.push(piece);
+        inner.record.updated = today;
+        let bytes = BASE + inner.text.capacity();
+        let fits = inner.held.set(bytes);
+        drop(inner);
+        self.changed.notify_all();
+        fits
+    }
+
+    pub(super) fn ask_again(&self) -> bool {
+        lock(&self.inner).held.ask_again()
+    }
+
+    /// Once a second: writes what was added and looks whether another process wants this run to stop. On whatever thread
+    /// comes by, so that nothing has to wake up for it.
+    pub(super) fn tick(&self, now: Duration, today: u64) {
+        let Some(mut files) = self.free_files() else { return };
+        if files.is_due(now) {
+            self.write_text(&mut files);
+            drop(files);
+            self.look(today);
+        }
+    }
+
+    /// The files, unless another thread is at them: on a slow disk that may take long.
+    fn free_files(&self) -> Option<MutexGuard<'_, Files>> {
+        match self.files.as_ref()?.try_lock() {
+            Ok(files) => Some(files),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Looks whether another process wants this run to stop.
+    pub(super) fn look(&self, today: u64) {
+        if !self.is_cancelled() && self.free_files().is_some_and(|files| files.is_marked()) {
+            self.end(&mut lock(&self.inner), State::Cancelled, today);
+        }
+    }
+
+    /// Writes what is not in the file yet. True if all of it is now.
+    fn write_text(&self, files: &mut Files) -> bool {
+        loop {
+            let piece = lock(&self.inner).text.read(files.written(), COPY);
+            if piece.is_empty() {
+                return true;
+            }
+            if let Err(error) = files.append(&piece) {
+                files.warn("its text could not be written", &error);
+                return false;
+            }
+        }
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancelled.load(Ordering::Acquire)
+    }
+
+    /// True if this stopped it; false if it had ended, or was stopped before.
+    pub(super) fn cancel(&self, today: u64) -> bool {
+        let closing = |inner: &mut Inner| inner.phase == Phase::Closing;
+        let (mut inner, _) = self.changed.wait_while(lock(&self.inner), CLOSING, closing);
+        let cancelled = self.end(&mut inner, State::Cancelled, today);
+        drop(inner);
+        if let (true, Some(files)) = (cancelled, &self.files) {
+            // For the other processes, until the worker has noticed.
+            lock(files).mark();
+        }
+        cancelled
+    }
+
+    /// The process ends: so does this, as soon as its worker or [`Live::begin_close`] says so.
+    pub(super) fn interrupt(&self, today: u64) {
+        self.end(&mut lock(&self.inner), State::Interrupted, today);
+        self.cancelled.store(true, Ordering::Release);
+    }
+
+    /// Ends it for all who look, and has the worker see that it shall stop. False if that was done before.
+    fn end(&self, inner: &mut Inner, state: State, today: u64) -> bool {
+        if inner.phase != Phase::Open || inner.record.state != State::Working {
+            return false;
+        }
+        inner.record.state = state;
+        inner.record.updated = today;
+        inner.record.ended = Some(today);
+        self.cancelled.store(true, Ordering::Release);
+        self.changed.notify_all();
+        true
+    }
+
+    /// From now on nothing is added. What the record will be once it is written; `None` if another thread is at it or has
+    /// done it.
+    pub(super) fn begin_close(&self, end: End, today: u64) -> Option<Record> {
+        let mut inner = lock(&self.inner);
+        if inner.phase != Phase::Open {
+            return None;
+        }
+        inner.phase = Phase::Closing;
+        inner.text.shrink();
+        let mut record = inner.record();
+        if record.state == State::Working {
+            record.state = end.state;
+            record.updated = today;
+            record.ended = Some(today);
+        }
+        record.usage = end.usage;
+        record.error = end.error;
+        record.result = end.result;
+        Some(record)
+    }
+
+    /// Puts the end on disk. False if there are no files, or it could not be done.
+    pub(super) fn store(&self, record: &mut Record) -> bool {
+        let Some(files) = &self.files else { return false };
+        let mut files = lock(files);
+        let stored = self.write_text(&mut files) && files.finish(record);
+        files.release();
+        stored
+    }
+
+    /// It has ended like this, and is kept for so long.
+    pub(super) fn closed(&self, record: Record, now: Duration, keep: Duration) {
+        let size = serde_json::to_vec(&record).map_or(0, |json| json.len());
+        let mut inner = lock(&self.inner);
+        inner.until = inner.promised_until.max(now.saturating_add(keep));
+        inner.record = record;
+        inner.phase = Phase::Closed;
+        // Values take about twice the memory of their text.
+        let bytes = BASE + inner.text.capacity() + 2 * size;
+        inner.held.set(bytes);
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    /// Waits until another thread that closes it has done so.
+    pub(super) fn wait_closed(&self) {
+        let open = |inner: &mut Inner| inner.phase != Phase::Closed;
+        drop(self.changed.wait_while(lock(&self.inner), CLOSING, open));
+    }
+
+    /// Is to be found for `ttl` from its beginning. False if it ends or has ended.
+    pub(super) fn promise(&self, ttl: Duration) -> bool {
+        let mut inner = lock(&self.inner);
+        if inner.phase != Phase::Open {
+            return false;
+        }
+        let ttl = ttl.max(Duration::from_millis(inner.record.ttl.unwrap_or(0)));
+        inner.promised_until = self.begun.saturating_add(ttl);
+        inner.record.ttl = Some(whole(ttl));
+        true
+    }
+
+    /// Has the metadata on disk before it returns, where there is one.
+    pub(super) fn persist(&self) {
+        let Some(files) = &self.files else { return };
+        let files = lock(files);
+        let inner = lock(&self.inner);
+        // What closes or has closed is written by whoever does that.
+        let record =
+            (inner.phase == Phase::Open).then(|| Record { state: State::Working, ended: None, ..inner.record() });
+        drop(inner);
+        if let Some(record) = record {
+            files.persist(&record);
+        }
+    }
+
+    pub(super) fn record(&self) -> Record {
+        lock(&self.inner).record()
+    }
+
+    pub(super) fn has_files(&self) -> bool {
+        self.files.is_some()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        lock(&self.inner).phase == Phase::Closed
+    }
+
+    /// Its time is over.
+    pub(super) fn is_expired(&self, now: Duration) -> bool {
+        let inner = lock(&self.inner);
+        inner.phase == Phase::Closed && inner.until <= now
+    }
+
+    pub(super) fn kept(&self, now: Duration) -> Kept<'_> {
+        let inner = lock(&self.inner);
+        Kept {
+            id: self.id,
+            owner: &self.owner,
+            ended: inner.record.ended.filter(|_| inner.phase == Phase::Closed),
+            bytes: inner.text.bytes() as u64,
+            promised: inner.promised_until > now,
+        }
+    }
+
+    pub(super) fn read(&self, from: usize, most: usize) -> String {
+        lock(&self.inner).text.read(from, most)
+    }
+
+    pub(super) fn read_chars(&self, skip: usize, most: usize) -> String {
+        lock(&self.inner).text.read_chars(skip, most)
+    }
+
+    /// One slice of waiting: `None` if nothing has happened.
+    pub(super) fn wait(&self, seen: Option<u64>, limit: Duration) -> Option<Waited> {
+        let state = |inner: &Inner| match seen {
+            Some(seen) if inner.text.bytes() as u64 > seen => Some(Waited::More),
+            _ if inner.record.state != State::Working => Some(Waited::Ended),
+            _ => None,
+        };
+        let (inner, _) = self.changed.wait_while(lock(&self.inner), limit, |inner| state(inner).is_none());
+        state(&inner)
+    }
+}
+
+impl Inner {
+    fn record(&self) -> Record {
+        Record { bytes: self.text.bytes() as u64, chars: self.text.chars() as u64, ..self.record.clone() }
+    }
+}

@@ -1,0 +1,270 @@
+//! What is known of a run besides its text. This is also what its metadata file holds.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
+
+use crate::random;
+
+/// Names a run: `run_` and 32 lower-case hex digits. Nobody can guess one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct RunId(u128);
+
+impl RunId {
+    const PREFIX: &str = "run_";
+
+    pub(super) fn new() -> RunId {
+        RunId(u128::from_str_radix(&random::id(), 16).unwrap_or_default())
+    }
+
+    /// Reads what [`RunId`]'s `Display` writes, and nothing else.
+    pub(crate) fn parse(text: &str) -> Option<RunId> {
+        let digits = text.strip_prefix(RunId::PREFIX).filter(|digits| digits.len() == 32)?;
+        digits
+            .bytes()
+            .try_fold(0, |value: u128, digit| {
+                let digit = match digit {
+                    b'0'..=b'9' => digit - b'0',
+                    b'a'..=b'f' => digit - b'a' + 10,
+                    _ => return None,
+                };
+                Some(value << 4 | u128::from(digit))
+            })
+            .map(RunId)
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{:032x}", RunId::PREFIX, self.0)
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RunId, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        RunId::parse(&text).ok_or_else(|| serde::de::Error::custom("not a run's id"))
+    }
+}
+
+/// Whose a run is; also who asks. A run is shown to its equal only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Owner {
+    /// A caller with a name that was checked: of a token, or an OAuth subject.
+    Named(String),
+    /// Whoever talks to this process on stdio. Such runs are never written to a folder.
+    Process,
+    /// Whoever can open the state folder: stdio with one.
+    Folder,
+    /// Whoever knows the id: HTTP without authentication. Nothing is listed for these.
+    Key,
+}
+
+/// Where a run stands.
+///
+/// ```text
+///   working ──> completed | failed | cancelled | interrupted
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum State {
+    /// Text may still come.
+    Working,
+    /// It ended as it should.
+    Completed,
+    /// It ended with an error.
+    Failed,
+    /// Its caller stopped it.
+    Cancelled,
+    /// The process that ran it ended first.
+    Interrupted,
+}
+
+impl State {
+    /// The name, as files and answers have it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            State::Working => "working",
+            State::Completed => "completed",
+            State::Failed => "failed",
+            State::Cancelled => "cancelled",
+            State::Interrupted => "interrupted",
+        }
+    }
+}
+
+/// A run without its text. Times are milliseconds since 1970.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    /// Of the file format; see [`VERSION`].
+    pub(super) version: u32,
+    /// Its name.
+    pub(crate) id: RunId,
+    /// Whose it is.
+    pub(crate) owner: Owner,
+    /// What it runs, in this order.
+    pub(crate) patterns: Vec<String>,
+    /// The model that was asked for; empty for Fabric's default.
+    pub(crate) model: String,
+    /// Where it stands.
+    pub(crate) state: State,
+    /// When it began.
+    pub(crate) created: u64,
+    /// When something last changed.
+    pub(crate) updated: u64,
+    /// When it ended.
+    pub(crate) ended: Option<u64>,
+    /// Told as a task: to be found for so many milliseconds from `created`, whatever happens.
+    pub(crate) ttl: Option<u64>,
+    /// Bytes of text.
+    pub(crate) bytes: u64,
+    /// Characters of text.
+    pub(crate) chars: u64,
+    /// What it used, as its caller put it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) usage: Option<Value>,
+    /// Why it failed, as its caller put it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) error: Option<Value>,
+    /// What else its result holds besides the text, as its caller put it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) result: Option<Value>,
+}
+
+/// The version of the metadata file that this program writes and reads. Files of others are left alone.
+pub(super) const VERSION: u32 = 1;
+
+/// What is known of a run when it begins.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    /// Whose it will be.
+    pub(crate) owner: Owner,
+    /// What it will run, in this order.
+    pub(crate) patterns: Vec<String>,
+    /// The model asked for; empty for Fabric's default.
+    pub(crate) model: String,
+}
+
+impl Start {
+    pub(super) fn record(self, id: RunId, now: u64) -> Record {
+        Record {
+            version: VERSION,
+            id,
+            owner: self.owner,
+            patterns: self.patterns,
+            model: self.model,
+            state: State::Working,
+            created: now,
+            updated: now,
+            ended: None,
+            ttl: None,
+            bytes: 0,
+            chars: 0,
+            usage: None,
+            error: None,
+            result: None,
+        }
+    }
+}
+
+/// How a run ended, and what came of it besides text.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct End {
+    pub(super) state: State,
+    pub(super) usage: Option<Value>,
+    pub(super) error: Option<Value>,
+    pub(super) result: Option<Value>,
+}
+
+impl End {
+    const fn of(state: State) -> End {
+        End { state, usage: None, error: None, result: None }
+    }
+
+    /// As it should.
+    pub(crate) const fn completed() -> End {
+        End::of(State::Completed)
+    }
+
+    /// With an error.
+    pub(crate) fn failed(error: Value) -> End {
+        End { error: Some(error), ..End::of(State::Failed) }
+    }
+
+    /// Stopped by its caller.
+    pub(crate) const fn cancelled() -> End {
+        End::of(State::Cancelled)
+    }
+
+    /// Cut off by the end of the process.
+    pub(crate) const fn interrupted() -> End {
+        End::of(State::Interrupted)
+    }
+
+    /// What it used.
+    pub(crate) fn with_usage(self, usage: Value) -> End {
+        End { usage: Some(usage), ..self }
+    }
+
+    /// What its result holds besides the text; small.
+    pub(crate) fn with_result(self, result: Value) -> End {
+        End { result: Some(result), ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn ids_are_written_and_read_in_one_way() {
+        let id = RunId::new();
+        assert_eq!(RunId::parse(&id.to_string()), Some(id));
+        let text = "run_000000000000000000000000000000ff";
+        assert_eq!(RunId::parse(text), Some(RunId(255)));
+        assert_eq!(RunId(255).to_string(), text);
+        for other in [
+            "",
+            "run_",
+            "ff",
+            "run_ff",
+            "run_000000000000000000000000000000FF",
+            "RUN_000000000000000000000000000000ff",
+            "run_+00000000000000000000000000000ff",
+            "run_000000000000000000000000000000ff ",
+            "run_0000000000000000000000000000000ff",
+            "run_../../../../../../../etc/passwd0",
+            "run_é0000000000000000000000000000ff",
+        ] {
+            assert_eq!(RunId::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_these_bytes() {
+        let start = Start { owner: Owner::Named("a".into()), patterns: vec!["p".into()], model: "m".into() };
+        let mut record = start.record(RunId(1), 5);
+        record.usage = Some(json!({"output_tokens": 7}));
+        let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
+        assert_eq!(serde_json::to_string(&record).unwrap(), text);
+        assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
+        let owners = [Owner::Process, Owner::Folder, Owner::Key].map(|owner| serde_json::to_string(&owner).unwrap());
+        assert_eq!(owners, [r#""process""#, r#""folder""#, r#""key""#]);
+    }
+
+    #[test]
+    fn a_state_has_one_name() {
+        for state in [State::Working, State::Completed, State::Failed, State::Cancelled, State::Interrupted] {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+        }
+    }
+}

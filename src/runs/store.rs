@@ -1,0 +1,455 @@
+//! The table of runs: those of this process, and what is known of those in the folder.
+//!
+//! A run of this process is in memory with its text until it has ended and is on disk; from then on the table has only
+//! what listing and making room need, and everything else is read from its files. The table is brought up to date with
+//! what other processes do when it is listed, by the names in the folder.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use crate::sync::lock;
+
+use super::clock::{Clock, whole};
+use super::evict::{Bounds, Kept, has_room, victims};
+use super::files::Files;
+use super::folder::{Folder, Found, Loaded, Part, Parts};
+use super::live::Live;
+use super::memory::{Accounts, Memory};
+use super::record::{End, Owner, Record, RunId, Start, State};
+
+/// What is kept in memory.
+const IN_MEMORY: Bounds = Bounds { runs: 1_000, bytes: 64 << 20 };
+/// What is kept in a folder.
+const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
+/// What the table needs for a run in the folder, in bytes; an estimate.
+const ENTRY: usize = 256;
+
+/// The folder is read this often while runs end.
+const REFRESH: Duration = Duration::from_secs(60);
+/// At the end of the process, so many threads write what is left: a disk syncs many files in the time of one.
+const WRITERS: usize = 16;
+
+/// All that the handles share.
+pub(super) struct Store {
+    keep: Duration,
+    pub(super) clock: Box<dyn Clock>,
+    pub(super) folder: Option<Arc<Folder>>,
+    in_memory: Bounds,
+    in_folder: Bounds,
+    memory: Arc<Memory>,
+    table: Mutex<HashMap<RunId, Entry>>,
+    /// How often the folder was read.
+    scans: AtomicU64,
+    /// Held while the folder is read.
+    read: Mutex<Read>,
+}
+
+enum Entry {
+    Live(Arc<Live>),
+    Stored(Stored),
+}
+
+/// What the table has of a run in the folder.
+struct Stored {
+    owner: Owner,
+    created: u64,
+    /// Which reading of the folder was the last before this was entered.
+    entered: u64,
+    /// `None` while another process works on it.
+    ended: Option<u64>,
+    bytes: u64,
+    /// By the steady clock.
+    until: Duration,
+    promised_until: Duration,
+}
+
+/// When the folder was last read.
+#[derive(Default)]
+struct Read {
+    /// What it was like then.
+    stamp: Option<u64>,
+    /// By the steady clock.
+    at: Option<Duration>,
+}
+
+/// A run that was found.
+#[derive(Clone)]
+pub(super) enum Place {
+    Live(Arc<Live>),
+    Stored(Box<Loaded>),
+}
+
+/// How many runs there are, and what they take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tally {
+    /// Runs of this process that have not ended.
+    pub(crate) working: usize,
+    /// All others that are known of.
+    pub(crate) kept: usize,
+    /// Bytes of memory for all of these.
+    pub(crate) bytes: usize,
+}
+
+impl Store {
+    pub(super) fn new(
+        keep: Duration,
+        folder: Option<Arc<Folder>>,
+        accounts: Option<Accounts>,
+        clock: Box<dyn Clock>,
+    ) -> Store {
+        Store {
+            keep,
+            clock,
+            folder: folder.filter(|_| !keep.is_zero()),
+            in_memory: IN_MEMORY,
+            in_folder: IN_FOLDER,
+            memory: Memory::new(accounts),
+            table: Mutex::default(),
+            scans: AtomicU64::new(0),
+            read: Mutex::default(),
+        }
+    }
+
+    /// For tests: other bounds.
+    #[cfg(test)]
+    pub(super) fn bounded(self, in_memory: (usize, u64), in_folder: (usize, u64)) -> Store {
+        let bounds = |(runs, bytes)| Bounds { runs, bytes };
+        Store { in_memory: bounds(in_memory), in_folder: bounds(in_folder), ..self }
+    }
+
+    pub(super) fn keeps(&self) -> bool {
+        !self.keep.is_zero()
+    }
+
+    pub(super) fn begin(&self, start: Start) -> Arc<Live> {
+        let record = start.record(RunId::new(), self.clock.today());
+        let now = self.clock.steady();
+        // A process's own runs are nobody else's business, and would be nobody's once it ends.
+        let folder = self.folder.as_ref().filter(|_| record.owner != Owner::Process);
+        let files = folder.and_then(|folder| {
+            let begun = Files::begin(folder, &record, now);
+            begun.inspect_err(|error| folder.warn(record.id, "it could not be written", error)).ok()
+        });
+        let live = Arc::new(Live::new(record, now, files, self.memory.open()));
+        lock(&self.table).insert(live.id, Entry::Live(live.clone()));
+        self.tidy();
+        live
+    }
+
+    /// Is there room for a run that must be kept, besides `but`?
+    fn has_room(&self, but: Option<RunId>) -> bool {
+        let now = self.clock.steady();
+        let (in_folder, bounds) = match self.folder {
+            Some(_) => (true, self.in_folder),
+            None => (false, self.in_memory),
+        };
+        let table = lock(&self.table);
+        has_room(shelf(&table, in_folder, now).filter(|run| Some(run.id) != but), bounds)
+    }
+
+    /// Begins a run that is told as a task; `None` if there is no room for one.
+    pub(super) fn begin_promised(&self, start: Start, ttl: Duration) -> Option<Arc<Live>> {
+        self.refresh();
+        if !self.keeps() || !self.has_room(None) {
+            return None;
+        }
+        let live = self.begin(start);
+        live.promise(ttl);
+        live.persist();
+        Some(live)
+    }
+
+    /// Promises to keep a run, if there is room.
+    pub(super) fn promise(&self, live: &Live, ttl: Duration) -> bool {
+        self.refresh();
+        let promised = self.keeps() && self.has_room(Some(live.id)) && live.promise(ttl);
+        if promised {
+            live.persist();
+        }
+        promised
+    }
+
+    /// Ends a run, once; the first end counts.
+    pub(super) fn close(&self, live: &Arc<Live>, end: End) {
+        let Some(mut record) = live.begin_close(end, self.clock.today()) else {
+            return live.wait_closed();
+        };
+        let stored = self.keeps() && live.store(&mut record);
+        let now = self.clock.steady();
+        let entry = stored.then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
+        live.closed(record, now, self.keep);
+        {
+            let mut table = lock(&self.table);
+            match entry {
+                _ if !self.keeps() => _ = table.remove(&live.id),
+                Some(entry) => _ = table.insert(live.id, Entry::Stored(entry)),
+                None => {}
+            }
+        }
+        self.tidy();
+    }
+
+    fn stored(&self, loaded: &Loaded, now: Duration) -> Stored {
+        let record = &loaded.record;
+        let today = self.clock.today();
+        // A clock that was set back makes a run no older, and one of the future no younger than new.
+        let left = |from: u64, length: u64| Duration::from_millis(length.saturating_sub(today.saturating_sub(from)));
+        let promised_until = now.saturating_add(left(record.created, record.ttl.unwrap_or(0)));
+        let until = now.saturating_add(left(record.ended.unwrap_or(today), whole(self.keep)));
+        Stored {
+            owner: record.owner.clone(),
+            created: record.created,
+            entered: self.scans.load(Ordering::Relaxed),
+            ended: record.ended.filter(|_| !loaded.held),
+            bytes: record.bytes,
+            until: until.max(promised_until),
+            promised_until,
+        }
+    }
+
+    /// Removes what is too old, and the oldest of what is too much.
+    pub(super) fn tidy(&self) {
+        let now = self.clock.steady();
+        let mut table = lock(&self.table);
+        let expired: Vec<RunId> = table.iter().filter(|(_, entry)| entry.is_expired(now)).map(|(id, _)| *id).collect();
+        let mut gone = take(&mut table, expired);
+        let too_many = victims(shelf(&table, false, now), self.in_memory);
+        gone.extend(take(&mut table, too_many));
+        if self.folder.is_some() {
+            let too_many = victims(shelf(&table, true, now), self.in_folder);
+            gone.extend(take(&mut table, too_many));
+        }
+        drop(table);
+        self.remove_files(gone);
+    }
+
+    /// Gives up finished runs in memory until about `bytes` are free, or none is left that may go. Returns how many are.
+    pub(super) fn shrink(&self, bytes: usize) -> usize {
+        let before = self.memory.held();
+        let now = self.clock.steady();
+        let mut table = lock(&self.table);
+        let finished: u64 = shelf(&table, false, now).filter(|run| run.ended.is_some()).map(|run| run.bytes).sum();
+        let bounds = Bounds { runs: usize::MAX, bytes: finished.saturating_sub(bytes as u64) };
+        let too_many = victims(shelf(&table, false, now), bounds);
+        let gone = take(&mut table, too_many);
+        drop(table);
+        self.remove_files(gone);
+        before.saturating_sub(self.memory.held())
+    }
+
+    fn remove_files(&self, gone: Vec<(RunId, Entry)>) {
+        for (id, entry) in gone {
+            let on_disk = match entry {
+                Entry::Live(live) => live.has_files(),
+                Entry::Stored(_) => true,
+            };
+            if let Some(folder) = self.folder.as_ref().filter(|_| on_disk) {
+                folder.remove(id);
+            }
+        }
+    }
+
+    /// The run of this id, if it is the caller's. Whose it is is asked here and nowhere else.
+    pub(super) fn find(&self, id: RunId, caller: &Owner) -> Option<Place> {
+        let now = self.clock.steady();
+        let (live, known) = match lock(&self.table).get(&id) {
+            Some(entry) if entry.owner() != caller || entry.is_expired(now) => return None,
+            Some(Entry::Live(live)) => (Some(live.clone()), true),
+            Some(Entry::Stored(stored)) => (None, stored.ended.is_some()),
+            None => (None, false),
+        };
+        if let Some(live) = live {
+            live.look(self.clock.today());
+            return Some(Place::Live(live));
+        }
+        match self.folder.as_ref()?.load(id, self.clock.today()) {
+            Found::Record(loaded) => {
+                let kept = known || loaded.held || self.stored(&loaded, now).until > now;
+                let good = kept && loaded.record.owner == *caller;
+                good.then(|| Place::Stored(loaded))
+            }
+            Found::Nothing | Found::Damaged | Found::Unknown => None,
+        }
+    }
+
+    /// The caller's runs, the latest first, after the place `after`: `most` at most, and whether there are more.
+    pub(super) fn list(&self, caller: &Owner, after: Option<(u64, RunId)>, most: usize) -> (Vec<Place>, bool) {
+        self.refresh();
+        self.tidy();
+        let mut found: Vec<(u64, RunId)> = {
+            let table = lock(&self.table);
+            let own =
+                table.iter().filter(|(_, entry)| entry.owner() == caller).map(|(id, entry)| (entry.created(), *id));
+            own.filter(|run| after.is_none_or(|after| *run < after)).collect()
+        };
+        let more = found.len() > most;
+        if more {
+            found.select_nth_unstable_by_key(most, |run| Reverse(*run));
+            found.truncate(most);
+        }
+        found.sort_unstable_by_key(|run| Reverse(*run));
+        (found.into_iter().filter_map(|(_, id)| self.find(id, caller)).collect(), more)
+    }
+
+    /// Has what other processes keep counted now and then, also if nobody ever lists.
+    pub(super) fn refresh_sometimes(&self) {
+        let now = self.clock.steady();
+        if lock(&self.read).at.is_none_or(|at| now.saturating_sub(at) >= REFRESH) {
+            self.refresh();
+            self.tidy();
+        }
+    }
+
+    /// Brings the table up to date with the folder, if that has changed.
+    pub(super) fn refresh(&self) {
+        let Some(folder) = &self.folder else { return };
+        let mut read = lock(&self.read);
+        let stamp = folder.stamp();
+        let (now, today) = (self.clock.steady(), self.clock.today());
+        read.at = Some(now);
+        if stamp.is_some() && read.stamp == stamp {
+            return;
+        }
+        // What is entered from here on may not be among the names.
+        let scan = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
+        let names = match folder.names() {
+            Ok(names) => names,
+            Err(error) => return log::warn!("the state folder could not be read: {error}"),
+        };
+        // Most are known and will not change any more.
+        let news: Vec<(RunId, Parts)> = {
+            let mut table = lock(&self.table);
+            table.retain(|id, entry| match entry {
+                Entry::Stored(stored) => {
+                    stored.entered >= scan || names.get(id).is_some_and(|parts| parts.has_record())
+                }
+                Entry::Live(_) => true,
+            });
+            let is_new = |id: &RunId, parts: &Parts| match table.get(id) {
+                Some(Entry::Live(_)) => false,
+                Some(Entry::Stored(stored)) => stored.ended.is_none() || parts.has_left_overs(),
+                None => true,
+            };
+            names.into_iter().filter(|(id, parts)| is_new(id, parts)).collect()
+        };
+        for (id, parts) in news {
+            match folder.load(id, today) {
+                Found::Record(loaded) => {
+                    if !loaded.held && parts.has_left_overs() {
+                        folder.remove_orphans(id, &[Part::Lock, Part::Cancel, Part::Half]);
+                    }
+                    let entry = self.stored(&loaded, now);
+                    let mut table = lock(&self.table);
+                    let settled = |entry: &Entry| match entry {
+                        Entry::Live(_) => true,
+                        Entry::Stored(stored) => stored.ended.is_some(),
+                    };
+                    if !table.get(&id).is_some_and(settled) {
+                        table.insert(id, Entry::Stored(entry));
+                    }
+                }
+                Found::Nothing | Found::Damaged => folder.remove_orphans(id, &Part::ALL),
+                Found::Unknown => {}
+            }
+        }
+        read.stamp = stamp;
+    }
+
+    /// Ends all runs of this process as interrupted. Returns how many there were.
+    pub(super) fn interrupt_all(&self) -> usize {
+        let open: Vec<Arc<Live>> = lock(&self.table)
+            .values()
+            .filter_map(|entry| match entry {
+                Entry::Live(live) if !live.is_closed() => Some(live.clone()),
+                Entry::Live(_) | Entry::Stored(_) => None,
+            })
+            .collect();
+        // All at once first: writing takes time, and each token costs money.
+        let today = self.clock.today();
+        open.iter().for_each(|live| live.interrupt(today));
+        thread::scope(|scope| {
+            for part in open.chunks(open.len().div_ceil(WRITERS).max(1)) {
+                let write = || part.iter().for_each(|live| self.close(live, End::interrupted()));
+                if thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write).is_err() {
+                    write();
+                }
+            }
+        });
+        open.len()
+    }
+
+    pub(super) fn tally(&self) -> Tally {
+        let table = lock(&self.table);
+        let mut tally = Tally { bytes: self.memory.held(), ..Tally::default() };
+        for entry in table.values() {
+            match entry {
+                Entry::Live(live) if !live.is_closed() => tally.working += 1,
+                Entry::Live(_) => tally.kept += 1,
+                Entry::Stored(_) => (tally.kept, tally.bytes) = (tally.kept + 1, tally.bytes + ENTRY),
+            }
+        }
+        tally
+    }
+
+    /// What the files have of a run by now; the last that was known if they are gone.
+    pub(super) fn reload(&self, known: &Loaded) -> Loaded {
+        let id = known.record.id;
+        let found = self.folder.as_ref().filter(|_| known.held).map(|folder| folder.load(id, self.clock.today()));
+        match found {
+            Some(Found::Record(loaded)) => *loaded,
+            None | Some(Found::Unknown) => known.clone(),
+            Some(Found::Nothing | Found::Damaged) => {
+                let record = Record { state: State::Interrupted, bytes: 0, ..known.record.clone() };
+                Loaded { record, held: false }
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn owner(&self) -> &Owner {
+        match self {
+            Entry::Live(live) => &live.owner,
+            Entry::Stored(stored) => &stored.owner,
+        }
+    }
+
+    fn created(&self) -> u64 {
+        match self {
+            Entry::Live(live) => live.created,
+            Entry::Stored(stored) => stored.created,
+        }
+    }
+
+    fn is_expired(&self, now: Duration) -> bool {
+        match self {
+            Entry::Live(live) => live.is_expired(now),
+            Entry::Stored(stored) => stored.ended.is_some() && stored.until <= now,
+        }
+    }
+}
+
+/// The runs in the folder, or those in memory: finished ones that are not on disk, or not yet.
+fn shelf(table: &HashMap<RunId, Entry>, in_folder: bool, now: Duration) -> impl Iterator<Item = Kept<'_>> {
+    table.iter().filter_map(move |(id, entry)| match entry {
+        Entry::Live(live) => {
+            let on_disk = live.has_files() && !live.is_closed();
+            (on_disk == in_folder).then(|| live.kept(now))
+        }
+        Entry::Stored(stored) => in_folder.then(|| Kept {
+            id: *id,
+            owner: &stored.owner,
+            ended: stored.ended,
+            bytes: stored.bytes,
+            promised: stored.promised_until > now,
+        }),
+    })
+}
+
+fn take(table: &mut HashMap<RunId, Entry>, ids: Vec<RunId>) -> Vec<(RunId, Entry)> {
+    ids.into_iter().filter_map(|id| table.remove_entry(&id)).collect()
+}
