@@ -192,7 +192,7 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
 
 /// A body that cannot be read is treated as an empty one, which is no JSON either.
 fn body(exchange: &mut Exchange<'_>) -> Option<String> {
-    String::from_utf8(exchange.read_body().ok()?).ok()
+    String::from_utf8(exchange.read_body().ok()?.to_vec()).ok()
 }
 
 fn chat(mut exchange: Exchange<'_>) {

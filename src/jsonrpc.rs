@@ -10,7 +10,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::config::MAX_BATCH;
+use crate::config::{MAX_BATCH, MAX_ID};
 
 /// Not JSON at all.
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -23,25 +23,33 @@ pub(crate) const INVALID_PARAMS: i32 = -32602;
 /// The request was fine, answering it failed.
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 
+/// Longest spelling of an id: each of its bytes as `\u0000`, and the quotes.
+const LONGEST_ESCAPED: usize = 6 * MAX_ID + 2;
+
 /// A request's id: the JSON of a string or an integer, in one canonical spelling, so that equal ids are equal here and
 /// are echoed with their type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id(Box<str>);
 
 impl Id {
-    /// Reads an id. `None` for anything but a string or an integer.
+    /// Reads an id. `None` for anything but a string or an integer, and for one that is longer than [`MAX_ID`].
     fn read(raw: &RawValue) -> Option<Id> {
         let json = raw.get();
         if json.starts_with('"') {
             // Escapes have several spellings; only those pay for decoding.
-            if !json.contains('\\') {
-                return Some(Id(json.into()));
-            }
-            let text: String = serde_json::from_str(json).ok()?;
-            return Some(Id(serde_json::to_string(&text).ok()?.into()));
+            let text = if !json.contains('\\') {
+                Cow::Borrowed(json)
+            } else if json.len() <= LONGEST_ESCAPED {
+                let text: String = serde_json::from_str(json).ok()?;
+                Cow::Owned(serde_json::to_string(&text).ok()?)
+            } else {
+                return None;
+            };
+            return (text.len() <= MAX_ID + 2).then(|| Id(text.into()));
         }
         let digits = json.strip_prefix('-').unwrap_or(json);
-        (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then(|| Id(json.into()))
+        let is_integer = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
+        (is_integer && json.len() <= MAX_ID).then(|| Id(json.into()))
     }
 
     /// The id that a `requestId` or `progressToken` names, under the same rules.
@@ -263,7 +271,7 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
     match id {
         None => Ok(Message::Notification { method, params: fields.params }),
         Some(Ok(id)) => Ok(Message::Request { id, method, params: fields.params }),
-        Some(Err(())) => refuse("\"id\" must be a string or an integer."),
+        Some(Err(())) => refuse("\"id\" must be a string or an integer, of at most 1024 bytes."),
     }
 }
 
@@ -298,9 +306,15 @@ pub(crate) fn end(out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The answers of a batch as one array.
-pub(crate) fn array(answers: &[Vec<u8>]) -> Vec<u8> {
-    [b"[".as_slice(), &answers.join(&b','), b"]"].concat()
+/// The answers of a batch as one array, in parts: together they may be large.
+pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for answer in answers {
+        parts.push(if parts.is_empty() { b"[" } else { b"," });
+        parts.push(answer);
+    }
+    parts.push(b"]");
+    parts
 }
 
 /// What stands in place of an id that could not be read.
@@ -355,6 +369,38 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     }
 }
 
+/// Whether `json`, which must be JSON, separates at most `most` values by commas. Decoded, a value takes twenty times the
+/// room of its shortest spelling.
+pub(crate) fn has_at_most(json: &str, most: usize) -> bool {
+    let mut bytes = json.bytes();
+    let mut commas = 0;
+    while commas <= most {
+        match bytes.next() {
+            None => return true,
+            Some(b',') => commas += 1,
+            Some(b'"') => {
+                while let Some(byte) = bytes.find(|byte| matches!(byte, b'"' | b'\\'))
+                    && byte != b'"'
+                {
+                    bytes.next();
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    false
+}
+
+/// How many bytes `text` takes as a JSON string.
+pub(crate) fn string_len(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(escaped).sum::<usize>() + 2
+}
+
 /// Appends `json`, as [`write_json`] writes it, as a JSON string. Nothing in it needs escaping but quotes and backslashes, and
 /// so many of them: written like any other text, a call that lists the patterns takes an eighth more instructions.
 pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
@@ -373,6 +419,38 @@ pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        for (json, commas) in
+            [("[]", 0), ("[1,2]", 1), (r#"{"a,\",":",,","b":[1,{}]}"#, 2), (r#"["\\",",","\\\"",1]"#, 3), ("\",", 0)]
+        {
+            assert!(has_at_most(json, commas), "{json}");
+            assert!(commas == 0 || !has_at_most(json, commas - 1), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_string_is_known_before_it_is_written() {
+        let all: String = (0..=0x2100).filter_map(char::from_u32).collect();
+        for text in ["", "a\"\\/\u{8}\u{c}\n\r\t\u{0}\u{1f}\u{7f}ä🦀", &all] {
+            assert_eq!(string_len(text), serde_json::to_string(text).unwrap().len());
+        }
+    }
+
+    #[test]
+    fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
+        let id = |json: &str| Id::from_raw(&RawValue::from_string(json.into()).unwrap()).map(|id| id.json().len());
+        for (fits, too_long) in [
+            (format!("\"{}\"", "x".repeat(MAX_ID)), format!("\"{}\"", "x".repeat(MAX_ID + 1))),
+            (format!("\"{}\"", "\\u0078".repeat(MAX_ID)), format!("\"{}\"", "\\u0078".repeat(MAX_ID + 1))),
+            (format!("\"{}\"", "ä".repeat(MAX_ID / 2)), format!("\"{}\"", "ä".repeat(MAX_ID / 2 + 1))),
+        ] {
+            assert_eq!((id(&fits), id(&too_long)), (Some(MAX_ID + 2), None));
+        }
+        assert_eq!((id(&"7".repeat(MAX_ID)), id(&"7".repeat(MAX_ID + 1))), (Some(MAX_ID), None));
+        assert_eq!(id(&format!("\"{}\"", "\\n".repeat(4 << 20))), None);
+    }
 
     #[test]
     fn json_becomes_a_string_like_any_other_text() {

@@ -4,12 +4,14 @@
 //! mistake in a flag or variable. What the parts do is told in their own files; arrows point one way,
 //! `main → transport → mcp → tools → fabric`.
 
+mod budget;
 mod check;
 mod cli;
 mod config;
 mod demo;
 mod fabric;
 mod generate;
+mod heap;
 mod http;
 mod jsonrpc;
 mod logging;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use budget::MEMORY;
 use cli::{Command, Generate};
 use config::{Config, LOG_FLUSH, Transport};
 use demo::Demo;
@@ -136,6 +139,8 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), F
         config.fabric.url = started.url().to_string();
         demo = Some(started);
     }
+    heap::tune();
+    MEMORY.set_limit(config.max_memory);
     let client = Arc::new(Client::new(&config.fabric).map_err(|reason| Failure { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };

@@ -25,6 +25,7 @@ pub(crate) enum Id {
     AllowPattern,
     DenyPattern,
     MaxRuns,
+    MaxMemory,
     AllowedHost,
     AllowedOrigin,
     AllowUnauthenticated,
@@ -249,6 +250,16 @@ pub(crate) const FLAGS: &[Flag] = &[
         takes: Takes::One("COUNT"),
         default: "16, on http and sse 512",
         ..setting(Id::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
+    },
+    Flag {
+        takes: Takes::One("MIB"),
+        default: "256",
+        ..setting(
+            Id::MaxMemory,
+            "max-memory",
+            Section::Runs,
+            "Most memory that requests, runs and their answers may hold together",
+        )
     },
     Flag {
         takes: Takes::Many("HOST"),

@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, Id};
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
-    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_PORT, Fabric, HTTP_MAX_RUNS, Http, LogLevel, MAX_CALLS_PER_MINUTE,
-    MAX_MAX_CONNECTIONS, MAX_MAX_RUNS, SHORT_TOKEN, STDIO_MAX_RUNS, Secret, Transport,
+    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, DEFAULT_PORT, Fabric, HTTP_MAX_RUNS, Http, LogLevel,
+    MAX_CALLS_PER_MINUTE, MAX_MAX_CONNECTIONS, MAX_MAX_RUNS, MEMORY_RANGE, SHORT_TOKEN, STDIO_MAX_RUNS, Secret,
+    Transport,
 };
 
 /// Everything the server needs to know, or the first mistake.
@@ -43,6 +44,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         denied_patterns: settings.many(Id::DenyPattern, &values::pattern)?,
         catalog_ttl: settings.seconds(Id::CatalogTtl, 300)?,
         max_runs: settings.count(Id::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
+        max_memory: settings.count(Id::MaxMemory, MEMORY_RANGE.0, MEMORY_RANGE.1, DEFAULT_MEMORY >> 20)? << 20,
         http: http(&settings, read_file, &mut warnings)?,
         demo,
         warnings,

@@ -21,14 +21,16 @@ use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, Timeout};
+use ureq::{Agent, Body, BodyReader, Proxy, ProxyProtocol, SendBody, Timeout};
 
+use super::calls::no_room;
 use super::listing::Listing;
 use super::shared::Shared;
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
 use watched::{Lookup, Waiting, Watched};
 
+use crate::budget::Full;
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT, RETRY_DELAYS};
 use crate::time;
 
@@ -43,6 +45,8 @@ const KEPT: usize = 256;
 const YOUNG_MODELS: Duration = Duration::from_secs(10);
 /// An error's body up to this size is read, unseen, so that its connection can be kept.
 const SMALL_BODY: u64 = 16 << 10;
+/// A larger body is counted in pieces of this size.
+const PIECE: u64 = 64 << 10;
 /// Fabric sends `complete` right after an `error`, and its HTTP errors in one piece; whoever does not must not hold the
 /// error back.
 const AFTER_ERROR: Duration = Duration::from_secs(2);
@@ -206,7 +210,7 @@ impl Client {
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
-        json: &[u8],
+        json: Vec<u8>,
         limits: Limits,
         wait: &Arc<dyn Wait>,
     ) -> Result<Reply<'c>, Error> {
@@ -216,6 +220,8 @@ impl Client {
             Some(key) => request.header("X-API-Key", key),
             None => request,
         };
+        let request = request.header(header::CONTENT_LENGTH, json.len());
+        let json = SendBody::from_owned_reader(Outgoing { json, sent: 0, wait: Arc::clone(wait) });
         let waiting = Waiting::enter(wait);
         let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
         let call = Call { client: self, method: "POST", path, limits };
@@ -226,6 +232,37 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+/// A request's body on its way out, which is let go as soon as it is sent: the answer may take an hour.
+struct Outgoing {
+    json: Vec<u8>,
+    sent: usize,
+    wait: Arc<dyn Wait>,
+}
+
+impl Outgoing {
+    fn let_go(&mut self) {
+        self.wait.release(std::mem::take(&mut self.json).len());
+    }
+}
+
+impl Read for Outgoing {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = (&self.json[self.sent..]).read(buffer)?;
+        self.sent += read;
+        if self.sent == self.json.len() {
+            self.let_go();
+            self.sent = 0;
+        }
+        Ok(read)
+    }
+}
+
+impl Drop for Outgoing {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 
@@ -266,10 +303,19 @@ impl Reply<'_> {
         }
         // Grows with what arrives, not with what is promised.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
-        match (&mut self.body).take(limit + 1).read_to_end(&mut bytes) {
-            Ok(read) if read as u64 > limit => Err(too_large(&self.call)),
-            Ok(_) => Ok(bytes),
-            Err(e) => Err(self.call.failure(e.into(), Phase::Body)),
+        loop {
+            let most = (limit + 1 - bytes.len() as u64).min(PIECE);
+            let read = (&mut self.body).take(most).read_to_end(&mut bytes);
+            let read = read.map_err(|e| self.call.failure(e.into(), Phase::Body))? as u64;
+            if bytes.len() as u64 > limit {
+                return Err(too_large(&self.call));
+            }
+            // The body, and what is made of it.
+            let full = |Full| Failure { error: no_room(), again: false };
+            self.waiting.hold(2 * read as usize).map_err(full)?;
+            if read < most {
+                return Ok(bytes);
+            }
         }
     }
 }

@@ -13,6 +13,9 @@ use serde_json::value::RawValue;
 use super::{Error, Kind};
 use crate::config::MAX_EVENT;
 
+/// Bytes of a buffer that are kept from event to event.
+const KEPT: usize = 64 << 10;
+
 /// One event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -115,6 +118,11 @@ impl Decoder {
         Ok(())
     }
 
+    /// Bytes kept of an event that is not whole yet.
+    pub(crate) fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// The stream has ended: gives the event that may still wait for its blank line to `each`. If that was cut off in
     /// the middle, it is [`Kind::StreamInterrupted`].
     pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
@@ -165,7 +173,7 @@ impl Decoder {
             }
             Line::Data(data) => self.append_data(whole, data)?,
         }
-        line.clear();
+        clear(&mut line);
         self.line = line;
         Ok(())
     }
@@ -192,9 +200,15 @@ impl Decoder {
         self.has_data = false;
         let data = whole.take().unwrap_or(&self.data);
         let event = if data.is_empty() { None } else { Some(parse(data)?) };
-        self.data.clear();
+        clear(&mut self.data);
         event.map_or(Ok(()), each)
     }
+}
+
+/// Empties a buffer. Its memory is kept for the next event, unless that is unlikely to need so much.
+fn clear(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.shrink_to(KEPT);
 }
 
 enum Line<'a> {

@@ -18,7 +18,7 @@ mod shared;
 mod types;
 mod wait;
 
-pub(crate) use calls::not_found;
+pub(crate) use calls::{no_room, not_found, too_many};
 pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};

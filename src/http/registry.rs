@@ -1,10 +1,10 @@
-//! Who is connected: the cap, idle connections that make room, the budget of all bodies, and the end of everybody.
+//! Who is connected: the cap, idle connections that make room, and the end of everybody.
 //!
 //! In scope: the state every connection shows to others. Not in scope: reading and writing (`wire`).
 
 use std::collections::HashMap;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -154,7 +154,6 @@ pub(super) struct Shared {
     started: Instant,
     stopping: AtomicBool,
     draining: AtomicBool,
-    bodies: AtomicUsize,
     slots: Mutex<Slots>,
     changed: Condvar,
 }
@@ -167,7 +166,6 @@ impl Shared {
             started: Instant::now(),
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            bodies: AtomicUsize::new(0),
             slots: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -207,17 +205,6 @@ impl Shared {
     /// How many connections there are, those that are closing included.
     pub(super) fn connections(&self) -> usize {
         self.slots().open.len()
-    }
-
-    /// Reserves `bytes` in the budget of all bodies. False when it is used up; then nothing is reserved.
-    pub(super) fn reserve_body(&self, bytes: usize) -> bool {
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limits.max_bodies);
-        self.bodies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-
-    /// Gives back what [`Shared::reserve_body`] took.
-    pub(super) fn release_body(&self, bytes: usize) {
-        self.bodies.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether no new connection is wanted.

@@ -1,11 +1,13 @@
 //! A call: a request that needs Fabric. It is made where messages are read and run where time may pass.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::Map;
 
-use crate::fabric::{Error, Kind, Wait};
+use crate::budget::{Charge, Full};
+use crate::fabric::{self, Error, Kind, Wait};
 use crate::jsonrpc::{Id, NoId};
+use crate::sync::lock;
 use crate::tools::{self as registry, Failure, Job, Tool};
 use crate::{logging, random};
 
@@ -15,7 +17,7 @@ use super::lifecycle::{Caller, Session};
 use super::notifier::Notifier;
 use super::outlet::Outlet;
 use super::pages::Cursor;
-use super::{Server, prompts, resources, tools};
+use super::{Request, Server, prompts, resources, tools};
 
 /// What is to be done.
 pub(super) enum Work {
@@ -34,11 +36,21 @@ pub(crate) struct Call {
     session: Arc<Session>,
     work: Work,
     request_id: String,
+    /// What its params hold; handed on when it runs.
+    memory: Mutex<Charge>,
+    in_batch: bool,
 }
 
 impl Call {
-    pub(super) fn new(id: Id, caller: Caller, session: Arc<Session>, work: Work) -> Call {
-        Call { id, caller, session, work, request_id: random::request_id() }
+    pub(super) fn new(
+        request: &Request<'_>,
+        caller: Caller,
+        session: Arc<Session>,
+        work: Work,
+        memory: Charge,
+    ) -> Call {
+        let (id, in_batch) = (request.id.clone(), request.in_batch);
+        Call { id, caller, session, work, request_id: random::request_id(), memory: Mutex::new(memory), in_batch }
     }
 
     /// The id that its answer carries.
@@ -68,7 +80,16 @@ impl Call {
     /// within the limits of the configuration.
     pub(crate) fn run(&self, server: &Server, outlet: Arc<dyn Outlet>) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
-        let notifier = Arc::new(Notifier::new(outlet, self.caller.clone(), self.session.clone()));
+        let memory = std::mem::replace(&mut *lock(&self.memory), Charge::none());
+        let notifier = Notifier::new(outlet, self.caller.clone(), self.session.clone(), memory);
+        let mut answer = self.work(server, Arc::new(notifier));
+        match answer.charge(self.in_batch) {
+            Ok(()) => answer,
+            Err(Full) => self.fail(fabric::no_room()),
+        }
+    }
+
+    fn work(&self, server: &Server, notifier: Arc<Notifier>) -> Answer {
         if let Work::Tool { tool, job } = &self.work {
             let work = registry::Work { fabric: server.fabric.clone(), caller: notifier };
             let result = registry::run(tool, job.as_ref(), &work, &self.request_id);

@@ -33,7 +33,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::fabric::{Catalog, Client};
+use crate::budget::{Full, MEMORY};
+use crate::config::{MAX_BATCH_ANSWERS, MAX_VALUES};
+use crate::fabric::{Catalog, Client, Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::text::shown;
 use crate::tools::Policy;
@@ -64,6 +66,13 @@ pub(crate) enum Action {
     Cancel(Id),
     /// Do all of this, in order; send the answers as one array when all are there, or nothing if there are none.
     Batch(Vec<Action>),
+}
+
+impl Action {
+    /// Bytes of the answer, if it is one.
+    pub(crate) fn answered(&self) -> usize {
+        if let Action::Answer(answer) = self { answer.body.len() } else { 0 }
+    }
 }
 
 /// One line or body, read as far as a transport has to know it before anything is done.
@@ -204,19 +213,40 @@ impl Server {
     pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
         match inbound.incoming {
             Err(invalid) => Action::Answer(refuse(session, invalid, inbound.modern)),
-            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror),
+            Ok(Incoming::One(message)) => self.one(session, message, inbound.modern, mirror, false),
             Ok(Incoming::Batch(items)) => {
                 if inbound.modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
                     let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
                     return Action::Answer(refuse(session, invalid, inbound.modern));
                 }
-                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
+                let mut answered = 0;
+                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item, &mut answered)).collect())
             }
         }
     }
 
-    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
+    /// `answered` is how many bytes of answers to its batch there are already.
+    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>, answered: &mut usize) -> Action {
+        let id = match &item {
+            Ok(Message::Request { id, .. }) => Some(id.clone()),
+            _ => None,
+        };
+        let (mut answer, id) = match (self.item(session, item), id) {
+            (Action::Answer(answer), Some(id)) => (answer, id),
+            (action, _) => return action,
+        };
+        let refused = |error| Refusal::from_fabric(error).answer(Some(&id), session.no_id(), false);
+        if *answered + answer.body.len() > MAX_BATCH_ANSWERS {
+            answer = refused(batch_full());
+        } else if answer.charge(true).is_err() {
+            answer = refused(no_room());
+        }
+        *answered += answer.body.len();
+        Action::Answer(answer)
+    }
+
+    fn item(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
         match item {
             Err(invalid) => Action::Answer(refuse(session, invalid, false)),
             Ok(Message::Request { id, method, params })
@@ -225,18 +255,25 @@ impl Server {
                 let reason = "This request cannot be part of a batch: send it by itself.";
                 Action::Answer(refuse(session, Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason }, false))
             }
-            Ok(message) => self.one(session, message, false, None),
+            Ok(message) => self.one(session, message, false, None, true),
         }
     }
 
-    fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
+    fn one(
+        &self,
+        session: &Arc<Session>,
+        message: Message<'_>,
+        modern: bool,
+        mirror: Option<&Mirror>,
+        in_batch: bool,
+    ) -> Action {
         match message {
             Message::Response => Action::Nothing,
             Message::Notification { method, params } => {
                 cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
             }
             Message::Request { id, method, params } => {
-                let request = Request { id, method: &method, params };
+                let request = Request { id, method: &method, params, in_batch };
                 match self.request(session, &request, modern, mirror) {
                     Ok(action) => action,
                     Err(refusal) => Action::Answer(refusal.answer(Some(&request.id), session.no_id(), modern)),
@@ -252,7 +289,7 @@ impl Server {
         modern: bool,
         mirror: Option<&Mirror>,
     ) -> Result<Action, Refusal> {
-        let Request { id, method, params } = request;
+        let Request { id, method, params, .. } = request;
         let meta = Meta::read(*params).map_err(Refusal::of_envelope)?;
         if modern {
             let caller = meta.modern(method, *params, mirror).map_err(Refusal::of_envelope)?;
@@ -288,7 +325,23 @@ impl Server {
 
     /// The methods that both eras have.
     fn feature(&self, session: &Arc<Session>, request: &Request<'_>, caller: Caller) -> Result<Action, Refusal> {
-        let Request { id, method, params } = request;
+        let Request { id, method, params, .. } = request;
+        let length = params.map_or(0, |raw| raw.get().len());
+        if length > MAX_VALUES && !params.is_none_or(|raw| jsonrpc::has_at_most(raw.get(), MAX_VALUES)) {
+            return Err(Refusal::params(format!("params hold more than {MAX_VALUES} values, the limit.")));
+        }
+        let mut memory = MEMORY.open();
+        if request.in_batch {
+            memory = memory.without_reserve();
+        }
+        // What is kept of the params of a run goes out as it came; a prompt's are copied on the way.
+        let copies = if *method == "tools/call" { 1 } else { 3 };
+        if let Err(Full) = memory.grow(length * copies) {
+            return match *method {
+                "tools/call" => Ok(Action::Answer(tools::refused(id, caller.revision, too_many()))),
+                _ => Err(Refusal::from_fabric(too_many())),
+            };
+        }
         let work = match *method {
             "tools/list" => return self.tools.list(id, caller.revision, *params).map(Action::Answer),
             "resources/templates/list" => {
@@ -310,7 +363,7 @@ impl Server {
                 return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, format!("There is no method \"{shown}\" here.")));
             }
         };
-        Ok(Action::Call(Box::new(Call::new(id.clone(), caller, session.clone(), work))))
+        Ok(Action::Call(Box::new(Call::new(request, caller, session.clone(), work, memory))))
     }
 }
 
@@ -319,6 +372,16 @@ struct Request<'a> {
     id: Id,
     method: &'a str,
     params: Option<&'a RawValue>,
+    in_batch: bool,
+}
+
+/// The answers to a batch are as long as they may be, without this one.
+pub(crate) fn batch_full() -> Error {
+    let detail = format!(
+        "The answers to this batch would have more than {} MiB together, the limit. Send this request by itself.",
+        MAX_BATCH_ANSWERS >> 20
+    );
+    Error::new(Kind::ResponseTooLarge, detail)
 }
 
 /// Why a request is refused whose id is that of another one without an answer.

@@ -6,11 +6,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::budget::{Charge, Full};
 use crate::config::STATIC_TTL;
-use crate::fabric::Error;
+use crate::fabric::{Error, no_room};
 use crate::jsonrpc::{self, Id};
 use crate::text::shown;
-use crate::tools::{self, Failure, Job, Outcome, Policy, TOOLS, Tool};
+use crate::tools::{self, Failure, Job, Outcome, Policy, TOOLS, Tool, partial};
 use crate::{random, time};
 
 use super::answer::{Answer, Cache, ResultWriter, error_object, stored};
@@ -23,6 +24,9 @@ const SCHEMA_VERSION: u32 = 1;
 /// How large a result Claude's clients should take before they cut it: the most they allow. Patterns and runs are long,
 /// and a run must not be repeated to see its end.
 const MAX_RESULT_CHARS: u32 = 500_000;
+
+/// Room for what stands around the text of a result, in bytes.
+const FRAME: usize = 1 << 10;
 
 /// `tools/list` as each revision is sent it: written once, for it never changes.
 #[derive(Default)]
@@ -141,20 +145,30 @@ fn content(text: &str) -> TextContent<'_> {
 /// The result of a call, good or bad.
 pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Failure>, request_id: &str) -> Answer {
     let mut result = ResultWriter::new(id, revision);
+    let mut memory = Charge::none();
     let mut meta = Map::new();
     meta.insert("schema_version".into(), SCHEMA_VERSION.into());
     meta.insert("generated_at".into(), time::now().into());
     match outcome {
         Ok(outcome) => {
             let mut json = Vec::new();
+            let text = outcome.structured.text();
+            if text.is_none() {
+                outcome.structured.write(&mut json);
+            }
+            let copies = if revision.knows(Feature::StructuredContent) { 2 } else { 1 };
+            let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
+            // Counted before it is written: a text may be several times as long as JSON.
+            if let Err(Full) = memory.grow(needed) {
+                let partial = text.map(|text| partial(text).to_owned()).into_iter().collect();
+                return self::result(id, revision, &Err(Failure { error: no_room(), partial }), request_id);
+            }
+            result.reserve(needed);
             let out = result.key("content");
             out.extend_from_slice(br#"[{"type":"text","text":"#);
-            match outcome.structured.text() {
+            match text {
                 Some(text) => jsonrpc::write_json(out, text),
-                None => {
-                    outcome.structured.write(&mut json);
-                    jsonrpc::write_json_as_string(out, &json);
-                }
+                None => jsonrpc::write_json_as_string(out, &json),
             }
             out.push(b'}');
             for warning in &outcome.warnings {
@@ -180,5 +194,5 @@ pub(super) fn result(id: &Id, revision: Revision, outcome: &Result<Outcome, Fail
             meta.insert("error".into(), error_object(error, request_id).into());
         }
     }
-    result.end(meta)
+    Answer { memory, ..result.end(meta) }
 }

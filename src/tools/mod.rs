@@ -25,6 +25,7 @@ use crate::{logging, metrics};
 pub(crate) use arguments::Arguments;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use policy::Policy;
+pub(crate) use run_pattern::partial;
 
 /// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
 /// server out call it with `{}`.

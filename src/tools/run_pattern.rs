@@ -8,6 +8,10 @@
 mod output;
 mod run;
 
+pub(crate) use output::partial;
+
+use std::sync::Mutex;
+
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
@@ -137,12 +141,13 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
     let further = arguments.list("then", MAX_CHAIN_STEPS)?;
     arguments.end(&ARGUMENTS)?;
+    let input = std::mem::take(&mut chat.input);
     let mut steps = vec![chat];
     for step in further {
         let next = step_after(&steps[0], step, policy)?;
         steps.push(next);
     }
-    Ok(Box::new(RunPattern { steps, stream, max_chars }))
+    Ok(Box::new(RunPattern { steps, input: Mutex::new(input), stream, max_chars }))
 }
 
 /// A further step: it has its own pattern, strategy and variables, and what belongs to the input of the first step
@@ -152,7 +157,6 @@ fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat
     policy.check(&step.path("pattern_name"), &pattern)?;
     let mut chat = Chat { context: None, session: None, attachments: Vec::new(), ..first.clone() };
     chat.pattern = pattern;
-    chat.input = String::new();
     let model = step.model("model_name")?;
     let vendor = step.model("vendor_name")?;
     if !(model.is_empty() && vendor.is_empty()) {

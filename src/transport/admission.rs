@@ -41,6 +41,7 @@ pub(super) struct Admission {
     running: Mutex<Running>,
     changed: Signal,
     rates: Mutex<HashMap<Who, Rate>>,
+    closed: AtomicBool,
     aborting: AtomicBool,
 }
 
@@ -66,6 +67,7 @@ impl Admission {
             running: Mutex::default(),
             changed: Signal::new(),
             rates: Mutex::default(),
+            closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
         })
     }
@@ -73,8 +75,9 @@ impl Admission {
     /// Lets a call in, for as long as the permit is kept.
     ///
     /// # Errors
-    /// `too-many-requests`, for runs only.
+    /// For runs only: `too-many-requests`, and what [`Admission::still_open`] says.
     pub(super) fn admit(self: &Arc<Admission>, call: &Call, who: Who) -> Result<Permit, Error> {
+        self.still_open(call)?;
         self.enter(call.runs(), who, Instant::now())
     }
 
@@ -131,6 +134,24 @@ impl Admission {
         Ok(())
     }
 
+    /// From now on no run begins.
+    pub(super) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Is it closed?
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a call that was let in may still begin.
+    ///
+    /// # Errors
+    /// For a run, once it is closed.
+    pub(super) fn still_open(&self, call: &Call) -> Result<(), Error> {
+        if call.is_run() && self.is_closed() { Err(stopped()) } else { Ok(()) }
+    }
+
     /// From now on every call is told to stop.
     pub(super) fn abort(&self) {
         self.aborting.store(true, Ordering::Release);
@@ -178,7 +199,7 @@ pub(super) fn busy() -> Error {
 }
 
 /// The end of calls that are stopped because the process ends.
-fn stopped() -> Error {
+pub(super) fn stopped() -> Error {
     Error::new(Kind::Cancelled, "The server was stopped before this call had ended. Try again once it is back.")
 }
 

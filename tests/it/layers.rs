@@ -1,5 +1,5 @@
 //! The architecture, as a test: arrows between modules point one way, foreign crates are named in one place, files stay
-//! small, and `unsafe` has one home.
+//! small, and `unsafe` has two homes.
 //!
 //! Reads `src/**/*.rs` as text. Comments, strings and test code do not count.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const LONGEST: usize = 600;
 
 /// Every module and its height: an arrow must point to a lower one. `main` stands above all.
-const HEIGHTS: [(&str, u8); 19] = [
+const HEIGHTS: [(&str, u8); 21] = [
     ("main", 100),
     ("check", 90),
     ("generate", 90),
@@ -26,6 +26,8 @@ const HEIGHTS: [(&str, u8); 19] = [
     ("logging", 8),
     ("signals", 8),
     ("jsonrpc", 8),
+    ("budget", 4),
+    ("heap", 4),
     ("time", 4),
     ("random", 4),
     ("sync", 4),
@@ -277,10 +279,10 @@ fn foreign_crates_have_one_owner() {
 }
 
 #[test]
-fn unsafe_has_one_home() {
+fn unsafe_has_two_homes() {
     for source in sources() {
         let found = words(&source.code, "unsafe").next().is_some();
-        assert!(!found || source.path == "src/signals.rs", "`unsafe` in {}", source.path);
+        assert!(!found || ["src/signals.rs", "src/heap.rs"].contains(&&*source.path), "`unsafe` in {}", source.path);
     }
 }
 

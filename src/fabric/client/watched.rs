@@ -15,6 +15,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
 
+use crate::budget::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 
@@ -157,6 +158,11 @@ impl Waiting {
     pub(super) fn enter(wait: &Arc<dyn Wait>) -> Waiting {
         let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None };
         Waiting { previous: WATCH.replace(Some(watch)), here: PhantomData }
+    }
+
+    /// Whoever waits holds `bytes` more.
+    pub(super) fn hold(&self, bytes: usize) -> Result<(), Full> {
+        WATCH.with_borrow(|watch| watch.as_ref().map_or(Ok(()), |watch| watch.wait.hold(bytes)))
     }
 
     /// Reads end `rest` from now at the latest.
