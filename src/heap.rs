@@ -40,6 +40,7 @@ mod glibc {
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[allow(unused_imports)]
 pub(crate) use glibc::{trim, tune};
 
 /// Other allocators give back by themselves, or cannot be told.

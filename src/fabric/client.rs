@@ -10,6 +10,7 @@
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
 mod cause;
+mod outgoing;
 mod watched;
 
 use std::fmt;
@@ -28,6 +29,7 @@ use super::listing::Listing;
 use super::shared::Shared;
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Models, Names, Stop, Wait};
+use outgoing::Outgoing;
 use watched::{Lookup, Waiting, Watched};
 
 use crate::budget::Full;
@@ -221,7 +223,7 @@ impl Client {
             None => request,
         };
         let request = request.header(header::CONTENT_LENGTH, json.len());
-        let json = SendBody::from_owned_reader(Outgoing { json, sent: 0, wait: Arc::clone(wait) });
+        let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
         let waiting = Waiting::enter(wait);
         let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
         let call = Call { client: self, method: "POST", path, limits };
@@ -232,37 +234,6 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
-    }
-}
-
-/// A request's body on its way out, which is let go as soon as it is sent: the answer may take an hour.
-struct Outgoing {
-    json: Vec<u8>,
-    sent: usize,
-    wait: Arc<dyn Wait>,
-}
-
-impl Outgoing {
-    fn let_go(&mut self) {
-        self.wait.release(std::mem::take(&mut self.json).len());
-    }
-}
-
-impl Read for Outgoing {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        let read = (&self.json[self.sent..]).read(buffer)?;
-        self.sent += read;
-        if self.sent == self.json.len() {
-            self.let_go();
-            self.sent = 0;
-        }
-        Ok(read)
-    }
-}
-
-impl Drop for Outgoing {
-    fn drop(&mut self) {
-        self.let_go();
     }
 }
 
