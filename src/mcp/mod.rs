@@ -334,8 +334,8 @@ impl Server {
         if request.in_batch {
             memory = memory.without_reserve();
         }
-        // What is kept of the params of a run goes out as it came; a prompt's are copied on the way.
-        let copies = if *method == "tools/call" { 1 } else { 3 };
+        // What was decoded, and what is made of it for Fabric; a prompt's arguments are copied once more.
+        let copies = if *method == "tools/call" { 2 } else { 3 };
         if let Err(Full) = memory.grow(length * copies) {
             return match *method {
                 "tools/call" => Ok(Action::Answer(tools::refused(id, caller.revision, too_many()))),

@@ -11,6 +11,7 @@
 
 mod admission;
 mod base64;
+mod batch;
 mod guard;
 mod inflight;
 pub(crate) mod listening;

@@ -10,19 +10,19 @@
 //! `notifications/cancelled` and `ping` work meanwhile. In scope: ids in use, batches, cancelling, the end. Not in scope:
 //! how messages are framed.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::panicking;
 use std::time::Duration;
 
 use crate::budget::MEMORY;
-use crate::config::{MAX_BATCH_ANSWERS, MAX_SUBSCRIPTIONS};
+use crate::config::MAX_SUBSCRIPTIONS;
 use crate::fabric::{Error, Kind, too_many};
 use crate::jsonrpc::{self, NoId};
-use crate::mcp::{Action, Answer, Call, Inbound, Listen, Listener, Outlet, Registration, Server, Session, batch_full};
+use crate::mcp::{Action, Answer, Call, Inbound, Listen, Listener, Outlet, Registration, Server, Session};
 use crate::sync::lock;
 
 use super::admission::{self, Admission, Stops, Who};
+use super::batch::Room;
 use super::inflight::{Cancel, Inflight, Writing};
 use super::poller::Poller;
 use super::workers::Workers;
@@ -147,9 +147,9 @@ impl<L: Line> Pipe<L> {
             Action::Call(call) => self.call(call, who, reply),
             Action::Listen(listen) => self.listen(&listen),
             Action::Batch(actions) => {
-                let bytes = AtomicUsize::new(actions.iter().map(Action::answered).sum());
+                let room = Room::beside(&actions);
                 let batch = Reply::Batch(Arc::new(Batch {
-                    bytes,
+                    room,
                     answers: Mutex::default(),
                     line: self.line.clone(),
                     _writing: Writing::begin(&self.inflight),
@@ -187,13 +187,12 @@ impl<L: Line> Pipe<L> {
                     return;
                 }
                 let end = Ending { inflight: &inflight, call: &call, cancel: &cancel };
-                let answer = match admission.still_open(&call) {
+                let answer = reply.room(&call, || match admission.still_open(&call) {
                     Ok(()) => outlet.stops.answer(&call, super::run(&server, &call, outlet.clone())),
                     Err(stopped) => call.fail(stopped),
-                };
+                });
                 let _writing = Writing::begin(&inflight);
                 if inflight.finish(call.id(), &cancel) {
-                    let answer = if reply.has_room(&answer) { answer } else { call.fail(batch_full()) };
                     reply.send(answer, Flush::Now);
                 }
                 drop(end);
@@ -267,19 +266,19 @@ impl<L: Line> Reply<L> {
         }
     }
 
-    /// Whether a call's answer may be as long as it is.
-    fn has_room(&self, answer: &Answer) -> bool {
-        let Reply::Batch(batch) = self else { return true };
-        let fits = |bytes: usize| Some(bytes + answer.body.len()).filter(|sum| *sum <= MAX_BATCH_ANSWERS);
-        batch.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
+    /// The answer to a call, by `run` if there is room for it.
+    fn room(&self, call: &Call, run: impl FnOnce() -> Answer) -> Answer {
+        match self {
+            Reply::Line(_) => run(),
+            Reply::Batch(batch) => batch.room.answer(call, run),
+        }
     }
 }
 
 /// The answers of one batch. Everybody who still owes one holds the batch; the last to let go sends the array.
 struct Batch<L: Line> {
     answers: Mutex<Vec<Answer>>,
-    /// Of the answers that may be long.
-    bytes: AtomicUsize,
+    room: Room,
     line: Arc<L>,
     /// Let go of after the array has been sent.
     _writing: Writing,

@@ -10,21 +10,19 @@
 //! (`reply`).
 
 use std::borrow::Cow;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-use crate::config::{BATCH_THREADS, Config, MAX_BATCH_ANSWERS, WORKER_STACK};
+use crate::config::{BATCH_THREADS, Config, WORKER_STACK};
 use crate::fabric::Error;
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
-use crate::mcp::{
-    self, Action, Answer, Call, Inbound, Listen, Listener, Mirror, Refusal, Revision, Server, Session, batch_full,
-};
+use crate::mcp::{self, Action, Answer, Call, Inbound, Listen, Listener, Mirror, Refusal, Revision, Server, Session};
 use crate::sync::lock;
 
 use super::admission::{Admission, Stops, Who};
 use super::base64;
+use super::batch::Room;
 use super::inflight::Cancel;
 use super::poller::Poller;
 use super::reply::{Accepts, CallOutlet, Reply};
@@ -260,7 +258,7 @@ impl Streamable {
     /// Enters ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
         let who = post.visit.who;
-        let bytes = AtomicUsize::new(actions.iter().map(Action::answered).sum());
+        let room = Room::beside(&actions);
         let mut answers = Vec::new();
         let mut calls = Vec::new();
         for action in actions {
@@ -283,12 +281,13 @@ impl Streamable {
         let work = || {
             loop {
                 let Some((call, cancel)) = lock(&calls).next() else { return };
-                let answer = self.in_batch(&call, who, &reply, &cancel);
-                let Some(answer) = answer.filter(|_| live.inflight.finish(call.id(), &cancel)) else { continue };
-                let fits = |bytes: usize| Some(bytes + answer.body.len()).filter(|sum| *sum <= MAX_BATCH_ANSWERS);
-                let fits = bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok();
-                let answer = if fits { answer } else { call.fail(batch_full()) };
-                lock(&answers).push(answer);
+                if cancel.is_cancelled() {
+                    continue;
+                }
+                let answer = room.answer(&call, || self.in_batch(&call, who, &reply, &cancel));
+                if live.inflight.finish(call.id(), &cancel) {
+                    lock(&answers).push(answer);
+                }
             }
         };
         thread::scope(|scope| {
@@ -308,18 +307,15 @@ impl Streamable {
         reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| &*answer.body)));
     }
 
-    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<Reply>, cancel: &Cancel) -> Option<Answer> {
-        if cancel.is_cancelled() {
-            return None;
-        }
+    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<Reply>, cancel: &Cancel) -> Answer {
         let _permit = match self.admission.admit(call, who) {
             Ok(permit) => permit,
-            Err(error) => return Some(call.fail(error)),
+            Err(error) => return call.fail(error),
         };
         if call.is_run() {
             reply.open();
         }
-        Some(self.call(call, reply, cancel, false))
+        self.call(call, reply, cancel, false)
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {

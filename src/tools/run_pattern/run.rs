@@ -25,6 +25,8 @@ impl Job for RunPattern {
             self.check_plan(work, &wait)?;
         }
         let mut input = std::mem::take(&mut *lock(&self.input));
+        // Room for what is sent was kept since the call came; now that is counted by itself.
+        wait.release(input.len());
         let mut earlier = Vec::new();
         let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
