@@ -192,10 +192,13 @@ impl<L: Line> Pipe<L> {
                     Err(stopped) => call.fail(stopped),
                 });
                 let _writing = Writing::begin(&inflight);
-                if inflight.finish(call.id(), &cancel) {
+                let wanted = inflight.finish(call.id(), &cancel);
+                drop(end);
+                // What it holds must not wait for a slow reader.
+                drop(call);
+                if wanted {
                     reply.send(answer, Flush::Now);
                 }
-                drop(end);
             }
         };
         if self.shop.workers.submit(Box::new(job)).is_err() {

@@ -138,8 +138,8 @@ impl Streamable {
             Next::Accept => post.visit.accepted(),
             Next::Answer(status, answer) => post.answer(status, &answer),
             Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
-            Next::Run(call, None) => self.run(post, &call, None),
-            Next::Run(call, Some((live, cancel))) => self.run(post, &call, Some((&live, cancel))),
+            Next::Run(call, None) => self.run(post, call, None),
+            Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
             Next::Listen(listen) => self.listen(post, &listen),
             Next::Batch(live, actions) => self.batch(post, &live, actions),
         }
@@ -224,8 +224,8 @@ impl Streamable {
     }
 
     /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, post: Post<'_>, call: &Call, session: Option<(&Live, Cancel)>) {
-        let permit = match self.admission.admit(call, post.visit.who) {
+    fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(&Live, Cancel)>) {
+        let permit = match self.admission.admit(&call, post.visit.who) {
             Ok(permit) => permit,
             Err(error) => {
                 if let Some((live, cancel)) = &session {
@@ -239,12 +239,16 @@ impl Streamable {
             reply.open();
         }
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
-        let answer = self.call(call, &reply, &cancel, session.is_none());
+        let answer = self.call(&call, &reply, &cancel, session.is_none());
         drop(permit);
-        if session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel)) {
+        let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
+        let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
+        // What it holds must not wait for a slow reader.
+        drop(call);
+        if wanted {
             reply.finish(status(&answer), &[&answer.body]);
         } else {
-            reply.finish_without(|| (200, call.fail(Error::cancelled()).body));
+            reply.finish_without(|| (200, answer.body));
         }
     }
 
