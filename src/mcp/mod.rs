@@ -274,10 +274,17 @@ impl Server {
             }
             Message::Request { id, method, params } => {
                 let request = Request { id, method: &method, params, in_batch };
-                match self.request(session, &request, modern, mirror) {
-                    Ok(action) => action,
-                    Err(refusal) => Action::Answer(refusal.answer(Some(&request.id), session.no_id(), modern)),
+                let refused = |refusal: Refusal| refusal.answer(Some(&request.id), session.no_id(), modern);
+                let mut answer = match self.request(session, &request, modern, mirror) {
+                    Ok(Action::Answer(answer)) => answer,
+                    Ok(action) => return action,
+                    Err(refusal) => refused(refusal),
+                };
+                // A refusal may repeat what was asked for, however long.
+                if answer.body.len() > UNCOUNTED && answer.charge(in_batch).is_err() {
+                    answer = refused(Refusal::from_fabric(too_many()));
                 }
+                Action::Answer(answer)
             }
         }
     }
@@ -374,6 +381,9 @@ struct Request<'a> {
     params: Option<&'a RawValue>,
     in_batch: bool,
 }
+
+/// An answer up to this size that needs no Fabric is not counted: a connection has one. Bytes.
+const UNCOUNTED: usize = 64 << 10;
 
 /// The answers to a batch are as long as they may be, without this one.
 pub(crate) fn batch_full() -> Error {
