@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::DEFAULT_MEMORY;
+use crate::heap;
 
 /// The process's own.
 pub(crate) static MEMORY: Budget = Budget::new(DEFAULT_MEMORY);
@@ -15,6 +16,8 @@ pub(crate) static MEMORY: Budget = Budget::new(DEFAULT_MEMORY);
 const RESERVE_SHARE: usize = 4;
 /// A charge of this size or more leaves the whole reserve to others, a smaller one less in proportion. Bytes.
 const LARGE: usize = 512 << 10;
+/// When so much has been given back, the allocator is told to do the same. Bytes.
+const MUCH: usize = 16 << 20;
 /// Charges change the shared counter in steps of this size, so that a growing output does not for each piece. Bytes.
 const STEP: usize = 4 << 10;
 
@@ -23,6 +26,8 @@ const STEP: usize = 4 << 10;
 pub(crate) struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
+    /// The most that was used since memory was last given back to the system.
+    crest: AtomicUsize,
 }
 
 /// The budget has no room for it.
@@ -32,7 +37,7 @@ pub(crate) struct Full;
 impl Budget {
     /// A budget of `limit` bytes that nobody has charged yet.
     pub(crate) const fn new(limit: usize) -> Budget {
-        Budget { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0) }
+        Budget { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), crest: AtomicUsize::new(0) }
     }
 
     /// Changes the limit; what is charged stays charged.
@@ -57,11 +62,24 @@ impl Budget {
         let left_to_others = (limit / RESERVE_SHARE) as f64 * (total.min(LARGE) as f64 / LARGE as f64);
         let ceiling = limit - left_to_others as usize;
         let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= ceiling);
-        self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map(drop).map_err(|_| Full)
+        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| Full)?;
+        self.crest.fetch_max(before + more, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes back what a charge had. After much of it, so does the system.
+    fn give_back(&self, bytes: usize) {
+        let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        let crest = self.crest.load(Ordering::Relaxed);
+        let is_much = crest.saturating_sub(used) >= MUCH;
+        if is_much && self.crest.compare_exchange(crest, used, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            heap::trim();
+        }
     }
 }
 
-/// What one holder has of the budget; given back when dropped. It belongs beside the bytes it stands for.
+/// What one holder has of the budget; given back when dropped. It belongs beside the bytes it stands for, to be dropped
+/// after them.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: &'static Budget,
@@ -111,7 +129,7 @@ impl Charge {
         self.held = self.held.saturating_sub(less);
         let charged = self.held.next_multiple_of(STEP);
         if charged < self.charged {
-            self.budget.used.fetch_sub(self.charged - charged, Ordering::Relaxed);
+            self.budget.give_back(self.charged - charged);
             self.charged = charged;
         }
     }

@@ -24,6 +24,7 @@ mod glibc {
     #[allow(unsafe_code, reason = "std cannot tune the allocator; this is glibc's function with its signature")]
     unsafe extern "C" {
         safe fn mallopt(parameter: c_int, value: c_int) -> c_int;
+        safe fn malloc_trim(kept: usize) -> c_int;
     }
 
     /// Sets the allocator up. Where that fails, more memory stays resident.
@@ -32,11 +33,20 @@ mod glibc {
             mallopt(parameter, value);
         }
     }
+
+    /// Gives back what is free between blocks that are not: a few milliseconds of work.
+    pub(crate) fn trim() {
+        malloc_trim(0);
+    }
 }
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(crate) use glibc::tune;
+pub(crate) use glibc::{trim, tune};
 
 /// Other allocators give back by themselves, or cannot be told.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn tune() {}
+
+/// See [`tune`].
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn trim() {}

@@ -27,7 +27,7 @@ const HEIGHTS: [(&str, u8); 21] = [
     ("signals", 8),
     ("jsonrpc", 8),
     ("budget", 4),
-    ("heap", 4),
+    ("heap", 3),
     ("time", 4),
     ("random", 4),
     ("sync", 4),
