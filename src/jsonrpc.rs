@@ -3,6 +3,8 @@
 //! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything of MCP. Params stay raw JSON
 //! until their method reads them.
 
+mod id;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -11,6 +13,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::config::MAX_BATCH;
+
+pub(crate) use id::Id;
 
 /// Not JSON at all.
 pub(crate) const PARSE_ERROR: i32 = -32700;
@@ -22,45 +26,6 @@ pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
 pub(crate) const INVALID_PARAMS: i32 = -32602;
 /// The request was fine, answering it failed.
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
-
-/// A request's id: the JSON of a string or an integer, normalised so that equal ids compare equal.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Id(Box<str>);
-
-impl Id {
-    /// Reads an id. `None` for anything but a string or an integer.
-    fn read(raw: &RawValue) -> Option<Id> {
-        let json = raw.get();
-        if json.starts_with('"') {
-            // Escapes have several spellings, so they are decoded.
-            if !json.contains('\\') {
-                return Some(Id(json.into()));
-            }
-            let text: String = serde_json::from_str(json).ok()?;
-            return Some(Id(serde_json::to_string(&text).ok()?.into()));
-        }
-        let digits = json.strip_prefix('-').unwrap_or(json);
-        (!digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())).then(|| Id(json.into()))
-    }
-
-    /// Reads a `requestId` or `progressToken`, under the same rules.
-    pub(crate) fn from_raw(raw: &RawValue) -> Option<Id> {
-        Id::read(raw)
-    }
-
-    /// The id as JSON.
-    pub(crate) fn json(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Serialize for Id {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // Always JSON: see `read`.
-        let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
-        raw.serialize(serializer)
-    }
-}
 
 /// One message.
 #[derive(Debug)]
@@ -239,7 +204,7 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
         };
     }
     let fields: MessageFields<'_> = serde_json::from_str(json).map_err(|e| unreadable(json, &e))?;
-    let id = fields.id.map(|raw| Id::read(raw).ok_or(()));
+    let id = fields.id.map(|raw| Id::from_raw(raw).ok_or(()));
     let known = match &id {
         Some(Ok(id)) => Some(id.clone()),
         _ => None,
@@ -260,7 +225,7 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
     match id {
         None => Ok(Message::Notification { method, params: fields.params }),
         Some(Ok(id)) => Ok(Message::Request { id, method, params: fields.params }),
-        Some(Err(())) => refuse("\"id\" must be a string or an integer."),
+        Some(Err(())) => refuse("\"id\" must be a string or an integer, of at most 1024 bytes."),
     }
 }
 
@@ -277,7 +242,7 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     if !error.is_data() || serde_json::from_str::<&RawValue>(text).is_err() {
         return Invalid { id: None, code: PARSE_ERROR, reason: "The message is not JSON." };
     }
-    let id = members(text, ["id"]).ok().and_then(|[id]| Id::read(id?));
+    let id = members(text, ["id"]).ok().and_then(|[id]| Id::from_raw(id?));
     Invalid { id, code: INVALID_REQUEST, reason: "The message has the same field twice." }
 }
 
@@ -295,9 +260,15 @@ pub(crate) fn end(out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The answers of a batch as one array.
-pub(crate) fn array(answers: &[Vec<u8>]) -> Vec<u8> {
-    [b"[".as_slice(), &answers.join(&b','), b"]"].concat()
+/// The answers of a batch as one array, in parts: together they may be large.
+pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for answer in answers {
+        parts.push(if parts.is_empty() { b"[" } else { b"," });
+        parts.push(answer);
+    }
+    parts.push(b"]");
+    parts
 }
 
 /// How to write an id that could not be read.
@@ -347,6 +318,38 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("memory takes any text, and our types have string keys only");
 }
 
+/// Whether `json`, which must be JSON, separates at most `most` values by commas. Decoded, a value takes twenty times the
+/// room of its shortest spelling.
+pub(crate) fn has_at_most(json: &str, most: usize) -> bool {
+    let mut bytes = json.bytes();
+    let mut commas = 0;
+    while commas <= most {
+        match bytes.next() {
+            None => return true,
+            Some(b',') => commas += 1,
+            Some(b'"') => {
+                while let Some(byte) = bytes.find(|byte| matches!(byte, b'"' | b'\\'))
+                    && byte != b'"'
+                {
+                    bytes.next();
+                }
+            }
+            Some(_) => {}
+        }
+    }
+    false
+}
+
+/// How many bytes `text` takes as a JSON string.
+pub(crate) fn string_len(text: &str) -> usize {
+    let escaped = |byte: u8| match byte {
+        b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
+        0..0x20 => 5,
+        _ => 0,
+    };
+    text.len() + text.bytes().map(escaped).sum::<usize>() + 2
+}
+
 /// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, so this is faster
 /// than serde_json: an eighth fewer instructions for a call that lists the patterns.
 pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
@@ -365,6 +368,24 @@ pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_counted_outside_of_strings() {
+        for (json, commas) in
+            [("[]", 0), ("[1,2]", 1), (r#"{"a,\",":",,","b":[1,{}]}"#, 2), (r#"["\\",",","\\\"",1]"#, 3), ("\",", 0)]
+        {
+            assert!(has_at_most(json, commas), "{json}");
+            assert!(commas == 0 || !has_at_most(json, commas - 1), "{json}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_a_string_is_known_before_it_is_written() {
+        let all: String = (0..=0x2100).filter_map(char::from_u32).collect();
+        for text in ["", "a\"\\/\u{8}\u{c}\n\r\t\u{0}\u{1f}\u{7f}ä🦀", &all] {
+            assert_eq!(string_len(text), serde_json::to_string(text).unwrap().len());
+        }
+    }
 
     #[test]
     fn json_becomes_a_string_like_any_other_text() {
@@ -504,7 +525,7 @@ mod tests {
 
     #[test]
     fn answers_are_exact_bytes() {
-        let id = Id("\"a\"".into());
+        let id = Id::from_raw(&RawValue::from_string("\"a\"".into()).unwrap()).unwrap();
         let mut out = begin_result(&id);
         write_json(&mut out, &serde_json::json!({}));
         end(&mut out);

@@ -26,6 +26,7 @@
 //! running call, and a bound on everything. This file wires the parts together and turns results into exit codes: 0 for
 //! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
 
+mod budget;
 mod calls;
 mod check;
 mod cli;
@@ -34,6 +35,7 @@ mod demo;
 mod fabric;
 mod features;
 mod generate;
+mod heap;
 mod http;
 mod jsonrpc;
 mod logging;
@@ -60,6 +62,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use budget::MEMORY;
 use cli::{Command, Generate};
 use config::{Config, Transport};
 use demo::Demo;
@@ -172,6 +175,8 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
         config.fabric.url = started.url().to_string();
         demo = Some(started);
     }
+    heap::tune();
+    MEMORY.set_limit(config.max_memory);
     let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };

@@ -9,6 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::budget::MEMORY;
 use crate::sync::lock;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
@@ -103,6 +104,7 @@ impl Metrics {
         out.family("build_info", "gauge", "The version that runs.");
         out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
         out.single("runs_in_flight", "gauge", "Runs of a pattern at this moment.", self.runs.load(Ordering::Relaxed));
+        out.single("memory_bytes", "gauge", "What requests, runs and answers hold of --max-memory.", MEMORY.used());
         out.single("connections", "gauge", "Connections at this moment.", connections);
         out.single("sessions", "gauge", "Legacy sessions that are remembered.", sessions);
         out.single(

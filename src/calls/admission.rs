@@ -42,6 +42,7 @@ pub(crate) struct Admission {
     running: Mutex<Running>,
     changed: Signal,
     rates: Mutex<HashMap<Who, Rate>>,
+    closed: AtomicBool,
     aborting: AtomicBool,
 }
 
@@ -67,6 +68,7 @@ impl Admission {
             running: Mutex::default(),
             changed: Signal::new(),
             rates: Mutex::default(),
+            closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
         })
     }
@@ -74,8 +76,9 @@ impl Admission {
     /// Lets a call in, for as long as the permit is kept.
     ///
     /// # Errors
-    /// `too-many-requests`, for runs only.
+    /// For runs only: `too-many-requests`, and what [`Admission::still_open`] says.
     pub(crate) fn admit(self: &Arc<Admission>, call: &Call, who: Who) -> Result<Permit, Error> {
+        self.still_open(call)?;
         self.enter(call.runs(), who, Instant::now())
     }
 
@@ -132,6 +135,24 @@ impl Admission {
         Ok(())
     }
 
+    /// From now on no run begins.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+    }
+
+    /// Is it closed?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    /// Whether a call that was let in may still begin.
+    ///
+    /// # Errors
+    /// For a run, once it is closed.
+    pub(crate) fn still_open(&self, call: &Call) -> Result<(), Error> {
+        if call.is_run() && self.is_closed() { Err(stopped()) } else { Ok(()) }
+    }
+
     /// From now on every call is told to stop.
     pub(crate) fn abort(&self) {
         self.aborting.store(true, Ordering::Release);
@@ -179,7 +200,7 @@ pub(crate) fn busy() -> Error {
 }
 
 /// The end of calls that are stopped because the process ends.
-fn stopped() -> Error {
+pub(crate) fn stopped() -> Error {
     Error::new(Kind::Cancelled, "The server was stopped before this call had ended. Try again once it is back.")
 }
 

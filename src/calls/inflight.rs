@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::budget::Charge;
 use crate::features::Registration;
 use crate::jsonrpc::Id;
 use crate::sync::{Signal, lock};
@@ -37,6 +38,8 @@ enum Entry {
     Listen {
         _place: Registration,
         end: Vec<Vec<u8>>,
+        /// What it holds of the budget.
+        _memory: Charge,
     },
 }
 
@@ -96,12 +99,18 @@ impl Inflight {
     }
 
     /// Enters a subscription. `end` is what to send if we end it ourselves. False if the id is in use.
-    pub(crate) fn listen(&self, id: &Id, place: impl FnOnce() -> Registration, end: Vec<Vec<u8>>) -> bool {
+    pub(crate) fn listen(
+        &self,
+        id: &Id,
+        place: impl FnOnce() -> Registration,
+        end: Vec<Vec<u8>>,
+        memory: Charge,
+    ) -> bool {
         let mut entries = self.lock();
         if entries.contains_key(id) {
             return false;
         }
-        entries.insert(id.clone(), Entry::Listen { _place: place(), end });
+        entries.insert(id.clone(), Entry::Listen { _place: place(), end, _memory: memory });
         true
     }
 

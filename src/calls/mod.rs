@@ -9,6 +9,7 @@
 //! Not in scope: what a message means (`features`), how bytes come and go (`transport`).
 
 pub(crate) mod admission;
+pub(crate) mod batch;
 pub(crate) mod inflight;
 pub(crate) mod pipe;
 pub(crate) mod poller;

@@ -11,16 +11,19 @@
 //! how messages are framed.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::panicking;
 use std::time::Duration;
 
-use crate::fabric::{Error, Kind};
+use crate::budget::MEMORY;
+use crate::fabric::{Error, Kind, too_many};
 use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink};
 use crate::jsonrpc::{self, NoId};
 use crate::protocol::{Answer, Inbound, Session};
 use crate::sync::lock;
 
 use super::admission::{self, Admission, Stops, Who};
-use super::inflight::{Inflight, Writing};
+use super::batch::Room;
+use super::inflight::{Cancel, Inflight, Writing};
 use super::poller::Poller;
 use super::workers::Workers;
 
@@ -36,13 +39,13 @@ pub(crate) enum Flush {
 
 /// The way out of a pipe. Whole messages, from any thread.
 pub(crate) trait Line: Send + Sync + 'static {
-    /// Sends one message unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
+    /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
     /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
     /// [`Line::is_gone`] tells why.
-    fn send_if(&self, message: &[u8], flush: Flush, wanted: &dyn Fn() -> bool);
+    fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool);
 
     /// Sends one message.
-    fn send(&self, message: &[u8], flush: Flush) {
+    fn send(&self, message: &[&[u8]], flush: Flush) {
         self.send_if(message, flush, &|| true);
     }
 
@@ -101,11 +104,20 @@ impl<L: Line> Pipe<L> {
         self.session.no_id()
     }
 
-    /// Acts on a message of `who`.
-    pub(crate) fn receive(&self, mut inbound: Inbound<'_>, who: Who) {
+    /// What the pipes share.
+    pub(crate) fn shop(&self) -> &Shop {
+        &self.shop
+    }
+
+    /// Says what to do about a message. After that its bytes are not needed any more.
+    pub(crate) fn read(&self, mut inbound: Inbound<'_>) -> Action {
         inbound.refuse_ids(|id| self.inflight.contains(id));
-        let action = self.shop.server.receive(&self.session, inbound, None);
-        self.act(action, who, &Reply::Line(self.line.clone()));
+        self.shop.server.receive(&self.session, inbound, None)
+    }
+
+    /// Does it, for `who`.
+    pub(crate) fn act(&self, action: Action, who: Who) {
+        self.act_in(action, who, &Reply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let sink = Arc::new(Told(self.line.clone()));
             let _ = self.follower.set(self.shop.server.subscriptions().add(Listener::legacy(sink)));
@@ -116,15 +128,13 @@ impl<L: Line> Pipe<L> {
     /// Ends all subscriptions, telling the client so.
     pub(crate) fn end_listening(&self) {
         for message in self.inflight.end_listening() {
-            self.line.send(&message, Flush::Later);
+            self.line.send(&[&message], Flush::Later);
         }
     }
 
-    /// Lets what runs finish within `limit`, then cancels the rest.
-    pub(crate) fn finish(&self, limit: Duration) {
-        if !self.inflight.wait_idle(limit) {
-            self.cancel_all();
-        }
+    /// Waits until nothing runs and all is answered, at most for `limit`. True if it came to that.
+    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
+        self.inflight.wait_idle(limit)
     }
 
     /// Cancels everything: the client has left.
@@ -132,7 +142,7 @@ impl<L: Line> Pipe<L> {
         self.inflight.cancel_all();
     }
 
-    fn act(&self, action: Action, who: Who, reply: &Reply<L>) {
+    fn act_in(&self, action: Action, who: Who, reply: &Reply<L>) {
         match action {
             Action::Nothing => {}
             Action::Answer(answer) => reply.send(answer, Flush::Later),
@@ -140,13 +150,15 @@ impl<L: Line> Pipe<L> {
             Action::Call(call) => self.call(call, who, reply),
             Action::Listen(listen) => self.listen(&listen),
             Action::Batch(actions) => {
+                let room = Room::beside(&actions);
                 let batch = Reply::Batch(Arc::new(Batch {
+                    room,
                     answers: Mutex::default(),
                     line: self.line.clone(),
                     _writing: Writing::begin(&self.inflight),
                 }));
                 for action in actions {
-                    self.act(action, who, &batch);
+                    self.act_in(action, who, &batch);
                 }
             }
         }
@@ -168,7 +180,8 @@ impl<L: Line> Pipe<L> {
         let job = {
             let (server, inflight, call, cancel, reply) =
                 (self.shop.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
-            let stops = Stops::new(cancel.clone(), self.shop.admission.clone());
+            let admission = self.shop.admission.clone();
+            let stops = Stops::new(cancel.clone(), admission.clone());
             let sink = Arc::new(CallSink { line: self.line.clone(), stops });
             move || {
                 let _permit = permit;
@@ -176,10 +189,18 @@ impl<L: Line> Pipe<L> {
                 if cancel.is_cancelled() {
                     return;
                 }
-                let answer = super::run(&server, &call, sink.clone());
+                let end = Ending { inflight: &inflight, call: &call, cancel: &cancel };
+                let answer = reply.room(&call, || match admission.still_open(&call) {
+                    Ok(()) => sink.stops.answer(&call, super::run(&server, &call, sink.clone())),
+                    Err(stopped) => call.fail(stopped),
+                });
                 let _writing = Writing::begin(&inflight);
-                if inflight.finish(call.id(), &cancel) {
-                    reply.send(sink.stops.answer(&call, answer), Flush::Now);
+                let wanted = inflight.finish(call.id(), &cancel);
+                drop(end);
+                // What it holds must not wait for a slow reader.
+                drop(call);
+                if wanted {
+                    reply.send(answer, Flush::Now);
                 }
             }
         };
@@ -190,8 +211,17 @@ impl<L: Line> Pipe<L> {
     }
 
     fn listen(&self, listen: &Listen) {
+        let refuse = |error| self.line.send(&[&listen.fail(error).body], Flush::Later);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
-            return self.line.send(&listen.fail(too_many_subscriptions()).body, Flush::Later);
+            return refuse(too_many_subscriptions());
+        }
+        if self.shop.admission.is_closed() {
+            return refuse(admission::stopped());
+        }
+        // Its id is kept here, with the listener, and in what is sent at its end.
+        let mut memory = MEMORY.open().without_reserve();
+        if memory.grow(8 * listen.id().json().len()).is_err() {
+            return refuse(too_many());
         }
         let sink = Arc::new(Told(self.line.clone()));
         let mut end = vec![listen.end().body];
@@ -200,13 +230,13 @@ impl<L: Line> Pipe<L> {
         }
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
-            self.line.send(&listen.acknowledgement(), Flush::Later);
+            self.line.send(&[&listen.acknowledgement()], Flush::Later);
             self.shop.server.subscriptions().add(listen.listener(sink))
         };
-        if self.inflight.listen(listen.id(), place, end) {
+        if self.inflight.listen(listen.id(), place, end, memory) {
             self.shop.poller.listened();
         } else {
-            self.line.send(&super::duplicate(listen.id(), true).body, Flush::Later);
+            self.line.send(&[&super::duplicate(listen.id(), true).body], Flush::Later);
         }
     }
 }
@@ -237,15 +267,24 @@ impl<L: Line> Clone for Reply<L> {
 impl<L: Line> Reply<L> {
     fn send(&self, answer: Answer, flush: Flush) {
         match self {
-            Reply::Line(line) => line.send(&answer.body, flush),
-            Reply::Batch(batch) => lock(&batch.answers).push(answer.body),
+            Reply::Line(line) => line.send(&[&answer.body], flush),
+            Reply::Batch(batch) => lock(&batch.answers).push(answer),
+        }
+    }
+
+    /// The answer to a call, by `run` if there is room for it.
+    fn room(&self, call: &Call, run: impl FnOnce() -> Answer) -> Answer {
+        match self {
+            Reply::Line(_) => run(),
+            Reply::Batch(batch) => batch.room.answer(call, run),
         }
     }
 }
 
 /// The answers of one batch. Everybody who still owes one holds the batch; the last to let go sends the array.
 struct Batch<L: Line> {
-    answers: Mutex<Vec<Vec<u8>>>,
+    answers: Mutex<Vec<Answer>>,
+    room: Room,
     line: Arc<L>,
     /// Let go of after the array has been sent.
     _writing: Writing,
@@ -255,7 +294,22 @@ impl<L: Line> Drop for Batch<L> {
     fn drop(&mut self) {
         let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !answers.is_empty() {
-            self.line.send(&jsonrpc::array(answers), Flush::Now);
+            self.line.send(&jsonrpc::array(answers.iter().map(|answer| &*answer.body)), Flush::Now);
+        }
+    }
+}
+
+/// A call on its way out: after a panic its id can be used again, and nobody waits for it.
+struct Ending<'a> {
+    inflight: &'a Inflight,
+    call: &'a Call,
+    cancel: &'a Cancel,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        if panicking() {
+            self.inflight.finish(self.call.id(), self.cancel);
         }
     }
 }
@@ -268,7 +322,7 @@ struct CallSink<L: Line> {
 
 impl<L: Line> Sink for CallSink<L> {
     fn notify(&self, message: &[u8]) {
-        self.line.send_if(message, Flush::Now, &|| !self.stops.is_cancelled());
+        self.line.send_if(&[message], Flush::Now, &|| !self.stops.is_cancelled());
     }
 
     fn stopped(&self) -> bool {

@@ -1,6 +1,7 @@
 //! A bounded set of threads, made as they are needed and gone again when they are not, with a bounded queue before them.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -40,7 +41,7 @@ impl Workers {
         Workers { shared: Arc::new(shared), threads, queue }
     }
 
-    /// Runs `job` as soon as a thread is free. `job` must not panic.
+    /// Runs `job` as soon as a thread is free. A panic in it costs this job only.
     ///
     /// # Errors
     /// The job itself, if all threads are busy and the queue is full, or no thread can be had at all.
@@ -83,7 +84,8 @@ impl Shared {
         loop {
             while let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job();
+                // The panic hook has logged where it was.
+                let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
             }
             state.idle += 1;
@@ -102,6 +104,19 @@ impl Shared {
 mod tests {
     use super::*;
     use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_panic_costs_no_thread() {
+        let workers = Workers::new(1, 3);
+        let (ended, ends) = channel();
+        assert!(workers.submit(Box::new(|| panic!("on purpose"))).is_ok());
+        for _ in 0..2 {
+            let ended = ended.clone();
+            assert!(workers.submit(Box::new(move || ended.send(thread::current().id()).unwrap())).is_ok());
+        }
+        let patience = std::time::Duration::from_secs(20);
+        assert_eq!(ends.recv_timeout(patience).unwrap(), ends.recv_timeout(patience).unwrap());
+    }
 
     #[test]
     fn jobs_beyond_threads_and_queue_come_back() {

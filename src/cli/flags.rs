@@ -26,6 +26,7 @@ pub(crate) enum FlagId {
     AllowPattern,
     DenyPattern,
     MaxRuns,
+    MaxMemory,
     AllowedHost,
     AllowedOrigin,
     AuthTokenFile,
@@ -260,6 +261,16 @@ pub(crate) const FLAGS: &[Flag] = &[
         takes: Takes::One("COUNT"),
         default: "16, on http and sse 512",
         ..setting(FlagId::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
+    },
+    Flag {
+        takes: Takes::One("MIB"),
+        default: "256",
+        ..setting(
+            FlagId::MaxMemory,
+            "max-memory",
+            Section::Runs,
+            "Most memory that requests, runs and their answers may hold together",
+        )
     },
     Flag {
         takes: Takes::Many("HOST"),

@@ -42,6 +42,17 @@ pub(crate) const MAX_ROWS: usize = 10_000;
 
 // Concurrency.
 
+/// Bytes that all requests, calls, outputs and answers may hold together unless `--max-memory` says otherwise.
+pub(crate) const DEFAULT_MEMORY: usize = 256 << 20;
+/// Least and most that `--max-memory` may allow, in MiB.
+pub(crate) const MEMORY_RANGE: (usize, usize) = (32, 65_536);
+/// Longest id of a request and longest progress token, in bytes of JSON without its quotes: both are repeated.
+pub(crate) const MAX_ID: usize = 1 << 10;
+/// Most values in the params of one request. The largest call there is has some 2,500.
+pub(crate) const MAX_VALUES: usize = 10_000;
+/// Most bytes of the answers to one batch together.
+pub(crate) const MAX_BATCH_ANSWERS: usize = 32 << 20;
+
 /// Runs at once on stdio unless `--max-runs` says otherwise.
 pub(crate) const STDIO_MAX_RUNS: usize = 16;
 /// Runs at once on http and sse unless `--max-runs` says otherwise.
@@ -134,6 +145,8 @@ pub(crate) struct Config {
     pub(crate) catalog_ttl: Duration,
     /// Runs at once: `--max-runs`; default [`STDIO_MAX_RUNS`] or [`HTTP_MAX_RUNS`].
     pub(crate) max_runs: usize,
+    /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`; default 256 MiB.
+    pub(crate) max_memory: usize,
     /// What only the HTTP transports need; `drain_timeout` counts on stdio too.
     pub(crate) http: Http,
     /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
@@ -225,8 +238,6 @@ pub(crate) struct HttpLimits {
     pub(crate) head_timeout: Duration,
     /// One body, in bytes; default [`MAX_MESSAGE`].
     pub(crate) max_body: usize,
-    /// The bodies of all connections together, in bytes; default 256 MiB.
-    pub(crate) max_bodies: usize,
     /// From the start of reading a body to its last byte; default 30 s.
     pub(crate) body_timeout: Duration,
     /// Between two requests on a connection; default 75 s.
@@ -246,7 +257,6 @@ impl Default for HttpLimits {
             max_headers: 100,
             head_timeout: Duration::from_secs(10),
             max_body: MAX_MESSAGE,
-            max_bodies: 256 << 20,
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),

@@ -186,7 +186,7 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
 
 /// The body as text; `None` if it cannot be read or is not UTF-8.
 fn body(exchange: &mut Exchange<'_>) -> Option<String> {
-    String::from_utf8(exchange.read_body().ok()?).ok()
+    String::from_utf8(exchange.read_body().ok()?.to_vec()).ok()
 }
 
 fn chat(mut exchange: Exchange<'_>) {

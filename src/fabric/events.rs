@@ -16,6 +16,9 @@ use crate::config::MAX_RUN_OUTPUT;
 /// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
 const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 
+/// Bytes of a buffer that are kept from event to event.
+const KEPT: usize = 64 << 10;
+
 /// One event of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
@@ -132,6 +135,11 @@ impl Decoder {
         Ok(())
     }
 
+    /// Bytes kept of an event that is not whole yet.
+    pub(crate) fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     /// The stream has ended: gives the event that may still wait for its blank line to `each`. If that was cut off in
     /// the middle, it is [`Kind::StreamInterrupted`].
     pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
@@ -196,7 +204,7 @@ impl Decoder {
             }
             Line::Data(data) => self.append_data(whole, data)?,
         }
-        line.clear();
+        clear(&mut line);
         self.line = line;
         Ok(())
     }
@@ -224,9 +232,15 @@ impl Decoder {
         let data = whole.take().unwrap_or(&self.data);
         let event = if data.is_empty() { None } else { Some(parse(data)?) };
         self.has_event |= event.is_some();
-        self.data.clear();
+        clear(&mut self.data);
         event.map_or(Ok(()), each)
     }
+}
+
+/// Empties a buffer. Its memory is kept for the next event, unless that is unlikely to need so much.
+fn clear(buffer: &mut Vec<u8>) {
+    buffer.clear();
+    buffer.shrink_to(KEPT);
 }
 
 enum Line<'a> {

@@ -1,15 +1,17 @@
 //! What a caller does while Fabric keeps it waiting.
 //!
-//! In scope: the two moments at which a call hands control back to whoever made it. Not in scope: how the waiting is
+//! In scope: the moments at which a call hands control back to whoever made it. Not in scope: how the waiting is
 //! done (`client`) and what is made of these moments: flushing, heartbeats, noticing that the caller has gone.
 
 use std::fmt;
 use std::time::Duration;
 
+use crate::budget::Full;
+
 /// How often whoever waits is asked whether to go on.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
-/// Whoever waits for Fabric. Both methods run on the waiting thread itself and must not block.
+/// Whoever waits for Fabric. All methods run on the waiting thread itself and must not block.
 pub(crate) trait Wait: Send + Sync {
     /// What had arrived is used up and the next read may block: pass on what was collected so far. Called right
     /// before each read of the socket.
@@ -21,6 +23,17 @@ pub(crate) trait Wait: Send + Sync {
     ///
     /// [`Error::cancelled`]: super::Error::cancelled
     fn still_waiting(&self) -> Result<(), Stop>;
+
+    /// The call is about to hold `bytes` more for its caller, until [`Wait::release`] or its own end.
+    ///
+    /// # Errors
+    /// [`Full`]: it may not.
+    fn hold(&self, _bytes: usize) -> Result<(), Full> {
+        Ok(())
+    }
+
+    /// The call holds `bytes` fewer.
+    fn release(&self, _bytes: usize) {}
 }
 
 /// The caller has gone or has cancelled.

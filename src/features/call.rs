@@ -1,17 +1,19 @@
 //! A call: a request that needs Fabric. Made where messages are read, run where time may pass.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 
-use crate::fabric::{Catalog, Client, Error, Kind, Wait};
+use crate::budget::{Charge, Full};
+use crate::fabric::{Catalog, Client, Error, Kind, Wait, no_room};
 use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
+use crate::sync::lock;
 use crate::tools::Policy;
 use crate::{logging, random};
 
 use super::notifier::Notifier;
-use super::{Server, Sink, refusal};
+use super::{Request, Server, Sink, refusal};
 
 /// The members that a result's `_meta` gets.
 pub(super) type ResultMeta = Map<String, Value>;
@@ -62,17 +64,16 @@ pub(crate) struct Call {
     session: Arc<Session>,
     operation: Box<dyn Operation>,
     request_id: String,
+    /// What its params hold of the budget; handed on when it runs.
+    memory: Mutex<Charge>,
+    in_batch: bool,
 }
 
 impl Call {
-    pub(super) fn new(
-        id: Id,
-        method: &'static str,
-        context: RequestContext,
-        session: Arc<Session>,
-        operation: Box<dyn Operation>,
-    ) -> Call {
-        Call { id, method, context, session, operation, request_id: random::request_id() }
+    pub(super) fn new(request: Request<'_>, operation: Box<dyn Operation>) -> Call {
+        let Request { id, method, context, session, in_batch, memory, .. } = request;
+        let (session, memory) = (session.clone(), Mutex::new(memory));
+        Call { id, method, context, session, operation, request_id: random::request_id(), memory, in_batch }
     }
 
     /// The id that its answer carries.
@@ -99,7 +100,8 @@ impl Call {
     /// the limits of the configuration.
     pub(crate) fn run(&self, server: &Server, sink: Arc<dyn Sink>) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
-        let notifier = Arc::new(Notifier::new(sink, self.context.clone(), self.session.clone()));
+        let memory = std::mem::replace(&mut *lock(&self.memory), Charge::none());
+        let notifier = Arc::new(Notifier::new(sink, self.context.clone(), self.session.clone(), memory));
         let running = Running {
             fabric: &server.fabric,
             catalog: &server.catalog,
@@ -107,7 +109,12 @@ impl Call {
             notifier: &notifier,
             request_id: &self.request_id,
         };
-        self.answer(|result| self.operation.run(&running, result).inspect_err(|refusal| refusal.error.count()))
+        let mut answer =
+            self.answer(|result| self.operation.run(&running, result).inspect_err(|refusal| refusal.error.count()));
+        match answer.charge(self.in_batch) {
+            Ok(()) => answer,
+            Err(Full) => self.fail(no_room()),
+        }
     }
 
     /// The answer when the call cannot be run at all, or ended in a way it could not answer itself: no worker free, the

@@ -29,7 +29,9 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::fabric::{Catalog, Client};
+use crate::budget::{Charge, Full, MEMORY};
+use crate::config::{MAX_BATCH_ANSWERS, MAX_VALUES};
+use crate::fabric::{Catalog, Client, Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{Answer, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
@@ -44,6 +46,9 @@ pub(crate) use subscriptions::{Listen, Listener, Registration};
 use call::Operation;
 use methods::Method;
 use subscriptions::Subscriptions;
+
+/// An answer up to this size that needs no Fabric is not counted: a connection has one. Bytes.
+const UNCOUNTED: usize = 64 << 10;
 
 /// What to do about a message.
 pub(crate) enum Action {
@@ -61,6 +66,13 @@ pub(crate) enum Action {
     Batch(Vec<Action>),
 }
 
+impl Action {
+    /// Bytes of the answer, if it is one.
+    pub(crate) fn answered(&self) -> usize {
+        if let Action::Answer(answer) = self { answer.body.len() } else { 0 }
+    }
+}
+
 /// All features, with what their answers are made from. One for the whole process.
 pub(crate) struct Server {
     fabric: Arc<Client>,
@@ -76,13 +88,16 @@ struct Request<'a> {
     method: &'static str,
     params: Option<&'a RawValue>,
     context: RequestContext,
+    in_batch: bool,
+    /// What its params hold of the budget.
+    memory: Charge,
     session: &'a Arc<Session>,
 }
 
 impl Request<'_> {
     /// What to do: run `operation` as a call.
     fn call(self, operation: impl Operation + 'static) -> Action {
-        Action::Call(Box::new(Call::new(self.id, self.method, self.context, self.session.clone(), Box::new(operation))))
+        Action::Call(Box::new(Call::new(self, Box::new(operation))))
     }
 }
 
@@ -135,48 +150,84 @@ impl Server {
         let modern = inbound.is_modern();
         match inbound.incoming {
             Err(invalid) => Action::Answer(unreadable(session, invalid, modern)),
-            Ok(Incoming::One(message)) => self.one(session, message, modern, mirror),
+            Ok(Incoming::One(message)) => self.one(session, message, modern, mirror, false),
             Ok(Incoming::Batch(items)) => {
                 if modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
                     let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
                     return Action::Answer(unreadable(session, invalid, modern));
                 }
-                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item)).collect())
+                let mut answered = 0;
+                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item, &mut answered)).collect())
             }
         }
     }
 
-    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
+    /// `answered` is how many bytes of answers to its batch there are already.
+    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>, answered: &mut usize) -> Action {
+        let id = match &item {
+            Ok(Message::Request { id, .. }) => Some(id.clone()),
+            _ => None,
+        };
+        let (mut answer, id) = match (self.item(session, item), id) {
+            (Action::Answer(answer), Some(id)) => (answer, id),
+            (action, _) => return action,
+        };
+        let refused = |error| refuse(Refusal::from_fabric(error), Some(&id), session.no_id(), false);
+        if *answered + answer.body.len() > MAX_BATCH_ANSWERS {
+            answer = refused(batch_full());
+        } else if answer.charge(true).is_err() {
+            answer = refused(no_room());
+        }
+        *answered += answer.body.len();
+        Action::Answer(answer)
+    }
+
+    fn item(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
         match item {
             Err(invalid) => Action::Answer(unreadable(session, invalid, false)),
             Ok(Message::Request { id, method, params })
                 if method == "initialize" || is_modern(&method, params, false) =>
             {
                 let reason = "This request cannot be part of a batch: send it by itself.";
-                Action::Answer(unreadable(
-                    session,
-                    Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason },
-                    false,
-                ))
+                let invalid = Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason };
+                Action::Answer(unreadable(session, invalid, false))
             }
-            Ok(message) => self.one(session, message, false, None),
+            Ok(message) => self.one(session, message, false, None, true),
         }
     }
 
-    fn one(&self, session: &Arc<Session>, message: Message<'_>, modern: bool, mirror: Option<&Mirror>) -> Action {
+    fn one(
+        &self,
+        session: &Arc<Session>,
+        message: Message<'_>,
+        modern: bool,
+        mirror: Option<&Mirror>,
+        in_batch: bool,
+    ) -> Action {
         match message {
             Message::Response => Action::Nothing,
             Message::Notification { method, params } => {
                 cancelled(&method, params).map_or(Action::Nothing, Action::Cancel)
             }
             Message::Request { id, method, params } => {
-                let refused = |refusal: Refusal| Action::Answer(refuse(refusal, Some(&id), session.no_id(), modern));
+                let refused = |refusal| refuse(refusal, Some(&id), session.no_id(), modern);
                 let found = self.find(session, &method, params, modern, mirror);
                 let read = found.and_then(|(method, context)| {
-                    (method.read)(self, Request { id: id.clone(), method: method.name, params, context, session })
+                    let memory = reserve(params, in_batch)?;
+                    let id = id.clone();
+                    (method.read)(self, Request { id, method: method.name, params, context, session, in_batch, memory })
                 });
-                read.unwrap_or_else(refused)
+                let mut answer = match read {
+                    Ok(Action::Answer(answer)) => answer,
+                    Ok(action) => return action,
+                    Err(refusal) => refused(refusal),
+                };
+                // A refusal may repeat what was asked for, however long.
+                if answer.body.len() > UNCOUNTED && answer.charge(in_batch).is_err() {
+                    answer = refused(Refusal::from_fabric(too_many()));
+                }
+                Action::Answer(answer)
             }
         }
     }
@@ -217,4 +268,29 @@ impl Server {
 /// The answer to what is no message, or none that may come now.
 fn unreadable(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     refuse(Refusal::new(invalid.code, invalid.reason), invalid.id.as_ref(), session.no_id(), modern)
+}
+
+/// Room for what is decoded of `params`, and for the two copies that are made of it at most: for Fabric, and of a prompt's
+/// arguments.
+///
+/// # Errors
+/// -32602 for too many values; `too-many-requests` if there is no room.
+fn reserve(params: Option<&RawValue>, in_batch: bool) -> Result<Charge, Refusal> {
+    let text = params.map_or("", RawValue::get);
+    if text.len() > MAX_VALUES && !jsonrpc::has_at_most(text, MAX_VALUES) {
+        return Err(Refusal::params(format!("params hold more than {MAX_VALUES} values, the limit.")));
+    }
+    let memory = MEMORY.open();
+    let mut memory = if in_batch { memory.without_reserve() } else { memory };
+    memory.grow(text.len() * 3).map_err(|Full| Refusal::from_fabric(too_many()))?;
+    Ok(memory)
+}
+
+/// The answers to a batch are as long as they may be, without this one.
+pub(crate) fn batch_full() -> Error {
+    let detail = format!(
+        "The answers to this batch would have more than {} MiB together, the limit. Send this request by itself.",
+        MAX_BATCH_ANSWERS >> 20
+    );
+    Error::new(Kind::ResponseTooLarge, detail)
 }

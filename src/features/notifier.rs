@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+use crate::budget::{Charge, Full};
 use crate::fabric::{Stop, Wait};
 use crate::jsonrpc::{self, Id};
 use crate::protocol::{Feature, Level, RequestContext, Session};
@@ -19,6 +20,10 @@ use super::Sink;
 /// Silence of Fabric after which a heartbeat progress is sent.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
+/// Most text of one notification, in bytes: whatever Fabric sends at once, little waits for a slow reader.
+const MOST_TEXT: usize = 16 << 10;
+/// A progress token up to this length, a UUID for one, is repeated as often as there is something to say. Bytes.
+const SHORT_TOKEN: usize = 64;
 /// The level of streamed chunks.
 const CHUNK_LEVEL: Level = Level::Info;
 
@@ -28,11 +33,16 @@ pub(super) struct Notifier {
     context: RequestContext,
     session: Arc<Session>,
     state: Mutex<State>,
+    /// What the call holds of the budget.
+    memory: Mutex<Charge>,
 }
 
 struct State {
     stream_text: bool,
+    /// Text that is to be sent.
     pending: String,
+    /// Characters that came and are not to be sent, only counted.
+    unsaid: u64,
     /// The format of the pending text.
     format: String,
     /// Characters relayed and heartbeats sent: grows with every notification.
@@ -66,15 +76,17 @@ struct Chunk<'a> {
 }
 
 impl Notifier {
-    pub(super) fn new(sink: Arc<dyn Sink>, context: RequestContext, session: Arc<Session>) -> Notifier {
+    /// For one call, which holds `memory` from the start.
+    pub(super) fn new(sink: Arc<dyn Sink>, context: RequestContext, session: Arc<Session>, memory: Charge) -> Notifier {
         let state = State {
             stream_text: false,
             pending: String::new(),
+            unsaid: 0,
             format: String::new(),
             progress: 0,
             last: Instant::now(),
         };
-        Notifier { sink, context, session, state: Mutex::new(state) }
+        Notifier { sink, context, session, state: Mutex::new(state), memory: Mutex::new(memory) }
     }
 
     /// Only the thread that runs the call comes here, so nobody ever waits for this.
@@ -110,17 +122,16 @@ impl Notifier {
     }
 
     fn flush_pending(&self, state: &mut State) {
+        let unsaid = std::mem::take(&mut state.unsaid);
+        if unsaid > 0 {
+            self.progress(state, unsaid, None);
+        }
         if state.pending.is_empty() {
             return;
         }
         let text = std::mem::take(&mut state.pending);
-        let characters = text.chars().count() as u64;
-        if state.stream_text {
-            self.progress(state, characters, Some(&text));
-            self.log_chunk(ChunkKind::Content, &state.format, &text);
-        } else {
-            self.progress(state, characters, None);
-        }
+        self.progress(state, text.chars().count() as u64, Some(&text));
+        self.log_chunk(ChunkKind::Content, &state.format, &text);
         // The buffer is kept for the next batch.
         state.pending = text;
         state.pending.clear();
@@ -129,7 +140,12 @@ impl Notifier {
 
 impl Wait for Notifier {
     fn before_blocking(&self) {
-        self.flush_pending(&mut self.state());
+        let mut state = self.state();
+        // A long token is repeated with each message: then there is as much text with it, or it goes out after a slice.
+        let token = self.context.progress_token.as_ref().map_or(0, |token| token.json().len());
+        if token <= SHORT_TOKEN || state.pending.len() + state.unsaid as usize >= token {
+            self.flush_pending(&mut state);
+        }
     }
 
     fn still_waiting(&self) -> Result<(), Stop> {
@@ -137,6 +153,7 @@ impl Wait for Notifier {
             return Err(Stop);
         }
         let mut state = self.state();
+        self.flush_pending(&mut state);
         if state.last.elapsed() >= HEARTBEAT {
             self.progress(&mut state, 1, None);
         }
@@ -144,17 +161,47 @@ impl Wait for Notifier {
         self.sink.idle();
         Ok(())
     }
+
+    fn hold(&self, bytes: usize) -> Result<(), Full> {
+        lock(&self.memory).grow(bytes)
+    }
+
+    fn release(&self, bytes: usize) {
+        lock(&self.memory).shrink(bytes);
+    }
+}
+
+/// The text in pieces of [`MOST_TEXT`] bytes at most, cut between characters.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let mut end = text.len().min(MOST_TEXT);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        let (piece, rest) = text.split_at(end);
+        text = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 impl tools::Caller for Notifier {
     fn chunk(&self, kind: ChunkKind, format: &str, content: &str) {
         let mut state = self.state();
         if kind == ChunkKind::Content {
+            if !state.stream_text {
+                state.unsaid += content.chars().count() as u64;
+                return;
+            }
             if state.format != format {
                 self.flush_pending(&mut state);
                 state.format = format.to_string();
             }
-            state.pending.push_str(content);
+            for piece in pieces(content) {
+                if state.pending.len() + piece.len() > MOST_TEXT {
+                    self.flush_pending(&mut state);
+                }
+                state.pending.push_str(piece);
+            }
         } else {
             self.flush_pending(&mut state);
             if state.stream_text {
@@ -164,7 +211,7 @@ impl tools::Caller for Notifier {
     }
 
     fn flush(&self) {
-        self.before_blocking();
+        self.flush_pending(&mut self.state());
     }
 
     fn stream_text(&self, wanted: bool) {

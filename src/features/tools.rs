@@ -6,13 +6,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::budget::Full;
 use crate::config::STATIC_TTL;
-use crate::fabric::Error;
+use crate::fabric::{Error, no_room};
 use crate::jsonrpc::{self, NoId};
 use crate::protocol::params::{given, params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
 use crate::text::shown;
-use crate::tools::{self, Failure, Job, Outcome, TOOLS, Tool};
+use crate::tools::{self, Failure, Job, Outcome, TOOLS, Tool, partial};
 use crate::{random, time};
 
 use super::call::{Operation, ResultMeta, Running};
@@ -24,6 +25,9 @@ const SCHEMA_VERSION: u32 = 1;
 /// How large a result Claude's clients should take before they cut it: the most they allow. Patterns and runs are long,
 /// and a run must not be repeated to see its end.
 const MAX_RESULT_CHARS: u32 = 500_000;
+
+/// Room for what stands around the text of a result, in bytes.
+const FRAME: usize = 1 << 10;
 
 /// `tools/list` as each revision is sent it: written once, for it never changes.
 #[derive(Default)]
@@ -167,14 +171,23 @@ fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut Resu
     match outcome {
         Ok(outcome) => {
             let mut json = Vec::new();
+            let text = outcome.structured.text();
+            if text.is_none() {
+                outcome.structured.write(&mut json);
+            }
+            let copies = if revision.knows(Feature::StructuredContent) { 2 } else { 1 };
+            let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
+            // Counted before it is written: a text may be several times as long as JSON.
+            if let Err(Full) = result.charge(needed) {
+                let partial = text.map(|text| partial(text).to_owned()).into_iter().collect();
+                return write(&Err(Failure { error: no_room(), partial }), request_id, result);
+            }
+            result.reserve(needed);
             let out = result.key("content");
             out.extend_from_slice(br#"[{"type":"text","text":"#);
-            match outcome.structured.text() {
+            match text {
                 Some(text) => jsonrpc::write_json(out, text),
-                None => {
-                    outcome.structured.write(&mut json);
-                    jsonrpc::write_json_as_string(out, &json);
-                }
+                None => jsonrpc::write_json_as_string(out, &json),
             }
             out.push(b'}');
             for warning in &outcome.warnings {

@@ -92,7 +92,17 @@ mod tests {
                 config::MAX_FABRIC_BODY >> 20
             ),
             format!("| Text of a failed run that is kept | {} KiB |", config::MAX_PARTIAL_TEXT >> 10),
-            format!("| Messages in a batch (2025-03-26) | {} |", config::MAX_BATCH),
+            format!(
+                "| Messages in a batch (2025-03-26); their answers | {}; {} MiB |",
+                config::MAX_BATCH,
+                config::MAX_BATCH_ANSWERS >> 20
+            ),
+            format!("| Id of a request; progress token | {} KiB each |", config::MAX_ID >> 10),
+            format!(
+                "| All requests, runs and answers in memory | {} MiB, `--max-memory`; large ones leave a quarter to small \
+                 ones |",
+                config::DEFAULT_MEMORY >> 20
+            ),
             format!(
                 "| Runs at once | {} on stdio ({} more wait), {} over HTTP; `--max-runs` |",
                 config::STDIO_MAX_RUNS,

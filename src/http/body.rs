@@ -1,13 +1,15 @@
 //! The body of a request, by Content-Length or in chunks, into one `Vec` that grows with what arrives.
 //!
-//! In scope: the limits on one body, on all bodies and on the time. Not in scope: what the body means.
+//! In scope: the limits on one body, on the memory of all and on the time. Not in scope: what the body means.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice};
+use std::ops::Deref;
 use std::time::Instant;
 
 use super::request::Framing;
 use super::wire::{Wait, Wire};
+use crate::budget::{Charge, Full, MEMORY};
 
 /// Longest line between the chunks of a request's body, in bytes: the size and whatever extensions follow it.
 const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
@@ -24,7 +26,7 @@ pub(crate) enum BodyError {
     Timeout,
     /// The chunks cannot be read: 400.
     Malformed,
-    /// The bodies of all connections together are over their limit: 503.
+    /// The process's budget of memory has no room for it: 503.
     Overloaded,
     /// The client left; nobody reads the answer, which may be a 400 all the same.
     Disconnected,
@@ -62,11 +64,37 @@ impl From<io::Error> for BodyError {
     }
 }
 
+/// A body, charged to the budget for as long as it is kept.
+#[derive(Debug)]
+pub(crate) struct Body {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+impl Body {
+    fn new() -> Body {
+        Body { bytes: Vec::new(), charge: MEMORY.open() }
+    }
+
+    fn reserve(&mut self, more: usize) -> Result<(), BodyError> {
+        self.charge.grow(more).map_err(|Full| BodyError::Overloaded)?;
+        self.bytes.try_reserve(more).map_err(|_| BodyError::Overloaded)
+    }
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// Reads the whole body. With `expects_continue` the client is told to send it first, unless it is too large anyway.
-pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: bool) -> Result<Vec<u8>, BodyError> {
+pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: bool) -> Result<Body, BodyError> {
     let max = wire.limits().max_body;
     let length = match framing {
-        Framing::None => return Ok(Vec::new()),
+        Framing::None => return Ok(Body::new()),
         Framing::Length(length) => {
             Some(usize::try_from(length).ok().filter(|length| *length <= max).ok_or(BodyError::TooLarge)?)
         }
@@ -76,7 +104,7 @@ pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: boo
         wire.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
     let deadline = Wait::Until(Instant::now() + wire.limits().body_timeout);
-    let mut body = Vec::new();
+    let mut body = Body::new();
     match length {
         Some(length) => append(wire, &mut body, length, deadline)?,
         None => read_chunks(wire, &mut body, max, deadline)?,
@@ -85,19 +113,19 @@ pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: boo
 }
 
 /// Appends exactly `count` bytes. Memory and budget are taken for what has arrived, not for what was promised.
-fn append(wire: &mut Wire, body: &mut Vec<u8>, count: usize, deadline: Wait) -> Result<(), BodyError> {
+fn append(wire: &mut Wire, body: &mut Body, count: usize, deadline: Wait) -> Result<(), BodyError> {
     let ready = wire.unread().len().min(count);
-    grow(wire, body, ready)?;
-    body.extend_from_slice(&wire.unread()[..ready]);
+    body.reserve(ready)?;
+    body.bytes.extend_from_slice(&wire.unread()[..ready]);
     wire.consume(ready);
     let end = body.len() + count - ready;
     while body.len() < end {
         let mut filled = body.len();
         let step = (end - filled).min(filled.max(FIRST_STEP));
-        grow(wire, body, step)?;
-        body.resize(filled + step, 0);
+        body.reserve(step)?;
+        body.bytes.resize(filled + step, 0);
         while filled < body.len() {
-            match wire.read_past(&mut body[filled..], deadline)? {
+            match wire.read_past(&mut body.bytes[filled..], deadline)? {
                 0 => return Err(BodyError::Disconnected),
                 read => filled += read,
             }
@@ -106,14 +134,7 @@ fn append(wire: &mut Wire, body: &mut Vec<u8>, count: usize, deadline: Wait) -> 
     Ok(())
 }
 
-fn grow(wire: &mut Wire, body: &mut Vec<u8>, more: usize) -> Result<(), BodyError> {
-    if !wire.reserve(more) || body.try_reserve(more).is_err() {
-        return Err(BodyError::Overloaded);
-    }
-    Ok(())
-}
-
-fn read_chunks(wire: &mut Wire, body: &mut Vec<u8>, max: usize, deadline: Wait) -> Result<(), BodyError> {
+fn read_chunks(wire: &mut Wire, body: &mut Body, max: usize, deadline: Wait) -> Result<(), BodyError> {
     loop {
         let line = line(wire, deadline)?;
         let size = chunk_size(&wire.unread()[..line])?;

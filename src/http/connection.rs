@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::body::{self, BodyError};
+use super::body::{self, Body, BodyError};
 use super::deferred::Deferred;
 use super::registry::{Lease, StreamState};
 use super::request::{self, Framing, Head, Refusal};
@@ -67,7 +67,6 @@ fn answer(wire: &mut Wire, head: &Head, handler: &dyn Handler) -> Then {
     let mut state = State { body: head.framing, read_failed: false, progress: Progress::Nothing };
     let exchange = Exchange { head, wire: &mut *wire, state: &mut state };
     let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();
-    wire.release();
     if state.progress == Progress::Nothing {
         log::error!("{} {} from {} was not answered", head.method(), head.path(), wire.slot().peer);
         return if response::refuse(wire, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
@@ -114,10 +113,10 @@ impl<'a> Exchange<'a> {
         self.wire.slot().peer
     }
 
-    /// Reads the whole body, within the limits on its size, its time and all bodies together. `Expect: 100-continue` is
+    /// Reads the whole body, within the limits on its size, its time and the process's memory. `Expect: 100-continue` is
     /// granted here, so that a client whose request is refused need not send its body. A second call gives nothing.
     /// After an error the connection ends with the answer.
-    pub(crate) fn read_body(&mut self) -> Result<Vec<u8>, BodyError> {
+    pub(crate) fn read_body(&mut self) -> Result<Body, BodyError> {
         let body = body::read_body(self.wire, self.state.body, self.head.expects_continue);
         match &body {
             Ok(_) => self.state.body = Framing::None,
@@ -154,8 +153,8 @@ impl<'a> Exchange<'a> {
         EventStream::start(self.wire, &head, chunked, head_only)
     }
 
-    /// Puts the answer off: it is decided later, perhaps on another thread, whether it is a whole or a stream. What was
-    /// reserved for the body stays reserved until the handler returns. Not for HEAD.
+    /// Puts the answer off: it is decided later, perhaps on another thread, whether it is a whole or a stream. Not
+    /// for HEAD.
     pub(crate) fn defer(mut self) -> Deferred {
         let after = if *self.head.version() == (1, 1) { self.after() } else { After::Close };
         self.state.progress = Progress::Stream(after);

@@ -37,12 +37,14 @@ impl Deferred {
         !self.pipelined && wire::gone(&self.lease.slot.socket)
     }
 
-    /// Answers with a body of known size, as `Exchange::respond` does.
-    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+    /// Answers with a body of known size, in parts, as `Exchange::respond` does.
+    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let (shared, slot) = (&self.lease.shared, &self.lease.slot);
         let after = if shared.draining() { After::Close } else { self.after };
-        let sent = response::sized_head(&self.version, status, headers, body.len(), after).and_then(|head| {
-            wire::write_all(&slot.socket, &mut [IoSlice::new(&head), IoSlice::new(body)], shared.limits.write_timeout)
+        let size = body.iter().map(|part| part.len()).sum();
+        let sent = response::sized_head(&self.version, status, headers, size, after).and_then(|head| {
+            let mut parts: Vec<_> = [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect();
+            wire::write_all(&slot.socket, &mut parts, shared.limits.write_timeout)
         });
         match sent {
             Ok(()) => {

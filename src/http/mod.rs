@@ -49,6 +49,7 @@ mod hostile;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use body::{Body, BodyError};
 pub(crate) use connection::Exchange;
 pub(crate) use deferred::Deferred;
 pub(crate) use registry::network;

@@ -1,4 +1,4 @@
-//! Who is connected: the cap, who makes room for a newcomer, the budget of all bodies, and the end of everybody.
+//! Who is connected: the cap, who makes room for a newcomer, and the end of everybody.
 //!
 //! ```text
 //!   New ──▶ Open ──▶ Held ──▶ Open ──▶ Idle ──▶ Open …      any but Held ──▶ Closing
@@ -273,7 +273,6 @@ pub(super) struct Shared {
     pub(super) limits: HttpLimits,
     stopping: AtomicBool,
     draining: AtomicBool,
-    bodies: AtomicUsize,
     /// How many connections are `Held`.
     held: AtomicUsize,
     slots: Mutex<Slots>,
@@ -287,7 +286,6 @@ impl Shared {
             limits,
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
-            bodies: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             slots: Mutex::default(),
             changed: Condvar::new(),
@@ -329,17 +327,6 @@ impl Shared {
     /// How many connections there are, those that are closing included.
     pub(super) fn connections(&self) -> usize {
         self.slots().open.len()
-    }
-
-    /// Reserves `bytes` in the budget of all bodies. False when it is used up; then nothing is reserved.
-    pub(super) fn reserve_body(&self, bytes: usize) -> bool {
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.limits.max_bodies);
-        self.bodies.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok()
-    }
-
-    /// Gives back what [`Shared::reserve_body`] took.
-    pub(super) fn release_body(&self, bytes: usize) {
-        self.bodies.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether no new connection is wanted.

@@ -54,6 +54,11 @@ impl EventStream {
         self.send(b"data: ", data)
     }
 
+    /// The same for data in parts, which have no line breaks.
+    pub(crate) fn event_of(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        self.send_lines(b"data: ", parts)
+    }
+
     /// The same for an event of another type; `name` has no line breaks.
     pub(crate) fn named_event(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
         self.send(format!("event: {name}\ndata: ").as_bytes(), data)
@@ -85,22 +90,29 @@ impl EventStream {
     fn send(&mut self, opening: &[u8], data: &[u8]) -> io::Result<()> {
         if data.contains(&b'\n') || data.contains(&b'\r') {
             let lines = split_lines(data);
-            return self.send_lines(opening, &lines);
+            return self.send_lines(opening, &[&lines]);
         }
-        self.send_lines(opening, data)
+        self.send_lines(opening, &[data])
     }
 
     /// One chunk of `opening`, `data` and the empty line, without copying the data.
-    fn send_lines(&mut self, opening: &[u8], data: &[u8]) -> io::Result<()> {
+    fn send_lines(&mut self, opening: &[u8], data: &[&[u8]]) -> io::Result<()> {
         let mut prefix = std::mem::take(&mut self.prefix);
         prefix.clear();
         if self.chunked {
-            let size = opening.len() + data.len() + b"\n\n".len();
+            let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + b"\n\n".len();
             write!(prefix, "{size:x}\r\n")?;
         }
         prefix.extend_from_slice(opening);
         let end: &[u8] = if self.chunked { b"\n\n\r\n" } else { b"\n\n" };
-        let written = self.write(&mut [IoSlice::new(&prefix), IoSlice::new(data), IoSlice::new(end)]);
+        let written = match data {
+            [data] => self.write(&mut [IoSlice::new(&prefix), IoSlice::new(data), IoSlice::new(end)]),
+            parts => {
+                let all = [prefix.as_slice()];
+                let all = all.iter().chain(parts).copied().chain([end]);
+                self.write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
+            }
+        };
         self.prefix = prefix;
         written
     }

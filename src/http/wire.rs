@@ -39,8 +39,6 @@ pub(super) struct Wire {
     end: usize,
     /// What the socket's read timeout is, to save the system call that sets it to the same again.
     read_timeout: Option<Duration>,
-    /// This connection's part of the budget of all bodies, in bytes.
-    reserved: usize,
 }
 
 impl Wire {
@@ -49,7 +47,7 @@ impl Wire {
         let socket = &lease.slot.socket;
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(lease.shared.limits.write_timeout))?;
-        Ok(Wire { lease, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, read_timeout: None, reserved: 0 })
+        Ok(Wire { lease, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, read_timeout: None })
     }
 
     /// The connection's entry in the registry.
@@ -106,20 +104,6 @@ impl Wire {
         self.lease.rest()
     }
 
-    /// Takes `bytes` from the budget of all bodies, until [`Wire::release`]. False when it is used up.
-    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
-        let fits = self.lease.shared.reserve_body(bytes);
-        self.reserved += if fits { bytes } else { 0 };
-        fits
-    }
-
-    /// Gives back all that was reserved.
-    pub(super) fn release(&mut self) {
-        if self.reserved > 0 {
-            self.lease.shared.release_body(std::mem::take(&mut self.reserved));
-        }
-    }
-
     /// Writes all parts, in one system call if the client keeps up.
     pub(super) fn write(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         write_all(&self.lease.slot.socket, parts, self.limits().write_timeout)
@@ -160,12 +144,6 @@ impl Wire {
             self.read_timeout = Some(timeout);
         }
         Ok(())
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 

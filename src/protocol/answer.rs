@@ -5,13 +5,14 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::budget::{Charge, Full};
 use crate::fabric::{Error, Kind};
 use crate::jsonrpc::{self, Id, NoId};
 
 use super::revision::{Feature, Revision};
 
 /// One whole JSON-RPC answer, and what a transport has to know about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Answer {
     /// The message: one line, no newline at its end.
     pub(crate) body: Vec<u8>,
@@ -22,6 +23,27 @@ pub(crate) struct Answer {
     /// Whether what was refused is the envelope, params and `_meta`, and not what the method made of them: once more
     /// HTTP's status.
     pub(crate) envelope: bool,
+    /// What `body` holds of the budget, where that is counted.
+    pub(crate) memory: Charge,
+}
+
+impl Answer {
+    /// A whole message.
+    pub(crate) fn new(body: Vec<u8>, code: Option<i32>, modern: bool) -> Answer {
+        Answer { body, code, modern, envelope: false, memory: Charge::none() }
+    }
+
+    /// Counts what it holds, if that was not done before it was written.
+    ///
+    /// # Errors
+    /// [`Full`]: it cannot be kept.
+    pub(crate) fn charge(&mut self, in_batch: bool) -> Result<(), Full> {
+        if in_batch {
+            self.memory = std::mem::replace(&mut self.memory, Charge::none()).without_reserve();
+        }
+        let counted = self.memory.held();
+        self.memory.grow(self.body.len().saturating_sub(counted))
+    }
 }
 
 /// How long a client may keep a result, and for whom: 2026-07-28, server/utilities/caching.
@@ -38,6 +60,8 @@ pub(crate) struct ResultWriter {
     out: Vec<u8>,
     revision: Revision,
     empty: bool,
+    /// What was counted before it was written.
+    memory: Charge,
 }
 
 impl ResultWriter {
@@ -53,7 +77,7 @@ impl ResultWriter {
 
     fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
         out.push(b'{');
-        let mut writer = ResultWriter { out, revision, empty: true };
+        let mut writer = ResultWriter { out, revision, empty: true, memory: Charge::none() };
         if revision.knows(Feature::Stateless) {
             writer.field("resultType", "complete");
         }
@@ -63,6 +87,19 @@ impl ResultWriter {
     /// The revision it is written for.
     pub(crate) fn revision(&self) -> Revision {
         self.revision
+    }
+
+    /// Counts `bytes` before they are written.
+    ///
+    /// # Errors
+    /// [`Full`]: there is no room for them.
+    pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Full> {
+        self.memory.grow(bytes)
+    }
+
+    /// Makes room for `bytes` more, exactly.
+    pub(crate) fn reserve(&mut self, bytes: usize) {
+        self.out.reserve_exact(bytes);
     }
 
     /// Appends one field.
@@ -104,11 +141,12 @@ impl ResultWriter {
     }
 
     /// Ends the whole message.
-    pub(crate) fn end(self, meta: Map<String, Value>) -> Answer {
+    pub(crate) fn end(mut self, meta: Map<String, Value>) -> Answer {
         let modern = !self.revision.is_legacy();
+        let memory = std::mem::replace(&mut self.memory, Charge::none());
         let mut body = self.end_body(meta);
         jsonrpc::end(&mut body);
-        Answer { body, code: None, modern, envelope: false }
+        Answer { memory, ..Answer::new(body, None, modern) }
     }
 }
 
@@ -118,7 +156,7 @@ pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
     body.reserve(result.len() + 1);
     body.extend_from_slice(result);
     jsonrpc::end(&mut body);
-    Answer { body, code: None, modern: !revision.is_legacy(), envelope: false }
+    Answer::new(body, None, !revision.is_legacy())
 }
 
 /// Who we are, as far as clients of `revision` know such fields.
@@ -189,7 +227,7 @@ impl Refusal {
             data.entry(key).or_insert(value);
         }
         let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
-        Answer { body, code: Some(self.code), modern, envelope: self.envelope }
+        Answer { envelope: self.envelope, ..Answer::new(body, Some(self.code), modern) }
     }
 }
 

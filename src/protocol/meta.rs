@@ -92,8 +92,11 @@ impl<'a> Meta<'a> {
     }
 
     fn progress_token(&self) -> Result<Option<Id>, Refusal> {
-        let read =
-            |raw| Id::from_raw(raw).ok_or_else(|| Refusal::params("\"progressToken\" must be a string or an integer."));
+        let read = |raw| {
+            Id::from_raw(raw).ok_or_else(|| {
+                Refusal::params("\"progressToken\" must be a string or an integer, of at most 1024 bytes.")
+            })
+        };
         self.progress_token.map(read).transpose()
     }
 

@@ -27,6 +27,7 @@ use crate::{logging, metrics};
 pub(crate) use arguments::Arguments;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use policy::Policy;
+pub(crate) use run_pattern::partial;
 
 /// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
 /// server out call it with `{}`.
@@ -107,9 +108,9 @@ pub(crate) trait Job: Send + Sync {
         Vec::new()
     }
 
-    /// What must not be logged, whoever repeats it.
-    fn private(&self) -> Vec<&str> {
-        Vec::new()
+    /// What must not be logged, whoever repeats it; `None` if it is not kept, so that nothing foreign may be logged.
+    fn private(&self) -> Option<Vec<&str>> {
+        Some(Vec::new())
     }
 }
 
@@ -189,8 +190,8 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
         }
         Err(failure) => {
             let given = failure.partial.iter().map(String::as_str);
-            let private: Vec<&str> = job.private().into_iter().chain(given).collect();
-            log_error(&mut line, tool, &failure.error, &private);
+            let private = job.private().map(|private| private.into_iter().chain(given).collect::<Vec<_>>());
+            log_error(&mut line, tool, &failure.error, private.as_deref());
         }
     }
     logging::logfmt(&mut line, "request_id", request_id);
@@ -205,7 +206,7 @@ pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, req
     count(tool, Some(error), None);
     let mut line = log_line(tool, job);
     logging::logfmt(&mut line, "ok", false);
-    log_error(&mut line, tool, error, &[]);
+    log_error(&mut line, tool, error, Some(&[]));
     logging::logfmt(&mut line, "request_id", request_id);
     let level = if error.kind == Kind::Cancelled { Level::Info } else { Level::Warn };
     log::log!(target: "fabric_mcp::tools", level, "{line}");
@@ -221,9 +222,13 @@ fn log_line(tool: &Tool, job: Option<&dyn Job>) -> String {
     line
 }
 
-/// `private` is what the reason must not repeat.
-fn log_error(line: &mut String, tool: &Tool, error: &Error, private: &[&str]) {
-    error.log(line, |reason| echo::without_echo(reason, private));
+/// `private` is what the reason must not repeat; without it nothing of a vendor's words is logged.
+fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&str]>) {
+    error.log(line, |reason| match private {
+        Some(private) => echo::without_echo(reason, private),
+        None if error.kind == Kind::ApiError => "[...]".to_owned(),
+        None => reason.to_owned(),
+    });
     if error.kind == Kind::InvalidRequest {
         logging::logfmt(line, "argument", tool.blamed(&error.detail).unwrap_or("(unknown)"));
     }
@@ -364,7 +369,7 @@ mod tests {
             let raw = serde_json::value::to_raw_value(&arguments).unwrap();
             let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{arguments} was taken") };
             let mut line = log_line(tool, None);
-            log_error(&mut line, tool, &error, &[]);
+            log_error(&mut line, tool, &error, Some(&[]));
             line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=").unwrap().to_owned()
         };
         let step = |step: Value| json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, step]});

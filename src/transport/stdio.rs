@@ -57,39 +57,58 @@ impl<W: Write + Send + 'static> Stdio<W> {
             if !fits {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let answer = refuse(Refusal::new(INVALID_REQUEST, reason), None, self.pipe.no_id(), false);
-                writer.send(&answer.body, Flush::Later);
+                writer.send(&[&answer.body], Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
-                self.pipe.receive(Inbound::read(&line, false), Who::Token);
+                let action = self.pipe.read(Inbound::read(&line, false));
+                self.pipe.act(action, Who::Token);
             }
             // What was answered so far waits only while there is another message to answer.
             if !input.buffer().contains(&b'\n') {
                 writer.flush();
             }
         }
-        self.stop(STDIO_DRAIN);
+        let stdio = self.clone();
+        within(STDIO_DRAIN + ABORT_GRACE, move || {
+            stdio.pipe.end_listening();
+            if !stdio.pipe.wait_idle(STDIO_DRAIN) {
+                stdio.pipe.cancel_all();
+            }
+            stdio.pipe.line().flush();
+        });
         Ok(())
     }
 
-    /// Lets what runs finish within `limit`, cancels the rest, and ends subscriptions. Returns [`ABORT_GRACE`] later at
-    /// the latest: a client that keeps stdout open and does not read it would hold up every write for ever.
+    /// Sends no new run to Fabric, ends subscriptions at once, and lets what runs finish within `limit`; what runs even
+    /// then is told to stop, and answered so.
     pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
-        let (done, over) = mpsc::channel();
         let stdio = self.clone();
-        let finish = move || {
-            stdio.finish(limit);
-            // Nobody may be waiting any more.
-            let _ = done.send(());
-        };
-        match spawn(thread::Builder::new().name("stop".into()), finish) {
-            Ok(_) => drop(over.recv_timeout(limit + ABORT_GRACE)),
-            Err(_) => self.finish(limit),
-        }
+        within(limit + 2 * ABORT_GRACE, move || {
+            let admission = &stdio.pipe.shop().admission;
+            admission.close();
+            stdio.pipe.end_listening();
+            stdio.pipe.line().flush();
+            if !stdio.pipe.wait_idle(limit) {
+                log::warn!("calls still run after the drain timeout: they are stopped");
+                admission.abort();
+                stdio.pipe.wait_idle(ABORT_GRACE);
+            }
+            stdio.pipe.line().flush();
+        });
     }
+}
 
-    fn finish(&self, limit: Duration) {
-        self.pipe.end_listening();
-        self.pipe.finish(limit);
-        self.pipe.line().flush();
+/// Does the work of the end, but returns after `limit` at the latest: a client that keeps stdout open and does not read it
+/// would hold up every write for ever.
+fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
+    let (done, over) = mpsc::channel();
+    let finish = move || {
+        finish();
+        // Nobody may be waiting any more.
+        let _ = done.send(());
+    };
+    match spawn(thread::Builder::new().name("stop".into()), finish) {
+        Ok(_) => drop(over.recv_timeout(limit)),
+        Err(error) => log::warn!("the end cannot be orderly: {error}"),
     }
 }
 
@@ -154,7 +173,7 @@ impl<W: Write> Writer<W> {
 }
 
 impl<W: Write + Send + 'static> Line for Writer<W> {
-    fn send_if(&self, message: &[u8], flush: Flush, wanted: &dyn Fn() -> bool) {
+    fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut out = lock(&self.out);
         let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -168,7 +187,7 @@ impl<W: Write + Send + 'static> Line for Writer<W> {
 
     fn tell(&self, message: &[u8]) {
         // There is only this client.
-        self.send(message, Flush::Now);
+        self.send(&[message], Flush::Now);
     }
 
     fn is_gone(&self) -> bool {
@@ -178,15 +197,17 @@ impl<W: Write + Send + 'static> Line for Writer<W> {
 }
 
 impl<W: Write> Out<W> {
-    fn put(&mut self, message: &[u8], flush: bool) -> io::Result<()> {
-        if self.buffer.len() + message.len() >= BUFFER {
-            self.flush()?;
-        }
-        if message.len() >= BUFFER {
-            // A large message is not copied once more.
-            self.output.write_all(message)?;
-        } else {
-            self.buffer.extend_from_slice(message);
+    fn put(&mut self, message: &[&[u8]], flush: bool) -> io::Result<()> {
+        for part in message {
+            if self.buffer.len() + part.len() >= BUFFER {
+                self.flush()?;
+            }
+            if part.len() >= BUFFER {
+                // A large message is not copied once more.
+                self.output.write_all(part)?;
+            } else {
+                self.buffer.extend_from_slice(part);
+            }
         }
         self.buffer.push(b'\n');
         if flush { self.flush() } else { Ok(()) }
@@ -251,12 +272,12 @@ mod tests {
     fn messages_are_written_together_until_somebody_flushes() {
         let pipe = Pipe::default();
         let writer = Writer::new(pipe.clone(), || panic!("broken"));
-        writer.send(b"{1}", Flush::Later);
-        writer.send(b"{2}", Flush::Later);
+        writer.send(&[b"{1}"], Flush::Later);
+        writer.send(&[b"{2}"], Flush::Later);
         assert!(pipe.0.lock().unwrap().is_empty());
-        writer.send(b"{3}", Flush::Now);
+        writer.send(&[b"{3}"], Flush::Now);
         assert_eq!(*pipe.0.lock().unwrap(), [b"{1}\n{2}\n{3}\n".to_vec()]);
-        writer.send(&vec![b'x'; BUFFER], Flush::Now);
+        writer.send(&[&vec![b'x'; BUFFER]], Flush::Now);
         assert_eq!(pipe.0.lock().unwrap().concat().len(), 12 + BUFFER + 1);
     }
 }

@@ -1,5 +1,5 @@
 //! The architecture, as a test: arrows between modules point one way, foreign crates are named in one place, files stay
-//! small, and `unsafe` has one home.
+//! small, and `unsafe` has two homes.
 //!
 //! Reads `src/**/*.rs` as text, without comments and tests.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const LONGEST: usize = 600;
 
 /// Every module and its height: a module may use lower ones only.
-const HEIGHTS: [(&str, u8); 25] = [
+const HEIGHTS: [(&str, u8); 27] = [
     ("main", 100),
     ("check", 90),
     ("generate", 90),
@@ -30,6 +30,8 @@ const HEIGHTS: [(&str, u8); 25] = [
     ("search", 8),
     ("signals", 8),
     ("jsonrpc", 8),
+    ("budget", 4),
+    ("heap", 3),
     ("time", 4),
     ("random", 4),
     ("sha256", 4),
@@ -156,7 +158,7 @@ fn foreign_crates_have_one_owner() {
 #[test]
 fn unsafe_is_where_std_lacks_a_function() {
     // The lint `unsafe_code` denies it everywhere else.
-    let homes = ["src/signals.rs", "src/http/server.rs"];
+    let homes = ["src/signals.rs", "src/http/server.rs", "src/heap.rs"];
     for source in sources() {
         let found = source.code.contains("(unsafe_code");
         assert!(!found || homes.contains(&source.path.as_str()), "`unsafe` in {}", source.path);

@@ -4,12 +4,15 @@
 //! events add up to. Not in scope: HTTP (`client`) and framing (`events`).
 
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use crate::budget::Full;
 
 use super::client::{Media, pause};
 use super::events::{self, Decoder};
@@ -27,6 +30,8 @@ const EMPTY_MODELS_DELAYS: [Duration; 3] =
 
 /// Bytes taken at once from what a run's connection has read.
 const READ: usize = 4 << 10;
+/// An unfinished event up to this size is not counted. Bytes.
+const LITTLE: usize = 64 << 10;
 
 impl Client {
     /// `GET /patterns/names`: the names of all patterns.
@@ -76,8 +81,8 @@ impl Client {
         }
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", name.percent_encoded());
-        let request = encode(&Apply { input, variables })?;
-        self.post(&path, &request, self.request_limits(), wait)
+        let request = encode(&Apply { input, variables }, wait)?;
+        self.post(&path, request, self.request_limits(), wait)
             .and_then(|reply| reply.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = decode(&body).and_then(|body| Pattern::from_body(body, name));
@@ -134,13 +139,17 @@ impl Client {
     /// [`Kind::ResponseTooLarge`]. One content event as JSON is a whole run.
     pub(crate) fn chat(
         &self,
-        request: &Chat,
+        request: Chat,
         wait: &Arc<dyn Wait>,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
         self.guard(&request.pattern, &request.variables, &request.input, wait)?;
-        let mut reply = self.post("/chat", &encode(request)?, self.run_limits(), wait)?;
-        let mut run = Run { each, limit: self.max_output, received: 0, failed: None, is_complete: false };
+        let (json, input) = (encode(&request, wait)?, request.input.len());
+        // From here on only what is sent is held.
+        drop(request);
+        wait.release(input);
+        let mut reply = self.post("/chat", json, self.run_limits(), wait)?;
+        let mut run = Run { each, wait, limit: self.max_output, received: 0, failed: None, is_complete: false };
         if reply.media == Media::Json {
             let not_a_run = reply.not_a_run();
             let body = reply.into_bytes(self.max_body)?;
@@ -159,6 +168,7 @@ impl Client {
             return run.end();
         }
         let mut decoder = Decoder::new();
+        let mut held = 0;
         let mut buffer = vec![0; READ];
         while !run.is_complete {
             let was_failed = run.failed.is_some();
@@ -173,6 +183,8 @@ impl Client {
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(reply.not_a_run()),
                 Err(error) => Err(run.interrupted(error)),
             };
+            // An event that is not whole yet, and the text that will be made of it.
+            let result = result.and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
                 reply.hurry(self.after_error);
@@ -255,13 +267,60 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_str(str::from_utf8(body).ok()?).ok()
 }
 
-fn encode(body: &impl Serialize) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(body).map_err(|_| Error::new(Kind::Internal, "The request to Fabric could not be written."))
+/// The request's JSON, held for `wait` until it is sent. As long as what it is made of at most, which is held already.
+fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
+    let mut length = Length(0);
+    let written = serde_json::to_writer(&mut length, body);
+    wait.hold(length.0).map_err(|Full| too_many())?;
+    let mut json = Vec::with_capacity(length.0);
+    written
+        .and_then(|()| serde_json::to_writer(&mut json, body))
+        .map_err(|_| Error::new(Kind::Internal, "The request to Fabric could not be written."))?;
+    Ok(json)
+}
+
+/// Counts what is written to it.
+struct Length(usize);
+
+impl Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Changes what is held for `wait` to `now`. Little is not worth the counting.
+fn hold(wait: &Arc<dyn Wait>, held: &mut usize, now: usize) -> Result<(), Full> {
+    let now = if now <= LITTLE { 0 } else { now };
+    match now.checked_sub(*held) {
+        Some(more) => wait.hold(more)?,
+        None => wait.release(*held - now),
+    }
+    *held = now;
+    Ok(())
+}
+
+/// The memory for requests is used up, and this one has not been sent.
+pub(crate) fn too_many() -> Error {
+    let detail = "The memory of this server (--max-memory) is taken by other requests. Try again in a moment.";
+    Error::new(Kind::TooManyRequests, detail)
+}
+
+/// The memory is used up, and what came would need more of it.
+pub(crate) fn no_room() -> Error {
+    let detail = "The memory of this server (--max-memory) has no room for so large an answer beside those of other \
+                  calls. Ask for less, or try again in a moment.";
+    Error::new(Kind::ResponseTooLarge, detail)
 }
 
 /// What the events of one run add up to.
 struct Run<'a> {
     each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
+    wait: &'a Arc<dyn Wait>,
     limit: usize,
     /// Bytes of content.
     received: usize,
@@ -282,6 +341,7 @@ impl Run<'_> {
                     let detail = format!("The output has more than {} MiB, the limit. Ask for less.", self.limit >> 20);
                     return Err(Error::new(Kind::ResponseTooLarge, detail));
                 }
+                self.wait.hold(content.len()).map_err(|Full| no_room())?;
             }
             Event::Error { content } => {
                 *content = sanitize(content);

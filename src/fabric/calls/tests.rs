@@ -24,7 +24,7 @@ fn name(name: &str) -> Name {
 /// One run against `client`: the text that arrived, whether `complete` did, and the end.
 fn run(client: &Client) -> (String, bool, Result<(), Error>) {
     let (mut text, mut is_complete) = (String::new(), false);
-    let end = client.chat(&Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
+    let end = client.chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
         match event {
             Event::Content { content, .. } => text.push_str(&content),
             Event::Complete => is_complete = true,
@@ -52,7 +52,7 @@ fn a_run_streams_to_its_end() {
     let fixture =
         Fixture::always(stream(&[content("a"), event("{\"type\":\"new\"}"), content("b"), usage, complete()]));
     let mut events = Vec::new();
-    let end = fixture.client().chat(&Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
+    let end = fixture.client().chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
         events.push(event);
         Ok(())
     });
@@ -73,7 +73,7 @@ fn what_every_request_carries_and_where_it_goes() {
     let client = quick(&with_key);
     assert_eq!(client.url(), with_key.url);
     client.pattern_names(&no_wait()).unwrap();
-    client.chat(&Chat::new(name("p"), ""), &no_wait(), &mut |_| Ok(())).unwrap_err();
+    client.chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| Ok(())).unwrap_err();
     let requests = fixture.requests();
     assert_eq!(requests[0].line, "GET /fabric/v1/patterns/names");
     assert_eq!(requests[1].line, "POST /fabric/v1/chat");
@@ -236,7 +236,7 @@ fn an_error_event_wins_is_sanitised_and_complete_still_comes() {
     for events in [vec![error.clone(), complete()], vec![content("a"), error.clone(), content("b"), complete()]] {
         let fixture = Fixture::always(stream(&events));
         let mut events = Vec::new();
-        let end = fixture.client().chat(&Chat::new(name("p"), ""), &no_wait(), &mut |event| {
+        let end = fixture.client().chat(Chat::new(name("p"), ""), &no_wait(), &mut |event| {
             events.push(event);
             Ok(())
         });
@@ -323,7 +323,7 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
     // Nor can a caller only leave in silence.
     let wait = Leaves::after(1);
     let started = Instant::now();
-    let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+    let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert!(started.elapsed() < Duration::from_secs(5));
 }
@@ -396,7 +396,7 @@ fn refused_variables_never_leave() {
     let error = client.apply(&name("p"), "", &variables, &no_wait()).unwrap_err();
     assert_eq!(error.kind, Kind::InvalidRequest);
     let chat = Chat { variables, ..Chat::new(name("p"), "{{fine here}}") };
-    assert_eq!(client.chat(&chat, &no_wait(), &mut |_| Ok(())).unwrap_err().kind, Kind::InvalidRequest);
+    assert_eq!(client.chat(chat.clone(), &no_wait(), &mut |_| Ok(())).unwrap_err().kind, Kind::InvalidRequest);
     assert!(fixture.requests().is_empty());
 }
 
@@ -430,7 +430,7 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
         // Asked before the run is sent, and then while it goes on.
         let wait = Leaves::after(1);
         let started = Instant::now();
-        let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+        let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
         assert_eq!(end, Err(Error::cancelled()));
         let (at, was_closed) = is_closed.recv().unwrap();
         assert!(was_closed && at - started < Duration::from_millis(1000), "{:?}", at - started);
@@ -441,7 +441,7 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
 #[test]
 fn nothing_is_run_for_a_caller_who_has_left_before() {
     let fixture = Fixture::always(stream(&[content("a"), complete()]));
-    let end = fixture.client().chat(&Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
+    let end = fixture.client().chat(Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert_eq!(fixture.count(POST), 0);
 }
@@ -455,7 +455,7 @@ fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
         false
     });
     let ours = Error::new(Kind::Internal, "ours");
-    let end = fixture.client().chat(&Chat::new(name("p"), ""), &no_wait(), &mut |_| Err(ours.clone()));
+    let end = fixture.client().chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| Err(ours.clone()));
     assert_eq!(end, Err(ours));
     assert!(is_closed.recv().unwrap());
 }
@@ -489,7 +489,7 @@ fn what_was_read_is_handed_on_before_the_next_read_blocks() {
         false
     });
     let wait: Arc<dyn Wait> = Arc::new(Blocks(Mutex::new(blocks)));
-    let end = fixture.client().chat(&Chat::new(name("p"), ""), &wait, &mut |_| {
+    let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| {
         got.fetch_add(1, Ordering::SeqCst);
         Ok(())
     });

@@ -10,6 +10,7 @@
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
 mod cause;
+mod outgoing;
 mod reply;
 mod watched;
 
@@ -22,10 +23,11 @@ use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, Proxy, ProxyProtocol, Timeout};
+use ureq::{Agent, Body, Proxy, ProxyProtocol, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
+use outgoing::Outgoing;
 pub(super) use reply::{Media, Reply};
 use watched::{Lookup, Waiting, Watched};
 
@@ -202,7 +204,7 @@ impl Client {
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
-        json: &[u8],
+        json: Vec<u8>,
         limits: Limits,
         wait: &Arc<dyn Wait>,
     ) -> Result<Reply<'c>, Error> {
@@ -213,6 +215,8 @@ impl Client {
             None => request,
         };
         let call = Call { client: self, method: "POST", path, limits, attempt: 1, begun: Instant::now() };
+        let request = request.header(header::CONTENT_LENGTH, json.len());
+        let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
         let waiting = Waiting::enter(wait);
         let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
         call.opened(request.send(json), waiting).map_err(|failure| failure.error)

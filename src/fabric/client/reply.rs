@@ -7,7 +7,11 @@ use ureq::BodyReader;
 
 use super::watched::Waiting;
 use super::{Call, Failure, Phase, SMALL_BODY};
-use crate::fabric::{Cause, Error, Kind};
+use crate::budget::Full;
+use crate::fabric::{Cause, Error, Kind, no_room};
+
+/// A larger body is counted in pieces of this size.
+const PIECE: u64 = 64 << 10;
 
 /// What kind of thing a body says it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +71,19 @@ impl Reply<'_> {
         }
         // Grows with what arrives, not with what is promised.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
-        match (&mut self.body).take(limit + 1).read_to_end(&mut bytes) {
-            Ok(read) if read as u64 > limit => Err(too_large(&self.call)),
-            Ok(_) => Ok(bytes),
-            Err(e) => Err(self.call.failure(e.into(), Phase::Body)),
+        loop {
+            let most = (limit + 1 - bytes.len() as u64).min(PIECE);
+            let read = (&mut self.body).take(most).read_to_end(&mut bytes);
+            let read = read.map_err(|e| self.call.failure(e.into(), Phase::Body))? as u64;
+            if bytes.len() as u64 > limit {
+                return Err(too_large(&self.call));
+            }
+            // The body, and what is made of it.
+            let full = |Full| Failure { error: no_room(), again: false };
+            self.waiting.hold(2 * read as usize).map_err(full)?;
+            if read < most {
+                return Ok(bytes);
+            }
         }
     }
 }

@@ -15,6 +15,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
 
+use crate::budget::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 
@@ -174,6 +175,11 @@ impl Waiting {
     /// Is the request out, so that an answer was waited for?
     pub(super) fn has_read(&self) -> bool {
         WATCH.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
+    }
+
+    /// Whoever waits holds `bytes` more.
+    pub(super) fn hold(&self, bytes: usize) -> Result<(), Full> {
+        WATCH.with_borrow(|watch| watch.as_ref().map_or(Ok(()), |watch| watch.wait.hold(bytes)))
     }
 
     /// Reads end `rest` from now at the latest.

@@ -49,7 +49,7 @@ impl Live {
     }
 
     fn post(&self, path: &str, body: &Value) -> Option<String> {
-        let reply = self.client.post(path, body.to_string().as_bytes(), self.client.run_limits(), &self.wait);
+        let reply = self.client.post(path, body.to_string().into_bytes(), self.client.run_limits(), &self.wait);
         let bytes = reply.and_then(|reply| reply.into_bytes(config::MAX_FABRIC_BODY)).ok()?;
         Some(String::from_utf8(bytes).unwrap())
     }

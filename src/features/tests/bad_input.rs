@@ -15,7 +15,8 @@ fn pipes() -> Vec<(Pipe, bool)> {
 fn every_bad_line_gets_its_code_and_a_readable_id_back() {
     let (not_json, not_utf8) = ("The message is not JSON.", "The message is not UTF-8.");
     let (object, twice) = ("A message is a JSON object.", "The message has the same field twice.");
-    let (id, version) = ("\"id\" must be a string or an integer.", "\"jsonrpc\" must be \"2.0\".");
+    let (id, version) =
+        ("\"id\" must be a string or an integer, of at most 1024 bytes.", "\"jsonrpc\" must be \"2.0\".");
     let (method, no_method) = ("\"method\" must be a string.", "\"method\" is missing.");
     let deep = "[".repeat(100_000);
     let deep_end = format!("{}{}", deep, "]".repeat(100_000));

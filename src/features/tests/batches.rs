@@ -35,7 +35,7 @@ fn each_item_is_treated_as_if_it_had_come_alone() {
         ("[]", error("\"id\":null,", -32600, "A message is a JSON object.")),
         (
             r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
-            error("\"id\":null,", -32600, "\"id\" must be a string or an integer."),
+            error("\"id\":null,", -32600, "\"id\" must be a string or an integer, of at most 1024 bytes."),
         ),
         (
             r#"{"jsonrpc":"2.0","id":4,"method":"no/such"}"#,

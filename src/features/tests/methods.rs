@@ -235,7 +235,7 @@ fn a_progress_token_is_a_string_or_an_integer() {
             );
             let expected = match fine {
                 true => "call 1".to_string(),
-                false => error(ID, -32602, "\"progressToken\" must be a string or an integer."),
+                false => error(ID, -32602, "\"progressToken\" must be a string or an integer, of at most 1024 bytes."),
             };
             assert_eq!(pipe.say(&line), expected, "{line}");
         }

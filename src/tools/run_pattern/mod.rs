@@ -9,6 +9,10 @@
 mod output;
 mod run;
 
+pub(crate) use output::partial;
+
+use std::sync::Mutex;
+
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
@@ -29,6 +33,9 @@ pub(super) const TOOL: Tool = Tool {
     read_only: false,
     prepare,
 };
+
+/// Longest input that is kept to recognise it in an error, in bytes.
+const MAX_ECHO: usize = 64 << 10;
 
 /// Every argument, what matters most first.
 const ARGUMENTS: [&str; 19] = [
@@ -138,12 +145,14 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
     let further = arguments.list("then", MAX_CHAIN_STEPS)?;
     arguments.end(&ARGUMENTS)?;
+    let input = std::mem::take(&mut chat.input);
     let mut steps = vec![chat];
     for step in further {
         let next = step_after(&steps[0], step, policy)?;
         steps.push(next);
     }
-    Ok(Box::new(RunPattern { steps, stream, max_chars }))
+    let echo = (input.len() <= MAX_ECHO).then(|| input.clone());
+    Ok(Box::new(RunPattern { steps, input: Mutex::new(input), echo, stream, max_chars }))
 }
 
 /// A further step: it has its own pattern, strategy and variables, and what belongs to the input of the first step
@@ -153,7 +162,6 @@ fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat
     policy.check(&step.path("pattern_name"), &pattern)?;
     let mut chat = Chat { context: None, session: None, attachments: Vec::new(), ..first.clone() };
     chat.pattern = pattern;
-    chat.input = String::new();
     let model = step.model("model_name")?;
     let vendor = step.model("vendor_name")?;
     if !(model.is_empty() && vendor.is_empty()) {

@@ -29,7 +29,11 @@ impl Output {
                 metrics::relayed(content.len());
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
                 work.caller.chunk(ChunkKind::Content, &format, &content);
-                self.text.push_str(&content);
+                if self.text.is_empty() {
+                    self.text = content;
+                } else {
+                    self.text.push_str(&content);
+                }
                 self.format.get_or_insert(format);
             }
             Event::Usage(usage) => self.usage = Some(usage),
@@ -78,18 +82,17 @@ impl Output {
 
     /// What had arrived when it failed; `None` if nothing had.
     pub(super) fn into_partial(self) -> Option<String> {
-        (!self.text.is_empty()).then(|| partial(self.text))
+        (!self.text.is_empty()).then(|| partial(&self.text).to_owned())
     }
 }
 
 /// The first [`MAX_PARTIAL_TEXT`] bytes of a text.
-pub(super) fn partial(mut text: String) -> String {
+pub(crate) fn partial(text: &str) -> &str {
     let mut end = text.len().min(MAX_PARTIAL_TEXT);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text.truncate(end);
-    text
+    &text[..end]
 }
 
 /// What two steps used together.

@@ -1,15 +1,21 @@
 //! Running the steps, one after the other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use crate::fabric::{self, Chat, Error, Kind, NO_STRATEGIES, Usage, Wait, template};
+use crate::sync::lock;
 use crate::tools::{Failure, Job, Outcome, Work, refused};
 
 use super::output::{Output, add, partial};
 
 /// One call, its arguments checked: the first step, and those of `then`.
 pub(super) struct RunPattern {
+    /// Without the input of the first: see `input`.
     pub(super) steps: Vec<Chat>,
+    /// Taken when it runs, so that it is let go when it was sent.
+    pub(super) input: Mutex<String>,
+    /// A copy of an input that is not long, to be kept out of the log.
+    pub(super) echo: Option<String>,
     pub(super) stream: bool,
     pub(super) max_chars: Option<usize>,
 }
@@ -21,18 +27,22 @@ impl Job for RunPattern {
         if self.steps.len() > 1 {
             self.check_plan(work, &wait)?;
         }
+        let mut input = std::mem::take(&mut *lock(&self.input));
+        // Room for what is sent was kept since the call came; now that is counted by itself.
+        wait.release(input.len());
         let mut earlier = Vec::new();
         let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
             let is_last = i + 1 == self.steps.len();
-            let output =
-                self.step(i, step, earlier.last(), work, &wait).map_err(|failure| after(&mut earlier, failure))?;
+            let output = self.step(i, step, input, work, &wait).map_err(|failure| after(&mut earlier, failure))?;
             if is_last {
                 return Ok(output.into_outcome(self.max_chars, used, self.warnings()));
             }
             let (text, usage) = output.into_text();
             used = add(used, usage);
-            earlier.push(text);
+            // Of an earlier step only as much is kept as a failure may still tell.
+            earlier.push(partial(&text).to_owned());
+            input = text;
         }
         Err(Error::new(Kind::Internal, "The run had no steps.").into())
     }
@@ -49,40 +59,26 @@ impl Job for RunPattern {
         fields
     }
 
-    fn private(&self) -> Vec<&str> {
+    fn private(&self) -> Option<Vec<&str>> {
         let mut private = Vec::new();
+        private.push(self.echo.as_deref()?);
         for step in &self.steps {
-            private.push(step.input.as_str());
             private.extend(step.variables.values().map(String::as_str));
             private.extend(step.attachments.iter().map(String::as_str));
         }
-        private
+        Some(private)
     }
 }
 
 impl RunPattern {
     /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
-    fn step(
-        &self,
-        i: usize,
-        step: &Chat,
-        input: Option<&String>,
-        work: &Work,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Output, Failure> {
+    fn step(&self, i: usize, step: &Chat, input: String, work: &Work, wait: &Arc<dyn Wait>) -> Result<Output, Failure> {
         let count = self.steps.len();
         work.caller.stream_text(self.stream && i + 1 == count);
         if count > 1 {
             work.caller.say(&format!("Step {} of {count}: {}\n", i + 1, step.pattern.as_str()));
         }
-        let fed;
-        let chat = match input {
-            None => step,
-            Some(text) => {
-                fed = Chat { input: text.clone(), ..step.clone() };
-                &fed
-            }
-        };
+        let chat = Chat { input, ..step.clone() };
         let mut output = Output::default();
         let ended = work.fabric.chat(chat, wait, &mut |event| {
             output.take(event, work);
@@ -133,7 +129,8 @@ impl RunPattern {
             }
             // Once more with its input when the step is run.
             if !step.variables.is_empty() {
-                template::check(&pattern, &step.variables, &step.input).map_err(|error| {
+                let input = if i == 0 { lock(&self.input).clone() } else { String::new() };
+                template::check(&pattern, &step.variables, &input).map_err(|error| {
                     let place = if i == 0 { String::new() } else { format!("In then[{}]: ", i - 1) };
                     refused(format!("{place}{} Nothing was run.", error.detail))
                 })?;
@@ -162,8 +159,7 @@ fn place(step: usize) -> String {
 
 /// A failure keeps what the steps before it gave.
 fn after(earlier: &mut Vec<String>, mut failure: Failure) -> Failure {
-    let mut texts: Vec<String> = earlier.drain(..).map(partial).collect();
-    texts.append(&mut failure.partial);
-    failure.partial = texts;
+    earlier.append(&mut failure.partial);
+    failure.partial = std::mem::take(earlier);
     failure
 }

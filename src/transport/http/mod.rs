@@ -71,13 +71,16 @@ impl Listening {
         self.http.local_addr()
     }
 
-    /// Takes nothing new, lets what runs finish within `limit`, ends all streams properly. What runs even then is told to
+    /// Takes nothing new, sends no new run to Fabric, lets what runs finish within `limit`, ends all streams properly. What runs even then is told to
     /// stop, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
+        self.admission.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
-        if !self.streams_carry_answers {
+        if self.streams_carry_answers {
+            self.streams.leave();
+        } else {
             self.streams.end();
         }
         if !self.admission.wait_idle(deadline) {

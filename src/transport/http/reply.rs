@@ -130,8 +130,8 @@ impl Reply {
         gone
     }
 
-    /// Ends with the result; `status` counts where it is not a stream.
-    pub(super) fn finish(&self, status: u16, body: &[u8]) {
+    /// Ends with the result, in these parts; `status` counts where it is not a stream.
+    pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
         match self.take() {
             Kind::Undecided(later) if self.accepts.json => later.respond(status, &[JSON], body),
             Kind::Undecided(later) => last_event(later.stream(), body),
@@ -148,7 +148,7 @@ impl Reply {
             Kind::Undecided(later) => {
                 let (status, body) = otherwise();
                 let headers = if body.is_empty() { &[][..] } else { &[JSON] };
-                return later.respond(status, headers, &body);
+                return later.respond(status, headers, &[&body]);
             }
             Kind::Streaming(stream) => stream,
             Kind::Over => return,
@@ -182,8 +182,8 @@ impl State {
 }
 
 /// A client that left does not get it: nothing can be done about that.
-fn last_event(mut stream: EventStream, body: &[u8]) {
-    if stream.event(body).is_ok() {
+fn last_event(mut stream: EventStream, body: &[&[u8]]) {
+    if stream.event_of(body).is_ok() {
         let _ = stream.finish();
     }
 }

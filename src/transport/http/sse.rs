@@ -115,8 +115,11 @@ impl Sse {
             return;
         }
         let who = visit.who;
+        let action = pipe.read(inbound);
+        // What follows may wait for a slow reader.
+        drop(body);
         visit.accepted();
-        pipe.receive(inbound, who);
+        pipe.act(action, who);
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Pipe<Channel>>>> {
@@ -125,7 +128,7 @@ impl Sse {
 }
 
 impl Line for Channel {
-    fn send_if(&self, message: &[u8], _flush: Flush, wanted: &dyn Fn() -> bool) {
+    fn send_if(&self, message: &[&[u8]], _flush: Flush, wanted: &dyn Fn() -> bool) {
         Channel::send_if(self, message, wanted);
     }
 

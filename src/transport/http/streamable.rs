@@ -28,6 +28,7 @@ use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, JSON, Visit};
 use crate::calls::admission::{Admission, Stops, Who};
+use crate::calls::batch::Room;
 use crate::calls::inflight::Cancel;
 use crate::calls::poller::Poller;
 
@@ -78,6 +79,19 @@ struct Post<'a> {
     accepts: Accepts,
 }
 
+/// What is to be done once a message has been read, and its body let go.
+enum Next {
+    /// Answer 202.
+    Accept,
+    Answer(u16, Answer),
+    /// Answer with the id of a new session.
+    Welcome(String, Answer),
+    /// Run it, in a session or for itself.
+    Run(Box<Call>, Option<(Arc<Live>, Cancel)>),
+    Listen(Box<Listen>),
+    Batch(Arc<Live>, Vec<Action>),
+}
+
 impl Streamable {
     /// The endpoint at `config.path`.
     pub(super) fn new(
@@ -110,50 +124,61 @@ impl Streamable {
         let modern_header = visit.head().header("mcp-protocol-version").is_some_and(is_modern_version);
         let inbound = Inbound::read(&body, modern_header);
         let post = Post { visit, accepts };
-        if inbound.is_unreadable() {
-            if let Action::Answer(answer) = self.server.receive(&self.stateless, inbound, None) {
-                post.answer(400, &answer);
+        let head = post.visit.head();
+        let next = if inbound.is_unreadable() {
+            match self.server.receive(&self.stateless, inbound, None) {
+                Action::Answer(answer) => Next::Answer(400, answer),
+                _ => Next::Accept,
             }
         } else if inbound.is_modern() {
-            self.modern(post, inbound);
+            self.modern(head, inbound)
         } else if inbound.is_initialize() {
-            self.initialize(post, inbound);
+            self.initialize(head, inbound)
         } else {
-            self.legacy(post, inbound);
+            self.legacy(head, inbound)
+        };
+        // What follows may take its time.
+        drop(body);
+        match next {
+            Next::Accept => post.visit.accepted(),
+            Next::Answer(status, answer) => post.answer(status, &answer),
+            Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
+            Next::Run(call, None) => self.run(post, call, None),
+            Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
+            Next::Listen(listen) => self.listen(post, &listen),
+            Next::Batch(live, actions) => self.batch(post, &live, actions),
         }
     }
 
-    fn modern(&self, post: Post<'_>, inbound: Inbound<'_>) {
-        let mirror = inbound.is_request().then(|| mirror(post.visit.head()));
+    fn modern(&self, head: &Head, inbound: Inbound<'_>) -> Next {
+        let mirror = inbound.is_request().then(|| mirror(head));
         match self.server.receive(&self.stateless, inbound, mirror.as_ref()) {
-            Action::Answer(answer) => post.answer(status(&answer), &answer),
-            Action::Call(call) => self.run(post, &call, None),
-            Action::Listen(listen) => self.listen(post, &listen),
+            Action::Answer(answer) => Next::Answer(status(&answer), answer),
+            Action::Call(call) => Next::Run(call, None),
+            Action::Listen(listen) => Next::Listen(listen),
             // A cancel would hit other clients' requests: here ids belong to their POST alone.
-            Action::Nothing | Action::Cancel(_) | Action::Batch(_) => post.visit.accepted(),
+            Action::Nothing | Action::Cancel(_) | Action::Batch(_) => Next::Accept,
         }
     }
 
-    fn initialize(&self, post: Post<'_>, inbound: Inbound<'_>) {
-        let given = post.visit.head().header(SESSION_ID).and_then(SessionId::parse);
+    fn initialize(&self, head: &Head, inbound: Inbound<'_>) -> Next {
+        let given = head.header(SESSION_ID).and_then(SessionId::parse);
         if given.is_some_and(|id| self.sessions.is_live(id)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
             let answer = refuse(Refusal::new(INVALID_REQUEST, reason), inbound.id(), NoId::Absent, false);
-            return post.answer(200, &answer);
+            return Next::Answer(200, answer);
         }
         let session = Arc::new(Session::http());
-        let Action::Answer(answer) = self.server.receive(&session, inbound, None) else { return };
+        let Action::Answer(answer) = self.server.receive(&session, inbound, None) else { return Next::Accept };
         match session.revision() {
             Some(revision) if answer.code.is_none() => {
-                let id = self.sessions.open(session, revision).to_string();
-                post.answer_with(200, &[(SESSION_ID, &id)], &answer);
+                Next::Welcome(self.sessions.open(session, revision).to_string(), answer)
             }
-            _ => post.answer(status(&answer), &answer),
+            _ => Next::Answer(status(&answer), answer),
         }
     }
 
-    fn legacy(&self, post: Post<'_>, mut inbound: Inbound<'_>) {
-        let head = post.visit.head();
+    fn legacy(&self, head: &Head, mut inbound: Inbound<'_>) -> Next {
         let refused = |status, code, reason: &str| {
             let answer = refuse(Refusal::new(code, reason), inbound.id(), NoId::Absent, false);
             Err((status, answer))
@@ -181,37 +206,37 @@ impl Streamable {
         };
         let live = match live {
             Ok(live) => live,
-            Err((status, answer)) => return post.answer(status, &answer),
+            Err((status, answer)) => return Next::Answer(status, answer),
         };
         let is_one = inbound.id().is_some();
         inbound.refuse_ids(|id| live.inflight.contains(id));
         let action = self.server.receive(&live.session, inbound, None);
         self.follow(&live);
         match action {
-            Action::Nothing | Action::Listen(_) => post.visit.accepted(),
+            Action::Nothing | Action::Listen(_) => Next::Accept,
             // An array where there are no batches is no request either.
-            Action::Answer(answer) => post.answer(if is_one { status(&answer) } else { 400 }, &answer),
+            Action::Answer(answer) => Next::Answer(if is_one { status(&answer) } else { 400 }, answer),
             Action::Cancel(id) => {
                 live.inflight.cancel(&id);
-                post.visit.accepted();
+                Next::Accept
             }
             Action::Call(call) => match live.inflight.begin(call.id()) {
-                Some(cancel) => self.run(post, &call, Some((&live, cancel))),
-                None => post.answer(200, &duplicate(&call)),
+                Some(cancel) => Next::Run(call, Some((live, cancel))),
+                None => Next::Answer(200, duplicate(&call)),
             },
-            Action::Batch(actions) => self.batch(post, &live, actions),
+            Action::Batch(actions) => Next::Batch(live, actions),
         }
     }
 
     /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, post: Post<'_>, call: &Call, session: Option<(&Live, Cancel)>) {
+    fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(&Live, Cancel)>) {
         let Some(post) = post.stay() else {
             if let Some((live, cancel)) = &session {
                 live.inflight.finish(call.id(), cancel);
             }
             return;
         };
-        let permit = match self.admission.admit(call, post.visit.who) {
+        let permit = match self.admission.admit(&call, post.visit.who) {
             Ok(permit) => permit,
             Err(error) => {
                 if let Some((live, cancel)) = &session {
@@ -225,12 +250,16 @@ impl Streamable {
             reply.open();
         }
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
-        let answer = self.call(call, &reply, &cancel, session.is_none());
+        let answer = self.call(&call, &reply, &cancel, session.is_none());
         drop(permit);
-        if session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel)) {
-            reply.finish(status(&answer), &answer.body);
+        let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
+        let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
+        // What it holds must not wait for a slow reader.
+        drop(call);
+        if wanted {
+            reply.finish(status(&answer), &[&answer.body]);
         } else {
-            reply.finish_without(|| (200, call.fail(Error::cancelled()).body));
+            reply.finish_without(|| (200, answer.body));
         }
     }
 
@@ -245,16 +274,17 @@ impl Streamable {
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
         let Some(post) = post.stay() else { return };
         let who = post.visit.who;
+        let room = Room::beside(&actions);
         let mut answers = Vec::new();
         let mut calls = Vec::new();
         for action in actions {
             match action {
                 Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
                 Action::Cancel(id) => live.inflight.cancel(&id),
-                Action::Answer(answer) => answers.push(answer.body),
+                Action::Answer(answer) => answers.push(answer),
                 Action::Call(call) => match live.inflight.begin(call.id()) {
                     Some(cancel) => calls.push((call, cancel)),
-                    None => answers.push(duplicate(&call).body),
+                    None => answers.push(duplicate(&call)),
                 },
             }
         }
@@ -267,9 +297,12 @@ impl Streamable {
         let work = || {
             loop {
                 let Some((call, cancel)) = lock(&calls).next() else { return };
-                let answer = self.in_batch(&call, who, &reply, &cancel);
+                if cancel.is_cancelled() {
+                    continue;
+                }
+                let answer = room.answer(&call, || self.in_batch(&call, who, &reply, &cancel));
                 if live.inflight.finish(call.id(), &cancel) {
-                    lock(&answers).extend(answer.map(|answer| answer.body));
+                    lock(&answers).push(answer);
                 }
             }
         };
@@ -287,21 +320,18 @@ impl Streamable {
         if answers.is_empty() {
             return reply.finish_without(|| (202, Vec::new()));
         }
-        reply.finish(200, &jsonrpc::array(&answers));
+        reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| &*answer.body)));
     }
 
-    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<Reply>, cancel: &Cancel) -> Option<Answer> {
-        if cancel.is_cancelled() {
-            return None;
-        }
+    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<Reply>, cancel: &Cancel) -> Answer {
         let _permit = match self.admission.admit(call, who) {
             Ok(permit) => permit,
-            Err(error) => return Some(call.fail(error)),
+            Err(error) => return call.fail(error),
         };
         if call.is_run() {
             reply.open();
         }
-        Some(self.call(call, reply, cancel, false))
+        self.call(call, reply, cancel, false)
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {
@@ -470,7 +500,7 @@ mod tests {
 
     #[test]
     fn statuses_follow_era_and_code() {
-        let answer = |code, modern, envelope| status(&Answer { body: Vec::new(), code, modern, envelope });
+        let answer = |code, modern, envelope| status(&Answer { envelope, ..Answer::new(Vec::new(), code, modern) });
         for code in [None, Some(-32601), Some(-32602), Some(-32603), Some(-32600), Some(-32002)] {
             assert_eq!(answer(code, false, false), 200, "{code:?}");
         }

@@ -43,6 +43,8 @@ struct Mail {
     changes: VecDeque<Vec<u8>>,
     /// Whose changes come here; dropped with the stream.
     following: Option<Registration>,
+    /// What is said before the end is due, though the stream goes on.
+    leaving: bool,
     ended: bool,
 }
 
@@ -58,14 +60,14 @@ impl Channel {
 
     /// Writes one message; waits while the client does not read, within the limits of `http`. Nothing once it is over.
     pub(super) fn send(&self, message: &[u8]) {
-        self.send_if(message, &|| true);
+        self.send_if(&[message], &|| true);
     }
 
-    /// The same unless `wanted` says no, which is asked when it is this message's turn.
-    pub(super) fn send_if(&self, message: &[u8], wanted: &dyn Fn() -> bool) {
+    /// The same in parts, unless `wanted` says no, which is asked when it is this message's turn.
+    pub(super) fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
         let mut out = self.out();
         if wanted() {
-            out.write(|stream| stream.event(message));
+            out.write(|stream| stream.event_of(message));
         }
     }
 
@@ -103,6 +105,12 @@ impl Channel {
         drop(following);
     }
 
+    /// Says what is said before the end, as soon as its thread gets to it; the stream stays for answers.
+    fn leave(&self) {
+        self.mail().leaving = true;
+        self.wake.notify_all();
+    }
+
     /// Has the client left, or is the stream over? Looks at most every [`GONE_CHECK`], and not while somebody is writing:
     /// then the write will tell.
     pub(super) fn is_gone(&self) -> bool {
@@ -118,26 +126,32 @@ impl Channel {
         out.is_gone()
     }
 
-    /// Keeps the stream going on this thread until it is over. `farewell` may send something before the end if we end it;
-    /// if the client left it is not called.
+    /// Keeps the stream going on this thread until it is over. `farewell` may send something before the end if we end it,
+    /// or are about to; if the client left it is not called.
     pub(super) fn carry(&self, farewell: impl FnOnce()) {
+        let mut farewell = Some(farewell);
         let mut mail = self.mail();
         loop {
             let changes = std::mem::take(&mut mail.changes);
-            let ended = mail.ended;
+            let (leaving, ended) = (mail.leaving, mail.ended);
             drop(mail);
             let mut out = self.out();
             for message in changes {
                 out.write(|stream| stream.event(&message));
             }
-            if ended {
-                drop(out);
+            drop(out);
+            if (leaving || ended)
+                && let Some(farewell) = farewell.take()
+            {
                 farewell();
+            }
+            if ended {
                 if let Some(stream) = self.out().stream.take() {
                     let _ = stream.finish();
                 }
                 return;
             }
+            let mut out = self.out();
             if out.last.elapsed() >= SSE_COMMENT {
                 out.write(EventStream::comment);
             }
@@ -148,7 +162,7 @@ impl Channel {
             }
             drop(out);
             mail = self.mail();
-            if mail.changes.is_empty() && !mail.ended {
+            if mail.changes.is_empty() && !mail.ended && (!mail.leaving || farewell.is_none()) {
                 mail = self.wake.wait_timeout(mail, STREAM_TICK).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
@@ -217,6 +231,12 @@ impl Streams {
             channel.end();
         }
         Entered { streams: self.clone(), number, channel }
+    }
+
+    /// Has all streams say what they say before their end. They stay for answers.
+    pub(super) fn leave(&self) {
+        let channels: Vec<_> = self.open().channels.values().cloned().collect();
+        channels.iter().for_each(|channel| channel.leave());
     }
 
     /// Ends all streams, those that are still to come included.

@@ -9,7 +9,7 @@ use serde_json::Map;
 
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
-use crate::http::{Deferred, EventStream, Exchange, Handler, Head, Method};
+use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
 use crate::jsonrpc::{self, NoId};
 use crate::protocol::error_object;
 use crate::random;
@@ -108,12 +108,17 @@ impl<'a> Visit<'a> {
     }
 
     /// Reads the body. `None` if it cannot be had, which has been answered then.
-    pub(super) fn read_body(mut self) -> Option<(Visit<'a>, Vec<u8>)> {
+    pub(super) fn read_body(mut self) -> Option<(Visit<'a>, Body)> {
         match self.exchange.read_body() {
             Ok(body) => {
                 // If there is no place left, a short answer may still be had.
                 self.exchange.hold();
                 Some((self, body))
+            }
+            Err(error @ BodyError::Overloaded) => {
+                let error = Error::new(Kind::TooManyRequests, error.to_string());
+                self.refuse_with(503, &[("Retry-After", "1")], &error);
+                None
             }
             Err(error) => {
                 let status = error.status();
@@ -163,20 +168,20 @@ impl<'a> Visit<'a> {
 
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
     pub(super) fn refuse(self, status: u16, detail: impl Into<String>) {
-        self.refuse_with(status, &[], detail.into());
+        self.refuse_with(status, &[], &Error::new(Kind::InvalidRequest, detail));
     }
 
     /// Answers 405.
     pub(super) fn not_allowed(self, allow: &str) {
         let detail = format!("{} is not what this path takes here: use {allow}.", self.head().method());
-        self.refuse_with(405, &[("Allow", allow)], detail);
+        self.refuse_with(405, &[("Allow", allow)], &Error::new(Kind::InvalidRequest, detail));
     }
 
     fn turn_away(self, refused: Refused) {
         log::info!("{}: answered {}: {}", self.exchange.peer(), refused.status, refused.detail);
         let challenge = [("WWW-Authenticate", "Bearer")];
         let headers = if refused.status == 401 { &challenge[..] } else { &[] };
-        self.refuse_with(refused.status, headers, refused.detail);
+        self.refuse_with(refused.status, headers, &Error::new(Kind::InvalidRequest, refused.detail));
     }
 
     /// In OAuth's shape, for it is OAuth's discovery that asks for paths we do not have.
@@ -185,9 +190,8 @@ impl<'a> Visit<'a> {
         self.respond(404, &[JSON], body);
     }
 
-    fn refuse_with(self, status: u16, headers: &[(&str, &str)], detail: String) {
-        let error = Error::new(Kind::InvalidRequest, detail);
-        let data: Map<_, _> = error_object(&error, &random::request_id());
+    fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: &Error) {
+        let data: Map<_, _> = error_object(error, &random::request_id());
         let body = jsonrpc::error(None, NoId::Absent, jsonrpc::INVALID_REQUEST, &error.detail, &data);
         let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
         self.respond(status, &headers, &body);
@@ -206,8 +210,8 @@ impl Later {
         self.deferred.gone()
     }
 
-    /// Answers with a body of known size.
-    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+    /// Answers with a body of known size, in these parts.
+    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 

@@ -254,6 +254,12 @@ impl Sse {
         }
     }
 
+    /// The next message, whatever it is.
+    #[track_caller]
+    pub(crate) fn next_message(&mut self) -> Value {
+        self.events.next_json()
+    }
+
     /// Answers that nobody has asked for so far.
     pub(crate) fn unasked(&self) -> &VecDeque<Value> {
         &self.answers

@@ -19,7 +19,7 @@ fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let limits = config::Fabric { request_timeout: Duration::from_millis(300), ..settings(&url) };
-    let end = quick(&limits).chat(&Chat::new(name("p"), "x".repeat(32 << 20)), &no_wait(), &mut |_| Ok(()));
+    let end = quick(&limits).chat(Chat::new(name("p"), "x".repeat(32 << 20)), &no_wait(), &mut |_| Ok(()));
     assert_eq!(end.unwrap_err().kind, Kind::ApiUnavailable);
 }
 

@@ -1,0 +1,213 @@
+//! One budget of bytes for all that callers make the process hold: bodies, queued and running calls, outputs of runs,
+//! answers that are not sent yet.
+//!
+//! In scope: counting, and leaving room for small requests. Not in scope: who charges what. The buffers of connections
+//! and threads are not charged; their number is bounded elsewhere.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::config::DEFAULT_MEMORY;
+use crate::heap;
+
+/// The process's own.
+pub(crate) static MEMORY: Budget = Budget::new(DEFAULT_MEMORY);
+
+/// Part of the budget that is kept for small charges: a quarter.
+const RESERVE_SHARE: usize = 4;
+/// A charge of this size or more leaves the whole reserve to others, a smaller one less in proportion. Bytes.
+const LARGE: usize = 512 << 10;
+/// When so much has been given back, the allocator is told to do the same. Bytes.
+const MUCH: usize = 16 << 20;
+/// Charges change the shared counter in steps of this size, so that a growing output does not for each piece. Bytes.
+const STEP: usize = 4 << 10;
+
+/// So many bytes, shared by all who hold some.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: AtomicUsize,
+    used: AtomicUsize,
+    /// The most that was used since memory was last given back to the system.
+    crest: AtomicUsize,
+}
+
+/// The budget has no room for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+impl Budget {
+    /// A budget of `limit` bytes that nobody has charged yet.
+    pub(crate) const fn new(limit: usize) -> Budget {
+        Budget { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), crest: AtomicUsize::new(0) }
+    }
+
+    /// Changes the limit; what is charged stays charged.
+    pub(crate) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    /// Bytes charged now.
+    pub(crate) fn used(&self) -> usize {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// A charge of nothing yet.
+    pub(crate) const fn open(&'static self) -> Charge {
+        Charge { budget: self, held: 0, charged: 0, large: false }
+    }
+
+    /// Takes `more` for a charge that then has `total`.
+    fn take(&self, more: usize, total: usize) -> Result<(), Full> {
+        let limit = self.limit.load(Ordering::Relaxed);
+        // In f64, as the product of two sizes may be too large for a usize of 32 bits.
+        let left_to_others = (limit / RESERVE_SHARE) as f64 * (total.min(LARGE) as f64 / LARGE as f64);
+        let ceiling = limit - left_to_others as usize;
+        let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= ceiling);
+        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| Full)?;
+        self.crest.fetch_max(before + more, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes back what a charge had. After much of it, so does the system.
+    fn give_back(&self, bytes: usize) {
+        let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        let crest = self.crest.load(Ordering::Relaxed);
+        let is_much = crest.saturating_sub(used) >= MUCH;
+        if is_much && self.crest.compare_exchange(crest, used, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            heap::trim();
+        }
+    }
+}
+
+/// What one holder has of the budget; given back when dropped. It belongs beside the bytes it stands for, to be dropped
+/// after them.
+#[derive(Debug)]
+pub(crate) struct Charge {
+    budget: &'static Budget,
+    /// Bytes the holder has.
+    held: usize,
+    /// Bytes the budget has counted for them: `held`, rounded up.
+    charged: usize,
+    /// One of many of the same caller: none of the reserve is for it.
+    large: bool,
+}
+
+impl Charge {
+    /// A charge of nothing, for what is too small to count.
+    pub(crate) const fn none() -> Charge {
+        MEMORY.open()
+    }
+
+    /// Has this charge leave the reserve to others, however small it is: one caller may make many of its kind at once.
+    pub(crate) fn without_reserve(mut self) -> Charge {
+        self.large = true;
+        self
+    }
+
+    /// Bytes held.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// The holder has `more` bytes.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing has changed.
+    pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
+        let held = self.held.checked_add(more).ok_or(Full)?;
+        if held > self.charged {
+            let charged = held.checked_next_multiple_of(STEP).ok_or(Full)?;
+            let total = if self.large { LARGE } else { charged };
+            self.budget.take(charged - self.charged, total)?;
+            self.charged = charged;
+        }
+        self.held = held;
+        Ok(())
+    }
+
+    /// The holder has `less` bytes fewer.
+    pub(crate) fn shrink(&mut self, less: usize) {
+        self.held = self.held.saturating_sub(less);
+        let charged = self.held.next_multiple_of(STEP);
+        if charged < self.charged {
+            self.budget.give_back(self.charged - charged);
+            self.charged = charged;
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.shrink(self.held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn budget(limit: usize) -> &'static Budget {
+        Box::leak(Box::new(Budget::new(limit)))
+    }
+
+    impl Budget {
+        fn charge(&'static self, bytes: usize) -> Result<Charge, Full> {
+            let mut charge = self.open();
+            charge.grow(bytes).map(|()| charge)
+        }
+    }
+
+    #[test]
+    fn what_is_charged_comes_back_however_it_ends() {
+        let budget = budget(1 << 20);
+        let mut charge = budget.charge(10_000).unwrap();
+        assert_eq!((charge.held(), budget.used()), (10_000, 3 * STEP));
+        charge.grow(2_288).unwrap();
+        assert_eq!(budget.used(), 3 * STEP, "in steps");
+        charge.grow(1).unwrap();
+        assert_eq!(budget.used(), 4 * STEP);
+        charge.shrink(12_289);
+        assert_eq!((charge.held(), budget.used()), (0, 0));
+        charge.grow(1).unwrap();
+        let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+            let _charge = charge;
+            panic!("on purpose");
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn what_does_not_fit_changes_nothing() {
+        let budget = budget(4 << 20);
+        let mut first = budget.charge(3 << 20).unwrap();
+        assert_eq!(first.grow(1), Err(Full));
+        assert_eq!((first.held(), budget.used()), (3 << 20, 3 << 20));
+        assert_eq!(budget.charge(usize::MAX).err(), Some(Full));
+        assert_eq!(first.grow(usize::MAX), Err(Full));
+        assert_eq!(budget.used(), 3 << 20);
+    }
+
+    #[test]
+    fn the_smaller_a_charge_the_more_of_the_reserve_it_may_use() {
+        let budget = budget(16 << 20);
+        let large: Vec<Charge> = std::iter::from_fn(|| budget.charge(LARGE).ok()).collect();
+        assert_eq!(budget.used(), 12 << 20, "a quarter is left");
+        assert!(budget.charge(STEP).is_ok_and(|charge| charge.held() == STEP));
+        assert_eq!(budget.open().without_reserve().grow(STEP), Err(Full));
+        let half: Vec<Charge> = std::iter::from_fn(|| budget.charge(LARGE / 2).ok()).collect();
+        assert_eq!(budget.used(), 14 << 20, "half of it is left");
+        let small: Vec<Charge> = std::iter::from_fn(|| budget.charge(STEP).ok()).collect();
+        assert!(small.len() > 400 && budget.used() <= 16 << 20, "{}", small.len());
+        drop((large, half, small));
+        assert_eq!(budget.used(), 0);
+    }
+
+    #[test]
+    fn a_charge_that_grows_leaves_the_reserve() {
+        let budget = budget(16 << 20);
+        let _large: Vec<Charge> = std::iter::from_fn(|| budget.charge(LARGE).ok()).collect();
+        let mut output = budget.charge(STEP).unwrap();
+        let grown = std::iter::from_fn(|| output.grow(STEP).ok()).count() * STEP;
+        assert!((16 * STEP..LARGE).contains(&grown), "{grown}");
+    }
+}

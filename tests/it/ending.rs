@@ -1,0 +1,103 @@
+//! SIGTERM on a pipe, and on HTTP+SSE: no new run, subscriptions end at once, and whoever is cut off is told.
+#![cfg(unix)]
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::{Stdio, with_meta};
+use crate::support::transports::{Wire, serve};
+use crate::support::web::Sse;
+use crate::support::{DEADLINE, Era};
+
+fn run() -> Value {
+    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai"}})
+}
+
+#[track_caller]
+fn is_stopped(answer: &Value) {
+    assert_eq!(answer["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled", "{answer}");
+    assert!(answer.to_string().contains("The server was stopped"), "{answer}");
+}
+
+/// A pipe with room for one run, which is running, and a subscription.
+fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let program = Program::with(fabric).env("FABRIC_MCP_MAX_RUNS", "1").env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
+    let mut client = Stdio::speaking(Era::Modern, program);
+    let listening = client.begin("subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    client.next_note();
+    let running = client.begin("tools/call", run());
+    fabric.wait_held(1);
+    (client, running, listening)
+}
+
+#[test]
+fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
+    let fabric = FakeFabric::start();
+    let (mut client, running, listening) = busy(&fabric, "60");
+    let queued = client.begin("tools/call", run());
+    client.process.signal("TERM");
+    // While the run goes on.
+    assert_eq!(client.answer(&listening)["result"]["resultType"], "complete");
+    let late = client.begin("tools/call", run());
+    is_stopped(&client.answer(&late));
+    let filter = json!({"notifications": {"promptsListChanged": true}});
+    let refused = client.begin("subscriptions/listen", filter);
+    assert!(client.answer(&refused)["error"]["message"].as_str().is_some_and(|text| text.contains("was stopped")));
+    fabric.release_all();
+    assert_eq!(client.answer(&running)["result"]["isError"], json!(false), "what ran is finished");
+    is_stopped(&client.answer(&queued));
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    fabric.expect_chats(1);
+}
+
+#[test]
+fn a_run_on_stdio_that_outlasts_the_drain_is_told() {
+    let fabric = FakeFabric::start();
+    let (mut client, running, listening) = busy(&fabric, "0.05");
+    let queued = client.begin("tools/call", run());
+    client.process.signal("INT");
+    client.answer(&listening);
+    is_stopped(&client.answer(&running));
+    is_stopped(&client.answer(&queued));
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    fabric.expect_chats(1);
+    fabric.wait_none_open();
+}
+
+#[test]
+fn the_end_of_input_lets_what_is_queued_run_as_ever() {
+    let fabric = FakeFabric::start();
+    let (mut client, running, _) = busy(&fabric, "60");
+    let queued = client.begin("tools/call", run());
+    client.close_stdin();
+    fabric.release_all();
+    for id in [running, queued] {
+        assert_eq!(client.answer(&id)["result"]["isError"], json!(false));
+    }
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+    fabric.expect_chats(2);
+}
+
+#[test]
+fn a_signal_on_http_and_sse_ends_subscriptions_at_once_and_tells_whom_it_cuts() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let server = serve(Wire::Sse, Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.5"));
+    let mut client = Sse::to(&server, Era::Modern, None);
+    let listening = client.begin("subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    let running = client.begin("tools/call", with_meta(run()));
+    fabric.wait_held(1);
+    server.process.signal("TERM");
+    let first = loop {
+        let message = client.next_message();
+        if message.get("id").is_some() {
+            break message;
+        }
+    };
+    assert_eq!(first["id"], listening, "{first}");
+    is_stopped(&client.answer(&running));
+    fabric.wait_none_open();
+}

@@ -1,0 +1,267 @@
+//! The budget of memory: what is let go when, who is refused, and who is served all the same.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::http::{Http, HttpServer};
+use crate::support::process::Program;
+use crate::support::reply::{Reply, Step, content, line};
+use crate::support::stdio::{Stdio, with_meta};
+use crate::support::transports::{Wire, serve};
+use crate::support::web::{Sse, Streamable, messages};
+use crate::support::{DEADLINE, ERAS, Era, expect, poll};
+
+const MIB: usize = 1 << 20;
+const TOO_MANY: &str = "urn:fabric-mcp:error:too-many-requests";
+const TOO_LARGE: &str = "urn:fabric-mcp:error:response-too-large";
+
+/// The least there can be: 32 MiB, of which large requests may have 24.
+fn small(fabric: &FakeFabric) -> Program {
+    Program::with(fabric).env("FABRIC_MCP_MAX_MEMORY", "32")
+}
+
+fn run(input: &str) -> Value {
+    json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": input}})
+}
+
+/// Bytes that are charged, as `/metrics` has it.
+fn charged(server: &HttpServer) -> usize {
+    let text = server.connect().request("GET", "/metrics", &[], None).text();
+    let value = text.lines().find_map(|line| line.strip_prefix("fabric_mcp_memory_bytes "));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no memory_bytes in {text}"))
+}
+
+#[track_caller]
+fn wait_charged(server: &HttpServer, wanted: impl Fn(usize) -> bool) {
+    assert!(poll(DEADLINE, || wanted(charged(server)).then_some(())).is_some(), "{} bytes are held", charged(server));
+}
+
+/// A request of which the last byte is missing.
+fn unfinished(server: &HttpServer, path: &str, size: usize) -> Http {
+    let mut http = server.connect();
+    let host = server.address;
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    );
+    // A server that refuses it may close before all is sent.
+    let _ = http.send_raw(head.as_bytes()).and_then(|()| http.send_raw(&vec![b' '; size - 1]));
+    http
+}
+
+#[test]
+fn small_requests_are_served_while_large_ones_fill_the_budget() {
+    let fabric = FakeFabric::start();
+    for (wire, era) in [(Wire::Streamable, Era::Modern), (Wire::Sse, Era::Legacy("2024-11-05"))] {
+        let server = serve(wire, small(&fabric));
+        let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
+        let path = sse.as_ref().map_or("/mcp".to_owned(), |sse| sse.endpoint.clone());
+        let held: Vec<Http> = (0..3).map(|_| unfinished(&server, &path, 8 * MIB)).collect();
+        wait_charged(&server, |bytes| bytes >= 24 * MIB);
+        let mut refused = unfinished(&server, &path, 8 * MIB);
+        let answer = refused.answer().expect("an answer before the end of the body");
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{}", answer.text());
+        assert_eq!(answer.json()["error"]["data"]["type"], TOO_MANY);
+        assert_eq!(server.connect().request("GET", "/healthz", &[], None).status, 200);
+        let input = "x".repeat(16 << 10);
+        let answer = match &mut sse {
+            Some(sse) => sse.request("tools/call", run(&input)),
+            None => Streamable::to(&server, era, None).request("tools/call", run(&input)),
+        };
+        expect::success(era, &answer["result"]);
+        drop(held);
+        wait_charged(&server, |bytes| bytes < MIB);
+    }
+}
+
+#[test]
+fn a_body_is_let_go_when_it_is_read() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let server = Arc::new(HttpServer::start(small(&fabric)));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    let listen = client.message("subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    let mut padded = listen.to_string().into_bytes();
+    padded.resize(8 * MIB, b' ');
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let mut http = server.connect();
+        let own = client.headers(&listen);
+        let mut headers = vec![("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
+        http.send("POST", "/mcp", &headers, Some(&padded)).unwrap();
+        let mut events = http.events().unwrap();
+        assert_eq!(events.next_json()["method"], "notifications/subscriptions/acknowledged");
+        streams.push(events);
+    }
+    wait_charged(&server, |bytes| bytes < MIB);
+    // A run needs its input until Fabric has it, be its client there or not.
+    let mut legacy = Streamable::to(&server, Era::Legacy("2025-11-25"), None);
+    let input = "y".repeat(7 * MIB);
+    for n in 1..=4 {
+        let message = legacy.message("tools/call", run(&input));
+        let http = legacy.send_apart(&message);
+        fabric.wait_requests("POST /chat", n);
+        if n % 2 == 0 {
+            http.close();
+        } else {
+            std::mem::forget(http);
+        }
+        wait_charged(&server, |bytes| bytes < MIB);
+    }
+    fabric.release_all();
+}
+
+#[test]
+fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1"));
+    let input = "z".repeat(4 * MIB);
+    let ids: Vec<Value> = (0..12).map(|_| client.begin("tools/call", run(&input))).collect();
+    let refused = client.answer(&ids[11]);
+    assert_eq!(refused["result"]["_meta"]["error"]["type"], TOO_MANY, "{refused}");
+    client.result("ping", json!({}));
+    fabric.release_all();
+    let done = ids[..11].iter().filter(|id| client.answer(id)["result"]["isError"] == json!(false)).count();
+    assert!((3..11).contains(&done), "{done}");
+    let again = client.begin("tools/call", run(&input));
+    assert_eq!(client.answer(&again)["result"]["isError"], json!(false), "there is room again");
+}
+
+#[test]
+fn an_output_that_finds_no_room_ends_with_what_there_is() {
+    let fabric = FakeFabric::start();
+    let piece = line(&content(&"x".repeat(64 << 10)));
+    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(piece, 400)).gate().complete());
+    let server = Arc::new(HttpServer::start(small(&fabric)));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    let result = client.request("tools/call", run("in"))["result"].take();
+    assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{}", result["content"][0]);
+    assert!(expect::partial(&result).len() > 60_000);
+    drop(client);
+    wait_charged(&server, |bytes| bytes < MIB);
+    // One that fits, though not its answer, which has it twice.
+    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content(&"x".repeat(64 << 10))), 200)).complete());
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    let result = client.request("tools/call", run("in"))["result"].take();
+    assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{}", result["content"][0]);
+    assert!(expect::partial(&result).len() > 60_000);
+    drop(client);
+    wait_charged(&server, |bytes| bytes < MIB);
+}
+
+/// A Fabric whose list of prompts is about 300 KB.
+fn wordy() -> FakeFabric {
+    let fabric = FakeFabric::start();
+    let names: Vec<String> = (0..1_000).map(|n| format!("p{n:05}")).collect();
+    fabric.on("GET /patterns/names", Reply::json(json!(names)));
+    let text = "You answer with great care, and in as many words as a description may have here. ".repeat(3);
+    fabric.on("GET /patterns/p*", Reply::json(json!({"Name": "p", "Description": "", "Pattern": text})));
+    fabric
+}
+
+#[test]
+fn the_answers_to_a_batch_have_a_limit_together_on_every_wire() {
+    let fabric = wordy();
+    let era = Era::Legacy("2025-03-26");
+    let batch: Vec<Value> =
+        (0..1_000).map(|n| json!({"jsonrpc": "2.0", "id": 1_000 + n, "method": "prompts/list"})).collect();
+    let check = |answers: Vec<Value>| {
+        assert_eq!(answers.len(), 1_000);
+        let refused: Vec<&Value> = answers.iter().filter(|answer| answer.get("error").is_some()).collect();
+        let bytes: usize =
+            answers.iter().filter(|answer| answer.get("result").is_some()).map(|a| a.to_string().len()).sum();
+        assert!((31 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
+        let of = |kind: &str| refused.iter().filter(|answer| answer["error"]["data"]["type"] == kind).count();
+        assert!(of(TOO_LARGE) > 100, "{}", refused[0]);
+        // A pipe has a queue, and a batch can be longer than that.
+        assert_eq!(of(TOO_LARGE) + of(TOO_MANY), refused.len());
+    };
+    let mut stdio = Stdio::speaking(era, Program::with(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"));
+    stdio.send(&json!(batch));
+    check(stdio.recv().as_array().expect("an array").clone());
+    let server = Arc::new(HttpServer::start(Program::with(&fabric)));
+    let mut http = Streamable::to(&server, era, None);
+    let answer = http.post(&json!(batch));
+    check(messages(&answer).pop().and_then(|answers| answers.as_array().cloned()).expect("an array"));
+    wait_charged(&server, |bytes| bytes < MIB);
+    let server = serve(Wire::Sse, Program::with(&fabric));
+    let mut sse = Sse::to(&server, era, None);
+    sse.send(&json!(batch));
+    check(sse.next_message().as_array().expect("an array").clone());
+    wait_charged(&server, |bytes| bytes < MIB);
+}
+
+#[test]
+fn ids_and_tokens_of_more_than_a_kibibyte_are_refused_in_every_revision() {
+    let fabric = FakeFabric::start();
+    let long = |count: usize| "i".repeat(count);
+    for era in ERAS {
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let params = |params: Value| if era == Era::Modern { with_meta(params) } else { params };
+        for (token, fine) in [(json!(long(1024)), true), (json!(long(1025)), false)] {
+            let mut call = params(run("in"));
+            call["_meta"]["progressToken"] = token;
+            client.send(&json!({"jsonrpc": "2.0", "id": "t", "method": "tools/call", "params": call}));
+            let answer = client.answer(&json!("t"));
+            match fine {
+                true => drop(expect::success(era, &answer["result"])),
+                false => assert_eq!(answer["error"]["code"], -32602, "{answer}"),
+            }
+        }
+        client.notes();
+        let list = params(json!({}));
+        client.send(&json!({"jsonrpc": "2.0", "id": long(1024), "method": "tools/list", "params": list}));
+        assert!(client.answer(&json!(long(1024)))["result"].is_object());
+        let methods = ["tools/list", "subscriptions/listen", "ping", "initialize"];
+        for (method, id) in methods.iter().zip([json!(long(1025)), json!(long(5_000)), json!("ä".repeat(513))]) {
+            client.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": list}));
+            let answer = client.recv();
+            assert_eq!(answer["error"]["code"], -32600, "{answer}");
+            assert!(answer["id"].is_null() && answer.to_string().len() < 600, "{answer}");
+        }
+        client
+            .send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": long(1025)}}));
+        client.expect_nothing_else();
+    }
+}
+
+#[test]
+fn params_of_very_many_values_are_refused() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    for (tool, field) in [("fabric_run_pattern", "attachments"), ("fabric_list_patterns", "query")] {
+        let mut arguments = json!({"pattern_name": "ai"});
+        arguments[field] = json!(vec![0; 1_000_000]);
+        let error = client.error("tools/call", json!({"name": tool, "arguments": arguments}));
+        assert_eq!(error["code"], -32602, "{error}");
+        assert!(error["message"].as_str().is_some_and(|text| text.contains("10000")), "{error}");
+    }
+    let arguments: serde_json::Map<String, Value> = (0..20_000).map(|n| (n.to_string(), json!(""))).collect();
+    let error = client.error("prompts/get", json!({"name": "ai", "arguments": arguments}));
+    assert!(error["message"].as_str().is_some_and(|text| text.contains("10000")), "{error}");
+    fabric.expect_chats(0);
+}
+
+#[test]
+fn a_long_token_is_not_repeated_more_often_than_there_is_as_much_to_say() {
+    let fabric = FakeFabric::start();
+    let count = 2_000;
+    // Each event is a write of its own.
+    let run = (0..count).fold(Reply::sse(), |run, _| run.content("word "));
+    fabric.on("POST /chat", run.complete());
+    let mut client = Stdio::ready(&fabric);
+    let token = "t".repeat(1024);
+    let arguments = json!({"pattern_name": "ai", "stream": true});
+    let id = client.begin_call("fabric_run_pattern", arguments, Some(json!(token)));
+    let answer = client.answer(&id);
+    let text = "word ".repeat(count);
+    assert_eq!(answer["result"]["content"][0]["text"], text);
+    let notes = client.notes();
+    let told: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
+    assert_eq!(told, text);
+    // Each has as much text, but those that were sent after a slice of waiting.
+    assert!(notes.len() < 200, "{} notes", notes.len());
+}
