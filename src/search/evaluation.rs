@@ -65,7 +65,7 @@ fn the_right_pattern_comes_first_in_anyones_words() {
         ("describe my changes for the version control", "write_commit_note"),
         ("test cases", "review_unit_tests"),
         ("QA", "review_unit_tests"),
-        ("flashcards for my exam", "create_flash_cards"),
+        ("flashcards of my chapter", "create_flash_cards"),
         ("anki", "create_flash_cards"),
         ("is this e-mail phishing?", "analyze_mail_headers"),
         ("logical fallacy", "find_fallacies"),

@@ -306,6 +306,7 @@ const VERBS: &[&str] = &[
     "tailor",
     "take",
     "teach",
+    "tell",
     "test",
     "track",
     "transcribe",
