@@ -443,8 +443,8 @@ struct Builder {
     terms: HashMap<String, u32>,
     /// What a word as it stands in a text comes to: its term. `None` for a stop word.
     known: HashMap<String, Option<u32>>,
-    /// By term: its text and groups.
-    words: Vec<(String, bool)>,
+    /// By term: its text, whether a phrase begins with it, and its groups.
+    words: Vec<(String, bool, &'static [Group])>,
     /// Counts of the pattern that is being read, by term and field, and which are not 0.
     counts: Vec<[u8; 5]>,
     touched: Vec<u32>,
@@ -504,22 +504,19 @@ impl Builder {
         });
         let first = self.thesaurus.len as u32;
         for (at, term) in line.iter().enumerate() {
-            let Some((word, opens)) = self.words.get((term - first) as usize) else { continue };
-            let mut groups: Vec<Group> = Vec::new();
-            if !is_stop(word) {
-                groups.extend(self.thesaurus.groups(word));
-            }
-            if *opens {
-                let following: Vec<&str> = line[at + 1..]
-                    .iter()
-                    .take(Thesaurus::LONGEST)
-                    .filter_map(|term| self.words.get((term - first) as usize))
-                    .map(|(word, _)| word.as_str())
-                    .collect();
-                groups.extend(self.thesaurus.phrases(word, &following).map(|(group, _)| group));
-            }
+            let Some(&(_, opens, groups)) = self.words.get((term - first) as usize) else { continue };
             for group in groups {
-                self.count(u32::from(group), field);
+                self.count(u32::from(*group), field);
+            }
+            if opens {
+                let said = |term: &u32| self.words.get((term - first) as usize).map(|(word, ..)| word.as_str());
+                let mut following = line[at..].iter().take(Thesaurus::LONGEST).filter_map(said);
+                let first = following.next().unwrap_or("");
+                let following: Vec<&str> = following.collect();
+                let groups: Vec<Group> = self.thesaurus.phrases(first, &following).map(|(group, _)| group).collect();
+                for group in groups {
+                    self.count(u32::from(group), field);
+                }
             }
         }
     }
@@ -556,7 +553,8 @@ impl Builder {
         }
         let term = self.counts.len() as u32;
         self.counts.push([0; 5]);
-        self.words.push((stem.clone(), self.thesaurus.opens_phrase(&stem)));
+        let groups = if is_stop(&stem) { &[] } else { self.thesaurus.groups(&stem) };
+        self.words.push((stem.clone(), self.thesaurus.opens_phrase(&stem), groups));
         self.terms.insert(stem, term);
         Some(term)
     }
@@ -614,10 +612,10 @@ impl Builder {
     }
 }
 
-fn vocabulary(first: u32, words: &[(String, bool)]) -> Vocabulary {
+fn vocabulary(first: u32, words: &[(String, bool, &[Group])]) -> Vocabulary {
     let mut vocabulary =
         Vocabulary { first, text: String::new(), ends: Vec::new(), sorted: Vec::new(), masks: Vec::new() };
-    for (word, _) in words {
+    for (word, ..) in words {
         vocabulary.text.push_str(word);
         vocabulary.ends.push(vocabulary.text.len() as u32);
         vocabulary.masks.push(Letters::new(word).mask());

@@ -128,20 +128,26 @@ fn list_item(line: &str) -> Option<&str> {
 
 /// Markdown as one line of plain text: no marks, no line breaks, no control characters.
 pub(super) fn plain(markdown: &str) -> String {
-    let mut words: Vec<String> = Vec::new();
+    let mut text = String::with_capacity(markdown.len());
     for word in markdown.split(|c: char| c.is_whitespace() || c.is_control()) {
-        // `[text](address)` keeps its text.
-        let word = match word.split_once("](") {
-            Some((text, address)) => format!("{text}{}", address.split_once(')').map_or("", |(_, after)| after)),
-            None => word.to_owned(),
-        };
-        let word = word.replace(['*', '`', '[', ']'], "");
-        let word = word.trim_matches('_').trim_start_matches(['#', '>']);
+        let unmarked: String;
+        let mut word = word;
+        if word.contains(['*', '`', '[', ']']) {
+            // `[text](address)` keeps its text.
+            let (shown, after) = match word.split_once("](") {
+                Some((shown, address)) => (shown, address.split_once(')').map_or("", |(_, after)| after)),
+                None => (word, ""),
+            };
+            unmarked = format!("{shown}{after}").replace(['*', '`', '[', ']'], "");
+            word = &unmarked;
+        }
+        word = word.trim_matches('_').trim_start_matches(['#', '>']);
         if !word.is_empty() {
-            words.push(word.to_owned());
+            text.push_str(if text.is_empty() { "" } else { " " });
+            text.push_str(word);
         }
     }
-    words.join(" ")
+    text
 }
 
 /// Where the first sentence ends: behind a `.`, `!` or `?` after which no lower-case letter goes on (as in `e.g. this`).

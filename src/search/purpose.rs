@@ -25,7 +25,7 @@ const MOST_CANDIDATES: usize = 16;
 /// say, the name does.
 pub(crate) fn purpose(name: &str, text: &str) -> String {
     let told = candidates(text).into_iter().find(|candidate| candidate.grade <= Grade::Step);
-    told.map_or_else(|| finished(&humanised(name)), |candidate| finished(&candidate.text))
+    told.map_or_else(|| finished(&humanised(name)), |candidate| candidate.text)
 }
 
 /// A sentence that may say what a pattern does.
