@@ -2,8 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::jsonrpc::Id;
 use crate::protocol::handshake::{self, Offer};
-use crate::protocol::{Refusal, ResultWriter, Revision};
+use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 
 use super::{Action, Listen, Request, Server, completion, prompts, resources, tools};
 
@@ -28,6 +29,10 @@ pub(super) struct Method {
     capability: Option<Capability>,
     /// Reads the params and says what to do.
     pub(super) read: Read,
+    /// How many copies of its params are held at once: decoded, encoded for Fabric, and a prompt's arguments once more.
+    pub(super) copies: usize,
+    /// The answer when there is no memory for the params, where that is a result and no JSON-RPC error.
+    pub(super) overloaded: Option<fn(&Id, Revision) -> Answer>,
 }
 
 type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
@@ -52,7 +57,7 @@ static METHODS: [Method; 13] = [
     Method::new("server/discover", discover).since(MODERN),
     Method::new("subscriptions/listen", listen).since(MODERN),
     Method::new("tools/list", tools::list).capability("tools", "{}", OLDEST),
-    Method::new("tools/call", tools::call).mirrors("name"),
+    Method::new("tools/call", tools::call).mirrors("name").tool(),
     Method::new("prompts/list", prompts::list).capability("prompts", r#"{"listChanged":true}"#, OLDEST),
     Method::new("prompts/get", prompts::get).mirrors("name"),
     Method::new("resources/list", resources::list).capability("resources", r#"{"listChanged":true}"#, OLDEST),
@@ -63,7 +68,17 @@ static METHODS: [Method; 13] = [
 
 impl Method {
     const fn new(name: &'static str, read: Read) -> Method {
-        Method { name, first: OLDEST, last: MODERN, is_lifecycle: false, mirrored: None, capability: None, read }
+        Method {
+            name,
+            first: OLDEST,
+            last: MODERN,
+            is_lifecycle: false,
+            mirrored: None,
+            capability: None,
+            read,
+            copies: 3,
+            overloaded: None,
+        }
     }
 
     const fn since(self, first: Revision) -> Method {
@@ -84,6 +99,10 @@ impl Method {
 
     const fn capability(self, name: &'static str, value: &'static str, first: Revision) -> Method {
         Method { capability: Some(Capability { name, value, first }), ..self }
+    }
+
+    const fn tool(self) -> Method {
+        Method { copies: 2, overloaded: Some(tools::overloaded), ..self }
     }
 
     /// The method of that name.

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
-use crate::budget::{Charge, Full, MEMORY};
+use crate::budget::{Charge, MEMORY};
 use crate::config::{MAX_BATCH_ANSWERS, MAX_VALUES};
 use crate::fabric::{Catalog, Client, Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
@@ -214,7 +214,11 @@ impl Server {
                 let refused = |refusal| refuse(refusal, Some(&id), session.no_id(), modern);
                 let found = self.find(session, &method, params, modern, mirror);
                 let read = found.and_then(|(method, context)| {
-                    let memory = reserve(params, in_batch)?;
+                    let memory = match (reserve(params, method.copies, in_batch)?, method.overloaded) {
+                        (Some(memory), _) => memory,
+                        (None, Some(overloaded)) => return Ok(Action::Answer(overloaded(&id, context.revision))),
+                        (None, None) => return Err(Refusal::from_fabric(too_many())),
+                    };
                     let id = id.clone();
                     (method.read)(self, Request { id, method: method.name, params, context, session, in_batch, memory })
                 });
@@ -270,20 +274,18 @@ fn unreadable(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     refuse(Refusal::new(invalid.code, invalid.reason), invalid.id.as_ref(), session.no_id(), modern)
 }
 
-/// Room for what is decoded of `params`, and for the two copies that are made of it at most: for Fabric, and of a prompt's
-/// arguments.
+/// Room for `copies` of `params`; `None` if there is none.
 ///
 /// # Errors
-/// -32602 for too many values; `too-many-requests` if there is no room.
-fn reserve(params: Option<&RawValue>, in_batch: bool) -> Result<Charge, Refusal> {
+/// -32602 for too many values.
+fn reserve(params: Option<&RawValue>, copies: usize, in_batch: bool) -> Result<Option<Charge>, Refusal> {
     let text = params.map_or("", RawValue::get);
     if text.len() > MAX_VALUES && !jsonrpc::has_at_most(text, MAX_VALUES) {
         return Err(Refusal::params(format!("params hold more than {MAX_VALUES} values, the limit.")));
     }
     let memory = MEMORY.open();
     let mut memory = if in_batch { memory.without_reserve() } else { memory };
-    memory.grow(text.len() * 3).map_err(|Full| Refusal::from_fabric(too_many()))?;
-    Ok(memory)
+    Ok(memory.grow(text.len() * copies).is_ok().then_some(memory))
 }
 
 /// The answers to a batch are as long as they may be, without this one.

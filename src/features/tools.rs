@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use crate::budget::Full;
 use crate::config::STATIC_TTL;
-use crate::fabric::{Error, no_room};
-use crate::jsonrpc::{self, NoId};
+use crate::fabric::{Error, no_room, too_many};
+use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params, text};
-use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
+use crate::protocol::{Answer, Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
 use crate::text::shown;
 use crate::tools::{self, Failure, Job, Outcome, TOOLS, Tool, partial};
 use crate::{random, time};
@@ -125,6 +125,16 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             Ok(Action::Answer(refusal.answer(Some(&request.id), NoId::Absent, false, &request_id)))
         }
     }
+}
+
+/// The answer when there is no memory for the params of a `tools/call`.
+pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
+    let error = too_many();
+    let request_id = random::request_id();
+    log::warn!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
+    let mut result = ResultWriter::new(id, revision);
+    let meta = write(&Err(Failure::from(error)), &request_id, &mut result);
+    result.end(meta)
 }
 
 /// A `tools/call`, its arguments checked.

@@ -14,6 +14,8 @@ mod skill_name;
 mod stem;
 mod thesaurus;
 mod typing;
+mod verbs;
+mod vocabulary;
 mod words;
 
 pub(crate) use index::{Card, Found, Index};
