@@ -32,6 +32,7 @@ mod check;
 mod cli;
 mod config;
 mod demo;
+mod error;
 mod fabric;
 mod features;
 mod generate;

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::budget::MEMORY;
+use crate::error::Error;
 use crate::sync::lock;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
@@ -44,9 +45,11 @@ pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Durat
     TOTAL.call(tool, outcome, took);
 }
 
-/// Counts a failure of Fabric.
-pub(crate) fn fabric_error(kind: &'static str) {
-    TOTAL.fabric_error(kind);
+/// Counts the error that a call ended with, if it was Fabric that failed.
+pub(crate) fn failure(error: &Error) {
+    if error.kind.is_of_fabric() {
+        TOTAL.fabric_error(error.kind.name());
+    }
 }
 
 /// Counts bytes of a run's text from Fabric.

@@ -9,12 +9,12 @@ mod cached;
 mod calls;
 mod catalog;
 mod client;
-mod error;
 mod events;
 #[cfg(test)]
 mod fixture;
 mod listing;
 pub(crate) mod names;
+mod sanitize;
 pub(crate) mod template;
 mod types;
 mod wait;
@@ -23,9 +23,11 @@ pub(crate) use cached::Cached;
 pub(crate) use calls::{NO_STRATEGIES, no_room, not_found, too_many};
 pub(crate) use catalog::{Catalog, Entry};
 pub(crate) use client::Client;
-pub(crate) use error::{Cause, Error, Kind, sanitize};
 pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;
 pub(crate) use names::Name;
+pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy};
 pub(crate) use wait::{NoWait, Stop, Wait};
+
+pub(crate) use crate::error::{Cause, Error, Kind};

@@ -10,7 +10,7 @@ use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
 use crate::sync::lock;
 use crate::tools::Policy;
-use crate::{logging, random};
+use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
 use super::{Request, Server, Sink, refusal};
@@ -110,7 +110,7 @@ impl Call {
             request_id: &self.request_id,
         };
         let mut answer =
-            self.answer(|result| self.operation.run(&running, result).inspect_err(|refusal| refusal.error.count()));
+            self.answer(|result| self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error)));
         match answer.charge(self.in_batch) {
             Ok(()) => answer,
             Err(Full) => self.fail(no_room()),

@@ -26,7 +26,7 @@ pub(super) fn fail(refusal: Refusal, method: &str, id: &Id, modern: bool, reques
 fn log(level: Level, mut line: String, refusal: &Refusal, request_id: &str) {
     logging::logfmt(&mut line, "ok", false);
     logging::logfmt(&mut line, "code", refusal.code);
-    refusal.error.log(&mut line, str::to_owned);
+    logging::failure(&mut line, &refusal.error, str::to_owned);
     logging::logfmt(&mut line, "request_id", request_id);
     log::log!(target: "fabric_mcp::features", level, "{line}");
 }

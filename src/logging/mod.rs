@@ -27,6 +27,7 @@ use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
 use crate::config::LogLevel;
+use crate::error::Error;
 use crate::sync::lock;
 use crate::time::Stamp;
 
@@ -68,6 +69,17 @@ pub(crate) fn critical(message: impl fmt::Display) {
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
 pub(crate) fn flush(limit: Duration) -> bool {
     LOGGER.queue.flush(limit)
+}
+
+/// Appends the kind of an error, Fabric's HTTP status, and the reason as `shown` gives it, unless that may quote the caller.
+pub(crate) fn failure(line: &mut String, error: &Error, shown: impl FnOnce(&str) -> String) {
+    logfmt(line, "error", error.kind.name());
+    if let Some(status) = error.status {
+        logfmt(line, "status", status);
+    }
+    if !error.kind.quotes_caller() {
+        logfmt(line, "reason", shown(&error.detail));
+    }
 }
 
 /// Appends `key=value`, behind a space unless the line is empty. Values are quoted and escaped where they need it, so that

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::budget::{Charge, Full};
-use crate::fabric::{Error, Kind};
+use crate::error::{Error, Kind};
 use crate::jsonrpc::{self, Id, NoId};
 
 use super::revision::{Feature, Revision};

@@ -224,7 +224,7 @@ fn log_line(tool: &Tool, job: Option<&dyn Job>) -> String {
 
 /// `private` is what the reason must not repeat; without it nothing of a vendor's words is logged.
 fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&str]>) {
-    error.log(line, |reason| match private {
+    logging::failure(line, error, |reason| match private {
         Some(private) => echo::without_echo(reason, private),
         None if error.kind == Kind::ApiError => "[...]".to_owned(),
         None => reason.to_owned(),
@@ -238,7 +238,7 @@ fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&s
 fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
     metrics::call(tool.name, error.map_or(metrics::OK, |error| error.kind.name()), took);
     if let Some(error) = error {
-        error.count();
+        metrics::failure(error);
     }
 }
 
