@@ -16,8 +16,10 @@ use crate::sync::{Signal, lock};
 
 use super::inflight::Cancel;
 
-/// Callers whose rate is remembered under `--max-calls-per-minute`; beyond it the longest quiet one is forgotten.
+/// Callers whose rate is remembered under `--max-calls-per-minute`; beyond it the one who has used least is dropped.
 const MAX_RATED_CALLERS: usize = 10_000;
+/// The period of the rate limit.
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Whom the rate limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,24 +41,19 @@ impl Who {
 pub(crate) struct Admission {
     max_runs: usize,
     per_minute: u32,
-    running: Mutex<Running>,
+    running: Mutex<Counts>,
     changed: Signal,
-    rates: Mutex<HashMap<Who, Rate>>,
+    /// For each caller the time until which its rate is used up: the theoretical arrival time of GCRA, the generic cell rate
+    /// algorithm.
+    rates: Mutex<HashMap<Who, Instant>>,
     closed: AtomicBool,
     aborting: AtomicBool,
 }
 
 #[derive(Default)]
-struct Running {
+struct Counts {
     calls: usize,
     runs: usize,
-}
-
-/// How much of the rate a caller has used: a bucket that empties by `per_minute` a minute and holds as many.
-#[derive(Clone, Copy)]
-struct Rate {
-    used: f64,
-    at: Instant,
 }
 
 impl Admission {
@@ -108,30 +105,27 @@ impl Admission {
             );
             return Err(Error::new(Kind::TooManyRequests, detail));
         }
-        let (runs, capacity) = (f64::from(runs), f64::from(self.per_minute));
-        let per_second = capacity / 60.0;
+        let interval = MINUTE / self.per_minute;
         let mut rates = lock(&self.rates);
         if rates.len() >= MAX_RATED_CALLERS && !rates.contains_key(&who) {
-            make_room(&mut rates, per_second, now);
+            make_room(&mut rates, now);
         }
-        let rate = rates.entry(who).or_insert(Rate { used: 0.0, at: now });
-        let used = rate.used_at(now, per_second);
-        let over = used + runs - capacity;
-        // A millionth of a call: what adding and subtracting fractions may leave.
-        if over > 1e-6 {
-            let wait = Duration::from_secs_f64(over / per_second);
+        let used_until = rates.entry(who).or_insert(now);
+        let next = (*used_until).max(now) + interval * runs;
+        let over = next.saturating_duration_since(now).saturating_sub(MINUTE);
+        if !over.is_zero() {
             let mut error = Error::new(
                 Kind::TooManyRequests,
                 format!(
                     "This server takes at most {} runs a minute from one caller. Try again in {} s.",
                     self.per_minute,
-                    wait.as_secs() + 1
+                    over.as_secs() + 1
                 ),
             );
-            error.retry_after = Some(wait.max(Duration::from_millis(1)));
+            error.retry_after = Some(over.max(Duration::from_millis(1)));
             return Err(error);
         }
-        *rate = Rate { used: used + runs, at: now };
+        *used_until = next;
         Ok(())
     }
 
@@ -169,25 +163,19 @@ impl Admission {
         self.changed.wait_while(self.running(), left, |running| running.calls > 0).1
     }
 
-    fn running(&self) -> MutexGuard<'_, Running> {
+    fn running(&self) -> MutexGuard<'_, Counts> {
         lock(&self.running)
     }
 }
 
-impl Rate {
-    fn used_at(self, now: Instant, per_second: f64) -> f64 {
-        (self.used - now.saturating_duration_since(self.at).as_secs_f64() * per_second).max(0.0)
-    }
-}
-
-/// Forgets callers who have nothing left to forget; if there are none, the one who has been quiet for longest.
-fn make_room(rates: &mut HashMap<Who, Rate>, per_second: f64, now: Instant) {
+/// Drops callers whose rate is fully available; if there are none, the one who has used least.
+fn make_room(rates: &mut HashMap<Who, Instant>, now: Instant) {
     let before = rates.len();
-    rates.retain(|_, rate| rate.used_at(now, per_second) > 0.0);
+    rates.retain(|_, used_until| *used_until > now);
     if rates.len() == before
-        && let Some(quiet) = rates.iter().min_by_key(|(_, rate)| rate.at).map(|(who, _)| *who)
+        && let Some(least) = rates.iter().min_by_key(|(_, used_until)| **used_until).map(|(who, _)| *who)
     {
-        rates.remove(&quiet);
+        rates.remove(&least);
     }
 }
 

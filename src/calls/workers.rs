@@ -12,87 +12,87 @@ use crate::sync::{lock, spawn};
 /// How long a worker thread waits for another call before it ends.
 const WORKER_IDLE: Duration = Duration::from_secs(60);
 
-type Job = Box<dyn FnOnce() + Send>;
+type Task = Box<dyn FnOnce() + Send>;
 
-/// Threads that run jobs.
+/// Threads that run tasks.
 pub(crate) struct Workers {
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
     threads: usize,
     queue: usize,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct Pool {
+    state: Mutex<PoolState>,
     wake: Condvar,
 }
 
 #[derive(Default)]
-struct State {
-    jobs: VecDeque<Job>,
-    /// Threads that wait for a job.
+struct PoolState {
+    tasks: VecDeque<Task>,
+    /// Threads that wait for a task.
     idle: usize,
     threads: usize,
 }
 
 impl Workers {
-    /// At most `threads` jobs at once and `queue` more that wait.
+    /// At most `threads` tasks at once and `queue` more that wait.
     pub(crate) fn new(threads: usize, queue: usize) -> Workers {
-        let shared = Shared { state: Mutex::default(), wake: Condvar::new() };
-        Workers { shared: Arc::new(shared), threads, queue }
+        let pool = Pool { state: Mutex::default(), wake: Condvar::new() };
+        Workers { pool: Arc::new(pool), threads, queue }
     }
 
-    /// Runs `job` as soon as a thread is free. A panic in it costs this job only.
+    /// Runs `task` as soon as a thread is free. A panic in it costs this task only.
     ///
     /// # Errors
-    /// The job itself, if all threads are busy and the queue is full, or no thread can be had at all.
-    pub(crate) fn submit(&self, job: Job) -> Result<(), Job> {
-        let mut state = self.shared.lock();
-        if state.jobs.len() < state.idle {
-            state.jobs.push_back(job);
+    /// The task itself, if all threads are busy and the queue is full, or no thread can be had at all.
+    pub(crate) fn submit(&self, task: Task) -> Result<(), Task> {
+        let mut state = self.pool.lock();
+        if state.tasks.len() < state.idle {
+            state.tasks.push_back(task);
             drop(state);
-            self.shared.wake.notify_one();
+            self.pool.wake.notify_one();
             return Ok(());
         }
         if state.threads < self.threads {
-            let shared = self.shared.clone();
+            let pool = self.pool.clone();
             let thread = thread::Builder::new().name("call".into()).stack_size(WORKER_STACK);
-            match spawn(thread, move || shared.work()) {
+            match spawn(thread, move || pool.work()) {
                 Ok(_) => {
                     state.threads += 1;
-                    state.jobs.push_back(job);
+                    state.tasks.push_back(task);
                     return Ok(());
                 }
                 Err(error) => log::warn!("a worker thread could not be started: {error}"),
             }
         }
         // With no thread at all, nobody would ever take it.
-        if state.threads == 0 || state.jobs.len() >= self.queue + state.idle {
-            return Err(job);
+        if state.threads == 0 || state.tasks.len() >= self.queue + state.idle {
+            return Err(task);
         }
-        state.jobs.push_back(job);
+        state.tasks.push_back(task);
         Ok(())
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         lock(&self.state)
     }
 
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            while let Some(job) = state.jobs.pop_front() {
+            while let Some(task) = state.tasks.pop_front() {
                 drop(state);
                 // The panic hook has logged where it was.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                let _ = catch_unwind(AssertUnwindSafe(task));
                 state = self.lock();
             }
             state.idle += 1;
             let (woken, waited) = self.wake.wait_timeout(state, WORKER_IDLE).unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
-            if waited.timed_out() && state.jobs.is_empty() {
+            if waited.timed_out() && state.tasks.is_empty() {
                 state.threads -= 1;
                 return;
             }
@@ -123,7 +123,7 @@ mod tests {
         let workers = Workers::new(2, 3);
         let (begun, begins) = channel();
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let job = || -> Job {
+        let task = || -> Task {
             let (begun, gate) = (begun.clone(), gate.clone());
             Box::new(move || {
                 begun.send(()).unwrap();
@@ -132,19 +132,19 @@ mod tests {
             })
         };
         for _ in 0..2 {
-            assert!(workers.submit(job()).is_ok());
+            assert!(workers.submit(task()).is_ok());
             begins.recv().unwrap();
         }
         for _ in 0..3 {
-            assert!(workers.submit(job()).is_ok());
+            assert!(workers.submit(task()).is_ok());
         }
-        assert!(workers.submit(job()).is_err());
+        assert!(workers.submit(task()).is_err());
         *gate.0.lock().unwrap() = true;
         gate.1.notify_all();
         for _ in 0..3 {
             begins.recv().unwrap();
         }
-        assert!(workers.submit(job()).is_ok());
+        assert!(workers.submit(task()).is_ok());
         begins.recv().unwrap();
     }
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::HttpLimits;
-use crate::http::{Exchange, Handler, Method, Server};
+use crate::http::{Exchange, Handler, HttpServer, Method};
 use crate::text::percent_decode;
 
 /// The default model: sends a word every [`WORD_PAUSE`], so that a person sees it stream.
@@ -76,7 +76,7 @@ const CONFIG: [(&str, &str); 11] = [
 /// The running demo; dropping it stops the server.
 pub(crate) struct Demo {
     url: String,
-    _server: Server,
+    _server: HttpServer,
 }
 
 impl Demo {
@@ -88,7 +88,7 @@ impl Demo {
 
 /// Starts it on a free loopback port.
 pub(crate) fn start() -> io::Result<Demo> {
-    let server = Server::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
+    let server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
     server.serve(Arc::new(Routes))?;
     Ok(Demo { url: format!("http://{}", server.local_addr()), _server: server })
 }

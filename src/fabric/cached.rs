@@ -19,11 +19,11 @@ use crate::sync::lock;
 /// A value that one caller reads for all.
 pub(crate) struct Cached<T> {
     patience: Duration,
-    state: Mutex<Entry<T>>,
+    state: Mutex<CacheState<T>>,
     landed: Condvar,
 }
 
-struct Entry<T> {
+struct CacheState<T> {
     /// The newest value, and when its read began.
     value: Option<(Instant, Arc<T>)>,
     flight: Option<Flight>,
@@ -42,7 +42,7 @@ struct Flight {
 impl<T> Cached<T> {
     /// An empty cache. `patience` bounds how long a read in flight is waited for.
     pub(crate) const fn new(patience: Duration) -> Cached<T> {
-        let entry = Entry { value: None, flight: None, failed: None, flights: 0 };
+        let entry = CacheState { value: None, flight: None, failed: None, flights: 0 };
         Cached { patience, state: Mutex::new(entry), landed: Condvar::new() }
     }
 
@@ -103,7 +103,7 @@ impl<T> Cached<T> {
 
     fn read(
         &self,
-        mut entry: MutexGuard<'_, Entry<T>>,
+        mut entry: MutexGuard<'_, CacheState<T>>,
         read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
     ) -> Result<(Instant, Arc<T>), Error> {
         entry.flights += 1;

@@ -122,11 +122,11 @@ impl Decoder {
                 continue;
             }
             match field(line, std::mem::take(&mut self.at_start)) {
-                Line::Blank => self.dispatch(&mut whole, each)?,
-                Line::Data(data) if whole.is_none() && !self.has_data => whole = Some(data),
-                Line::Data(data) => self.append_data(&mut whole, data)?,
-                Line::Ignored => {}
-                Line::Foreign => self.has_foreign = true,
+                SseLine::Blank => self.dispatch(&mut whole, each)?,
+                SseLine::Data(data) if whole.is_none() && !self.has_data => whole = Some(data),
+                SseLine::Data(data) => self.append_data(&mut whole, data)?,
+                SseLine::Ignored => {}
+                SseLine::Foreign => self.has_foreign = true,
             }
         }
         if let Some(data) = whole {
@@ -192,17 +192,17 @@ impl Decoder {
     ) -> Result<(), Error> {
         let mut line = std::mem::take(&mut self.line);
         match field(&line, std::mem::take(&mut self.at_start)) {
-            Line::Blank => self.dispatch(whole, each)?,
-            Line::Ignored => {}
-            Line::Foreign => self.has_foreign = true,
-            Line::Data(data) if whole.is_none() && !self.has_data => {
+            SseLine::Blank => self.dispatch(whole, each)?,
+            SseLine::Ignored => {}
+            SseLine::Foreign => self.has_foreign = true,
+            SseLine::Data(data) if whole.is_none() && !self.has_data => {
                 // The first and mostly only data line becomes the data by trading places, however long it is.
                 let start = line.len() - data.len();
                 line.drain(..start);
                 std::mem::swap(&mut self.data, &mut line);
                 self.has_data = true;
             }
-            Line::Data(data) => self.append_data(whole, data)?,
+            SseLine::Data(data) => self.append_data(whole, data)?,
         }
         clear(&mut line);
         self.line = line;
@@ -243,7 +243,7 @@ fn clear(buffer: &mut Vec<u8>) {
     buffer.shrink_to(KEPT);
 }
 
-enum Line<'a> {
+enum SseLine<'a> {
     Blank,
     Data(&'a [u8]),
     Ignored,
@@ -252,17 +252,17 @@ enum Line<'a> {
 
 /// What one line, without its end, is. Comments, `event`, `id` and `retry` are ignored; so are unknown fields, but a
 /// stream of nothing else is none.
-fn field(line: &[u8], may_have_mark: bool) -> Line<'_> {
+fn field(line: &[u8], may_have_mark: bool) -> SseLine<'_> {
     let line = if may_have_mark { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line };
     if line.is_empty() {
-        return Line::Blank;
+        return SseLine::Blank;
     }
     match line.strip_prefix(b"data") {
-        Some(b"") => Line::Data(b""),
-        Some([b':', b' ', data @ ..] | [b':', data @ ..]) => Line::Data(data),
+        Some(b"") => SseLine::Data(b""),
+        Some([b':', b' ', data @ ..] | [b':', data @ ..]) => SseLine::Data(data),
         _ => match line.split(|byte| *byte == b':').next() {
-            Some(b"" | b"event" | b"id" | b"retry") => Line::Ignored,
-            _ => Line::Foreign,
+            Some(b"" | b"event" | b"id" | b"retry") => SseLine::Ignored,
+            _ => SseLine::Foreign,
         },
     }
 }

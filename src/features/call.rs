@@ -109,8 +109,9 @@ impl Call {
             notifier: &notifier,
             request_id: &self.request_id,
         };
-        let mut answer =
-            self.answer(|result| self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error)));
+        let mut answer = self.answer(|result| {
+            self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))
+        });
         match answer.charge(self.in_batch) {
             Ok(()) => answer,
             Err(Full) => self.fail(no_room()),

@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::time::Instant;
 
 use super::request::Framing;
-use super::wire::{Wait, Wire};
+use super::socket::{Connection, ReadLimit};
 use crate::budget::{Charge, Full, MEMORY};
 
 /// Longest line between the chunks of a request's body, in bytes: the size and whatever extensions follow it.
@@ -91,8 +91,12 @@ impl Deref for Body {
 }
 
 /// Reads the whole body. With `expects_continue` the client is told to send it first, unless it is too large anyway.
-pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: bool) -> Result<Body, BodyError> {
-    let max = wire.limits().max_body;
+pub(super) fn read_body(
+    connection: &mut Connection,
+    framing: Framing,
+    expects_continue: bool,
+) -> Result<Body, BodyError> {
+    let max = connection.limits().max_body;
     let length = match framing {
         Framing::None => return Ok(Body::new()),
         Framing::Length(length) => {
@@ -100,24 +104,24 @@ pub(super) fn read_body(wire: &mut Wire, framing: Framing, expects_continue: boo
         }
         Framing::Chunked => None,
     };
-    if expects_continue && wire.unread().is_empty() {
-        wire.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
+    if expects_continue && connection.unread().is_empty() {
+        connection.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
-    let deadline = Wait::Until(Instant::now() + wire.limits().body_timeout);
+    let deadline = ReadLimit::Until(Instant::now() + connection.limits().body_timeout);
     let mut body = Body::new();
     match length {
-        Some(length) => append(wire, &mut body, length, deadline)?,
-        None => read_chunks(wire, &mut body, max, deadline)?,
+        Some(length) => append(connection, &mut body, length, deadline)?,
+        None => read_chunks(connection, &mut body, max, deadline)?,
     }
     Ok(body)
 }
 
 /// Appends exactly `count` bytes. Memory and budget are taken for what has arrived, not for what was promised.
-fn append(wire: &mut Wire, body: &mut Body, count: usize, deadline: Wait) -> Result<(), BodyError> {
-    let ready = wire.unread().len().min(count);
+fn append(connection: &mut Connection, body: &mut Body, count: usize, deadline: ReadLimit) -> Result<(), BodyError> {
+    let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
-    body.bytes.extend_from_slice(&wire.unread()[..ready]);
-    wire.consume(ready);
+    body.bytes.extend_from_slice(&connection.unread()[..ready]);
+    connection.consume(ready);
     let end = body.len() + count - ready;
     while body.len() < end {
         let mut filled = body.len();
@@ -125,7 +129,7 @@ fn append(wire: &mut Wire, body: &mut Body, count: usize, deadline: Wait) -> Res
         body.reserve(step)?;
         body.bytes.resize(filled + step, 0);
         while filled < body.len() {
-            match wire.read_past(&mut body.bytes[filled..], deadline)? {
+            match connection.read_past(&mut body.bytes[filled..], deadline)? {
                 0 => return Err(BodyError::Disconnected),
                 read => filled += read,
             }
@@ -134,42 +138,42 @@ fn append(wire: &mut Wire, body: &mut Body, count: usize, deadline: Wait) -> Res
     Ok(())
 }
 
-fn read_chunks(wire: &mut Wire, body: &mut Body, max: usize, deadline: Wait) -> Result<(), BodyError> {
+fn read_chunks(connection: &mut Connection, body: &mut Body, max: usize, deadline: ReadLimit) -> Result<(), BodyError> {
     loop {
-        let line = line(wire, deadline)?;
-        let size = chunk_size(&wire.unread()[..line])?;
-        wire.consume(line + 2);
+        let line = line(connection, deadline)?;
+        let size = chunk_size(&connection.unread()[..line])?;
+        connection.consume(line + 2);
         if size == 0 {
             break;
         }
         if size > (max - body.len()) as u64 {
             return Err(BodyError::TooLarge);
         }
-        append(wire, body, size as usize, deadline)?;
-        if self::line(wire, deadline)? != 0 {
+        append(connection, body, size as usize, deadline)?;
+        if self::line(connection, deadline)? != 0 {
             return Err(BodyError::Malformed);
         }
-        wire.consume(2);
+        connection.consume(2);
     }
     // Trailers mean nothing here, but count against the limit of a head.
     let mut trailers = 0;
     loop {
-        let line = line(wire, deadline)?;
-        wire.consume(line + 2);
+        let line = line(connection, deadline)?;
+        connection.consume(line + 2);
         trailers += line + 2;
         if line == 0 {
             return Ok(());
         }
-        if trailers > wire.limits().max_head {
+        if trailers > connection.limits().max_head {
             return Err(BodyError::TooLarge);
         }
     }
 }
 
 /// Waits until a whole line is in the buffer; gives its length without the CR LF.
-fn line(wire: &mut Wire, deadline: Wait) -> Result<usize, BodyError> {
+fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyError> {
     loop {
-        let unread = wire.unread();
+        let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
         if let Some(end) = searched.iter().position(|&b| b == b'\n') {
             let line = searched[..end].strip_suffix(b"\r").ok_or(BodyError::Malformed)?;
@@ -178,7 +182,7 @@ fn line(wire: &mut Wire, deadline: Wait) -> Result<usize, BodyError> {
         if searched.len() == HTTP_MAX_CHUNK_LINE {
             return Err(BodyError::Malformed);
         }
-        if wire.fill(deadline)? == 0 {
+        if connection.fill(deadline)? == 0 {
             return Err(BodyError::Disconnected);
         }
     }

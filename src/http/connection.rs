@@ -10,35 +10,35 @@ use std::sync::Arc;
 use super::body::{self, Body, BodyError};
 use super::deferred::Deferred;
 use super::registry::{Lease, StreamState};
-use super::request::{self, Framing, Head, Refusal};
+use super::request::{self, Framing, Head, Rejection};
 use super::response::{self, After};
+use super::socket::Connection;
 use super::stream::EventStream;
-use super::wire::Wire;
 use super::{Handler, Method};
 
-const UNANSWERED: Refusal = Refusal { status: 500, text: "The server failed to answer this request." };
+const UNANSWERED: Rejection = Rejection { status: 500, text: "The server failed to answer this request." };
 
 /// Serves a connection until it ends, or until a stream takes it over.
 pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
     let peer = lease.slot.peer;
-    let Ok(mut wire) = Wire::new(Arc::new(lease)) else { return };
+    let Ok(mut connection) = Connection::new(Arc::new(lease)) else { return };
     let mut head = Head::empty();
     loop {
-        match request::next_head(&mut wire, &mut head) {
+        match request::next_head(&mut connection, &mut head) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(refusal) => {
-                log::debug!("{peer}: answered {}: {}", refusal.status, refusal.text);
-                if response::refuse(&wire, refusal).is_ok() {
-                    wire.linger();
+            Err(rejection) => {
+                log::debug!("{peer}: answered {}: {}", rejection.status, rejection.text);
+                if response::refuse(&connection, rejection).is_ok() {
+                    connection.linger();
                 }
                 return;
             }
         }
-        match answer(&mut wire, &head, handler) {
+        match answer(&mut connection, &head, handler) {
             Then::Next => {}
             Then::Leave => return,
-            Then::Linger => return wire.linger(),
+            Then::Linger => return connection.linger(),
         }
     }
 }
@@ -55,7 +55,7 @@ enum Then {
 
 /// How far the answer to a request has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum Answered {
     Nothing,
     /// All of it, or as much as could be written.
     Sent(After),
@@ -63,23 +63,23 @@ enum Progress {
     Stream(After),
 }
 
-fn answer(wire: &mut Wire, head: &Head, handler: &dyn Handler) -> Then {
-    let mut state = State { body: head.framing, read_failed: false, progress: Progress::Nothing };
-    let exchange = Exchange { head, wire: &mut *wire, state: &mut state };
+fn answer(connection: &mut Connection, head: &Head, handler: &dyn Handler) -> Then {
+    let mut state = ExchangeState { body: head.framing, read_failed: false, progress: Answered::Nothing };
+    let exchange = Exchange { head, connection: &mut *connection, state: &mut state };
     let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();
-    if state.progress == Progress::Nothing {
-        log::error!("{} {} from {} was not answered", head.method(), head.path(), wire.slot().peer);
-        return if response::refuse(wire, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
+    if state.progress == Answered::Nothing {
+        log::error!("{} {} from {} was not answered", head.method(), head.path(), connection.slot().peer);
+        return if response::refuse(connection, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
     }
-    let slot = wire.slot();
+    let slot = connection.slot();
     let after = match state.progress {
-        Progress::Sent(after) => after,
+        Answered::Sent(after) => after,
         // Whether it goes on or the thread leaves is decided here, against a stream that may end at this very moment.
-        Progress::Stream(after) if !slot.end_stream(StreamState::Detached) && slot.stream_finished() => after,
-        Progress::Stream(_) | Progress::Failed | Progress::Nothing => return Then::Leave,
+        Answered::Stream(after) if !slot.end_stream(StreamState::Detached) && slot.stream_finished() => after,
+        Answered::Stream(_) | Answered::Failed | Answered::Nothing => return Then::Leave,
     };
-    wire.lease.answered();
-    let unread = state.body != Framing::None || !wire.unread().is_empty();
+    connection.lease.answered();
+    let unread = state.body != Framing::None || !connection.unread().is_empty();
     match after {
         After::Keep if !panicked => Then::Next,
         _ if unread => Then::Linger,
@@ -88,18 +88,18 @@ fn answer(wire: &mut Wire, head: &Head, handler: &dyn Handler) -> Then {
 }
 
 /// What an exchange leaves behind for its connection.
-struct State {
+struct ExchangeState {
     /// What of the request's body is still to be read.
     body: Framing,
     read_failed: bool,
-    progress: Progress,
+    progress: Answered,
 }
 
 /// One request, and the way to answer it once.
 pub(crate) struct Exchange<'a> {
     head: &'a Head,
-    wire: &'a mut Wire,
-    state: &'a mut State,
+    connection: &'a mut Connection,
+    state: &'a mut ExchangeState,
 }
 
 impl<'a> Exchange<'a> {
@@ -110,14 +110,14 @@ impl<'a> Exchange<'a> {
 
     /// The other end: the client, or the proxy in front of us.
     pub(crate) fn peer(&self) -> SocketAddr {
-        self.wire.slot().peer
+        self.connection.slot().peer
     }
 
     /// Reads the whole body, within the limits on its size, its time and the process's memory. `Expect: 100-continue` is
     /// granted here, so that a client whose request is refused need not send its body. A second call gives nothing.
     /// After an error the connection ends with the answer.
     pub(crate) fn read_body(&mut self) -> Result<Body, BodyError> {
-        let body = body::read_body(self.wire, self.state.body, self.head.expects_continue);
+        let body = body::read_body(self.connection, self.state.body, self.head.expects_continue);
         match &body {
             Ok(_) => self.state.body = Framing::None,
             Err(_) => self.state.read_failed = true,
@@ -128,7 +128,7 @@ impl<'a> Exchange<'a> {
     /// Keeps the connection until its request is answered, for one that is whole and was let in: without this it may be
     /// closed to make room for others. False when as many as may be are kept already; then only a short answer is due.
     pub(crate) fn hold(&self) -> bool {
-        self.wire.lease.hold()
+        self.connection.lease.hold()
     }
 
     /// Answers with a body of known size. Headers that describe the framing are added; a header that is not visible
@@ -136,11 +136,11 @@ impl<'a> Exchange<'a> {
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
         let after = self.after();
         let head_only = *self.head.method() == Method::Head;
-        let sent = response::respond(self.wire, self.head.version(), status, headers, body, head_only, after);
+        let sent = response::respond(self.connection, self.head.version(), status, headers, body, head_only, after);
         if let Err(e) = &sent {
             log::debug!("{}: the answer could not be sent: {e}", self.peer());
         }
-        self.state.progress = if sent.is_ok() { Progress::Sent(after) } else { Progress::Failed };
+        self.state.progress = if sent.is_ok() { Answered::Sent(after) } else { Answered::Failed };
     }
 
     /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`.
@@ -148,17 +148,17 @@ impl<'a> Exchange<'a> {
         let chunked = *self.head.version() == (1, 1);
         let after = if chunked { self.after() } else { After::Close };
         let head_only = *self.head.method() == Method::Head;
-        self.state.progress = Progress::Stream(after);
+        self.state.progress = Answered::Stream(after);
         let head = response::stream_head(self.head.version(), headers, after).unwrap_or_default();
-        EventStream::start(self.wire, &head, chunked, head_only)
+        EventStream::start(self.connection, &head, chunked, head_only)
     }
 
     /// Puts the answer off: it is decided later, perhaps on another thread, whether it is a whole or a stream. Not
     /// for HEAD.
     pub(crate) fn defer(mut self) -> Deferred {
         let after = if *self.head.version() == (1, 1) { self.after() } else { After::Close };
-        self.state.progress = Progress::Stream(after);
-        Deferred::new(self.wire, self.head.version().clone(), after)
+        self.state.progress = Answered::Stream(after);
+        Deferred::new(self.connection, self.head.version().clone(), after)
     }
 
     /// Whether the connection can be used after this answer. A body that nobody asked for is skipped if it is here
@@ -166,12 +166,13 @@ impl<'a> Exchange<'a> {
     fn after(&mut self) -> After {
         if let (Framing::Length(length), false) = (self.state.body, self.state.read_failed) {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
-            if length <= self.wire.unread().len() {
-                self.wire.consume(length);
+            if length <= self.connection.unread().len() {
+                self.connection.consume(length);
                 self.state.body = Framing::None;
             }
         }
-        let reusable = self.state.body == Framing::None && self.head.keep_alive && !self.wire.lease.shared.draining();
+        let reusable =
+            self.state.body == Framing::None && self.head.keep_alive && !self.connection.lease.registry.draining();
         if reusable { After::Keep } else { After::Close }
     }
 }

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::HTTPVersion;
 use super::registry::{Lease, StreamState};
 use super::response::{self, After};
+use super::socket::{self, Connection};
 use super::stream::EventStream;
-use super::wire::{self, Wire};
 
 /// The right to answer one request. Dropped without an answer, it cuts the connection.
 pub(crate) struct Deferred {
@@ -24,27 +24,27 @@ pub(crate) struct Deferred {
 }
 
 impl Deferred {
-    /// The answer to the request that was read last from `wire`. For the connection it counts as an open stream.
-    pub(super) fn new(wire: &Wire, version: HTTPVersion, after: After) -> Deferred {
-        wire.slot().open_stream();
-        let pipelined = !wire.unread().is_empty();
-        Deferred { lease: Arc::clone(&wire.lease), answered: false, version, after, pipelined }
+    /// The answer to the request that was read last from `connection`. For the connection it counts as an open stream.
+    pub(super) fn new(connection: &Connection, version: HTTPVersion, after: After) -> Deferred {
+        connection.slot().open_stream();
+        let pipelined = !connection.unread().is_empty();
+        Deferred { lease: Arc::clone(&connection.lease), answered: false, version, after, pipelined }
     }
 
     /// Whether the client has left. Takes about 2 µs and never waits. A client that has already sent its next request
     /// counts as present.
     pub(crate) fn gone(&self) -> bool {
-        !self.pipelined && wire::gone(&self.lease.slot.socket)
+        !self.pipelined && socket::gone(&self.lease.slot.socket)
     }
 
     /// Answers with a body of known size, in parts, as `Exchange::respond` does.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        let (shared, slot) = (&self.lease.shared, &self.lease.slot);
-        let after = if shared.draining() { After::Close } else { self.after };
+        let (registry, slot) = (&self.lease.registry, &self.lease.slot);
+        let after = if registry.draining() { After::Close } else { self.after };
         let size = body.iter().map(|part| part.len()).sum();
         let sent = response::sized_head(&self.version, status, headers, size, after).and_then(|head| {
             let mut parts: Vec<_> = [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect();
-            wire::write_all(&slot.socket, &mut parts, shared.limits.write_timeout)
+            socket::write_all(&slot.socket, &mut parts, registry.limits.write_timeout)
         });
         match sent {
             Ok(()) => {

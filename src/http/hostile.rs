@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Server;
+use super::HttpServer;
 use super::tests::{connect, echo, server, works};
 use crate::config::HttpLimits;
 
@@ -149,7 +149,7 @@ fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
 }
 
 /// Sends `bytes`, in pieces or whole, ends the sending side, and reads to the end.
-fn exchange(server: &Server, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
+fn exchange(server: &HttpServer, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut client: TcpStream = connect(server);
     let cut = if random.one_in(4) { random.within(0..bytes.len()) } else { 0 };
     // The server may have closed already; what it said is still there to read.
@@ -162,7 +162,7 @@ fn exchange(server: &Server, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
 }
 
 /// One connection; gives the statuses that came back.
-fn attack(server: &Server, seed: u64) -> Vec<u16> {
+fn attack(server: &HttpServer, seed: u64) -> Vec<u16> {
     let mut random = Rng::new(seed);
     let bytes = requests(&mut random);
     let answer = exchange(server, &bytes, &mut random);
@@ -173,7 +173,7 @@ fn attack(server: &Server, seed: u64) -> Vec<u16> {
     assert!(statuses.iter().all(|status| known.contains(status)), "{}", shown());
     let sound = plainly_sound(&bytes);
     assert!(statuses.len() >= sound && statuses[..sound].iter().all(|status| *status == 200), "{}", shown());
-    // Only the last answer of a connection may be a refusal, and nobody is answered more often than he asked.
+    // Only the last answer of a connection may be a rejection, and nobody is answered more often than he asked.
     let refused = statuses.iter().position(|status| ![100, 200].contains(status));
     assert!(refused.is_none_or(|at| at + 1 == statuses.len()), "{}", shown());
     let asked = bytes.windows(2).filter(|two| two == b"\r\n").count() + bytes.iter().filter(|b| **b == b'\n').count();

@@ -41,8 +41,8 @@ mod registry;
 mod request;
 mod response;
 mod server;
+mod socket;
 mod stream;
-mod wire;
 
 #[cfg(test)]
 mod hostile;
@@ -54,7 +54,7 @@ pub(crate) use connection::Exchange;
 pub(crate) use deferred::Deferred;
 pub(crate) use registry::network;
 pub(crate) use request::Head;
-pub(crate) use server::Server;
+pub(crate) use server::HttpServer;
 pub(crate) use stream::EventStream;
 pub(crate) use tiny_http::{HTTPVersion, Method};
 

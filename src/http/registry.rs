@@ -8,7 +8,7 @@
 //! sends or reads slowly, or was turned away makes room as soon as it is needed. As many places as `max_connections` can
 //! be held; a few more ([`HTTP_RESERVE`]) are left even then, so that a probe finds one whatever the others do.
 //!
-//! In scope: the state every connection shows to others. Not in scope: reading and writing (`wire`), and which requests
+//! In scope: the state every connection shows to others. Not in scope: reading and writing (`socket`), and which requests
 //! are let in (the handler).
 
 use std::cmp::Reverse;
@@ -31,7 +31,7 @@ pub(super) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// It has sent nothing yet.
     New,
     /// It waits for its next request.
@@ -48,29 +48,29 @@ enum Phase {
 
 /// What a connection does, and since when it is without a request that was let in.
 #[derive(Clone, Copy)]
-struct State {
-    phase: Phase,
+struct SlotState {
+    phase: ConnectionPhase,
     since: Instant,
     /// Its last request was let in: the next one makes it young again, once.
     trusted: bool,
 }
 
-impl State {
+impl SlotState {
     /// Who goes first, the least: those who leave, then by age; those that cannot have sent anything yet come last.
     /// `None` if it must not be closed.
     fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
         let class = match self.phase {
-            Phase::Held | Phase::Closing => return None,
-            Phase::Leaving => 0,
-            Phase::New if now.saturating_duration_since(self.since) < HTTP_FIRST_CHANCE => 2,
-            Phase::New | Phase::Idle | Phase::Open => 1,
+            ConnectionPhase::Held | ConnectionPhase::Closing => return None,
+            ConnectionPhase::Leaving => 0,
+            ConnectionPhase::New if now.saturating_duration_since(self.since) < HTTP_FIRST_CHANCE => 2,
+            ConnectionPhase::New | ConnectionPhase::Idle | ConnectionPhase::Open => 1,
         };
         Some((class, self.since))
     }
 
     /// Whether no request is in work.
     fn is_idle(&self) -> bool {
-        matches!(self.phase, Phase::New | Phase::Idle | Phase::Leaving)
+        matches!(self.phase, ConnectionPhase::New | ConnectionPhase::Idle | ConnectionPhase::Leaving)
     }
 }
 
@@ -115,14 +115,14 @@ pub(super) struct Slot {
     pub(super) socket: TcpStream,
     /// The other end.
     pub(super) peer: SocketAddr,
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
     stream: AtomicU8,
 }
 
 impl Slot {
     /// Whether it was told to close.
     pub(super) fn closing(&self) -> bool {
-        self.state().phase == Phase::Closing
+        self.state().phase == ConnectionPhase::Closing
     }
 
     /// A stream begins.
@@ -140,7 +140,7 @@ impl Slot {
         self.stream.load(Ordering::SeqCst) == StreamState::Finished as u8
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SlotState> {
         lock(&self.state)
     }
 }
@@ -148,7 +148,7 @@ impl Slot {
 /// A place among the connections, given back when the last owner (the thread, or the stream it left behind) drops it.
 pub(super) struct Lease {
     /// All connections and their limits.
-    pub(super) shared: Arc<Shared>,
+    pub(super) registry: Arc<Registry>,
     /// This one.
     pub(super) slot: Arc<Slot>,
 }
@@ -157,46 +157,46 @@ impl Lease {
     /// The connection waits for a request. False when it is not to wait but to close.
     pub(super) fn rest(&self) -> bool {
         let mut state = self.slot.state();
-        if state.phase == Phase::Open {
-            state.phase = Phase::Idle;
+        if state.phase == ConnectionPhase::Open {
+            state.phase = ConnectionPhase::Idle;
         }
-        state.phase != Phase::Closing && !self.shared.draining()
+        state.phase != ConnectionPhase::Closing && !self.registry.draining()
     }
 
     /// Something of a request has come. False when the connection was told to close in the meantime.
     pub(super) fn begin(&self) -> bool {
         let mut state = self.slot.state();
-        if matches!(state.phase, Phase::New | Phase::Idle) {
-            state.phase = Phase::Open;
+        if matches!(state.phase, ConnectionPhase::New | ConnectionPhase::Idle) {
+            state.phase = ConnectionPhase::Open;
         }
         if std::mem::take(&mut state.trusted) {
             state.since = Instant::now();
         }
-        state.phase == Phase::Open
+        state.phase == ConnectionPhase::Open
     }
 
     /// Whether it is new, and all places are held.
     pub(super) fn is_beyond_the_cap(&self) -> bool {
-        self.slot.state().phase == Phase::New
-            && self.shared.held.load(Ordering::SeqCst) >= self.shared.limits.max_connections
+        self.slot.state().phase == ConnectionPhase::New
+            && self.registry.held.load(Ordering::SeqCst) >= self.registry.limits.max_connections
     }
 
     /// A whole request was let in: until it is answered the connection stays. False when all places are held, or the
     /// connection was told to close.
     pub(super) fn hold(&self) -> bool {
         let mut state = self.slot.state();
-        if state.phase == Phase::Open && self.shared.take_place() {
-            state.phase = Phase::Held;
+        if state.phase == ConnectionPhase::Open && self.registry.take_place() {
+            state.phase = ConnectionPhase::Held;
         }
-        state.phase == Phase::Held
+        state.phase == ConnectionPhase::Held
     }
 
     /// The request has been answered: the connection makes room again, as the latest of all.
     pub(super) fn answered(&self) {
         let mut state = self.slot.state();
-        if state.phase == Phase::Held {
-            *state = State { phase: Phase::Open, since: Instant::now(), trusted: true };
-            self.shared.held.fetch_sub(1, Ordering::SeqCst);
+        if state.phase == ConnectionPhase::Held {
+            *state = SlotState { phase: ConnectionPhase::Open, since: Instant::now(), trusted: true };
+            self.registry.held.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
@@ -204,8 +204,8 @@ impl Lease {
     pub(super) fn leave(&self) {
         self.answered();
         let mut state = self.slot.state();
-        if state.phase != Phase::Closing {
-            state.phase = Phase::Leaving;
+        if state.phase != ConnectionPhase::Closing {
+            state.phase = ConnectionPhase::Leaving;
         }
     }
 }
@@ -213,13 +213,13 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.answered();
-        let mut slots = self.shared.slots();
+        let mut slots = self.registry.slots();
         slots.open.remove(&self.slot.id);
         if self.slot.closing() {
             slots.closing -= 1;
         }
         drop(slots);
-        self.shared.changed.notify_all();
+        self.registry.changed.notify_all();
     }
 }
 
@@ -235,11 +235,11 @@ struct Slots {
 
 impl Slots {
     /// Tells a connection to close if it may be. False when that has just changed.
-    fn close(&mut self, slot: &Slot, may_be: impl FnOnce(&State) -> bool) -> bool {
+    fn close(&mut self, slot: &Slot, may_be: impl FnOnce(&SlotState) -> bool) -> bool {
         let mut state = slot.state();
         let closed = may_be(&state);
         if closed {
-            state.phase = Phase::Closing;
+            state.phase = ConnectionPhase::Closing;
             self.closing += 1;
             // Wakes the thread that reads or writes.
             let _ = slot.socket.shutdown(Shutdown::Both);
@@ -268,7 +268,7 @@ impl Slots {
 }
 
 /// What all connections of a server share.
-pub(super) struct Shared {
+pub(super) struct Registry {
     /// The bounds.
     pub(super) limits: HttpLimits,
     stopping: AtomicBool,
@@ -279,10 +279,10 @@ pub(super) struct Shared {
     changed: Condvar,
 }
 
-impl Shared {
+impl Registry {
     /// Nobody is connected yet.
-    pub(super) fn new(limits: HttpLimits) -> Shared {
-        Shared {
+    pub(super) fn new(limits: HttpLimits) -> Registry {
+        Registry {
             limits,
             stopping: AtomicBool::new(false),
             draining: AtomicBool::new(false),
@@ -293,7 +293,7 @@ impl Shared {
     }
 
     /// Gives a new connection a place, at the cap by closing another one. Gives the socket back when none makes room.
-    pub(super) fn admit(self: &Arc<Shared>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
+    pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
         let mut slots = self.slots();
         if slots.closing >= HTTP_MAX_CLOSING {
             // Their threads have been woken and only need the processor: a flood may not outrun them.
@@ -308,11 +308,11 @@ impl Shared {
         }
         let id = slots.next_id;
         slots.next_id += 1;
-        let state = Mutex::new(State { phase: Phase::New, since: Instant::now(), trusted: false });
+        let state = Mutex::new(SlotState { phase: ConnectionPhase::New, since: Instant::now(), trusted: false });
         let stream = AtomicU8::new(StreamState::Finished as u8);
         let slot = Arc::new(Slot { id, socket, peer, state, stream });
         slots.open.insert(id, Arc::clone(&slot));
-        Ok(Lease { shared: Arc::clone(self), slot })
+        Ok(Lease { registry: Arc::clone(self), slot })
     }
 
     /// The machine has run out of something: closes the connection that is the first to go and waits until it is gone. If
@@ -355,7 +355,7 @@ impl Shared {
         let mut slots = self.slots();
         let open: Vec<_> = slots.open.values().cloned().collect();
         for slot in open {
-            slots.close(&slot, State::is_idle);
+            slots.close(&slot, SlotState::is_idle);
         }
         let left = deadline.saturating_duration_since(Instant::now());
         let waited = self.changed.wait_timeout_while(slots, left, |slots| !slots.open.is_empty());
@@ -395,17 +395,17 @@ mod tests {
     #[test]
     fn requests_that_were_let_in_stay_and_newcomers_get_their_chance() {
         let now = Instant::now();
-        let ranks = |phase, age| State { phase, since: now - age, trusted: false }.rank(now);
-        assert!(ranks(Phase::Held, FAR).is_none() && ranks(Phase::Closing, FAR).is_none());
+        let ranks = |phase, age| SlotState { phase, since: now - age, trusted: false }.rank(now);
+        assert!(ranks(ConnectionPhase::Held, FAR).is_none() && ranks(ConnectionPhase::Closing, FAR).is_none());
         let order = [
-            (Phase::Leaving, Duration::ZERO),
-            (Phase::Open, FAR),
-            (Phase::New, FAR / 2),
-            (Phase::Idle, FAR / 3),
-            (Phase::New, HTTP_FIRST_CHANCE),
-            (Phase::Open, Duration::ZERO),
-            (Phase::New, HTTP_FIRST_CHANCE - Duration::from_nanos(1)),
-            (Phase::New, Duration::ZERO),
+            (ConnectionPhase::Leaving, Duration::ZERO),
+            (ConnectionPhase::Open, FAR),
+            (ConnectionPhase::New, FAR / 2),
+            (ConnectionPhase::Idle, FAR / 3),
+            (ConnectionPhase::New, HTTP_FIRST_CHANCE),
+            (ConnectionPhase::Open, Duration::ZERO),
+            (ConnectionPhase::New, HTTP_FIRST_CHANCE - Duration::from_nanos(1)),
+            (ConnectionPhase::New, Duration::ZERO),
         ];
         let order = order.map(|(phase, age)| ranks(phase, age).unwrap());
         assert!(order.is_sorted(), "{order:?}");

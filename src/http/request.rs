@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tiny_http::{HTTPVersion, Method};
 
-use super::wire::{Wait, Wire};
+use super::socket::{Connection, ReadLimit};
 use crate::config::HttpLimits;
 
 /// How long a connection in a place of the reserve may take to send something.
@@ -23,34 +23,34 @@ const KEPT_TEXT: usize = 4 << 10;
 
 /// A request that gets no further: the status and the sentence that answer it. The connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
+pub(super) struct Rejection {
     pub(super) status: u16,
     pub(super) text: &'static str,
 }
 
-const fn refusal(status: u16, text: &'static str) -> Refusal {
-    Refusal { status, text }
+const fn rejection(status: u16, text: &'static str) -> Rejection {
+    Rejection { status, text }
 }
 
 /// For a connection beyond the cap.
-pub(super) const FULL: Refusal = refusal(503, "The server has too many connections. Try again in a moment.");
-const HEAD_TIMEOUT: Refusal = refusal(408, "The head of the request did not arrive in time.");
-const HEAD_TOO_LARGE: Refusal = refusal(431, "The head of the request is too large.");
-const TOO_MANY_HEADERS: Refusal = refusal(431, "The request has too many headers.");
-const TARGET_TOO_LONG: Refusal = refusal(414, "The request line is too long.");
-const BAD_LINE_END: Refusal = refusal(400, "Lines of a request's head end in CR LF.");
-const BAD_REQUEST_LINE: Refusal = refusal(400, "The request line is not `METHOD target HTTP/1.1`.");
-const BAD_METHOD: Refusal = refusal(400, "The method is not made of upper-case letters.");
-const BAD_TARGET: Refusal = refusal(400, "The request target is neither a path nor an http URL.");
-const BAD_VERSION: Refusal = refusal(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
-const BAD_BYTE: Refusal = refusal(400, "The head of a request holds visible ASCII only.");
-const BAD_HEADER: Refusal = refusal(400, "A header line is not `Name: value`.");
-const BAD_HOST: Refusal = refusal(400, "A request needs exactly one Host header.");
-const BAD_LENGTH: Refusal = refusal(400, "A request has at most one Content-Length, made of digits.");
-const BAD_CODING: Refusal = refusal(501, "The only transfer coding this server reads is `chunked`.");
-const TWO_FRAMINGS: Refusal = refusal(400, "Content-Length and Transfer-Encoding exclude each other.");
-const CODING_ON_1_0: Refusal = refusal(400, "HTTP/1.0 has no Transfer-Encoding.");
-const BAD_EXPECTATION: Refusal = refusal(417, "The only expectation this server knows is `100-continue`.");
+pub(super) const FULL: Rejection = rejection(503, "The server has too many connections. Try again in a moment.");
+const HEAD_TIMEOUT: Rejection = rejection(408, "The head of the request did not arrive in time.");
+const HEAD_TOO_LARGE: Rejection = rejection(431, "The head of the request is too large.");
+const TOO_MANY_HEADERS: Rejection = rejection(431, "The request has too many headers.");
+const TARGET_TOO_LONG: Rejection = rejection(414, "The request line is too long.");
+const BAD_LINE_END: Rejection = rejection(400, "Lines of a request's head end in CR LF.");
+const BAD_REQUEST_LINE: Rejection = rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
+const BAD_METHOD: Rejection = rejection(400, "The method is not made of upper-case letters.");
+const BAD_TARGET: Rejection = rejection(400, "The request target is neither a path nor an http URL.");
+const BAD_VERSION: Rejection = rejection(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
+const BAD_BYTE: Rejection = rejection(400, "The head of a request holds visible ASCII only.");
+const BAD_HEADER: Rejection = rejection(400, "A header line is not `Name: value`.");
+const BAD_HOST: Rejection = rejection(400, "A request needs exactly one Host header.");
+const BAD_LENGTH: Rejection = rejection(400, "A request has at most one Content-Length, made of digits.");
+const BAD_CODING: Rejection = rejection(501, "The only transfer coding this server reads is `chunked`.");
+const TWO_FRAMINGS: Rejection = rejection(400, "Content-Length and Transfer-Encoding exclude each other.");
+const CODING_ON_1_0: Rejection = rejection(400, "HTTP/1.0 has no Transfer-Encoding.");
+const BAD_EXPECTATION: Rejection = rejection(417, "The only expectation this server knows is `100-continue`.");
 
 /// Where the body of a request ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +158,12 @@ impl Head {
     /// Takes the lines that are complete, from `scanned` on, which is where the first unfinished line begins. Gives the
     /// length of the head once its empty line is there. Line by line, because a bad one is told at once: its sender may
     /// wait for an answer and send nothing more.
-    fn read_lines(&mut self, bytes: &[u8], scanned: &mut usize, limits: &HttpLimits) -> Result<Option<usize>, Refusal> {
+    fn read_lines(
+        &mut self,
+        bytes: &[u8],
+        scanned: &mut usize,
+        limits: &HttpLimits,
+    ) -> Result<Option<usize>, Rejection> {
         while let Some(length) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
             let start = *scanned;
             let Some((b'\r', line)) = bytes[start..start + length].split_last() else { return Err(BAD_LINE_END) };
@@ -178,7 +183,7 @@ impl Head {
         Ok(None)
     }
 
-    fn request_line(&mut self, line: &[u8]) -> Result<(), Refusal> {
+    fn request_line(&mut self, line: &[u8]) -> Result<(), Rejection> {
         let line = std::str::from_utf8(line).map_err(|_| BAD_BYTE)?;
         let mut words = line.split(' ');
         let (Some(method), Some(target), Some(version), None) =
@@ -219,7 +224,7 @@ impl Head {
     }
 
     /// What the headers say about framing, keep-alive and whom the request is for.
-    fn interpret(&mut self) -> Result<(), Refusal> {
+    fn interpret(&mut self) -> Result<(), Rejection> {
         let modern = self.version == HTTPVersion(1, 1);
         let (mut hosts, mut length, mut chunked) = (0, None, false);
         let (mut close, mut keep, mut expects) = (false, false, false);
@@ -268,39 +273,39 @@ impl Head {
 
 /// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long,
 /// or the server closes.
-pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusal> {
+pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<bool, Rejection> {
     head.clear();
-    if wire.unread().is_empty() {
-        if !wire.rest() {
+    if connection.unread().is_empty() {
+        if !connection.rest() {
             return Ok(false);
         }
         // Beyond the cap only short requests are served: whoever has none at hand is told.
-        let beyond = wire.lease.is_beyond_the_cap();
-        let wait = if beyond { Wait::Until(Instant::now() + HTTP_RESERVE_WAIT) } else { Wait::Idle };
-        match wire.fill(wait) {
-            Ok(1..) if wire.lease.begin() => {}
+        let beyond = connection.lease.is_beyond_the_cap();
+        let wait = if beyond { ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT) } else { ReadLimit::Idle };
+        match connection.fill(wait) {
+            Ok(1..) if connection.lease.begin() => {}
             Err(e) if beyond && e.kind() == ErrorKind::TimedOut => return Err(FULL),
             _ => return Ok(false),
         }
     }
     let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
     loop {
-        while scanned == 0 && empty_lines < MAX_EMPTY_LINES && wire.unread().starts_with(b"\r\n") {
-            wire.consume(2);
+        while scanned == 0 && empty_lines < MAX_EMPTY_LINES && connection.unread().starts_with(b"\r\n") {
+            connection.consume(2);
             empty_lines += 1;
         }
-        let max = wire.limits().max_head;
-        let end = head.read_lines(wire.unread(), &mut scanned, wire.limits())?;
-        if end.unwrap_or(wire.unread().len()) > max || (end.is_none() && wire.unread().len() == max) {
+        let max = connection.limits().max_head;
+        let end = head.read_lines(connection.unread(), &mut scanned, connection.limits())?;
+        if end.unwrap_or(connection.unread().len()) > max || (end.is_none() && connection.unread().len() == max) {
             return Err(if scanned == 0 { TARGET_TOO_LONG } else { HEAD_TOO_LARGE });
         }
         if let Some(end) = end {
-            wire.consume(end);
+            connection.consume(end);
             return Ok(true);
         }
         // Only now, so that a head that comes in one piece never asks for the time.
-        let deadline = *deadline.get_or_insert_with(|| Instant::now() + wire.limits().head_timeout);
-        match wire.fill(Wait::Until(deadline)) {
+        let deadline = *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
+        match connection.fill(ReadLimit::Until(deadline)) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),
@@ -310,7 +315,7 @@ pub(super) fn next_head(wire: &mut Wire, head: &mut Head) -> Result<bool, Refusa
 }
 
 /// Where name and value of a header line are in the head; `start` is where the line begins.
-fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>), Refusal> {
+fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>), Rejection> {
     // Refuses a continuation line and a space before the colon as well.
     let colon = line.iter().position(|&b| !is_token(b)).ok_or(BAD_HEADER)?;
     if colon == 0 || line[colon] != b':' {

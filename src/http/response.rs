@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tiny_http::{HTTPVersion, Header, Response, StatusCode};
 
-use super::request::{Refusal, is_token};
-use super::wire::Wire;
+use super::request::{Rejection, is_token};
+use super::socket::Connection;
 use crate::time;
 
 /// The name in the `Server` header.
@@ -26,7 +26,7 @@ pub(super) enum After {
 
 /// Writes an answer of known size, head and body in one system call. `head_only` is for HEAD: the size, but no body.
 pub(super) fn respond(
-    wire: &Wire,
+    connection: &Connection,
     version: &HTTPVersion,
     status: u16,
     headers: &[(&str, &str)],
@@ -37,19 +37,19 @@ pub(super) fn respond(
     let head = sized_head(version, status, headers, body.len(), after)?;
     // RFC 9110, 6.4.1.
     let body = if head_only || matches!(status, 204 | 304) { &[] } else { body };
-    wire.write(&mut [IoSlice::new(&head), IoSlice::new(body)])
+    connection.write(&mut [IoSlice::new(&head), IoSlice::new(body)])
 }
 
 /// Answers what is not a request, in plain text. The connection is closed.
-pub(super) fn refuse(wire: &Wire, refusal: Refusal) -> io::Result<()> {
-    wire.write(&mut [IoSlice::new(&refusal_bytes(refusal)?)])
+pub(super) fn refuse(connection: &Connection, rejection: Rejection) -> io::Result<()> {
+    connection.write(&mut [IoSlice::new(&refusal_bytes(rejection)?)])
 }
 
 /// The same as bytes, for a connection that has no thread.
-pub(super) fn refusal_bytes(refusal: Refusal) -> io::Result<Vec<u8>> {
+pub(super) fn refusal_bytes(rejection: Rejection) -> io::Result<Vec<u8>> {
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
-    let mut bytes = sized_head(&HTTPVersion(1, 1), refusal.status, &headers, refusal.text.len() + 1, After::Close)?;
-    bytes.extend_from_slice(refusal.text.as_bytes());
+    let mut bytes = sized_head(&HTTPVersion(1, 1), rejection.status, &headers, rejection.text.len() + 1, After::Close)?;
+    bytes.extend_from_slice(rejection.text.as_bytes());
     bytes.push(b'\n');
     Ok(bytes)
 }

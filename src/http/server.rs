@@ -12,9 +12,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::registry::{Lease, Shared};
+use super::registry::{Lease, Registry};
 use super::request::FULL;
-use super::{Handler, connection, response, wire};
+use super::{Handler, connection, response, socket};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::{lock, spawn};
 
@@ -31,21 +31,21 @@ const MAX_TURNED_AWAY: usize = 32;
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server on one address. Dropping it stops it and cuts all connections.
-pub(crate) struct Server {
-    shared: Arc<Shared>,
+pub(crate) struct HttpServer {
+    registry: Arc<Registry>,
     address: SocketAddr,
     listener: Mutex<Option<TcpListener>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Server {
+impl HttpServer {
     /// Listens on the first of the addresses that can be had; port 0 takes any free one. Connections queue up in the
-    /// kernel, as many as it allows, until [`Server::serve`].
-    pub(crate) fn bind(addresses: impl ToSocketAddrs, limits: HttpLimits) -> io::Result<Server> {
+    /// kernel, as many as it allows, until [`HttpServer::serve`].
+    pub(crate) fn bind(addresses: impl ToSocketAddrs, limits: HttpLimits) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(addresses)?;
         lengthen_backlog(&listener);
-        Ok(Server {
-            shared: Arc::new(Shared::new(limits)),
+        Ok(HttpServer {
+            registry: Arc::new(Registry::new(limits)),
             address: listener.local_addr()?,
             listener: Mutex::new(Some(listener)),
             acceptor: Mutex::new(None),
@@ -61,8 +61,8 @@ impl Server {
     pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
         let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
         let listener = lock(&self.listener).take().ok_or_else(already)?;
-        let shared = Arc::clone(&self.shared);
-        let stack_size = shared.limits.stack_size;
+        let registry = Arc::clone(&self.registry);
+        let stack_size = registry.limits.stack_size;
         // Bounded by the cap: what waits here counts as connected, and is the first to make room.
         let (admitted, to_start) = mpsc::channel();
         spawn(thread::Builder::new().name("http-start".to_owned()), move || {
@@ -71,7 +71,7 @@ impl Server {
             }
         })?;
         let acceptor = spawn(thread::Builder::new().name("http-accept".to_owned()), move || {
-            accept_loop(&shared, || listener.accept(), |lease| drop(admitted.send(lease)));
+            accept_loop(&registry, || listener.accept(), |lease| drop(admitted.send(lease)));
         })?;
         *lock(&self.acceptor) = Some(acceptor);
         Ok(())
@@ -79,13 +79,13 @@ impl Server {
 
     /// How many connections there are now.
     pub(crate) fn connections(&self) -> usize {
-        self.shared.connections()
+        self.registry.connections()
     }
 
     /// Takes no new connections and gives the port back. Those that exist go on.
     pub(crate) fn stop_accepting(&self) {
         lock(&self.listener).take();
-        if !self.shared.stop() {
+        if !self.registry.stop() {
             return;
         }
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
@@ -102,14 +102,14 @@ impl Server {
     /// the number of connections left.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
         self.stop_accepting();
-        self.shared.drain(deadline)
+        self.registry.drain(deadline)
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.stop_accepting();
-        self.shared.cut();
+        self.registry.cut();
     }
 }
 
@@ -144,17 +144,17 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
 
 /// Accepts until the server stops, and passes on whoever is admitted. Nothing `accept` says ends it.
 pub(super) fn accept_loop(
-    shared: &Arc<Shared>,
+    registry: &Arc<Registry>,
     mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
     mut admitted: impl FnMut(Lease),
 ) {
     let mut turned_away = TurnedAway::default();
     let mut told: Option<Instant> = None;
-    while !shared.stopping() {
+    while !registry.stopping() {
         match accept() {
-            Ok(_) if shared.stopping() => return,
+            Ok(_) if registry.stopping() => return,
             Ok((socket, peer)) => {
-                match shared.admit(socket, peer) {
+                match registry.admit(socket, peer) {
                     Ok(lease) => admitted(lease),
                     Err(socket) => turned_away.push(socket, peer),
                 }
@@ -171,7 +171,7 @@ pub(super) fn accept_loop(
                     told = Some(Instant::now());
                 }
                 turned_away = TurnedAway::default();
-                shared.make_room(HTTP_ACCEPT_PAUSE);
+                registry.make_room(HTTP_ACCEPT_PAUSE);
             }
         }
     }
@@ -203,7 +203,7 @@ impl TurnedAway {
         }
         // A new socket has room for these few bytes; non-blocking all the same, so that nobody can hold `accept` up.
         let told = socket.set_nonblocking(true).and_then(|()| {
-            wire::write_all(&socket, &mut [IoSlice::new(&response::refusal_bytes(FULL)?)], Duration::ZERO)
+            socket::write_all(&socket, &mut [IoSlice::new(&response::refusal_bytes(FULL)?)], Duration::ZERO)
         });
         if told.is_ok() && socket.shutdown(Shutdown::Write).is_ok() {
             self.0.push_back((Instant::now(), socket));

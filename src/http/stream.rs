@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use super::registry::{Lease, StreamState};
-use super::wire::{self, Wire};
+use super::socket::{self, Connection};
 
 /// The events of one answer. May be handed to another thread and outlive the handler: then the connection is its own,
 /// and closes with it. Dropped without [`EventStream::finish`], it cuts the connection, so that the client can tell a
@@ -29,9 +29,9 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     /// Sends the head of a stream. Should that fail, the stream is [`EventStream::gone`] from the start.
-    pub(super) fn start(wire: &Wire, head: &[u8], chunked: bool, head_only: bool) -> EventStream {
-        wire.slot().open_stream();
-        EventStream::go_on(Arc::clone(&wire.lease), head, chunked, head_only, !wire.unread().is_empty())
+    pub(super) fn start(connection: &Connection, head: &[u8], chunked: bool, head_only: bool) -> EventStream {
+        connection.slot().open_stream();
+        EventStream::go_on(Arc::clone(&connection.lease), head, chunked, head_only, !connection.unread().is_empty())
     }
 
     /// The same where the stream's state is open already.
@@ -43,7 +43,8 @@ impl EventStream {
         pipelined: bool,
     ) -> EventStream {
         let sent =
-            wire::write_all(&lease.slot.socket, &mut [IoSlice::new(head)], lease.shared.limits.write_timeout).is_ok();
+            socket::write_all(&lease.slot.socket, &mut [IoSlice::new(head)], lease.registry.limits.write_timeout)
+                .is_ok();
         let finished = head_only && sent && lease.slot.end_stream(StreamState::Finished);
         EventStream { lease, chunked, pipelined, finished, broken: !sent || head_only, prefix: Vec::with_capacity(32) }
     }
@@ -83,7 +84,7 @@ impl EventStream {
     /// Whether the client has left or a write failed. Takes about 2 µs and never waits. A client that has already sent
     /// its next request counts as present.
     pub(crate) fn gone(&mut self) -> bool {
-        self.broken = self.broken || (!self.pipelined && wire::gone(&self.lease.slot.socket));
+        self.broken = self.broken || (!self.pipelined && socket::gone(&self.lease.slot.socket));
         self.broken
     }
 
@@ -121,7 +122,7 @@ impl EventStream {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let written = wire::write_all(&self.lease.slot.socket, parts, self.lease.shared.limits.write_timeout);
+        let written = socket::write_all(&self.lease.slot.socket, parts, self.lease.registry.limits.write_timeout);
         // Half an event may be on its way: nothing after it would be understood.
         self.broken = written.is_err();
         written

@@ -150,7 +150,7 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
     }
 
     fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
-        while let Some(Text(name)) = map.next_key()? {
+        while let Some(JsonString(name)) = map.next_key()? {
             match self.names.iter().position(|known| *known == name) {
                 None => _ = map.next_value::<IgnoredAny>()?,
                 Some(at) if self.found[at].is_some() => return Err(M::Error::custom("a member is there twice")),
@@ -163,7 +163,7 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
 
 /// A raw value as a string, borrowed if it has no escapes; `None` for anything but a string.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
-    serde_json::from_str(raw.get()).ok().map(|Text(text)| text)
+    serde_json::from_str(raw.get()).ok().map(|JsonString(text)| text)
 }
 
 /// Reads an explicit `null` as `Some`, where serde gives `None` as for an absent field.
@@ -231,7 +231,7 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
 
 /// A string, borrowed if it has no escapes.
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+struct JsonString<'a>(#[serde(borrow)] Cow<'a, str>);
 
 fn invalid(reason: &'static str) -> Invalid {
     Invalid { id: None, code: INVALID_REQUEST, reason }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::purpose::MAX_SUMMARY;
-use super::{Found, Index, purpose};
+use super::{Index, SearchResult, purpose};
 
 /// Patterns in the style of Fabric's.
 const PATTERNS: &[(&str, &str)] = &[
@@ -49,7 +49,7 @@ fn index() -> Index {
     Index::build(PATTERNS.iter().copied())
 }
 
-fn names<'a>(found: &Found<'a>) -> Vec<&'a str> {
+fn names<'a>(found: &SearchResult<'a>) -> Vec<&'a str> {
     found.hits.iter().map(|card| card.name.as_str()).collect()
 }
 

@@ -16,7 +16,7 @@ use super::stem::stem;
 use super::thesaurus::{Group, Thesaurus};
 use super::typing::{Letters, distance};
 use super::vocabulary::{NEARLY, Vocabulary, vocabulary};
-use super::words::{Kind, is_stop, words};
+use super::words::{WordKind, is_stop, words};
 
 /// How much of each text is read, in bytes.
 pub(crate) const MOST_TEXT: usize = 16 << 10;
@@ -42,7 +42,7 @@ pub(crate) struct Card {
 
 /// What a search found.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Found<'a> {
+pub(crate) struct SearchResult<'a> {
     /// The patterns that fit, best first.
     pub(crate) hits: Vec<&'a Card>,
     /// Where nothing fits, the names that look most like the query, at most five.
@@ -146,7 +146,7 @@ impl Index {
     }
 
     /// At most `limit` patterns that fit a query in anyone's own words. The same query always finds the same.
-    pub(crate) fn search(&self, query: &str, limit: usize) -> Found<'_> {
+    pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
         let mut scores = Scores::new(self.cards.len());
         let asked = self.read(query);
         for concept in &asked.concepts {
@@ -173,7 +173,7 @@ impl Index {
         ranked.sort_unstable_by(better);
         let hits: Vec<&Card> = ranked.iter().filter_map(|(_, card)| self.cards.get(*card as usize)).collect();
         let nearest = if hits.is_empty() { self.nearest(query) } else { Vec::new() };
-        Found { hits, nearest, unknown: asked.unknown }
+        SearchResult { hits, nearest, unknown: asked.unknown }
     }
 
     fn name(&self, card: u16) -> &str {
@@ -190,8 +190,8 @@ impl Index {
         let mut asked = Asked::default();
         let mut said: Vec<(String, bool)> = Vec::new();
         words(start_of(query, MOST_WORDS * 64), |word, kind| {
-            if kind == Kind::Whole || !said.iter().any(|(other, _)| other == word) {
-                said.push((word.to_owned(), kind == Kind::Whole));
+            if kind == WordKind::Whole || !said.iter().any(|(other, _)| other == word) {
+                said.push((word.to_owned(), kind == WordKind::Whole));
             }
             said.len() < MOST_WORDS * 4
         });
@@ -429,13 +429,13 @@ impl Builder {
         words(text, |word, kind| {
             let Some(term) = self.term(word) else {
                 // A stop word still parts a phrase, unless the phrase has it.
-                if kind == Kind::Whole {
+                if kind == WordKind::Whole {
                     line.push(self.stop_term(word));
                 }
                 return true;
             };
             self.count(term, field);
-            if kind == Kind::Whole {
+            if kind == WordKind::Whole {
                 self.current[field as usize] = self.current[field as usize].saturating_add(1);
                 line.push(term);
             }

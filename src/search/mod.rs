@@ -18,6 +18,6 @@ mod verbs;
 mod vocabulary;
 mod words;
 
-pub(crate) use index::{Card, Found, Index};
+pub(crate) use index::{Card, Index, SearchResult};
 pub(crate) use purpose::{humanised, purpose};
 pub(crate) use skill_name::skill_names;

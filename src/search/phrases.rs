@@ -1,11 +1,11 @@
 //! What a sentence of a pattern tells the model to do, as an order: "You are an expert at extracting jokes." becomes
 //! "Extract jokes".
 
-use super::prose::Part;
+use super::prose::PatternPart;
 use super::verbs::VERBS;
 
 /// What is to be done.
-pub(super) struct Action {
+pub(super) struct Instruction {
     /// Begins with a verb, without a stop at the end.
     pub(super) text: String,
     /// Hardly says anything: "Understand the input".
@@ -135,7 +135,7 @@ const VAGUE: &[&str] = &[
 const PREPARING: &[&str] = &["output", "process", "read", "take"];
 
 /// The order in a sentence, if there is one.
-pub(super) fn action(sentence: &str, part: Part) -> Option<Action> {
+pub(super) fn action(sentence: &str, part: PatternPart) -> Option<Instruction> {
     let lower = sentence.to_lowercase();
     // Lower case may have another length in some scripts: then nothing can be cut out of it.
     if lower.len() != sentence.len() || BOILERPLATE.iter().any(|phrase| lower.contains(phrase)) {
@@ -154,11 +154,11 @@ pub(super) fn action(sentence: &str, part: Part) -> Option<Action> {
         || text.len() < 25
         || text.len() < 50 && text.contains("the input")
         || text.contains("appropriate information");
-    Some(Action { text, is_vague })
+    Some(Instruction { text, is_vague })
 }
 
 /// The order, and whether its wording is one that introduces a purpose.
-fn ordered(sentence: &str, lower: &str, part: Part) -> Option<(String, bool)> {
+fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bool)> {
     for polite in ["please ", "take your time and ", "fully ", "carefully "] {
         if let Some(rest) = lower.strip_prefix(polite) {
             return ordered(&sentence[polite.len()..], rest, part);
@@ -166,9 +166,9 @@ fn ordered(sentence: &str, lower: &str, part: Part) -> Option<(String, bool)> {
     }
     let first = lower.split(|c: char| !c.is_alphabetic()).next().unwrap_or("");
     if VERBS.contains(&first) {
-        return Some((sentence.to_owned(), part != Part::Rest));
+        return Some((sentence.to_owned(), part != PatternPart::Rest));
     }
-    if part == Part::Rest {
+    if part == PatternPart::Rest {
         return None;
     }
     let is_about_you = [
@@ -196,7 +196,7 @@ fn ordered(sentence: &str, lower: &str, part: Part) -> Option<(String, bool)> {
     if let Some(order) = marked.or_else(|| agent(sentence)) {
         return Some((unwrapped(order), true));
     }
-    if part == Part::Goal && first == "given" && lower.split(' ').any(|word| VERBS.contains(&word)) {
+    if part == PatternPart::Goal && first == "given" && lower.split(' ').any(|word| VERBS.contains(&word)) {
         return Some((sentence.to_owned(), true));
     }
     // "You extract jokes", "a thing that takes text and …".
@@ -264,7 +264,7 @@ fn basic(text: &str) -> Option<String> {
         order.push(' ');
         left = left.saturating_add(1);
         let is_coordinated = matches!(before, "and" | "or" | "then" | "&") || before.ends_with(',');
-        match self::form(word).filter(|other| other.ending == form.ending && form.ending != Ending::None) {
+        match self::form(word).filter(|other| other.ending == form.ending && form.ending != VerbEnding::None) {
             Some(other) if is_coordinated && left > 2 => {
                 order.push_str(other.verb);
                 order.push_str(other.mark);
@@ -284,7 +284,7 @@ fn basic(text: &str) -> Option<String> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Ending {
+enum VerbEnding {
     None,
     S,
     Ing,
@@ -292,7 +292,7 @@ enum Ending {
 
 struct Form<'a> {
     verb: &'static str,
-    ending: Ending,
+    ending: VerbEnding,
     /// A comma or the like behind the word.
     mark: &'a str,
 }
@@ -308,17 +308,17 @@ fn form(word: &str) -> Option<Form<'_>> {
     let bare = bare.to_lowercase();
     let found = |verb, ending| Some(Form { verb, ending, mark });
     if let Some(verb) = known(&bare) {
-        return found(verb, Ending::None);
+        return found(verb, VerbEnding::None);
     }
     if let Some(stem) = bare.strip_suffix("ing") {
         let undoubled = stem.get(..stem.len().saturating_sub(1)).unwrap_or("");
         let verb = known(&format!("{stem}e")).or_else(|| known(stem)).or_else(|| known(undoubled))?;
-        return found(verb, Ending::Ing);
+        return found(verb, VerbEnding::Ing);
     }
     let ies = bare.strip_suffix("ies").and_then(|stem| known(&format!("{stem}y")));
     let verb =
         ies.or_else(|| bare.strip_suffix('s').and_then(known)).or_else(|| bare.strip_suffix("es").and_then(known))?;
-    found(verb, Ending::S)
+    found(verb, VerbEnding::S)
 }
 
 /// What begins a part of a sentence that refers to another part of the pattern.
@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     fn order(sentence: &str) -> Option<String> {
-        action(sentence, Part::Intro).map(|action| action.text)
+        action(sentence, PatternPart::Intro).map(|action| action.text)
     }
 
     #[test]

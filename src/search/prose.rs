@@ -5,7 +5,7 @@ const MOST_SENTENCES: usize = 60;
 
 /// A part of a pattern, told by its heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum PatternPart {
     /// Where the pattern introduces itself: before any heading, and below IDENTITY, PURPOSE, ROLE.
     Intro,
     /// Below GOAL, TASK, OBJECTIVE.
@@ -17,12 +17,12 @@ pub(super) enum Part {
 /// One sentence, on one line.
 pub(super) struct Sentence {
     pub(super) text: String,
-    pub(super) part: Part,
+    pub(super) part: PatternPart,
 }
 
 /// The text's sentences in order, without headings, code, examples and Markdown.
 pub(super) fn sentences(text: &str) -> Vec<Sentence> {
-    let mut reader = Reader { part: Some(Part::Intro), paragraph: String::new(), found: Vec::new() };
+    let mut reader = Reader { part: Some(PatternPart::Intro), paragraph: String::new(), found: Vec::new() };
     let mut is_fenced = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with("```") || line.starts_with("~~~") {
@@ -50,7 +50,7 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence> {
 
 struct Reader {
     /// `None` where nothing is read, as in examples.
-    part: Option<Part>,
+    part: Option<PatternPart>,
     paragraph: String,
     found: Vec<Sentence>,
 }
@@ -95,21 +95,22 @@ pub(super) fn heading(line: &str) -> Option<String> {
     Some(words.trim_matches('/').trim().to_uppercase())
 }
 
-fn part(heading: &str, before: Option<Part>) -> Option<Part> {
+fn part(heading: &str, before: Option<PatternPart>) -> Option<PatternPart> {
     let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
     if has(&["EXAMPLE", "TEMPLATE", "ESSAY", "SAMPLE", "REFERENCE", "KNOWLEDGE", "SYNTAX", "BACKGROUND ON"]) {
         None
     } else if has(&["GOAL", "YOUR TASK", "OBJECTIVE", "MISSION"]) || heading == "TASK" || heading == "PROMPT" {
-        Some(Part::Goal)
+        Some(PatternPart::Goal)
     } else if has(&["IDENTITY", "PURPOSE", "ROLE", "SYSTEM", "BACKGROUND"]) || heading.starts_with("YOU ARE") {
-        Some(Part::Intro)
-    } else if before == Some(Part::Intro) && heading.split(' ').count() > 3 && !has(&["STEP", "OUTPUT", "INPUT"]) {
+        Some(PatternPart::Intro)
+    } else if before == Some(PatternPart::Intro) && heading.split(' ').count() > 3 && !has(&["STEP", "OUTPUT", "INPUT"])
+    {
         // A title.
-        Some(Part::Intro)
+        Some(PatternPart::Intro)
     } else if has(&["INPUT"]) && !has(&["OUTPUT"]) {
         None
     } else {
-        Some(Part::Rest)
+        Some(PatternPart::Rest)
     }
 }
 
@@ -177,7 +178,7 @@ fn sentence_end(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Vec<(String, Part)> {
+    fn read(text: &str) -> Vec<(String, PatternPart)> {
         sentences(text).into_iter().map(|sentence| (sentence.text, sentence.part)).collect()
     }
 
@@ -187,12 +188,12 @@ mod tests {
                     1. Look at it. Then think.\n- See [the list](http://x/y).\n\n```\ncode. Here\n```\n# EXAMPLE\n\nNo.\n\
                     # GOAL // why\nName it!\n# INPUT:\n\nINPUT:\nmore";
         let expected = [
-            ("You name rocks, e.g. granite or basalt.", Part::Intro),
-            ("You are kind.", Part::Intro),
-            ("Look at it.", Part::Rest),
-            ("Then think.", Part::Rest),
-            ("See the list.", Part::Rest),
-            ("Name it!", Part::Goal),
+            ("You name rocks, e.g. granite or basalt.", PatternPart::Intro),
+            ("You are kind.", PatternPart::Intro),
+            ("Look at it.", PatternPart::Rest),
+            ("Then think.", PatternPart::Rest),
+            ("See the list.", PatternPart::Rest),
+            ("Name it!", PatternPart::Goal),
         ];
         assert_eq!(read(text), expected.map(|(text, part)| (text.to_owned(), part)));
     }

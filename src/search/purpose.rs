@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::phrases::action;
-use super::prose::{Part, Sentence, sentences};
+use super::prose::{PatternPart, Sentence, sentences};
 use super::stem::stem;
 use super::words::{is_stop, whole_words};
 
@@ -59,14 +59,14 @@ pub(super) fn candidates(text: &str) -> Vec<Candidate> {
     let mut aims = 0;
     for Sentence { text, part } in sentences(text) {
         // Steps are only asked where nothing better was said.
-        if part == Part::Rest && aims > 1 {
+        if part == PatternPart::Rest && aims > 1 {
             continue;
         }
         let Some(action) = action(&text, part) else { continue };
         let grade = match part {
-            Part::Rest => Grade::Step,
-            Part::Intro | Part::Goal if action.is_vague => Grade::Vague,
-            Part::Intro | Part::Goal => Grade::Aim,
+            PatternPart::Rest => Grade::Step,
+            PatternPart::Intro | PatternPart::Goal if action.is_vague => Grade::Vague,
+            PatternPart::Intro | PatternPart::Goal => Grade::Aim,
         };
         aims += usize::from(grade == Grade::Aim);
         let text = finished(&action.text);

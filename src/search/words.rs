@@ -7,7 +7,7 @@ const LONGEST: usize = 32;
 
 /// What a word is within its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum WordKind {
     /// As it stands between two separators; these follow each other as in the text.
     Whole,
     /// A piece of the whole that is told next: `graph` of `GraphViz`, `10` of `top10`.
@@ -15,7 +15,7 @@ pub(super) enum Kind {
 }
 
 /// Tells `each` the words of `text` in order, until it says false. Time and memory are linear in the text, whatever it is.
-pub(super) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
+pub(super) fn words(text: &str, mut each: impl FnMut(&str, WordKind) -> bool) {
     let mut chars = text.chars().peekable();
     let mut word = Word::default();
     while let Some(c) = chars.next() {
@@ -53,7 +53,7 @@ pub(super) fn words(text: &str, mut each: impl FnMut(&str, Kind) -> bool) {
 pub(super) fn whole_words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word, kind| {
-        if kind == Kind::Whole {
+        if kind == WordKind::Whole {
             found.push(word.to_owned());
         }
         true
@@ -126,7 +126,7 @@ impl Word {
     }
 
     /// Tells the word and its pieces, and begins the next.
-    fn end(&mut self, each: &mut impl FnMut(&str, Kind) -> bool) -> bool {
+    fn end(&mut self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
         let goes_on = if self.is_unspaced { self.pairs(each) } else { self.tell(each) };
         self.text.clear();
         self.cuts.clear();
@@ -134,28 +134,28 @@ impl Word {
         goes_on
     }
 
-    fn tell(&self, each: &mut impl FnMut(&str, Kind) -> bool) -> bool {
+    fn tell(&self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
         if !self.cuts.is_empty() {
             let starts = std::iter::once(0).chain(self.cuts.iter().copied());
             let ends = self.cuts.iter().copied().chain(std::iter::once(self.text.len()));
             for piece in starts.zip(ends).filter_map(|(start, end)| self.text.get(start..end)) {
                 let is_worth = piece.len() > 2 || piece.bytes().all(|b| b.is_ascii_digit());
-                if is_worth && !each(piece, Kind::Piece) {
+                if is_worth && !each(piece, WordKind::Piece) {
                     return false;
                 }
             }
         }
         // A letter alone says nothing.
-        (self.text.len() == 1 && self.text.bytes().all(|b| b.is_ascii_lowercase())) || each(&self.text, Kind::Whole)
+        (self.text.len() == 1 && self.text.bytes().all(|b| b.is_ascii_lowercase())) || each(&self.text, WordKind::Whole)
     }
 
     /// Without blanks, every two neighbours are a word.
-    fn pairs(&self, each: &mut impl FnMut(&str, Kind) -> bool) -> bool {
+    fn pairs(&self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
         let ends: Vec<usize> = self.text.char_indices().map(|(at, _)| at).chain([self.text.len()]).collect();
         if ends.len() == 2 {
-            return each(&self.text, Kind::Whole);
+            return each(&self.text, WordKind::Whole);
         }
-        ends.windows(3).all(|pair| self.text.get(pair[0]..pair[2]).is_none_or(|pair| each(pair, Kind::Whole)))
+        ends.windows(3).all(|pair| self.text.get(pair[0]..pair[2]).is_none_or(|pair| each(pair, WordKind::Whole)))
     }
 }
 
@@ -436,7 +436,7 @@ mod tests {
     fn all(text: &str) -> String {
         let mut found = Vec::new();
         words(text, |word, kind| {
-            found.push(if kind == Kind::Piece { format!("({word})") } else { word.to_owned() });
+            found.push(if kind == WordKind::Piece { format!("({word})") } else { word.to_owned() });
             true
         });
         found.join(" ")

@@ -22,7 +22,7 @@ use super::{
 
 /// What it means that Fabric has no folder of strategies, and what to do.
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
-    means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
+    means that they were never fetched. EventRelay `fabric --setup` on Fabric's host and choose Strategies there.";
 
 /// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] =
@@ -83,7 +83,7 @@ impl Client {
         let path = format!("/patterns/{}/apply", name.percent_encoded());
         let request = encode(&Apply { input, variables }, wait)?;
         self.post(&path, request, self.request_limits(), wait)
-            .and_then(|reply| reply.into_bytes(self.max_body))
+            .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = decode(&body).and_then(|body| Pattern::from_body(body, name));
                 pattern.ok_or_else(|| self.unexpected("POST", &path))
@@ -148,11 +148,11 @@ impl Client {
         // From here on only what is sent is held.
         drop(request);
         wait.release(input);
-        let mut reply = self.post("/chat", json, self.run_limits(), wait)?;
-        let mut run = Run { each, wait, limit: self.max_output, received: 0, failed: None, is_complete: false };
-        if reply.media == Media::Json {
-            let not_a_run = reply.not_a_run();
-            let body = reply.into_bytes(self.max_body)?;
+        let mut response = self.post("/chat", json, self.run_limits(), wait)?;
+        let mut run = EventRelay { each, wait, limit: self.max_output, received: 0, failed: None, is_complete: false };
+        if response.media == Media::Json {
+            let not_a_run = response.not_a_run();
+            let body = response.into_bytes(self.max_body)?;
             let body = body.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&body);
             match events::parse(body) {
                 Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
@@ -172,22 +172,22 @@ impl Client {
         let mut buffer = vec![0; READ];
         while !run.is_complete {
             let was_failed = run.failed.is_some();
-            let result = match reply.read(&mut buffer) {
+            let result = match response.read(&mut buffer) {
                 Ok(0) => {
                     let last = decoder.finish(&mut |event| run.take(event));
                     run.unless_failed(last)?;
-                    let is_empty = reply.media == Media::Other && !decoder.has_event();
-                    return if is_empty || decoder.is_foreign() { Err(reply.not_a_run()) } else { run.end() };
+                    let is_empty = response.media == Media::Other && !decoder.has_event();
+                    return if is_empty || decoder.is_foreign() { Err(response.not_a_run()) } else { run.end() };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| run.take(event)),
-                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(reply.not_a_run()),
+                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(response.not_a_run()),
                 Err(error) => Err(run.interrupted(error)),
             };
             // An event that is not whole yet, and the text that will be made of it.
             let result = result.and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
-                reply.hurry(self.after_error);
+                response.hurry(self.after_error);
             }
         }
         run.end()
@@ -318,7 +318,7 @@ pub(crate) fn no_room() -> Error {
 }
 
 /// What the events of one run add up to.
-struct Run<'a> {
+struct EventRelay<'a> {
     each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
     wait: &'a Arc<dyn Wait>,
     limit: usize,
@@ -329,7 +329,7 @@ struct Run<'a> {
     is_complete: bool,
 }
 
-impl Run<'_> {
+impl EventRelay<'_> {
     fn take(&mut self, mut event: Event) -> Result<(), Error> {
         if self.is_complete {
             return Ok(());
@@ -383,7 +383,7 @@ impl Run<'_> {
             Some(error) => Err(error),
             None if !self.is_complete => Err(Error::new(
                 Kind::StreamInterrupted,
-                "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.",
+                "Fabric's answer ended before it was complete. EventRelay the pattern again if the rest is needed.",
             )
             .after_status(200)),
             None if self.received == 0 => Err(Error::new(

@@ -10,9 +10,9 @@
 //! while a name is looked up, a connection is made or a request is written; those end within their own limits.
 
 mod cause;
+mod interruptible;
 mod outgoing;
-mod reply;
-mod watched;
+mod response;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
@@ -27,9 +27,9 @@ use ureq::{Agent, Body, Proxy, ProxyProtocol, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
+use interruptible::{InlineResolver, Interruptible, WaitScope};
 use outgoing::Outgoing;
-pub(super) use reply::{Media, Reply};
-use watched::{Lookup, Waiting, Watched};
+pub(super) use response::{FabricResponse, Media};
 
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
@@ -80,14 +80,14 @@ pub(super) struct Limits {
 }
 
 /// A failed try, and whether another one makes sense.
-struct Failure {
+struct AttemptError {
     error: Error,
-    again: bool,
+    retryable: bool,
 }
 
 /// How far the exchange had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum Stage {
     /// The request may not be out yet.
     Request,
     /// It is, and the head of the answer is awaited.
@@ -134,7 +134,11 @@ impl Client {
                 .max_response_header_size(BUFFER - 1)
                 .max_idle_connections(kept)
                 .max_idle_connections_per_host(kept);
-            Agent::with_parts(tls.configure(builder).build(), Watched::new(DefaultConnector::new()), Lookup::default())
+            Agent::with_parts(
+                tls.configure(builder).build(),
+                Interruptible::new(DefaultConnector::new()),
+                InlineResolver::default(),
+            )
         };
         Ok(Client {
             url: settings.url.clone(),
@@ -183,16 +187,16 @@ impl Client {
                 Some(key) => request.header("X-API-Key", key),
                 None => request,
             };
-            let call = Call { client: self, method: "GET", path, limits, attempt, begun: Instant::now() };
-            let waiting = Waiting::enter(wait);
+            let call = Attempt { client: self, method: "GET", path, limits, attempt, begun: Instant::now() };
+            let waiting = WaitScope::enter(wait);
             let sent = request.config().timeout_global(Some(left)).build().call();
-            let result = call.opened(sent, waiting).and_then(|reply| reply.read_all(self.max_body));
-            let Failure { error, again } = match result {
+            let result = call.opened(sent, waiting).and_then(|response| response.read_all(self.max_body));
+            let AttemptError { error, retryable } = match result {
                 Ok(body) => return Ok(body),
                 Err(failure) => failure,
             };
             let delay = delays.next().map(|delay| jittered(*delay));
-            match delay.filter(|delay| again && Instant::now() + *delay < deadline) {
+            match delay.filter(|delay| retryable && Instant::now() + *delay < deadline) {
                 Some(delay) => pause(delay, wait.as_ref())?,
                 None => return Err(error),
             }
@@ -207,17 +211,17 @@ impl Client {
         json: Vec<u8>,
         limits: Limits,
         wait: &Arc<dyn Wait>,
-    ) -> Result<Reply<'c>, Error> {
+    ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
         let request = match &self.key {
             Some(key) => request.header("X-API-Key", key),
             None => request,
         };
-        let call = Call { client: self, method: "POST", path, limits, attempt: 1, begun: Instant::now() };
+        let call = Attempt { client: self, method: "POST", path, limits, attempt: 1, begun: Instant::now() };
         let request = request.header(header::CONTENT_LENGTH, json.len());
         let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
-        let waiting = Waiting::enter(wait);
+        let waiting = WaitScope::enter(wait);
         let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
         call.opened(request.send(json), waiting).map_err(|failure| failure.error)
     }
@@ -231,7 +235,7 @@ impl fmt::Debug for Client {
 
 /// What was asked for, to be told in errors and in the log.
 #[derive(Clone, Copy)]
-struct Call<'c> {
+struct Attempt<'c> {
     client: &'c Client,
     method: &'static str,
     path: &'c str,
@@ -241,21 +245,29 @@ struct Call<'c> {
     begun: Instant,
 }
 
-impl fmt::Display for Call<'_> {
+impl fmt::Display for Attempt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.method, self.path)
     }
 }
 
-impl<'c> Call<'c> {
+impl<'c> Attempt<'c> {
     /// A 200 that is no web page goes on; everything else is a failure.
-    fn opened(self, sent: Result<Response<Body>, ureq::Error>, waiting: Waiting) -> Result<Reply<'c>, Failure> {
+    fn opened(
+        self,
+        sent: Result<Response<Body>, ureq::Error>,
+        waiting: WaitScope,
+    ) -> Result<FabricResponse<'c>, AttemptError> {
         self.checked(sent, waiting).inspect_err(|failure| self.log(failure.error.status, Some(failure.error.kind)))
     }
 
-    fn checked(self, sent: Result<Response<Body>, ureq::Error>, waiting: Waiting) -> Result<Reply<'c>, Failure> {
+    fn checked(
+        self,
+        sent: Result<Response<Body>, ureq::Error>,
+        waiting: WaitScope,
+    ) -> Result<FabricResponse<'c>, AttemptError> {
         let (head, body) = sent
-            .map_err(|e| self.failure(e, if waiting.has_read() { Phase::Head } else { Phase::Request }))?
+            .map_err(|e| self.failure(e, if waiting.has_read() { Stage::Head } else { Stage::Request }))?
             .into_parts();
         let length = body.content_length();
         let mut body = body.into_with_config().limit(u64::MAX).reader();
@@ -277,7 +289,7 @@ impl<'c> Call<'c> {
                 self.client.url
             );
             let error = Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage).after_status(200);
-            return Err(Failure { error, again: false });
+            return Err(AttemptError { error, retryable: false });
         }
         let encoding = head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
         if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
@@ -286,7 +298,7 @@ impl<'c> Call<'c> {
                  Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.",
                 self.client.url
             );
-            return Err(Failure { error: Error::new(Kind::ApiError, detail).after_status(200), again: false });
+            return Err(AttemptError { error: Error::new(Kind::ApiError, detail).after_status(200), retryable: false });
         }
         let media = match media.as_str() {
             "application/json" => Media::Json,
@@ -294,7 +306,7 @@ impl<'c> Call<'c> {
             "text/readystream" | "text/event-stream" => Media::Events,
             _ => Media::Other,
         };
-        Ok(Reply { call: self, media, length, body, waiting })
+        Ok(FabricResponse { call: self, media, length, body, waiting })
     }
 
     /// The log's line for this try. Its path is what was sent: percent-encoded, and without any query.
@@ -318,7 +330,7 @@ impl<'c> Call<'c> {
         log::debug!(target: "fabric_mcp::fabric", "{line}");
     }
 
-    fn refused(&self, status: u16, headers: &HeaderMap) -> Failure {
+    fn refused(&self, status: u16, headers: &HeaderMap) -> AttemptError {
         let url = &self.client.url;
         let retry_after = headers
             .get(header::RETRY_AFTER)
@@ -357,26 +369,29 @@ impl<'c> Call<'c> {
             _ => None,
         };
         let kind = Kind::from_status(status);
-        let again = matches!(status, 502..=504);
-        Failure { error: Error { retry_after, cause, ..Error::new(kind, detail).after_status(status) }, again }
+        let retryable = matches!(status, 502..=504);
+        AttemptError { error: Error { retry_after, cause, ..Error::new(kind, detail).after_status(status) }, retryable }
     }
 
-    fn failure(&self, error: ureq::Error, phase: Phase) -> Failure {
+    fn failure(&self, error: ureq::Error, phase: Stage) -> AttemptError {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
-        let cause = if phase == Phase::Body { None } else { cause::of(&error, is_https) };
+        let cause = if phase == Stage::Body { None } else { cause::of(&error, is_https) };
         let unavailable = match phase {
-            Phase::Request | Phase::Head => Kind::ApiUnavailable,
-            Phase::Body => Kind::StreamInterrupted,
+            Stage::Request | Stage::Head => Kind::ApiUnavailable,
+            Stage::Body => Kind::StreamInterrupted,
         };
-        let (kind, again, detail) = match error {
+        let (kind, retryable, detail) = match error {
             ureq::Error::Other(other) if other.is::<Stop>() => {
-                return Failure { error: Error::cancelled(), again: false };
+                return AttemptError { error: Error::cancelled(), retryable: false };
             }
             // Once it is sent, a run may go on and be paid for: Fabric is there, and silent.
-            ureq::Error::Timeout(which) if self.limits.idle.is_some() && phase != Phase::Request => {
+            ureq::Error::Timeout(which) if self.limits.idle.is_some() && phase != Stage::Request => {
                 let kind = if which == Timeout::PerRead { Kind::Timeout } else { Kind::StreamInterrupted };
-                return Failure { error: self.at(phase, Error::new(kind, self.too_slow(which, phase))), again: false };
+                return AttemptError {
+                    error: self.at(phase, Error::new(kind, self.too_slow(which, phase))),
+                    retryable: false,
+                };
             }
             ureq::Error::Timeout(which) => (unavailable, false, self.too_slow(which, phase)),
             ureq::Error::Io(e) if e.kind() == ErrorKind::TimedOut => {
@@ -414,7 +429,7 @@ impl<'c> Call<'c> {
                 let detail = format!("The headers of the answer to {self} from {url} are too large.");
                 (Kind::ResponseTooLarge, false, detail)
             }
-            _ if phase == Phase::Body => (Kind::StreamInterrupted, false, self.lost(ErrorKind::InvalidData, phase)),
+            _ if phase == Stage::Body => (Kind::StreamInterrupted, false, self.lost(ErrorKind::InvalidData, phase)),
             _ => {
                 let detail = format!(
                     "What answers at {url} does not speak HTTP as Fabric does: another program may listen there. Check \
@@ -423,15 +438,15 @@ impl<'c> Call<'c> {
                 (Kind::ApiError, false, detail)
             }
         };
-        Failure { error: self.at(phase, Error::new(kind, detail).caused_by(cause)), again }
+        AttemptError { error: self.at(phase, Error::new(kind, detail).caused_by(cause)), retryable }
     }
 
     /// Bodies are read of a 200 only.
-    fn at(&self, phase: Phase, error: Error) -> Error {
-        if phase == Phase::Body { error.after_status(200) } else { error }
+    fn at(&self, phase: Stage, error: Error) -> Error {
+        if phase == Stage::Body { error.after_status(200) } else { error }
     }
 
-    fn too_slow(&self, which: Timeout, phase: Phase) -> String {
+    fn too_slow(&self, which: Timeout, phase: Stage) -> String {
         let url = &self.client.url;
         let Limits { total, flag, idle } = self.limits;
         match (which, idle) {
@@ -446,7 +461,7 @@ impl<'c> Call<'c> {
                  A slower model needs a longer --idle-timeout.",
                 idle.as_secs_f64()
             ),
-            _ if phase != Phase::Body => format!(
+            _ if phase != Stage::Body => format!(
                 "Fabric at {url} did not answer {self} within {} s. If that is how slow it is, raise {flag}.",
                 total.as_secs_f64()
             ),
@@ -465,10 +480,10 @@ impl<'c> Call<'c> {
         )
     }
 
-    fn lost(&self, kind: ErrorKind, phase: Phase) -> String {
+    fn lost(&self, kind: ErrorKind, phase: Stage) -> String {
         let url = &self.client.url;
         match (phase, kind) {
-            (Phase::Body, _) => {
+            (Stage::Body, _) => {
                 format!("The connection to Fabric at {url} broke off in the middle of the answer to {self}.")
             }
             (_, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {

@@ -1,5 +1,5 @@
 use super::super::fixture::settings;
-use super::watched::Watch;
+use super::interruptible::ReadContext;
 use super::*;
 
 #[test]
@@ -82,15 +82,15 @@ fn callers_on_one_thread_do_not_mix() {
     }
     let (outer, inner): (Arc<dyn Wait>, Arc<dyn Wait>) = (Arc::new(Named), Arc::new(Named));
     // Both are of no size, so count who holds them instead of comparing addresses.
-    let first = Waiting::enter(&outer);
+    let first = WaitScope::enter(&outer);
     {
-        let _second = Waiting::enter(&inner);
+        let _second = WaitScope::enter(&inner);
         assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 2));
     }
     assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 1));
-    assert!(Watch::current().is_some());
+    assert!(ReadContext::current().is_some());
     drop(first);
-    assert!(Watch::current().is_none());
+    assert!(ReadContext::current().is_none());
 }
 
 #[test]

@@ -52,7 +52,7 @@ pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, inp
         if body.contains(SENTINEL) {
             return Err(Blame::Input.joined(pattern));
         }
-        if matches!(call(body), Some(Call::Unknown)) {
+        if matches!(call(body), Some(TemplateCall::Unknown)) {
             unknown.get_or_insert(body);
         }
     }
@@ -74,8 +74,8 @@ pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, inp
         engine.text(&text[at..begin])?;
         at = begin + body.len() + 4;
         match call(body) {
-            Some(Call::Plain) => engine.plain_result(),
-            Some(Call::Unknown) => engine.unknown_result()?,
+            Some(TemplateCall::Plain) => engine.plain_result(),
+            Some(TemplateCall::Unknown) => engine.unknown_result()?,
             None if body == "input" => {
                 has_input = true;
                 engine.input()?;
@@ -96,7 +96,7 @@ pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, inp
 }
 
 /// What is known of the text that a call of a plugin or extension gives.
-enum Call {
+enum TemplateCall {
     /// Without braces, and perhaps empty.
     Plain,
     /// Anything, tokens of its own included.
@@ -105,7 +105,7 @@ enum Call {
 
 /// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with `:VALUE`.
 /// What only begins so is a variable to Fabric.
-fn call(body: &str) -> Option<Call> {
+fn call(body: &str) -> Option<TemplateCall> {
     let (kind, rest) = body.split_once(':')?;
     let mut parts = rest.splitn(3, ':');
     let (name, operation) = (parts.next()?, parts.next()?);
@@ -114,9 +114,9 @@ fn call(body: &str) -> Option<Call> {
     }
     match (kind, name, operation) {
         ("plugin", "datetime" | "text", _) | ("plugin", "sys", "hostname" | "user" | "os" | "arch") => {
-            Some(Call::Plain)
+            Some(TemplateCall::Plain)
         }
-        ("plugin" | "ext", ..) => Some(Call::Unknown),
+        ("plugin" | "ext", ..) => Some(TemplateCall::Unknown),
         _ => None,
     }
 }

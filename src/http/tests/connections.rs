@@ -214,10 +214,10 @@ fn a_flood_of_silent_connections_does_not_keep_others_out() {
 fn errors_of_accept_are_waited_out() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
-    let shared = Arc::new(Shared::new(HttpLimits::default()));
+    let registry = Arc::new(Registry::new(HttpLimits::default()));
     let errors = AtomicUsize::new(0);
     let acceptor = {
-        let shared = Arc::clone(&shared);
+        let registry = Arc::clone(&registry);
         thread::spawn(move || {
             let accept = || match errors.fetch_add(1, Ordering::Relaxed) {
                 0 => Err(io::Error::from_raw_os_error(24)), // EMFILE
@@ -227,14 +227,14 @@ fn errors_of_accept_are_waited_out() {
                 _ => listener.accept(),
             };
             let handler: Arc<dyn Handler> = Arc::new(By(echo));
-            accept_loop(&shared, accept, |lease| start(lease, &handler, 1 << 20));
+            accept_loop(&registry, accept, |lease| start(lease, &handler, 1 << 20));
         })
     };
     let mut client = TcpStream::connect(address).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     ask(&mut client, "in the end");
     assert_eq!(response(&mut client).1, "in the end");
-    shared.stop();
+    registry.stop();
     drop(TcpStream::connect(address));
     acceptor.join().unwrap();
 }
@@ -283,13 +283,13 @@ fn a_dropped_server_leaves_nothing_behind() {
     assert!(ended(&mut client));
     assert!(TcpStream::connect(address).is_err());
     // Its own `accept` is woken on an address that is not meant for connecting, too.
-    let everywhere = Server::bind("0.0.0.0:0", HttpLimits::default()).unwrap();
+    let everywhere = HttpServer::bind("0.0.0.0:0", HttpLimits::default()).unwrap();
     everywhere.serve(Arc::new(By(echo))).unwrap();
     let port = everywhere.local_addr().port();
     drop(everywhere);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
     // Never started, it gives its port back all the same.
-    let unused = Server::bind(address, HttpLimits::default()).unwrap();
+    let unused = HttpServer::bind(address, HttpLimits::default()).unwrap();
     drop(unused);
     assert!(TcpStream::connect(address).is_err());
 }
@@ -298,7 +298,7 @@ fn a_dropped_server_leaves_nothing_behind() {
 #[test]
 fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
     // Nobody accepts: all that fit are connected at once, and one too many would take a second or more.
-    let server = Server::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
+    let server = HttpServer::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
     let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
     let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();

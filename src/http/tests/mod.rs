@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::registry::Shared;
+use super::registry::Registry;
 use super::server::{accept_loop, start};
-use super::{EventStream, Exchange, Handler, Server};
+use super::{EventStream, Exchange, Handler, HttpServer};
 use crate::config::HttpLimits;
 
 /// Long enough for anything that is going to happen at all.
@@ -28,8 +28,8 @@ impl<F: Fn(Exchange<'_>) + Send + Sync + 'static> Handler for By<F> {
 }
 
 /// A server on a free port that answers with `handler`.
-pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send + Sync + 'static) -> Server {
-    let server = Server::bind("127.0.0.1:0", limits).unwrap();
+pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send + Sync + 'static) -> HttpServer {
+    let server = HttpServer::bind("127.0.0.1:0", limits).unwrap();
     server.serve(Arc::new(By(handler))).unwrap();
     server
 }
@@ -51,7 +51,7 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
     }
 }
 
-pub(super) fn connect(server: &Server) -> TcpStream {
+pub(super) fn connect(server: &HttpServer) -> TcpStream {
     let client = TcpStream::connect(server.local_addr()).unwrap();
     client.set_read_timeout(Some(PATIENCE)).unwrap();
     client.set_write_timeout(Some(PATIENCE)).unwrap();
@@ -68,7 +68,7 @@ fn rest(client: &mut TcpStream) -> String {
 }
 
 /// Sends all of `bytes` and gives everything that comes back until the server closes.
-fn talk(server: &Server, bytes: &[u8]) -> String {
+fn talk(server: &HttpServer, bytes: &[u8]) -> String {
     let mut client = connect(server);
     client.write_all(bytes).unwrap();
     rest(&mut client)
@@ -100,7 +100,7 @@ pub(super) fn ask(client: &mut TcpStream, body: &str) {
 }
 
 /// One request that must succeed, on a connection of its own.
-pub(super) fn works(server: &Server) {
+pub(super) fn works(server: &HttpServer) {
     let mut client = connect(server);
     ask(&mut client, "fine");
     let (head, body) = response(&mut client);
@@ -346,7 +346,7 @@ fn a_promised_body_costs_nothing_before_it_arrives() {
 }
 
 /// Sends `piece` for ever, while another thread reads; gives the answer and how much was sent.
-fn flood(server: &Server, head: &[u8], piece: &[u8], most: usize) -> (String, usize) {
+fn flood(server: &HttpServer, head: &[u8], piece: &[u8], most: usize) -> (String, usize) {
     let mut client = connect(server);
     let mut reader = client.try_clone().unwrap();
     let answer = thread::spawn(move || {
@@ -417,7 +417,7 @@ fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
 }
 
 /// Sends `start`, then a byte of `drip` whenever nothing has come back for 5 ms; gives the answer.
-fn drip(server: &Server, start: &[u8], drip: u8) -> String {
+fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
     let mut client = connect(server);
     client.write_all(start).unwrap();
     client.set_read_timeout(Some(Duration::from_millis(5))).unwrap();

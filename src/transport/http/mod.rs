@@ -31,7 +31,7 @@ use crate::calls::admission::Admission;
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
-    http: Arc<http::Server>,
+    http: Arc<http::HttpServer>,
     admission: Arc<Admission>,
     streams: Arc<Streams>,
     /// HTTP+SSE: until all is answered, the streams are needed.
@@ -47,7 +47,7 @@ impl Listening {
         let limits = HttpLimits { max_connections: config.http.max_connections, ..HttpLimits::default() };
         // Calls run on the connections' threads.
         let limits = HttpLimits { stack_size: limits.stack_size.max(WORKER_STACK), ..limits };
-        let http = http::Server::bind((config.host.as_str(), config.port), limits)
+        let http = http::HttpServer::bind((config.host.as_str(), config.port), limits)
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());

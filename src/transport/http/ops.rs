@@ -23,7 +23,7 @@ const READY_TTL: Duration = Duration::from_secs(1);
 pub(super) struct Ops {
     ready: Ready,
     /// Weak, because that server holds us.
-    connections: Weak<http::Server>,
+    connections: Weak<http::HttpServer>,
 }
 
 /// A path that anyone may ask.
@@ -34,7 +34,7 @@ pub(super) enum Probe<'a> {
 
 impl Ops {
     /// For a server in front of `fabric`.
-    pub(super) fn new(fabric: Arc<Client>, connections: Weak<http::Server>) -> Ops {
+    pub(super) fn new(fabric: Arc<Client>, connections: Weak<http::HttpServer>) -> Ops {
         let ask = move || fabric.pattern_names(&(Arc::new(Until(Instant::now() + READY_TIMEOUT)) as Arc<dyn Wait>));
         Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections }
     }

@@ -57,30 +57,33 @@ fn is_zero(parameter: &str) -> bool {
 }
 
 /// One answer.
-pub(super) struct Reply {
+pub(super) struct PostReply {
     accepts: Accepts,
-    state: Mutex<State>,
+    state: Mutex<ReplyState>,
 }
 
-struct State {
-    kind: Kind,
+struct ReplyState {
+    kind: ReplyKind,
     /// When something was written last, or since when the client waits.
     last: Instant,
     /// When it was last looked whether the client is there.
     looked: Instant,
 }
 
-enum Kind {
+enum ReplyKind {
     Undecided(Later),
     Streaming(EventStream),
     Over,
 }
 
-impl Reply {
+impl PostReply {
     /// An answer that is not decided yet.
-    pub(super) fn new(later: Later, accepts: Accepts) -> Reply {
+    pub(super) fn new(later: Later, accepts: Accepts) -> PostReply {
         let now = Instant::now();
-        Reply { accepts, state: Mutex::new(State { kind: Kind::Undecided(later), last: now, looked: now }) }
+        PostReply {
+            accepts,
+            state: Mutex::new(ReplyState { kind: ReplyKind::Undecided(later), last: now, looked: now }),
+        }
     }
 
     /// Begins the stream, if the client takes one: for what will be long, and for proxies that want a first byte.
@@ -115,17 +118,17 @@ impl Reply {
         let mut state = self.state();
         let now = Instant::now();
         if now - state.looked < GONE_CHECK {
-            return matches!(state.kind, Kind::Over);
+            return matches!(state.kind, ReplyKind::Over);
         }
         state.looked = now;
         let gone = match &mut state.kind {
-            Kind::Undecided(later) => later.is_gone(),
-            Kind::Streaming(stream) => stream.gone(),
-            Kind::Over => true,
+            ReplyKind::Undecided(later) => later.is_gone(),
+            ReplyKind::Streaming(stream) => stream.gone(),
+            ReplyKind::Over => true,
         };
         if gone {
             // Dropping it cuts what is left of the connection.
-            state.kind = Kind::Over;
+            state.kind = ReplyKind::Over;
         }
         gone
     }
@@ -133,10 +136,10 @@ impl Reply {
     /// Ends with the result, in these parts; `status` counts where it is not a stream.
     pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
         match self.take() {
-            Kind::Undecided(later) if self.accepts.json => later.respond(status, &[JSON], body),
-            Kind::Undecided(later) => last_event(later.stream(), body),
-            Kind::Streaming(stream) => last_event(stream, body),
-            Kind::Over => {}
+            ReplyKind::Undecided(later) if self.accepts.json => later.respond(status, &[JSON], body),
+            ReplyKind::Undecided(later) => last_event(later.stream(), body),
+            ReplyKind::Streaming(stream) => last_event(stream, body),
+            ReplyKind::Over => {}
         }
     }
 
@@ -144,39 +147,39 @@ impl Reply {
     /// said, which `otherwise` gives: status and body.
     pub(super) fn finish_without(&self, otherwise: impl FnOnce() -> (u16, Vec<u8>)) {
         let stream = match self.take() {
-            Kind::Undecided(later) if self.accepts.events => later.stream(),
-            Kind::Undecided(later) => {
+            ReplyKind::Undecided(later) if self.accepts.events => later.stream(),
+            ReplyKind::Undecided(later) => {
                 let (status, body) = otherwise();
                 let headers = if body.is_empty() { &[][..] } else { &[JSON] };
                 return later.respond(status, headers, &[&body]);
             }
-            Kind::Streaming(stream) => stream,
-            Kind::Over => return,
+            ReplyKind::Streaming(stream) => stream,
+            ReplyKind::Over => return,
         };
         let _ = stream.finish();
     }
 
-    fn take(&self) -> Kind {
-        std::mem::replace(&mut self.state().kind, Kind::Over)
+    fn take(&self) -> ReplyKind {
+        std::mem::replace(&mut self.state().kind, ReplyKind::Over)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ReplyState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl ReplyState {
     /// The stream, begun now if it was not and the client takes one.
     fn streaming(&mut self, accepts: Accepts) -> Option<&mut EventStream> {
         if accepts.events
-            && matches!(self.kind, Kind::Undecided(_))
-            && let Kind::Undecided(later) = std::mem::replace(&mut self.kind, Kind::Over)
+            && matches!(self.kind, ReplyKind::Undecided(_))
+            && let ReplyKind::Undecided(later) = std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
-            self.kind = Kind::Streaming(later.stream());
+            self.kind = ReplyKind::Streaming(later.stream());
         }
         match &mut self.kind {
-            Kind::Streaming(stream) => Some(stream),
-            Kind::Undecided(_) | Kind::Over => None,
+            ReplyKind::Streaming(stream) => Some(stream),
+            ReplyKind::Undecided(_) | ReplyKind::Over => None,
         }
     }
 }
@@ -189,16 +192,16 @@ fn last_event(mut stream: EventStream, body: &[&[u8]]) {
 }
 
 /// Where the notifications of a call go, and what stops it.
-pub(super) struct CallSink {
+pub(super) struct PostSink {
     /// The answer they come before.
-    pub(super) reply: Arc<Reply>,
+    pub(super) reply: Arc<PostReply>,
     /// What stops the call whoever waits for it.
     pub(super) stops: Stops,
     /// Whether leaving means cancelling: modern.
     pub(super) leaving_cancels: bool,
 }
 
-impl Sink for CallSink {
+impl Sink for PostSink {
     fn notify(&self, message: &[u8]) {
         if !self.stops.is_cancelled() {
             self.reply.event(message);

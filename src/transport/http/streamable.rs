@@ -23,7 +23,7 @@ use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session};
 use crate::sync::lock;
 
 use super::base64;
-use super::reply::{Accepts, CallSink, Reply};
+use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, JSON, Visit};
@@ -245,7 +245,7 @@ impl Streamable {
                 return post.answer(200, &call.fail(error));
             }
         };
-        let reply = Arc::new(Reply::new(post.visit.defer(), post.accepts));
+        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts));
         if call.is_run() {
             reply.open();
         }
@@ -263,9 +263,9 @@ impl Streamable {
         }
     }
 
-    fn call(&self, call: &Call, reply: &Arc<Reply>, cancel: &Cancel, leaving_cancels: bool) -> Answer {
+    fn call(&self, call: &Call, reply: &Arc<PostReply>, cancel: &Cancel, leaving_cancels: bool) -> Answer {
         let stops = Stops::new(cancel.clone(), self.admission.clone());
-        let sink = Arc::new(CallSink { reply: reply.clone(), stops, leaving_cancels });
+        let sink = Arc::new(PostSink { reply: reply.clone(), stops, leaving_cancels });
         let answer = calls::run(&self.server, call, sink.clone());
         sink.stops.answer(call, answer)
     }
@@ -291,7 +291,7 @@ impl Streamable {
         if answers.is_empty() && calls.is_empty() {
             return post.visit.accepted();
         }
-        let reply = Arc::new(Reply::new(post.visit.defer(), post.accepts));
+        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts));
         let helpers = calls.len().saturating_sub(1).min(BATCH_THREADS - 1);
         let (calls, answers) = (Mutex::new(calls.into_iter()), Mutex::new(answers));
         let work = || {
@@ -323,7 +323,7 @@ impl Streamable {
         reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| &*answer.body)));
     }
 
-    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<Reply>, cancel: &Cancel) -> Answer {
+    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
         let _permit = match self.admission.admit(call, who) {
             Ok(permit) => permit,
             Err(error) => return call.fail(error),

@@ -24,12 +24,12 @@ const STREAM_TICK: Duration = Duration::from_secs(1);
 
 /// One open stream.
 pub(super) struct Channel {
-    out: Mutex<Out>,
-    mail: Mutex<Mail>,
+    out: Mutex<OpenStream>,
+    pending: Mutex<Pending>,
     wake: Condvar,
 }
 
-struct Out {
+struct OpenStream {
     /// `None` once it is over.
     stream: Option<EventStream>,
     /// When something was written last.
@@ -39,7 +39,7 @@ struct Out {
 }
 
 #[derive(Default)]
-struct Mail {
+struct Pending {
     changes: VecDeque<Vec<u8>>,
     /// Whose changes come here; dropped with the stream.
     following: Option<Registration>,
@@ -52,8 +52,8 @@ impl Channel {
     fn new(stream: EventStream) -> Channel {
         let now = Instant::now();
         Channel {
-            out: Mutex::new(Out { stream: Some(stream), last: now, looked: now }),
-            mail: Mutex::default(),
+            out: Mutex::new(OpenStream { stream: Some(stream), last: now, looked: now }),
+            pending: Mutex::default(),
             wake: Condvar::new(),
         }
     }
@@ -78,36 +78,36 @@ impl Channel {
 
     /// Leaves a notification of changed lists for the stream's thread. Never waits for the client.
     pub(super) fn tell(&self, message: &[u8]) {
-        let mut mail = self.mail();
-        if !mail.ended && mail.changes.len() < MAX_WAITING_CHANGES {
-            mail.changes.push_back(message.to_vec());
+        let mut pending = self.pending();
+        if !pending.ended && pending.changes.len() < MAX_WAITING_CHANGES {
+            pending.changes.push_back(message.to_vec());
             self.wake.notify_all();
         }
     }
 
     /// Has changes told here, if they are not yet. `place` registers what it is given.
     pub(super) fn follow(self: &Arc<Channel>, place: impl FnOnce(Arc<dyn Sink>) -> Registration) -> bool {
-        let mut mail = self.mail();
-        if mail.ended || mail.following.is_some() {
+        let mut pending = self.pending();
+        if pending.ended || pending.following.is_some() {
             return false;
         }
-        mail.following = Some(place(Arc::new(Changes(Arc::downgrade(self)))));
+        pending.following = Some(place(Arc::new(Changes(Arc::downgrade(self)))));
         true
     }
 
     /// Ends the stream properly, as soon as its thread gets to it. No further changes are told here.
     pub(super) fn end(&self) {
-        let mut mail = self.mail();
-        mail.ended = true;
-        let following = mail.following.take();
-        drop(mail);
+        let mut pending = self.pending();
+        pending.ended = true;
+        let following = pending.following.take();
+        drop(pending);
         self.wake.notify_all();
         drop(following);
     }
 
     /// Says what is said before the end, as soon as its thread gets to it; the stream stays for answers.
     fn leave(&self) {
-        self.mail().leaving = true;
+        self.pending().leaving = true;
         self.wake.notify_all();
     }
 
@@ -130,11 +130,11 @@ impl Channel {
     /// or are about to; if the client left it is not called.
     pub(super) fn carry(&self, farewell: impl FnOnce()) {
         let mut farewell = Some(farewell);
-        let mut mail = self.mail();
+        let mut pending = self.pending();
         loop {
-            let changes = std::mem::take(&mut mail.changes);
-            let (leaving, ended) = (mail.leaving, mail.ended);
-            drop(mail);
+            let changes = std::mem::take(&mut pending.changes);
+            let (leaving, ended) = (pending.leaving, pending.ended);
+            drop(pending);
             let mut out = self.out();
             for message in changes {
                 out.write(|stream| stream.event(&message));
@@ -161,23 +161,23 @@ impl Channel {
                 return self.end();
             }
             drop(out);
-            mail = self.mail();
-            if mail.changes.is_empty() && !mail.ended && (!mail.leaving || farewell.is_none()) {
-                mail = self.wake.wait_timeout(mail, STREAM_TICK).unwrap_or_else(PoisonError::into_inner).0;
+            pending = self.pending();
+            if pending.changes.is_empty() && !pending.ended && (!pending.leaving || farewell.is_none()) {
+                pending = self.wake.wait_timeout(pending, STREAM_TICK).unwrap_or_else(PoisonError::into_inner).0;
             }
         }
     }
 
-    fn out(&self) -> MutexGuard<'_, Out> {
+    fn out(&self) -> MutexGuard<'_, OpenStream> {
         lock(&self.out)
     }
 
-    fn mail(&self) -> MutexGuard<'_, Mail> {
-        lock(&self.mail)
+    fn pending(&self) -> MutexGuard<'_, Pending> {
+        lock(&self.pending)
     }
 }
 
-impl Out {
+impl OpenStream {
     fn write(&mut self, write: impl FnOnce(&mut EventStream) -> std::io::Result<()>) {
         if let Some(stream) = &mut self.stream {
             // A stream that fails is gone from then on, which is noticed where that matters.
@@ -209,11 +209,11 @@ impl Sink for Changes {
 /// All open streams, so that they can be ended when the server stops.
 #[derive(Default)]
 pub(super) struct Streams {
-    all: Mutex<Open>,
+    all: Mutex<StreamTable>,
 }
 
 #[derive(Default)]
-struct Open {
+struct StreamTable {
     ended: bool,
     next: u64,
     channels: HashMap<u64, Arc<Channel>>,
@@ -248,7 +248,7 @@ impl Streams {
         channels.iter().for_each(|channel| channel.end());
     }
 
-    fn open(&self) -> MutexGuard<'_, Open> {
+    fn open(&self) -> MutexGuard<'_, StreamTable> {
         lock(&self.all)
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ureq::BodyReader;
 
-use super::watched::Waiting;
-use super::{Call, Failure, Phase, SMALL_BODY};
+use super::interruptible::WaitScope;
+use super::{Attempt, AttemptError, SMALL_BODY, Stage};
 use crate::budget::Full;
 use crate::fabric::{Cause, Error, Kind, no_room};
 
@@ -25,16 +25,16 @@ pub(in crate::fabric) enum Media {
 }
 
 /// A 200 whose body is still to be read, on the thread that asked for it.
-pub(in crate::fabric) struct Reply<'c> {
-    pub(super) call: Call<'c>,
+pub(in crate::fabric) struct FabricResponse<'c> {
+    pub(super) call: Attempt<'c>,
     /// What the body says it is.
     pub(in crate::fabric) media: Media,
     pub(super) length: Option<u64>,
     pub(super) body: BodyReader<'static>,
-    pub(super) waiting: Waiting,
+    pub(super) waiting: WaitScope,
 }
 
-impl Reply<'_> {
+impl FabricResponse<'_> {
     /// The failure of a run whose answer is a 200 with something else in it.
     pub(in crate::fabric) fn not_a_run(&self) -> Error {
         let detail = format!(
@@ -47,7 +47,7 @@ impl Reply<'_> {
 
     /// The next bytes of the body; 0 at its proper end.
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.body.read(buffer).map_err(|e| self.call.failure(e.into(), Phase::Body).error)
+        self.body.read(buffer).map_err(|e| self.call.failure(e.into(), Stage::Body).error)
     }
 
     /// All of the body, if that is at most `limit` bytes.
@@ -60,11 +60,11 @@ impl Reply<'_> {
         self.waiting.hurry(rest);
     }
 
-    pub(super) fn read_all(mut self, limit: usize) -> Result<Vec<u8>, Failure> {
+    pub(super) fn read_all(mut self, limit: usize) -> Result<Vec<u8>, AttemptError> {
         let limit = limit as u64;
-        let too_large = |call: &Call<'_>| {
+        let too_large = |call: &Attempt<'_>| {
             let detail = format!("Fabric's answer to {call} has more than {} MiB, the limit.", limit >> 20);
-            Failure { error: Error::new(Kind::ResponseTooLarge, detail), again: false }
+            AttemptError { error: Error::new(Kind::ResponseTooLarge, detail), retryable: false }
         };
         if self.length.is_some_and(|length| length > limit) {
             return Err(too_large(&self.call));
@@ -74,12 +74,12 @@ impl Reply<'_> {
         loop {
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
             let read = (&mut self.body).take(most).read_to_end(&mut bytes);
-            let read = read.map_err(|e| self.call.failure(e.into(), Phase::Body))? as u64;
+            let read = read.map_err(|e| self.call.failure(e.into(), Stage::Body))? as u64;
             if bytes.len() as u64 > limit {
                 return Err(too_large(&self.call));
             }
             // The body, and what is made of it.
-            let full = |Full| Failure { error: no_room(), again: false };
+            let full = |Full| AttemptError { error: no_room(), retryable: false };
             self.waiting.hold(2 * read as usize).map_err(full)?;
             if read < most {
                 return Ok(bytes);
@@ -88,7 +88,7 @@ impl Reply<'_> {
     }
 }
 
-impl Drop for Reply<'_> {
+impl Drop for FabricResponse<'_> {
     fn drop(&mut self) {
         self.call.log(Some(200), None);
     }

@@ -22,9 +22,9 @@ use crate::fabric::wait::SLICE;
 /// ureq gives a lookup a thread of its own for each request, kept connections included, as soon as there is a limit
 /// on time. An address that needs no lookup can do without.
 #[derive(Debug, Default)]
-pub(super) struct Lookup(DefaultResolver);
+pub(super) struct InlineResolver(DefaultResolver);
 
-impl Resolver for Lookup {
+impl Resolver for InlineResolver {
     fn resolve(
         &self,
         uri: &Uri,
@@ -43,28 +43,28 @@ impl Resolver for Lookup {
 
 /// ureq's own connections, with reads that can be given up.
 #[derive(Debug)]
-pub(super) struct Watched<T> {
+pub(super) struct Interruptible<T> {
     inner: T,
     /// Something was read since ureq last asked whether the connection is open.
     has_read: bool,
 }
 
-impl<T> Watched<T> {
+impl<T> Interruptible<T> {
     /// Watches what `inner` reads.
-    pub(super) fn new(inner: T) -> Watched<T> {
-        Watched { inner, has_read: false }
+    pub(super) fn new(inner: T) -> Interruptible<T> {
+        Interruptible { inner, has_read: false }
     }
 }
 
-impl Connector for Watched<DefaultConnector> {
-    type Out = Watched<Box<dyn Transport>>;
+impl Connector for Interruptible<DefaultConnector> {
+    type Out = Interruptible<Box<dyn Transport>>;
 
     fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
-        Ok(self.inner.connect(details, chained)?.map(Watched::new))
+        Ok(self.inner.connect(details, chained)?.map(Interruptible::new))
     }
 }
 
-impl Transport for Watched<Box<dyn Transport>> {
+impl Transport for Interruptible<Box<dyn Transport>> {
     fn buffers(&mut self) -> &mut dyn Buffers {
         self.inner.buffers()
     }
@@ -78,8 +78,8 @@ impl Transport for Watched<Box<dyn Transport>> {
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.has_read = true;
         let started = Instant::now();
-        Watch::reads();
-        let Some(watch) = Watch::current() else { return self.inner.await_input(timeout) };
+        ReadContext::reads();
+        let Some(watch) = ReadContext::current() else { return self.inner.await_input(timeout) };
         watch.wait.before_blocking();
         if watch.is_due(started) {
             watch.ask()?;
@@ -116,11 +116,11 @@ impl Transport for Watched<Box<dyn Transport>> {
 
 thread_local! {
     /// Who waits on this thread. A kept connection serves one caller after the other, so it cannot know.
-    static WATCH: RefCell<Option<Watch>> = const { RefCell::new(None) };
+    static CONTEXT: RefCell<Option<ReadContext>> = const { RefCell::new(None) };
 }
 
 #[derive(Clone)]
-pub(super) struct Watch {
+pub(super) struct ReadContext {
     wait: Arc<dyn Wait>,
     asked: Instant,
     until: Option<Instant>,
@@ -128,15 +128,15 @@ pub(super) struct Watch {
     has_read: bool,
 }
 
-impl Watch {
+impl ReadContext {
     /// The watch of this thread, if it makes a request.
-    pub(super) fn current() -> Option<Watch> {
-        WATCH.with_borrow(Clone::clone)
+    pub(super) fn current() -> Option<ReadContext> {
+        CONTEXT.with_borrow(Clone::clone)
     }
 
     /// The request of this thread is out, and its answer is waited for.
     fn reads() {
-        WATCH.with_borrow_mut(|watch| {
+        CONTEXT.with_borrow_mut(|watch| {
             if let Some(watch) = watch {
                 watch.has_read = true;
             }
@@ -149,7 +149,7 @@ impl Watch {
     }
 
     fn ask(&self) -> Result<(), ureq::Error> {
-        WATCH.with_borrow_mut(|watch| {
+        CONTEXT.with_borrow_mut(|watch| {
             if let Some(watch) = watch {
                 watch.asked = Instant::now();
             }
@@ -159,32 +159,32 @@ impl Watch {
 }
 
 /// While this lives, reads on this thread ask its [`Wait`]; then the one before it.
-pub(super) struct Waiting {
-    previous: Option<Watch>,
+pub(super) struct WaitScope {
+    previous: Option<ReadContext>,
     /// It must end on the thread it began on.
     here: PhantomData<*const ()>,
 }
 
-impl Waiting {
+impl WaitScope {
     /// From now on.
-    pub(super) fn enter(wait: &Arc<dyn Wait>) -> Waiting {
-        let watch = Watch { wait: Arc::clone(wait), asked: Instant::now(), until: None, has_read: false };
-        Waiting { previous: WATCH.replace(Some(watch)), here: PhantomData }
+    pub(super) fn enter(wait: &Arc<dyn Wait>) -> WaitScope {
+        let watch = ReadContext { wait: Arc::clone(wait), asked: Instant::now(), until: None, has_read: false };
+        WaitScope { previous: CONTEXT.replace(Some(watch)), here: PhantomData }
     }
 
     /// Is the request out, so that an answer was waited for?
     pub(super) fn has_read(&self) -> bool {
-        WATCH.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
+        CONTEXT.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
     }
 
     /// Whoever waits holds `bytes` more.
     pub(super) fn hold(&self, bytes: usize) -> Result<(), Full> {
-        WATCH.with_borrow(|watch| watch.as_ref().map_or(Ok(()), |watch| watch.wait.hold(bytes)))
+        CONTEXT.with_borrow(|watch| watch.as_ref().map_or(Ok(()), |watch| watch.wait.hold(bytes)))
     }
 
     /// Reads end `rest` from now at the latest.
     pub(super) fn hurry(&self, rest: Duration) {
-        WATCH.with_borrow_mut(|watch| {
+        CONTEXT.with_borrow_mut(|watch| {
             if let Some(watch) = watch {
                 watch.until = Some(Instant::now() + rest);
             }
@@ -192,8 +192,8 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for WaitScope {
     fn drop(&mut self) {
-        WATCH.set(self.previous.take());
+        CONTEXT.set(self.previous.take());
     }
 }

@@ -23,7 +23,7 @@ const GRAIN: Duration = Duration::from_millis(100);
 
 /// How long a read may wait.
 #[derive(Clone, Copy)]
-pub(super) enum Wait {
+pub(super) enum ReadLimit {
     /// For the next request: the idle timeout.
     Idle,
     /// For more of what has begun.
@@ -31,7 +31,7 @@ pub(super) enum Wait {
 }
 
 /// One connection's socket with what was read from it and is not used yet.
-pub(super) struct Wire {
+pub(super) struct Connection {
     /// The connection's place; the socket lives in it.
     pub(super) lease: Arc<Lease>,
     buffer: Vec<u8>,
@@ -41,13 +41,13 @@ pub(super) struct Wire {
     read_timeout: Option<Duration>,
 }
 
-impl Wire {
+impl Connection {
     /// A new connection: no delay for small packets, and no write that blocks for ever.
-    pub(super) fn new(lease: Arc<Lease>) -> io::Result<Wire> {
+    pub(super) fn new(lease: Arc<Lease>) -> io::Result<Connection> {
         let socket = &lease.slot.socket;
         socket.set_nodelay(true)?;
-        socket.set_write_timeout(Some(lease.shared.limits.write_timeout))?;
-        Ok(Wire { lease, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, read_timeout: None })
+        socket.set_write_timeout(Some(lease.registry.limits.write_timeout))?;
+        Ok(Connection { lease, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, read_timeout: None })
     }
 
     /// The connection's entry in the registry.
@@ -57,7 +57,7 @@ impl Wire {
 
     /// The server's bounds.
     pub(super) fn limits(&self) -> &HttpLimits {
-        &self.lease.shared.limits
+        &self.lease.registry.limits
     }
 
     /// What was read and not used yet.
@@ -65,7 +65,7 @@ impl Wire {
         &self.buffer[self.start..self.end]
     }
 
-    /// The first `count` bytes of [`Wire::unread`] are used.
+    /// The first `count` bytes of [`Connection::unread`] are used.
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         if self.start == self.end {
@@ -74,7 +74,7 @@ impl Wire {
     }
 
     /// Reads once into the buffer, which may grow to the limit of a head. 0 is the end; `TimedOut` the deadline.
-    pub(super) fn fill(&mut self, wait: Wait) -> io::Result<usize> {
+    pub(super) fn fill(&mut self, wait: ReadLimit) -> io::Result<usize> {
         self.set_timeout(wait)?;
         if self.end == self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
@@ -90,7 +90,7 @@ impl Wire {
     }
 
     /// Reads once, past the buffer, which must be empty.
-    pub(super) fn read_past(&mut self, into: &mut [u8], wait: Wait) -> io::Result<usize> {
+    pub(super) fn read_past(&mut self, into: &mut [u8], wait: ReadLimit) -> io::Result<usize> {
         self.set_timeout(wait)?;
         read(&self.lease.slot.socket, into)
     }
@@ -121,17 +121,17 @@ impl Wire {
         let mut heard = 0;
         while heard < HTTP_LINGER_BYTES {
             (self.start, self.end) = (0, 0);
-            match self.fill(Wait::Until(deadline)) {
+            match self.fill(ReadLimit::Until(deadline)) {
                 Ok(0) | Err(_) => return,
                 Ok(count) => heard += count,
             }
         }
     }
 
-    fn set_timeout(&mut self, wait: Wait) -> io::Result<()> {
+    fn set_timeout(&mut self, wait: ReadLimit) -> io::Result<()> {
         let timeout = match wait {
-            Wait::Idle => self.limits().idle_timeout,
-            Wait::Until(deadline) => {
+            ReadLimit::Idle => self.limits().idle_timeout,
+            ReadLimit::Until(deadline) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
                     return Err(ErrorKind::TimedOut.into());
