@@ -14,10 +14,9 @@
 //! - it limits nothing: heads, bodies, times and connections; and two `Content-Length` headers pass (smuggling);
 //! - it hides the socket: no TCP_NODELAY, and a client that left is only noticed by a failing write.
 //!
-//! `Response::raw_print` writes the head of a sized response, into memory; the body follows it in the same system call
-//! without being copied. Streams write their own head and chunks, since `raw_print` pulls from a reader 8 KiB at a
-//! time, never flushes, and buffers everything for HTTP/1.0. `Date` is always given to it, as its own panics when the
-//! clock stands before 1970. If tiny_http publishes a server without these faults, only this folder changes.
+//! `Response::raw_print` writes every head, into memory; the body follows in the same system call without being copied.
+//! Streams write their own chunks, since `raw_print` pulls from a reader 8 KiB at a time and never flushes. If tiny_http
+//! publishes a server without these faults, only this folder changes.
 //!
 //! # The life of a connection
 //! ```text

@@ -1,30 +1,38 @@
-//! The heads of answers, and answers whose size is known.
+//! The heads of responses, and responses of known size.
 //!
-//! In scope: what tiny_http writes, what it leaves out (`Connection`), and refusals in plain text. Not in scope:
-//! streams beyond their head (`stream`).
+//! tiny_http writes every head. It cannot write `Connection`, which is appended here; it adds `Content-Length: 0` to a 204
+//! (against RFC 9110, 8.6) and knows no body without framing (HTTP/1.0 streams), so that line is removed there.
+//!
+//! In scope: rejections in plain text. Not in scope: streams beyond their head (`stream`).
 
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tiny_http::{HTTPVersion, Header, Response, StatusCode};
 
 use super::request::{Rejection, is_token};
 use super::socket::Connection;
-use crate::time;
 
 /// The name in the `Server` header.
 const SERVER: &str = env!("CARGO_PKG_NAME");
 
-/// What becomes of the connection after this answer.
+/// What `head` removes where a response has no length.
+const NO_LENGTH: &[u8] = b"Content-Length: 0\r\n";
+/// The first second of the year 10000, in Unix time.
+const YEAR_10000: u64 = 253_402_300_800;
+/// Sent where the clock shows no date that HTTP can express.
+const FALLBACK_DATE: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
+
+/// What happens to the connection after this response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// It is used on. HTTP/1.0 has to be told.
+    /// It is kept alive, which an HTTP/1.0 client must be told.
     Keep,
-    /// It is closed. HTTP/1.1 has to be told.
+    /// It is closed, which an HTTP/1.1 client must be told.
     Close,
 }
 
-/// Writes an answer of known size, head and body in one system call. `head_only` is for HEAD: the size, but no body.
+/// Writes head and body in one system call. `head_only` is for HEAD: the size, but no body.
 pub(super) fn respond(
     connection: &Connection,
     version: &HTTPVersion,
@@ -40,12 +48,12 @@ pub(super) fn respond(
     connection.write(&mut [IoSlice::new(&head), IoSlice::new(body)])
 }
 
-/// Answers what is not a request, in plain text. The connection is closed.
+/// Rejects a request in plain text. The connection is closed.
 pub(super) fn refuse(connection: &Connection, rejection: Rejection) -> io::Result<()> {
     connection.write(&mut [IoSlice::new(&refusal_bytes(rejection)?)])
 }
 
-/// The same as bytes, for a connection that has no thread.
+/// The rejection as bytes, for a connection without a thread.
 pub(super) fn refusal_bytes(rejection: Rejection) -> io::Result<Vec<u8>> {
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     let mut bytes = sized_head(&HTTPVersion(1, 1), rejection.status, &headers, rejection.text.len() + 1, After::Close)?;
@@ -54,7 +62,16 @@ pub(super) fn refusal_bytes(rejection: Rejection) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The head of an answer of known size.
+/// How a client finds the end of a body.
+#[derive(Clone, Copy)]
+enum BodyEnd {
+    Length(usize),
+    Chunks,
+    /// HTTP/1.0 streams: the end of the connection.
+    Close,
+}
+
+/// The head of a response of known size.
 pub(super) fn sized_head(
     version: &HTTPVersion,
     status: u16,
@@ -62,31 +79,38 @@ pub(super) fn sized_head(
     length: usize,
     after: After,
 ) -> io::Result<Vec<u8>> {
-    let standard = [("Server", SERVER), ("Date", &*http_date(SystemTime::now()))];
-    let headers = standard.iter().chain(headers).filter_map(|(name, value)| header(name, value)).collect();
-    // A response without its reader: `raw_print` writes the head, and no chunks whatever the size.
-    let response = Response::new(StatusCode(status), headers, io::empty(), Some(length), None);
-    let mut head = Vec::with_capacity(256);
-    response.with_chunked_threshold(usize::MAX).raw_print(&mut head, version.clone(), &[], true, None)?;
-    // It has no way to set `Connection`, and sends the length of nothing with a 204 (RFC 9110, 8.6).
-    head.truncate(head.len() - b"\r\n".len());
-    if status == 204 && head.ends_with(b"Content-Length: 0\r\n") {
-        head.truncate(head.len() - b"Content-Length: 0\r\n".len());
-    }
-    head.extend_from_slice(connection_header(version, after));
-    head.extend_from_slice(b"\r\n");
-    Ok(head)
+    head(version, status, headers, BodyEnd::Length(length), after)
 }
 
-/// The head of a stream: status 200, in chunks on HTTP/1.1, to the end of the connection on HTTP/1.0.
+/// The head of a stream: status 200, chunked on HTTP/1.1, until the connection closes on HTTP/1.0.
 pub(super) fn stream_head(version: &HTTPVersion, headers: &[(&str, &str)], after: After) -> io::Result<Vec<u8>> {
+    let end = if *version == (1, 1) { BodyEnd::Chunks } else { BodyEnd::Close };
+    head(version, 200, headers, end, after)
+}
+
+fn head(
+    version: &HTTPVersion,
+    status: u16,
+    headers: &[(&str, &str)],
+    end: BodyEnd,
+    after: After,
+) -> io::Result<Vec<u8>> {
+    let date = if is_date_of_http(SystemTime::now()) { None } else { Some(("Date", FALLBACK_DATE)) };
+    let standard = [("Server", SERVER)].into_iter().chain(date);
+    let headers = standard.chain(headers.iter().copied()).filter_map(|(name, value)| header(name, value)).collect();
+    let length = match end {
+        BodyEnd::Length(length) => Some(length),
+        BodyEnd::Chunks => None,
+        BodyEnd::Close => Some(0),
+    };
+    // An empty reader: `raw_print` writes the head only, and the threshold keeps large bodies from being chunked.
+    let response = Response::new(StatusCode(status), headers, io::empty(), length, None);
     let mut head = Vec::with_capacity(256);
-    let date = http_date(SystemTime::now());
-    write!(head, "HTTP/{version} 200 OK\r\nServer: {SERVER}\r\nDate: {date}\r\n")?;
-    for header in headers.iter().filter_map(|(name, value)| header(name, value)) {
-        write!(head, "{}: {}\r\n", header.field, header.value)?;
+    response.with_chunked_threshold(usize::MAX).raw_print(&mut head, version.clone(), &[], true, None)?;
+    head.truncate(head.len() - b"\r\n".len());
+    if (status == 204 || matches!(end, BodyEnd::Close)) && head.ends_with(NO_LENGTH) {
+        head.truncate(head.len() - NO_LENGTH.len());
     }
-    head.extend_from_slice(if *version == (1, 1) { b"Transfer-Encoding: chunked\r\n" } else { b"" });
     head.extend_from_slice(connection_header(version, after));
     head.extend_from_slice(b"\r\n");
     Ok(head)
@@ -100,7 +124,7 @@ fn connection_header(version: &HTTPVersion, after: After) -> &'static [u8] {
     }
 }
 
-/// A header for tiny_http, which would write line breaks as they are: such a header is left out.
+/// A header for tiny_http, which would write line breaks unescaped: a header with any is left out.
 fn header(name: &str, value: &str) -> Option<Header> {
     let sound = !name.is_empty() && name.bytes().all(is_token) && value.bytes().all(|b| (b' '..=b'~').contains(&b));
     if !sound {
@@ -110,25 +134,9 @@ fn header(name: &str, value: &str) -> Option<Header> {
     Header::from_bytes(name, value).ok()
 }
 
-/// The date as RFC 9110, 5.6.7 writes it: `Sun, 06 Nov 1994 08:49:37 GMT`. A clock before 1970 counts as 1970.
-fn http_date(now: SystemTime) -> String {
-    const DAYS: [&str; 7] = ["Thu", "Fri", "Sat", "Sun", "Mon", "Tue", "Wed"];
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |past| past.as_secs());
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    let (year, month, day) = time::date(days as i64);
-    // Digit by digit: this is part of every answer, and `format!` would be a sixth of an answer's whole cost.
-    let mut date = *b"Thu, 01 Jan 1970 00:00:00 GMT";
-    date[..3].copy_from_slice(DAYS[(days % 7) as usize].as_bytes());
-    date[8..11].copy_from_slice(MONTHS[month as usize - 1].as_bytes());
-    let time = [(17, second / 3_600), (20, second / 60 % 60), (23, second % 60)];
-    for (at, value) in
-        [(5, day), (12, year / 100), (14, year)].map(|(at, value)| (at, value as u64)).into_iter().chain(time)
-    {
-        date[at] = b'0' + (value / 10 % 10) as u8;
-        date[at + 1] = b'0' + (value % 10) as u8;
-    }
-    String::from_utf8_lossy(&date).into_owned()
+/// Whether tiny_http can write this date; it panics on a clock before 1970 or after 9999.
+fn is_date_of_http(now: SystemTime) -> bool {
+    now.duration_since(UNIX_EPOCH).is_ok_and(|time| time.as_secs() < YEAR_10000)
 }
 
 #[cfg(test)]
@@ -137,15 +145,11 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn dates_are_written_as_http_wants_them() {
-        let at = |seconds| http_date(UNIX_EPOCH + Duration::from_secs(seconds));
-        assert_eq!(at(0), "Thu, 01 Jan 1970 00:00:00 GMT");
-        assert_eq!(at(784_111_777), "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(at(951_782_400), "Tue, 29 Feb 2000 00:00:00 GMT");
-        assert_eq!(at(1_709_164_799), "Wed, 28 Feb 2024 23:59:59 GMT");
-        assert_eq!(at(1_709_251_200), "Fri, 01 Mar 2024 00:00:00 GMT");
-        assert_eq!(at(1_798_761_599), "Thu, 31 Dec 2026 23:59:59 GMT");
-        assert_eq!(http_date(UNIX_EPOCH - Duration::from_secs(1)), "Thu, 01 Jan 1970 00:00:00 GMT");
+    fn a_clock_that_is_far_off_is_not_given_to_tiny_http() {
+        let last = UNIX_EPOCH + Duration::from_secs(YEAR_10000 - 1);
+        assert!(is_date_of_http(UNIX_EPOCH) && is_date_of_http(last));
+        assert!(!is_date_of_http(UNIX_EPOCH - Duration::from_secs(1)));
+        assert!(!is_date_of_http(last + Duration::from_secs(1)));
     }
 
     fn without_date(head: Vec<u8>) -> String {
@@ -173,6 +177,21 @@ mod tests {
         assert_eq!(
             head(HTTPVersion(1, 1), 204, &[], 0, After::Close),
             "HTTP/1.1 204 No Content\r\nServer: fabric-mcp\r\nConnection: close\r\n\r\n"
+        );
+    }
+
+    #[test]
+    fn heads_of_streams_are_exactly_these_bytes() {
+        let events = [("Content-Type", "text/event-stream")];
+        let head = |version, after| without_date(stream_head(&version, &events, after).unwrap());
+        assert_eq!(
+            head(HTTPVersion(1, 1), After::Close),
+            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
+             Connection: close\r\n\r\n"
+        );
+        assert_eq!(
+            head(HTTPVersion(1, 0), After::Close),
+            "HTTP/1.0 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\n\r\n"
         );
     }
 
