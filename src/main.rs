@@ -188,7 +188,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
 fn log_connection(server: &Arc<Server>) {
     let client = server.fabric().clone();
     if let Err(error) =
-        sync::spawn(thread::Builder::new().name("log_connection".into()), move || check::log_connection(&client))
+        thread::Builder::new().name("log_connection".into()).spawn(move || check::log_connection(&client))
     {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
@@ -204,7 +204,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
     let signals = signals::install();
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each further thread would delay the first answer.
-    let begun = sync::spawn(thread::Builder::new().name("behind".into()), move || {
+    let begun = thread::Builder::new().name("behind".into()).spawn(move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
         log_connection(&server);

@@ -5,14 +5,14 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::fabric::{Error, Kind};
 use crate::features::Call;
 use crate::http::network;
 use crate::protocol::Answer;
-use crate::sync::{Signal, lock};
+use crate::sync::{lock, wait_while};
 
 use super::inflight::Cancel;
 
@@ -42,7 +42,7 @@ pub(crate) struct Admission {
     max_runs: usize,
     per_minute: u32,
     running: Mutex<Counts>,
-    changed: Signal,
+    changed: Condvar,
     /// For each caller the time until which its rate is used up: the theoretical arrival time of GCRA, the generic cell rate
     /// algorithm.
     rates: Mutex<HashMap<Who, Instant>>,
@@ -63,7 +63,7 @@ impl Admission {
             max_runs,
             per_minute,
             running: Mutex::default(),
-            changed: Signal::new(),
+            changed: Condvar::new(),
             rates: Mutex::default(),
             closed: AtomicBool::new(false),
             aborting: AtomicBool::new(false),
@@ -160,7 +160,7 @@ impl Admission {
     /// Waits until no call runs, at most until `deadline`. True if none does.
     pub(crate) fn wait_idle(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        self.changed.wait_while(self.running(), left, |running| running.calls > 0).1
+        wait_while(&self.changed, self.running(), left, |running| running.calls > 0).1
     }
 
     fn running(&self) -> MutexGuard<'_, Counts> {

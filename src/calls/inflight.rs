@@ -7,13 +7,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::budget::Charge;
 use crate::features::Registration;
 use crate::jsonrpc::Id;
-use crate::sync::{Signal, lock};
+use crate::sync::{lock, wait_while};
 
 /// Tells a running call that nobody wants its answer.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub(crate) struct Inflight {
     stopped: AtomicBool,
     /// How many [`Writing`] there are. Changed under the lock of the entries only.
     writing: AtomicUsize,
-    changed: Signal,
+    changed: Condvar,
 }
 
 /// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
@@ -180,7 +180,7 @@ impl Inflight {
         let is_busy = |entries: &mut HashMap<Id, Entry>| {
             self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_)))
         };
-        self.changed.wait_while(self.lock(), limit, is_busy).1
+        wait_while(&self.changed, self.lock(), limit, is_busy).1
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 use crate::config::WORKER_STACK;
 use crate::fabric::{NoWait, Wait};
 use crate::features::Server;
-use crate::sync::{lock, spawn};
+use crate::sync::lock;
 
 /// Starts and stops the looking. One for the process.
 pub(crate) struct Poller {
@@ -29,7 +29,7 @@ impl Poller {
         }
         let poller = self.clone();
         let thread = thread::Builder::new().name("poller".into()).stack_size(WORKER_STACK);
-        match spawn(thread, move || poller.run()) {
+        match thread.spawn(move || poller.run()) {
             Ok(_) => *running = true,
             Err(error) => log::warn!("changes of the lists cannot be watched for: {error}"),
         }

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::WORKER_STACK;
-use crate::sync::{lock, spawn};
+use crate::sync::lock;
 
 /// How long a worker thread waits for another call before it ends.
 const WORKER_IDLE: Duration = Duration::from_secs(60);
@@ -56,7 +56,7 @@ impl Workers {
         if state.threads < self.threads {
             let pool = self.pool.clone();
             let thread = thread::Builder::new().name("call".into()).stack_size(WORKER_STACK);
-            match spawn(thread, move || pool.work()) {
+            match thread.spawn(move || pool.work()) {
                 Ok(_) => {
                     state.threads += 1;
                     state.tasks.push_back(task);

@@ -16,7 +16,7 @@ use super::registry::{Lease, Registry};
 use super::request::FULL;
 use super::{Handler, connection, response, socket};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_LINGER_TIME, HttpLimits};
-use crate::sync::{lock, spawn};
+use crate::sync::lock;
 
 /// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
 /// spin; less when closing an idle connection has made room.
@@ -65,12 +65,12 @@ impl HttpServer {
         let stack_size = registry.limits.stack_size;
         // Bounded by the cap: what waits here counts as connected, and is the first to make room.
         let (admitted, to_start) = mpsc::channel();
-        spawn(thread::Builder::new().name("http-start".to_owned()), move || {
+        thread::Builder::new().name("http-start".to_owned()).spawn(move || {
             for lease in to_start {
                 start(lease, &handler, stack_size);
             }
         })?;
-        let acceptor = spawn(thread::Builder::new().name("http-accept".to_owned()), move || {
+        let acceptor = thread::Builder::new().name("http-accept".to_owned()).spawn(move || {
             accept_loop(&registry, || listener.accept(), |lease| drop(admitted.send(lease)));
         })?;
         *lock(&self.acceptor) = Some(acceptor);
@@ -185,7 +185,7 @@ pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize)
     let peer = lease.slot.peer;
     let handler = Arc::clone(handler);
     let thread = thread::Builder::new().name("http".to_owned()).stack_size(stack_size);
-    if let Err(e) = spawn(thread, move || connection::serve(lease, &*handler)) {
+    if let Err(e) = thread.spawn(move || connection::serve(lease, &*handler)) {
         log::error!("{peer}: dropped, no thread for it: {e}");
     }
 }

@@ -10,10 +10,10 @@
 //! Cancelling is shown at once and stays, whatever the worker says later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use crate::sync::{Signal, lock};
+use crate::sync::{lock, wait_while};
 
 use super::clock::whole;
 use super::evict::Kept;
@@ -37,7 +37,7 @@ pub(super) struct Live {
     /// `created` by the steady clock.
     begun: Duration,
     inner: Mutex<Inner>,
-    changed: Signal,
+    changed: Condvar,
     cancelled: AtomicBool,
     /// Taken before `inner`, never after it.
     files: Option<Mutex<Files>>,
@@ -81,7 +81,7 @@ impl Live {
             owner: record.owner.clone(),
             created: record.created,
             begun,
-            changed: Signal::new(),
+            changed: Condvar::new(),
             cancelled: AtomicBool::new(false),
             files: files.map(Mutex::new),
             inner: Mutex::new(Inner {
@@ -162,7 +162,7 @@ impl Live {
     /// True if this stopped it; false if it had ended, or was stopped before.
     pub(super) fn cancel(&self, today: u64) -> bool {
         let closing = |inner: &mut Inner| inner.phase == Phase::Closing;
-        let (mut inner, _) = self.changed.wait_while(lock(&self.inner), CLOSING, closing);
+        let (mut inner, _) = wait_while(&self.changed, lock(&self.inner), CLOSING, closing);
         let cancelled = self.end(&mut inner, State::Cancelled, today);
         drop(inner);
         if let (true, Some(files)) = (cancelled, &self.files) {
@@ -238,7 +238,7 @@ impl Live {
     /// Waits until another thread that closes it has done so.
     pub(super) fn wait_closed(&self) {
         let open = |inner: &mut Inner| inner.phase != Phase::Closed;
-        drop(self.changed.wait_while(lock(&self.inner), CLOSING, open));
+        drop(wait_while(&self.changed, lock(&self.inner), CLOSING, open));
     }
 
     /// Is to be found for `ttl` from its beginning. False if it ends or has ended.
@@ -311,7 +311,7 @@ impl Live {
             _ if inner.record.state != State::Working => Some(Waited::Ended),
             _ => None,
         };
-        let (inner, _) = self.changed.wait_while(lock(&self.inner), limit, |inner| state(inner).is_none());
+        let (inner, _) = wait_while(&self.changed, lock(&self.inner), limit, |inner| state(inner).is_none());
         state(&inner)
     }
 }

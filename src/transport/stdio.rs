@@ -13,7 +13,7 @@ use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS};
 use crate::features::{Server, refuse};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Session};
-use crate::sync::{lock, spawn};
+use crate::sync::lock;
 
 use crate::calls::admission::{Admission, Who};
 use crate::calls::pipe::{Flush, Line, Pipe, Shop};
@@ -106,7 +106,7 @@ fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
         // Nobody may be waiting any more.
         let _ = done.send(());
     };
-    match spawn(thread::Builder::new().name("stop".into()), finish) {
+    match thread::Builder::new().name("stop".into()).spawn(finish) {
         Ok(_) => drop(over.recv_timeout(limit)),
         Err(error) => log::warn!("the end cannot be orderly: {error}"),
     }
