@@ -16,6 +16,7 @@ mod check_problems;
 mod cli;
 mod concurrency;
 mod concurrency_http;
+mod contracts;
 mod ending;
 mod fabric_connection;
 mod faults;
