@@ -71,12 +71,13 @@ fn each_default_in_the_table_is_the_true_one() {
 #[test]
 fn each_choice_in_the_table_is_taken() {
     for flag in FLAGS {
-        for choice in flag.choices.iter().filter(|choice| **choice != "client-config") {
+        for choice in flag.values().iter().filter(|choice| **choice != "client-command") {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
     for client in CLIENTS {
         parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
+        parse_with(&format!("--generate client-command {client}"), &[]).unwrap();
     }
 }
 
@@ -164,9 +165,10 @@ fn values_become_what_they_mean() {
 #[test]
 fn commands() {
     for (args, expected) in [
-        ("--help", "Help"),
-        ("-h", "Help"),
-        ("-hV --check --port x stray", "Help"),
+        ("--help", "Help(Full)"),
+        ("-h", "Help(Short)"),
+        ("-hV --check --port x", "Help(Short)"),
+        ("-h --help", "Help(Full)"),
         ("--version", "Version"),
         ("-V", "Version"),
         ("--list-tools", "ListTools"),
@@ -175,21 +177,89 @@ fn commands() {
         ("--generate complete-zsh", "Generate(CompleteZsh)"),
         ("--generate complete-fish", "Generate(CompleteFish)"),
         ("--generate systemd-unit", "Generate(SystemdUnit)"),
-        ("--generate client-config zed", "Generate(ClientConfig(Zed))"),
-        ("--generate client-config claude-desktop", "Generate(ClientConfig(ClaudeDesktop))"),
-        ("--generate client-config claude-code", "Generate(ClientConfig(ClaudeCode))"),
-        ("--generate client-config vscode", "Generate(ClientConfig(Vscode))"),
-        ("--generate client-config cursor", "Generate(ClientConfig(Cursor))"),
+        ("--generate client-config", "Generate(Clients)"),
+        (
+            "--generate client-config zed --url http://H:8000/mcp",
+            "Generate(ClientConfig(Zed, Url(\"http://h:8000/mcp\")))",
+        ),
+        (
+            "--generate client-command codex --demo",
+            "Generate(ClientCommand(Codex, Program { args: [\"--demo\"], env: [], key: Unused }))",
+        ),
+        (
+            "--install goose --yes",
+            "Install { client: Goose, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
+             \"http://127.0.0.1:8080\")], key: Unset }), yes: true }",
+        ),
+        ("--uninstall jetbrains", "Install { client: JetBrains, launch: None, yes: false }"),
     ] {
         assert_eq!(command(args), expected, "{args}");
     }
     assert!(command("--check").starts_with("Check { json: false, config: Config {"));
     assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
+    assert!(
+        command("--call x {} --json")
+            .starts_with("Call { tool: \"x\", arguments: Some(\"{}\"), json: true, config: Config {")
+    );
+    assert!(command("--call x").starts_with("Call { tool: \"x\", arguments: None, json: false, config: Config {"));
+    for topic in topics::TOPICS {
+        for help in ["--help", "-h"] {
+            assert!(command(&format!("{help} {}", topic.name)).starts_with("Help(Topic(Topic { name: "));
+        }
+    }
+}
+
+/// What `--install` would have a client start.
+fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, String)>, Key) {
+    match parse_with(&format!("--install cursor {args}"), vars) {
+        Ok(Command::Install { launch: Some(Launch::Program { args, env, key }), .. }) => (args, env, key),
+        other => panic!("{args} {vars:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
+    let (args, env, key) = launched(
+        "--max-runs 3 --allow-pattern a --allow-pattern b --fabric-url http://F/ --idle-timeout 9 --idle-timeout 8",
+        &[
+            ("FABRIC_MCP_DENY_PATTERN", "c, d"),
+            ("FABRIC_MCP_LOG_LEVEL", "Debug"),
+            ("FABRIC_API_KEY", "hunter2"),
+            ("FABRIC_MCP_AUTH_TOKEN", "hunter2-hunter2-hunter2"),
+            ("SSL_CERT_FILE", "/ca.pem"),
+            // What this process would listen on is nothing to a client, not even if it is wrong.
+            ("FABRIC_MCP_TRANSPORT", "http"),
+            ("FABRIC_MCP_HOST", "0.0.0.0"),
+            ("FABRIC_MCP_PORT", "x"),
+            ("FABRIC_MCP_MAX_CONNECTIONS", "5"),
+        ],
+    );
+    let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b --deny-pattern c --deny-pattern d \
+                 --max-runs 3";
+    assert_eq!(args.join(" "), words);
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(env, [variable("FABRIC_BASE_URL", "http://f"), variable("SSL_CERT_FILE", "/ca.pem")]);
+    assert_eq!(key, Key::Set);
+    assert_eq!(
+        launched("--transport sse --host 0.0.0.0 --demo", &[("FABRIC_API_KEY", "k")]),
+        (vec!["--demo".to_owned()], Vec::new(), Key::Unused)
+    );
+    assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
+    // A relative path is one from here; the client starts it elsewhere.
+    let (_, env, key) = launched("", &[("SSL_CERT_FILE", "ca.pem")]);
+    assert!(env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(), "{env:?}");
+    assert_eq!(key, Key::Unset);
+    // The configuration is to work: a wrong setting is an error here.
+    assert_eq!(
+        error_with("--install cursor --max-runs x", &[]),
+        "--max-runs: \"x\" is not a number from 1 to 4096; give one"
+    );
 }
 
 #[test]
 fn wrong_flags_are_reported_in_one_line() {
     let url = "give something like http://127.0.0.1:8080";
+    let all = CLIENTS.join(", ");
     for (args, message) in [
         ("--prot 80", "--prot is not a flag; did you mean --port?"),
         ("--mcp-pat /x", "--mcp-pat is not a flag; did you mean --mcp-path?"),
@@ -204,7 +274,7 @@ fn wrong_flags_are_reported_in_one_line() {
         ("--host --demo", "--host needs a value: --host ADDRESS"),
         ("--demo=yes", "--demo takes no value; write --demo alone"),
         ("-V=1", "-V takes no value; write -V alone"),
-        ("--json", "--json only goes with --check; add --check or leave --json out"),
+        ("--json", "--json only goes with --check and --call; add one of them or leave it out"),
         (
             "--api-key hunter2",
             "--api-key is refused, because every user of this machine can read a command line; set the variable \
@@ -290,17 +360,39 @@ fn wrong_flags_are_reported_in_one_line() {
         (
             "--generate pdf",
             "--generate: \"pdf\" is unknown; give one of man, complete-bash, complete-zsh, complete-fish, systemd-unit, \
-             client-config",
+             client-config, client-command",
+        ),
+        ("--generate client-confg", "--generate: \"client-confg\" is unknown; did you mean client-config?"),
+        ("--generate client-config zeb", &format!("--generate client-config: \"zeb\" {NO_CLIENT}; did you mean zed?")),
+        ("--generate client-config vi", &format!("--generate client-config: \"vi\" {NO_CLIENT}; give one of {all}")),
+        ("--generate client-command", &format!("--generate client-command needs a client; add one of {all}")),
+        ("--install emacs", &format!("--install: \"emacs\" {NO_CLIENT}; give one of {all}")),
+        ("--uninstall curser", &format!("--uninstall: \"curser\" {NO_CLIENT}; did you mean cursor?")),
+        (
+            "--install cursor zed",
+            "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
+        ),
+        ("--install zed --uninstall zed", "--install and --uninstall are two commands; give one of them"),
+        ("--check --call x", "--check and --call are two commands; give one of them"),
+        ("--call x {} {}", "\"{}\" belongs to no flag; put the arguments of --call into quotes, as one word of JSON"),
+        ("--yes", "--yes only goes with --install and --uninstall; add one of them or leave it out"),
+        (
+            "--url http://x/mcp",
+            "--url only goes with --install and --generate client-config; add one of them or leave it out",
+        ),
+        ("--install zed --url http://x", "--url: the URL has no path; did you mean http://x/mcp?"),
+        ("--install zed --url x/mcp", "--url: the URL has no scheme; did you mean http://x/mcp?"),
+        (
+            "--install zed --url http://joe:hunter2@x/mcp",
+            "--url: the URL holds a user name or password; take the part before the @ out: the token goes into a header",
         ),
         (
-            "--generate client-config",
-            "--generate client-config needs a client; add one of claude-desktop, claude-code, vscode, cursor, zed",
+            "--install claude-desktop --url http://x/mcp",
+            "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
+             Connectors, or leave --url out",
         ),
-        (
-            "--generate client-config vi",
-            "--generate client-config: \"vi\" is not a client we know; give one of claude-desktop, claude-code, vscode, \
-             cursor, zed",
-        ),
+        ("--help netwrk", "--help: \"netwrk\" is not a topic; did you mean network?"),
+        ("--help x", "--help: \"x\" is not a topic; the topics are clients, call, fabric, runs, network, service"),
         (
             "--generate man zed",
             "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
@@ -312,6 +404,7 @@ fn wrong_flags_are_reported_in_one_line() {
     }
 }
 
+const NO_CLIENT: &str = "is not a client we know";
 const TIME: &str = "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
 
 #[test]
