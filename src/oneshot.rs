@@ -55,7 +55,12 @@ pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, jso
     cancel_on_signal(&screen);
     let answer = called(server, tool, &arguments, &screen);
     let good = screen.finish(&answer, json);
-    if lock(&screen.state).gone { Ok(true) } else { Ok(good) }
+    match lock(&screen.state).lost.take() {
+        None => Ok(good),
+        // The reader has closed the pipe, as `| head` does.
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
+        Some(error) => Err(NotCalled::Failed(format!("stdout cannot be written: {error}"))),
+    }
 }
 
 /// Refuses a name that no tool has.
@@ -150,20 +155,20 @@ struct State {
     /// Whether any text was printed, and whether it ended a line.
     printed: bool,
     ended_line: bool,
-    /// The reader of stdout has left.
-    gone: bool,
+    /// Why stdout cannot be written any more.
+    lost: Option<io::Error>,
 }
 
 impl Screen {
     /// Prints to stdout.
     fn print(&self, state: &mut State, text: &str) {
-        if text.is_empty() || state.gone {
+        if text.is_empty() || state.lost.is_some() {
             return;
         }
         let mut out = io::stdout().lock();
-        if out.write_all(text.as_bytes()).and_then(|()| out.flush()).is_err() {
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
             // Nobody reads it any more: no reason to pay for the rest.
-            state.gone = true;
+            state.lost = Some(error);
             self.stopped.store(true, Ordering::Release);
         }
         state.printed = true;
@@ -192,6 +197,9 @@ impl Screen {
         }
         if state.printed && !state.ended_line {
             self.print(&mut state, "\n");
+        }
+        if state.lost.is_some() {
+            return good;
         }
         let said: Vec<String> = if good {
             // Warnings.

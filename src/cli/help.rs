@@ -77,7 +77,7 @@ fn full() -> String {
         text.push_str(&format!("  {}\n          {}\n", variable.name, wrapped(variable.help, 10)));
     }
     text.push_str(&format!(
-        "\n{}\n\nMore: fabric-mcp --help TOPIC, with one of {}.\n",
+        "\n{}\n\nMore: fabric-mcp --help TOPIC, with one of\n{}.\n",
         wrapped(PRECEDENCE, 0),
         topic_names()
     ));
