@@ -84,7 +84,8 @@ const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 /// What somebody sees who starts it by hand.
 const TYPED: &str = "\
-fabric-mcp: this is a server, waiting for a client to speak MCP on stdin. Clients start it themselves.
+fabric-mcp: this is a server, and waits for a client to speak MCP on stdin.
+Clients start it themselves. What you may want to type instead:
   fabric-mcp --demo --check      see it work without any Fabric
   fabric-mcp --check             test the connection to your Fabric
   fabric-mcp --install CLIENT    add it to your assistant or editor

@@ -12,7 +12,7 @@ use super::diagnosis::Problem;
 use super::handshake::Era;
 
 /// Widest line of the demo's run, in characters.
-const WIDTH: usize = 96;
+const WIDTH: usize = 80;
 
 /// What to do next, after a check that found problems, none, or none of the demo.
 const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
@@ -269,7 +269,7 @@ impl<'a> ReportWriter<'a> {
         match &report.demo_run {
             Some(seen) => {
                 let text = format!(
-                    "{} pieces, the first after {} ms, the last after {} ms",
+                    "{} pieces, first after {} ms, last after {} ms",
                     seen.pieces,
                     milliseconds(seen.first),
                     milliseconds(seen.total)

@@ -7,18 +7,18 @@ use super::topics::{Block, TOPICS, Topic};
 /// Widest line, in characters.
 const WIDTH: usize = 80;
 
-/// The flags that `-h` shows.
-const FIRST_FLAGS: [FlagId; 10] = [
-    FlagId::Check,
-    FlagId::Demo,
-    FlagId::Install,
-    FlagId::Generate,
-    FlagId::Call,
-    FlagId::ListTools,
-    FlagId::FabricUrl,
-    FlagId::Transport,
-    FlagId::Version,
-    FlagId::Help,
+/// The flags that `-h` shows, each with a line.
+const FIRST_FLAGS: [(FlagId, &str); 10] = [
+    (FlagId::Check, "Test the connection to Fabric"),
+    (FlagId::Demo, "Use a small Fabric built into this program"),
+    (FlagId::Install, "Add the server to a client's configuration file"),
+    (FlagId::Generate, "Print client-config [CLIENT], man, systemd-unit, …"),
+    (FlagId::ListTools, "Print the tools and their arguments"),
+    (FlagId::Call, "Call a tool, with its arguments as JSON after it"),
+    (FlagId::FabricUrl, "Where fabric --serve listens"),
+    (FlagId::Transport, "Serve clients over stdio, http or sse"),
+    (FlagId::Version, "Print the version"),
+    (FlagId::Help, "Print this, or with --help every flag"),
 ];
 
 /// What `--version` prints, without a line end.
@@ -53,17 +53,12 @@ const EXAMPLES: &str = "  fabric-mcp --demo --check      see it work without any
 
 fn short() -> String {
     let mut text = format!("{}{EXAMPLES}\n", head());
-    let heads: Vec<String> = FIRST_FLAGS.iter().map(|id| names(flags::get(*id))).collect();
-    let column = heads.iter().map(|head| head.chars().count()).max().unwrap_or(0) + 4;
-    for (id, head) in FIRST_FLAGS.iter().zip(heads) {
-        let flag = flags::get(*id);
-        let line = wrapped(&format!("{}{}", flag.help, default(flag)), column);
-        text.push_str(&format!("  {head:<width$}{line}\n", width = column - 2));
+    let heads: Vec<String> = FIRST_FLAGS.iter().map(|(id, _)| names(flags::get(*id))).collect();
+    let width = heads.iter().map(String::len).max().unwrap_or(0);
+    for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
+        text.push_str(&format!("  {head:<width$}  {line}\n"));
     }
-    text.push_str(&format!(
-        "\nAll flags: fabric-mcp --help. More: fabric-mcp --help TOPIC, with one of\n{}.\n",
-        topic_names()
-    ));
+    text.push_str(&format!("\nMore: fabric-mcp --help, or --help and one of\n{}.\n", topic_names()));
     text
 }
 
@@ -76,11 +71,7 @@ fn full() -> String {
     for variable in VARIABLES {
         text.push_str(&format!("  {}\n          {}\n", variable.name, wrapped(variable.help, 10)));
     }
-    text.push_str(&format!(
-        "\n{}\n\nMore: fabric-mcp --help TOPIC, with one of\n{}.\n",
-        wrapped(PRECEDENCE, 0),
-        topic_names()
-    ));
+    text.push_str(&format!("\n{}\n\nMore: fabric-mcp --help and one of\n{}.\n", wrapped(PRECEDENCE, 0), topic_names()));
     text
 }
 
@@ -171,7 +162,7 @@ mod tests {
             assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line.trim_end() == line), "{text}");
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
         }
-        assert!(help(Help::Short).lines().count() <= 32, "a screenful\n{}", help(Help::Short));
+        assert!(help(Help::Short).lines().count() <= 25, "a screenful\n{}", help(Help::Short));
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(crate) struct Topic {
 pub(crate) enum Block {
     /// A paragraph, wrapped where it is shown.
     Text(&'static str),
-    /// Lines to be copied as they are, of 76 characters at most.
+    /// Lines to be copied as they are, of 68 characters at most.
     Code(&'static str),
 }
 
@@ -86,7 +86,7 @@ pub(crate) const TOPICS: &[Topic] = &[
                 "Fabric's REST API is served by fabric --serve. With --api-key KEY it asks callers for that key, which \
                  this program takes from FABRIC_API_KEY only, never from the command line.",
             ),
-            Code("FABRIC_BASE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=KEY fabric-mcp --check"),
+            Code("export FABRIC_BASE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=KEY\nfabric-mcp --check"),
             Text(
                 "A run goes to Fabric once, whatever happens. No redirect is followed. For an https:// Fabric of a \
                  private authority, SSL_CERT_FILE names the certificates to trust.",
@@ -162,7 +162,7 @@ mod tests {
             for block in topic.blocks {
                 match block {
                     Text(text) => assert!(!text.contains("  ") && text.ends_with(['.', ':']), "{text}"),
-                    Code(code) => assert!(code.lines().all(|line| line.chars().count() <= 76), "{code}"),
+                    Code(code) => assert!(code.lines().all(|line| line.chars().count() <= 68), "{code}"),
                 }
             }
         }

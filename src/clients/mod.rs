@@ -132,9 +132,7 @@ pub(crate) fn file(client: McpClient, system: System, env: &dyn Fn(&str) -> Opti
 /// Where a client's servers are written down, in words.
 pub(crate) fn place(client: McpClient, system: System, env: &dyn Fn(&str) -> Option<OsString>) -> String {
     match (file(client, system, env), facts(client).format) {
-        (_, Format::Dialog(_)) => {
-            "Settings, Tools, AI Assistant, Model Context Protocol (MCP), Add, As JSON".to_owned()
-        }
+        (_, Format::Dialog(_)) => "Settings, Tools, AI Assistant, MCP: Add, As JSON".to_owned(),
         (Some(path), _) if client == McpClient::ClaudeCode => format!("{} in the project's folder", path.display()),
         (Some(path), _) => path.display().to_string(),
         (None, _) => "(HOME is not set)".to_owned(),

@@ -49,8 +49,8 @@ fn no_command(client: McpClient) -> String {
 /// Every client with the file it reads its servers from.
 fn list(env: Env<'_>) -> String {
     let mut text = String::from(
-        "Clients, and the file each reads its servers from. --install CLIENT merges the entry into a JSON\n\
-         file; --generate client-config CLIENT prints it.\n\n",
+        "Clients, and where each reads its servers from. fabric-mcp --install CLIENT\n\
+         merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
     );
     for client in McpClient::ALL {
         text.push_str(&format!("  {:<15} {}\n", client.name(), clients::place(client, System::HERE, env)));

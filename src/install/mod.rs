@@ -168,9 +168,12 @@ impl Task<'_> {
         }
         if let Some(folder) = &found.missing_folder {
             let folder = folder.display();
-            text.push_str(&format!("  is made, and so is its folder {folder}: is {} installed?\n", facts.title));
+            text.push_str(&format!(
+                "  will be created, and its folder {folder} as well: is {} installed?\n",
+                facts.title
+            ));
         } else if found.text.is_none() {
-            text.push_str("  is made\n");
+            text.push_str("  will be created\n");
         }
         let entry = self.launch.map(|launch| clients::entry(self.client, self.program, launch));
         if let Some(before) = before {

@@ -62,7 +62,7 @@ fn short_help_fits_a_screen_and_topics_have_their_own() {
     let short = run(["-h"]);
     short.expect_code(0).expect_stdout("--check").expect_stdout("--demo").expect_stdout("--install");
     fits(&short);
-    assert!(short.stdout.lines().count() <= 34, "{}", short.stdout);
+    assert!(short.stdout.lines().count() <= 25, "{}", short.stdout);
     let network = run(["--help", "network"]);
     network.expect_code(0).expect_stdout("--allowed-host").expect_stdout("proxy_pass");
     fits(&network);

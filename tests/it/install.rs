@@ -141,7 +141,7 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
 fn a_file_that_is_not_there_is_made_and_that_is_said() {
     let home = Home::new("fresh");
     let finished = home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]);
-    finished.expect_code(0).expect_stdout("is made, and so is its folder").expect_stdout("is Cursor installed?");
+    finished.expect_code(0).expect_stdout("will be created, and its folder").expect_stdout("is Cursor installed?");
     assert_eq!(
         home.read(".cursor/mcp.json"),
         "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
@@ -151,7 +151,7 @@ fn a_file_that_is_not_there_is_made_and_that_is_said() {
     // With the folder there, only the file is new.
     fs::create_dir_all(home.path(".codeium/windsurf")).unwrap();
     let finished = home.run(["--install", "windsurf", "--yes"]);
-    finished.expect_code(0).expect_stdout("  is made\n");
+    finished.expect_code(0).expect_stdout("  will be created\n");
     // Taking out of nothing makes nothing.
     home.run(["--uninstall", "cline", "--yes"]).expect_code(0).expect_stdout("nothing to do");
     assert!(!home.path(".cline").exists());
@@ -256,7 +256,7 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     let folder = home.path("my project");
     fs::create_dir(&folder).unwrap();
     let inside = |args: [&str; 3]| Program::new(args).after(&format!("cd '{}'", folder.display())).run(DEADLINE);
-    inside(["--install", "claude-code", "--yes"]).expect_code(0).expect_stdout("is made");
+    inside(["--install", "claude-code", "--yes"]).expect_code(0).expect_stdout("will be created");
     let file: Value = serde_json::from_str(&home.read("my project/.mcp.json")).unwrap();
     assert_eq!(file["mcpServers"]["fabric"]["type"], "stdio");
     assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
