@@ -83,8 +83,9 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
     let mut variables = Vec::new();
     if !config.demo {
         let name = flags::get(FlagId::FabricUrl).env().unwrap_or_default();
+        let has_tls = config.fabric.url.starts_with("https://");
         variables.push((name, config.fabric.url));
-        if let Some(file) = settings.variable(CERT_FILE) {
+        if let Some(file) = settings.variable(CERT_FILE).filter(|_| has_tls) {
             // The client starts the program in a folder of its own.
             let file = std::path::absolute(&file).map(Into::into).unwrap_or(file);
             variables.push((CERT_FILE.to_owned(), values::utf8(file, CERT_FILE)?));

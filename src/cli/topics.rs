@@ -125,8 +125,8 @@ pub(crate) const TOPICS: &[Topic] = &[
             ),
             Text(
                 "Several processes need nothing in common; have the proxy choose by Mcp-Session-Id where it is sent. \
-                 /healthz says whether the program lives, /readyz whether Fabric answers, and /metrics counts for \
-                 Prometheus; all three are behind the same token.",
+                 /healthz says whether the program lives and /readyz whether Fabric answers; neither asks for the token. \
+                 /metrics, for Prometheus, does.",
             ),
         ],
     },

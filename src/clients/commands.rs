@@ -29,9 +29,10 @@ pub(crate) fn command(client: McpClient, system: System, program: &str, launch: 
             let text = server.text(&Layout { unit: None, newline: "\n" }, "");
             vec!["code".to_owned(), "--add-mcp".to_owned(), text]
         }
+        // It has no word for a variable to be passed on.
+        (McpClient::Codex, Launch::Program { key: Key::Set, .. }) => return None,
         (McpClient::Codex, Launch::Program { args, env, .. }) => {
             let mut words = words(["codex", "mcp", "add", NAME]);
-            // It has no word for a variable to be passed on.
             words.extend(pairs("--env", client, env, Key::Unused));
             words.extend(self::words(["--", program]));
             words.extend(args.iter().cloned());
@@ -91,6 +92,10 @@ mod tests {
         let env = vec![("FABRIC_BASE_URL".to_owned(), "http://f:1".to_owned())];
         let start = Launch::Program { args: vec!["--max-runs".into(), "3".into()], env, key: Key::Set };
         let url = Launch::Url("https://m/mcp".into());
+        let mut unset = start.clone();
+        if let Launch::Program { key, .. } = &mut unset {
+            *key = Key::Unset;
+        }
         let on = |client, launch| command(client, System::Linux, "/opt/it's", launch);
         for (client, by_program, by_url) in [
             (
@@ -121,13 +126,15 @@ mod tests {
                  ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
             ),
         ] {
-            assert_eq!(on(client, &start).as_deref(), Some(by_program));
+            let start = if client == McpClient::Codex { &unset } else { &start };
+            assert_eq!(on(client, start).as_deref(), Some(by_program));
             assert_eq!(on(client, &url).as_deref(), Some(by_url));
         }
         for client in McpClient::ALL {
             let known = [McpClient::ClaudeCode, McpClient::Vscode, McpClient::Codex, McpClient::GeminiCli];
-            assert_eq!(on(client, &start).is_some(), known.contains(&client), "{client:?}");
+            assert_eq!(on(client, &unset).is_some(), known.contains(&client), "{client:?}");
         }
+        assert_eq!(on(McpClient::Codex, &start), None, "it could not pass on the key");
     }
 
     #[test]

@@ -1,8 +1,15 @@
-//! Completions for bash, zsh and fish: flags, values where they are few, and clients after `client-config`.
+//! Completions for bash, zsh and fish: flags, values where they are few, clients after `client-config`, and
+//! topics after `--help`.
 
 use std::fmt::Write;
 
 use crate::cli::flags::{CLIENTS, FLAGS, Flag, Takes};
+use crate::cli::topics::TOPICS;
+
+/// The topics of the help.
+fn topics() -> String {
+    TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>().join(" ")
+}
 
 /// For bash 3.2 and later, with or without the package bash-completion.
 pub(super) fn bash() -> String {
@@ -17,6 +24,7 @@ pub(super) fn bash() -> String {
         }
     }
     let _ = writeln!(cases, "    client-config | client-command) words=\"{}\" ;;", CLIENTS.join(" "));
+    let _ = writeln!(cases, "    --help | -h) words=\"{}\" ;;", topics());
     format!(
         "# bash completion for fabric-mcp\n\
          _fabric_mcp() {{\n\
@@ -56,6 +64,8 @@ pub(super) fn zsh() -> String {
          \x20   '1: :->word'\n\
          \x20 if [[ $state == word ]] && (( ${{words[(I)client-*]}} )); then\n\
          \x20   compadd {}\n\
+         \x20 elif [[ $state == word ]] && (( ${{words[(I)(-h|--help)]}} )); then\n\
+         \x20   compadd {}\n\
          \x20 fi\n\
          }}\n\
          if [[ $funcstack[1] == _fabric-mcp ]]; then\n\
@@ -63,7 +73,8 @@ pub(super) fn zsh() -> String {
          else\n\
          \x20 compdef _fabric_mcp fabric-mcp\n\
          fi\n",
-        CLIENTS.join(" ")
+        CLIENTS.join(" "),
+        topics()
     )
 }
 
@@ -107,6 +118,7 @@ pub(super) fn fish() -> String {
         "complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config client-command' -a {}",
         fish_quoted(&CLIENTS.join(" "))
     );
+    let _ = writeln!(text, "complete -c fabric-mcp -n '__fish_contains_opt -s h help' -a {}", fish_quoted(&topics()));
     text
 }
 
@@ -136,6 +148,7 @@ mod tests {
             let choices = flag.values().join(" ");
             assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&choices)), "{choices}");
         }
+        assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&topics())), "{}", topics());
         for client in CLIENTS {
             assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(client)), "{client}");
         }

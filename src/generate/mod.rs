@@ -39,7 +39,7 @@ pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<
 
 fn no_command(client: McpClient) -> String {
     format!(
-        "--generate client-command: {} has no command that adds a server; use fabric-mcp --install {1} or --generate \
+        "--generate client-command: {} has no command that adds such a server; use fabric-mcp --install {1} or --generate \
          client-config {1}",
         clients::facts(client).title,
         client.name()

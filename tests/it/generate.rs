@@ -111,6 +111,8 @@ fn bash_completes_flags_values_and_clients() {
         ("fabric-mcp --transport s", "2", "stdio sse"),
         ("fabric-mcp --transport = h", "3", "http"),
         ("fabric-mcp --generate client-config z", "3", "zed"),
+        ("fabric-mcp --install cl", "2", "claude-desktop claude-code cline"),
+        ("fabric-mcp --help n", "2", "network"),
     ];
     for (words, at, expected) in rows {
         let tail = format!("COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n");

@@ -60,7 +60,7 @@ fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, String)>, 
 #[test]
 fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     let (args, env, key) = launched(
-        "--max-runs 3 --allow-pattern a --allow-pattern b --fabric-url http://F/ --idle-timeout 9 --idle-timeout 8",
+        "--max-runs 3 --allow-pattern a --allow-pattern b --fabric-url https://F/ --idle-timeout 9 --idle-timeout 8",
         &[
             ("FABRIC_MCP_DENY_PATTERN", "c, d"),
             ("FABRIC_MCP_LOG_LEVEL", "Debug"),
@@ -78,7 +78,7 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
                  --max-runs 3";
     assert_eq!(args.join(" "), words);
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    assert_eq!(env, [variable("FABRIC_BASE_URL", "http://f"), variable("SSL_CERT_FILE", "/ca.pem")]);
+    assert_eq!(env, [variable("FABRIC_BASE_URL", "https://f"), variable("SSL_CERT_FILE", "/ca.pem")]);
     assert_eq!(key, Key::Set);
     assert_eq!(
         launched("--transport sse --host 0.0.0.0 --demo", &[("FABRIC_API_KEY", "k")]),
@@ -86,9 +86,11 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     );
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
     // A relative path is one from here; the client starts it elsewhere.
-    let (_, env, key) = launched("", &[("SSL_CERT_FILE", "ca.pem")]);
+    let (_, env, key) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
     assert!(env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(), "{env:?}");
     assert_eq!(key, Key::Unset);
+    // Other programs of this machine may need it.
+    assert_eq!(launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1, [variable("FABRIC_BASE_URL", "http://127.0.0.1:8080")]);
     // The configuration is to work: a wrong setting is an error here.
     assert_eq!(
         error_with("--install cursor --max-runs x", &[]),
