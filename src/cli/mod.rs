@@ -1,7 +1,7 @@
 //! The command line and environment: from arguments and variables to a [`Command`].
 //!
 //! In scope: flags, variables, their precedence, errors, and the help text. Not in scope: running the command. No I/O: the
-//! environment and the token file are parameters.
+//! environment and the token file are parameters; only a relative path that goes to a client asks for the current folder.
 //!
 //! ```text
 //! args ─── RawFlags::read ──► RawFlags ── resolve (variables, defaults, bounds) ──► Config ──► Command

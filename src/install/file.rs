@@ -96,11 +96,18 @@ impl Found {
         Ok(backup)
     }
 
-    /// Writes a new file with the mode of the old one.
+    /// Writes a new file with the mode and the owner of the old one.
     fn write(&self, new: &Path, text: &str) -> io::Result<()> {
         let mut file = OpenOptions::new().write(true).create_new(true).open(new)?;
         if self.text.is_some() {
-            fs::set_permissions(new, fs::metadata(&self.path)?.permissions())?;
+            let facts = fs::metadata(&self.path)?;
+            #[cfg(unix)]
+            {
+                use std::os::unix::fs::{MetadataExt, fchown};
+                // Matters to root; for others it is the same owner, or may not be done.
+                let _ = fchown(&file, Some(facts.uid()), Some(facts.gid()));
+            }
+            fs::set_permissions(new, facts.permissions())?;
         }
         file.write_all(text.as_bytes())?;
         file.sync_all()

@@ -103,7 +103,7 @@ impl Reader<'_> {
             if blank > 0 {
                 self.at += blank;
             } else if rest.starts_with("//") {
-                self.at += rest.find('\n').unwrap_or(rest.len());
+                self.at += rest.find(['\n', '\r']).unwrap_or(rest.len());
             } else if rest.starts_with("/*") {
                 let Some(end) = rest.find("*/").filter(|end| *end >= 2) else {
                     return match rest.get(3..).and_then(|after| after.find("*/")) {
@@ -245,6 +245,13 @@ mod tests {
         let text = "\u{feff}// top\r\n/* a \" */ { // b\n \"x\": [1, -2.5e3, /**/ true, null,], /*/ c */\n\t\"y\": \
                     {\"//\": \"/*\\\"\\\\\", \"z\": {},},\n}\n// end";
         assert_eq!(value(text), json!({"x": [1, -2500.0, true, null], "y": {"//": "/*\"\\", "z": {}}}));
+    }
+
+    #[test]
+    fn a_comment_ends_with_its_line_however_that_ends() {
+        for end in ["\n", "\r\n", "\r"] {
+            assert_eq!(value(&format!("// c{end}{{\"a\": 1}}")), json!({"a": 1}));
+        }
     }
 
     #[test]
