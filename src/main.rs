@@ -30,6 +30,7 @@ mod budget;
 mod calls;
 mod check;
 mod cli;
+mod clients;
 mod config;
 mod demo;
 mod error;
@@ -38,10 +39,12 @@ mod features;
 mod generate;
 mod heap;
 mod http;
+mod install;
 mod jsonrpc;
 mod logging;
 mod metrics;
 mod net;
+mod oneshot;
 mod protocol;
 mod random;
 #[allow(dead_code, reason = "used from the next change on")]
@@ -58,17 +61,20 @@ mod tools;
 mod transport;
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use budget::MEMORY;
-use cli::{Command, Generate};
+use check::Look;
+use cli::{Command, Generate, Launch, McpClient};
 use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
 use features::Server;
+use oneshot::NotCalled;
 use tools::Policy;
 use transport::http::Listening;
 use transport::stdio::Stdio;
@@ -79,6 +85,17 @@ const LOG_FLUSH: Duration = Duration::from_millis(200);
 /// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time from
 /// spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
+
+/// What somebody sees who starts it by hand.
+const TYPED: &str = "\
+fabric-mcp: this is a server, and waits for a client to speak MCP on stdin.
+Clients start it themselves. What you may want to type instead:
+  fabric-mcp --demo --check      see it work without any Fabric
+  fabric-mcp --check             test the connection to your Fabric
+  fabric-mcp --install CLIENT    add it to your assistant or editor
+  fabric-mcp -h                  more; Ctrl-C ends this
+
+";
 
 fn main() -> ExitCode {
     let code = match cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret) {
@@ -105,18 +122,41 @@ impl ExitReason {
 
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
     match command {
-        Command::Help => print(&cli::help()),
+        Command::Help(how_much) => print(&cli::help(how_much)),
         Command::Version => print(&format!("{}\n", cli::version())),
         Command::ListTools => print(&tools::catalogue()),
-        Command::Generate(what) => generate(what),
+        Command::Generate(what) => generate(&what),
+        Command::Install { client, launch, yes } => install(client, launch.as_ref(), yes),
+        Command::Call { tool, arguments, json, config } => {
+            let (server, config, _demo) = assemble(*config)?;
+            for warning in &config.warnings {
+                let _ = writeln!(io::stderr(), "fabric-mcp: {warning}");
+            }
+            match oneshot::run(&server, &tool, arguments.as_deref(), json) {
+                Ok(good) => Ok(ExitCode::from(u8::from(!good))),
+                Err(NotCalled::Usage(reason)) => Err(ExitReason { code: 2, reason }),
+                Err(NotCalled::Failed(reason)) => Err(ExitReason { code: 1, reason }),
+            }
+        }
         Command::Check { json, config } => {
             let (server, config, _demo) = assemble(*config)?;
-            match check::run(&server, &config, json, &mut io::stdout()) {
+            let look = match json {
+                true => Look::Json,
+                false if has_colours(io::stdout().is_terminal()) => Look::Coloured,
+                false => Look::Plain,
+            };
+            let say = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
+            let patient = !json && io::stderr().is_terminal();
+            match check::run(&server, &config, look, &mut io::stdout(), patient.then_some(&say)) {
                 Ok(good) => Ok(ExitCode::from(u8::from(!good))),
                 Err(error) => unwritable(&error),
             }
         }
         Command::Serve(config) => {
+            if config.transport == Transport::Stdio && io::stdin().is_terminal() {
+                // Fails if stderr is closed.
+                let _ = io::stderr().write_all(TYPED.as_bytes());
+            }
             logging::start(config.log_level);
             logging::install_panic_hook();
             // From here on only the log writes to stderr, since it may block.
@@ -146,17 +186,39 @@ fn print(text: &str) -> Result<ExitCode, ExitReason> {
     }
 }
 
+/// Whether a terminal is to be given colours: <https://no-color.org>.
+fn has_colours(is_terminal: bool) -> bool {
+    let unset = |name: &str| std::env::var_os(name).is_none_or(|value| value.is_empty());
+    is_terminal && unset("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// The path of this program.
+fn program() -> Result<PathBuf, ExitReason> {
+    std::env::current_exe()
+        .map_err(|error| ExitReason { code: 1, reason: format!("the path of this program cannot be found: {error}") })
+}
+
 /// Prints the file to stdout, and to a terminal on stderr where to save it.
-fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
-    let program = std::env::current_exe().map_err(|error| ExitReason {
-        code: 1,
-        reason: format!("the path of this program cannot be found: {error}"),
-    })?;
-    let code = print(&generate::generate(what, &program))?;
+fn generate(what: &Generate) -> Result<ExitCode, ExitReason> {
+    let env = |name: &str| std::env::var_os(name);
+    let text = generate::generate(what, &program()?, &env).map_err(|reason| ExitReason { code: 2, reason })?;
+    let code = print(&text)?;
     if io::stderr().is_terminal() {
-        let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what));
+        let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what, &env));
     }
     Ok(code)
+}
+
+/// Puts the server into a client's file, or takes it out.
+fn install(client: McpClient, launch: Option<&Launch>, yes: bool) -> Result<ExitCode, ExitReason> {
+    let program = program()?;
+    let task =
+        install::Task { client, program: &program.to_string_lossy(), launch, env: &|name| std::env::var_os(name) };
+    match install::run(&task, yes) {
+        Ok(install::Outcome::Done) => Ok(ExitCode::SUCCESS),
+        Ok(install::Outcome::NotDone) => Ok(ExitCode::FAILURE),
+        Err(reason) => Err(ExitReason { code: 1, reason }),
+    }
 }
 
 fn unwritable(error: &io::Error) -> Result<ExitCode, ExitReason> {

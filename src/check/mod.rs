@@ -7,6 +7,7 @@
 mod demo_run;
 mod diagnosis;
 mod handshake;
+mod patience;
 mod report;
 
 use std::io::{self, Write};
@@ -21,7 +22,10 @@ use crate::features::Server;
 use crate::net::{Authority, Host};
 
 use diagnosis::{Problem, diagnose};
+use patience::{Say, patiently};
 use report::{Key, Report, ReportWriter};
+
+pub(crate) use report::Look;
 
 /// The default port of `fabric --serve`.
 const FABRIC_DEFAULT_PORT: u16 = 8080;
@@ -36,13 +40,19 @@ pub(crate) fn log_connection(client: &Client) {
     }
 }
 
-/// Runs `--check` and writes the report to `out`: line by line, or with `json` as one object at the end. True unless there
-/// are errors; warnings do not count.
+/// Runs `--check` and writes the report to `out`: line by line, or as one object at the end. What takes long is told to
+/// `say`. True unless there are errors; warnings do not count.
 ///
 /// # Errors
 /// Those of `out`.
-pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut dyn Write) -> io::Result<bool> {
-    let mut writer = ReportWriter::new(out, json);
+pub(crate) fn run(
+    server: &Arc<Server>,
+    config: &Config,
+    look: Look,
+    out: &mut dyn Write,
+    say: Say<'_>,
+) -> io::Result<bool> {
+    let mut writer = ReportWriter::new(out, look);
     let mut report = Report { url: config.fabric.url.clone(), demo: config.demo, ..Report::default() };
     writer.begin(&report)?;
     for warning in &config.warnings {
@@ -52,10 +62,10 @@ pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut d
             "Change the setting, or leave it so knowingly.",
         ));
     }
-    let reachable = ask_for_patterns(server.fabric(), config, &mut report);
+    let reachable = ask_for_patterns(server.fabric(), config, &mut report, say);
     writer.connection(&report)?;
     if reachable {
-        ask_for_the_rest(server.fabric(), &mut report);
+        ask_for_the_rest(server.fabric(), config, &mut report, say);
         writer.contents(&report)?;
     }
     report.mcp = handshake::all(server);
@@ -74,9 +84,10 @@ pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut d
 }
 
 /// Lists the patterns: shows everything that can be wrong with address, network and key.
-fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report) -> bool {
+fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: Say<'_>) -> bool {
     let started = Instant::now();
-    let answer = client.pattern_names(&no_wait());
+    let limit = config.fabric.request_timeout;
+    let answer = patiently(say, "Fabric's list of patterns", limit, || client.pattern_names(&no_wait()));
     match answer {
         Ok(names) => {
             report.reachable = true;
@@ -153,10 +164,12 @@ fn other_port(config: &Config) -> Option<String> {
 }
 
 /// One after the other: while Fabric answers another request, it may return an empty list of models.
-fn ask_for_the_rest(client: &Client, report: &mut Report) {
+fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: Say<'_>) {
     let wait = no_wait();
     let url = client.url().to_owned();
-    match client.models(&wait) {
+    let limit = config.fabric.request_timeout;
+    let models = "Fabric's list of models, for which it asks every vendor";
+    match patiently(say, models, config.fabric.models_timeout, || client.models(&wait)) {
         Ok(models) => {
             let vendors = models.vendors.values().filter(|names| !names.is_empty()).count();
             report.models = Some((models.models.len(), vendors));
@@ -177,7 +190,7 @@ fn ask_for_the_rest(client: &Client, report: &mut Report) {
         }),
         Err(error) => report.problems.push(diagnose(&error, &url, None)),
     }
-    match client.strategies(&wait) {
+    match patiently(say, "Fabric's strategies", limit, || client.strategies(&wait)) {
         Ok(Some(strategies)) => report.strategies = Some(strategies.len()),
         Ok(None) => {
             report.strategies = Some(0);
@@ -193,7 +206,7 @@ fn ask_for_the_rest(client: &Client, report: &mut Report) {
             "Look into Fabric's own log.",
         )),
     }
-    match client.configuration(&wait) {
+    match patiently(say, "Fabric's configuration", limit, || client.configuration(&wait)) {
         Ok(configuration) => {
             // The demo shows its made-up keys unmasked.
             report.looks_old = !report.demo && looks_old(&configuration);

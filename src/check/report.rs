@@ -12,7 +12,15 @@ use super::diagnosis::Problem;
 use super::handshake::Era;
 
 /// Widest line of the demo's run, in characters.
-const WIDTH: usize = 96;
+const WIDTH: usize = 80;
+
+/// What to do next, after a check that found problems, none, or none of the demo.
+const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
+const NEXT: &str = "Next: fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                    fabric-mcp --generate client-config lists the clients.\n";
+const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
+                               editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
+                               own Fabric, and check it: fabric-mcp --check\n";
 
 /// How Fabric treats the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -135,10 +143,26 @@ fn milliseconds(time: Duration) -> f64 {
     (time.as_secs_f64() * 100_000.0).round() / 100.0
 }
 
+/// How a report looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Lines of text.
+    Plain,
+    /// Lines of text, on a terminal that has colours.
+    Coloured,
+    /// One JSON object.
+    Json,
+}
+
+/// Colours of a terminal, as ANSI has them.
+const GREEN: &str = "32";
+const RED: &str = "31";
+const YELLOW: &str = "33";
+
 /// Prints a report step by step.
 pub(super) struct ReportWriter<'a> {
     out: &'a mut dyn Write,
-    json: bool,
+    look: Look,
     /// Width of the current line of the demo's run, in characters.
     column: usize,
     /// Spaces not written yet.
@@ -146,9 +170,16 @@ pub(super) struct ReportWriter<'a> {
 }
 
 impl<'a> ReportWriter<'a> {
-    /// Writes to `out`; with `json`, only one object at the end.
-    pub(super) fn new(out: &'a mut dyn Write, json: bool) -> ReportWriter<'a> {
-        ReportWriter { out, json, column: 0, blanks: 0 }
+    /// Writes to `out`; JSON only at the end.
+    pub(super) fn new(out: &'a mut dyn Write, look: Look) -> ReportWriter<'a> {
+        ReportWriter { out, look, column: 0, blanks: 0 }
+    }
+
+    fn coloured(&self, colour: &str, text: &str) -> String {
+        match self.look {
+            Look::Coloured => format!("\x1b[{colour}m{text}\x1b[0m"),
+            Look::Plain | Look::Json => text.to_owned(),
+        }
     }
 
     pub(super) fn begin(&mut self, report: &Report) -> io::Result<()> {
@@ -238,7 +269,7 @@ impl<'a> ReportWriter<'a> {
         match &report.demo_run {
             Some(seen) => {
                 let text = format!(
-                    "{} pieces, the first after {} ms, the last after {} ms",
+                    "{} pieces, first after {} ms, last after {} ms",
                     seen.pieces,
                     milliseconds(seen.first),
                     milliseconds(seen.total)
@@ -251,28 +282,33 @@ impl<'a> ReportWriter<'a> {
     }
 
     pub(super) fn end(&mut self, report: &Report) -> io::Result<()> {
-        if self.json {
+        if self.look == Look::Json {
             writeln!(self.out, "{:#}", report.json())?;
             return self.out.flush();
         }
         for problem in &report.problems {
-            let severity = if problem.is_error { "Problem" } else { "Warning" };
+            let (colour, severity) = if problem.is_error { (RED, "Problem") } else { (YELLOW, "Warning") };
+            let severity = self.coloured(colour, severity);
             self.write(&format!("\n{severity}: {} [{}]\n    Fix: {}\n", problem.what, problem.code, problem.fix))?;
         }
-        self.write(match (report.is_good(), report.problems.is_empty()) {
-            (true, true) => "\nEverything works.\n",
-            (true, false) => "\nEverything works, but see above.\n",
-            (false, _) => "\nNot everything works.\n",
-        })
+        let (verdict, next) = match (report.is_good(), report.problems.is_empty()) {
+            (false, _) => (self.coloured(RED, "Not everything works."), MEND),
+            (true, clean) => {
+                let text = if clean { "Everything works." } else { "Everything works, but see above." };
+                let colour = if clean { GREEN } else { YELLOW };
+                (self.coloured(colour, text), if report.demo { NEXT_AFTER_DEMO } else { NEXT })
+            }
+        };
+        self.write(&format!("\n{verdict}\n{next}"))
     }
 
     fn line(&mut self, good: bool, name: &str, text: &str) -> io::Result<()> {
-        let mark = if good { "ok" } else { "--" };
+        let mark = if good { self.coloured(GREEN, "ok") } else { self.coloured(RED, "--") };
         self.write(&format!("  {mark}  {name:<15} {text}\n"))
     }
 
     fn write(&mut self, text: &str) -> io::Result<()> {
-        if self.json {
+        if self.look == Look::Json {
             return Ok(());
         }
         self.out.write_all(text.as_bytes())?;
@@ -298,9 +334,9 @@ mod tests {
         }
     }
 
-    fn written(report: &Report, json: bool) -> String {
+    fn written(report: &Report, look: Look) -> String {
         let mut out = Vec::new();
-        let mut writer = ReportWriter::new(&mut out, json);
+        let mut writer = ReportWriter::new(&mut out, look);
         writer.begin(report).unwrap();
         writer.connection(report).unwrap();
         writer.contents(report).unwrap();
@@ -314,7 +350,7 @@ mod tests {
         let mut report = report();
         report.problems.push(Problem::warning("no-models", "No models.", "Set one up."));
         assert_eq!(
-            written(&report, false),
+            written(&report, Look::Plain),
             format!(
                 "fabric-mcp {}: checking Fabric at http://f:1\n\n\
                  \x20 ok  address         http://f:1 answers in 1.23 ms\n\
@@ -327,10 +363,33 @@ mod tests {
                  Warning: No models. [no-models]\n\
                  \x20   Fix: Set one up.\n\
                  \n\
-                 Everything works, but see above.\n",
+                 Everything works, but see above.\n\
+                 Next: fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                 fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")
             )
         );
+    }
+
+    #[test]
+    fn a_terminal_gets_colours_and_the_end_is_the_next_step() {
+        let mut report = report();
+        let good = written(&report, Look::Coloured);
+        assert!(good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"), "{good}");
+        assert!(good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: fabric-mcp --install"), "{good}");
+        report.demo = true;
+        assert!(written(&report, Look::Plain).ends_with("own Fabric, and check it: fabric-mcp --check\n"));
+        report.patterns = Some(0);
+        report.problems.push(Problem::warning("w", "W.", "F."));
+        let warned = written(&report, Look::Coloured);
+        assert!(warned.contains("  \x1b[31m--\x1b[0m  patterns        0\n"), "{warned}");
+        assert!(warned.contains("\n\x1b[33mWarning\x1b[0m: W. [w]\n    Fix: F.\n"), "{warned}");
+        report.problems.push(Problem::error("e", "E.", "F."));
+        let bad = written(&report, Look::Coloured);
+        let end =
+            "\n\x1b[31mNot everything works.\x1b[0m\nNext: mend the first problem above, and run the check again.\n";
+        assert!(bad.contains("\n\x1b[31mProblem\x1b[0m: E. [e]\n") && bad.ends_with(end), "{bad}");
+        assert!(!written(&report, Look::Plain).contains('\x1b') && !written(&report, Look::Json).contains('\x1b'));
     }
 
     #[test]
@@ -338,7 +397,7 @@ mod tests {
         let mut report = report();
         report.problems.push(Problem::error("key-refused", "Refused.", "Set it."));
         report.demo_run = Some(DemoRun { pieces: 2, characters: 9, ..DemoRun::default() });
-        let text = written(&report, true);
+        let text = written(&report, Look::Json);
         let json: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
             json,
@@ -356,7 +415,7 @@ mod tests {
     #[test]
     fn long_lines_of_the_run_are_broken_between_words() {
         let mut out = Vec::new();
-        let mut writer = ReportWriter::new(&mut out, false);
+        let mut writer = ReportWriter::new(&mut out, Look::Plain);
         for word in ["abc ".repeat(40).as_str(), "end ", "\n", "\n", "- ", "next"] {
             writer.demo_run_text(word).unwrap();
         }

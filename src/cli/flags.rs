@@ -35,9 +35,14 @@ pub(crate) enum FlagId {
     MaxConnections,
     DrainTimeout,
     Check,
+    Call,
     Json,
     ListTools,
     Generate,
+    Install,
+    Uninstall,
+    Url,
+    Yes,
     Version,
     Help,
 }
@@ -137,6 +142,11 @@ impl Flag {
             Takes::Nothing => "",
             Takes::One(name) | Takes::Many(name) => name,
         }
+    }
+
+    /// All values that can be completed.
+    pub(crate) fn values(&self) -> &'static [&'static str] {
+        if self.placeholder() == "CLIENT" { CLIENTS } else { self.choices }
     }
 
     /// Its long names.
@@ -333,23 +343,69 @@ pub(crate) const FLAGS: &[Flag] = &[
         )
     },
     Flag { ..command(FlagId::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
-    Flag { ..command(FlagId::Json, "json", "With --check: report in JSON") },
+    Flag {
+        takes: Takes::One("TOOL"),
+        ..command(
+            FlagId::Call,
+            "call",
+            "Call a tool, with its arguments as JSON after it; what is piped in is input_text",
+        )
+    },
+    Flag { ..command(FlagId::Json, "json", "With --check and --call: print JSON") },
     Flag { ..command(FlagId::ListTools, "list-tools", "Print the tools and their arguments") },
     Flag {
         takes: Takes::One("WHAT"),
-        choices: &["man", "complete-bash", "complete-zsh", "complete-fish", "systemd-unit", "client-config"],
+        choices: &[
+            "man",
+            "complete-bash",
+            "complete-zsh",
+            "complete-fish",
+            "systemd-unit",
+            "client-config",
+            "client-command",
+        ],
         ..command(
             FlagId::Generate,
             "generate",
-            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, client-config CLIENT",
+            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, client-config [CLIENT], client-command \
+             CLIENT",
         )
     },
+    Flag {
+        takes: Takes::One("CLIENT"),
+        ..command(FlagId::Install, "install", "Add the server to a client's configuration file, after asking")
+    },
+    Flag {
+        takes: Takes::One("CLIENT"),
+        ..command(FlagId::Uninstall, "uninstall", "Take it out of that file again, after asking")
+    },
+    Flag {
+        takes: Takes::One("URL"),
+        ..command(FlagId::Url, "url", "With --install and --generate client-…: for a server over http at this URL")
+    },
+    Flag { ..command(FlagId::Yes, "yes", "With --install and --uninstall: do not ask") },
     Flag { short: Some('V'), ..command(FlagId::Version, "version", "Print the version") },
-    Flag { short: Some('h'), ..command(FlagId::Help, "help", "Print this help") },
+    Flag {
+        short: Some('h'),
+        ..command(FlagId::Help, "help", "Print help: -h in short, --help in full, --help TOPIC on one thing")
+    },
 ];
 
-/// The clients that may follow `--generate client-config`.
-pub(crate) const CLIENTS: &[&str] = &["claude-desktop", "claude-code", "vscode", "cursor", "zed"];
+/// The clients that `--install` and `--generate client-config` know.
+pub(crate) const CLIENTS: &[&str] = &[
+    "claude-desktop",
+    "claude-code",
+    "vscode",
+    "cursor",
+    "zed",
+    "windsurf",
+    "cline",
+    "continue",
+    "codex",
+    "gemini-cli",
+    "jetbrains",
+    "goose",
+];
 
 const fn setting(id: FlagId, long: &'static str, section: Section, help: &'static str) -> Flag {
     Flag {
@@ -374,6 +430,11 @@ const fn command(id: FlagId, long: &'static str, help: &'static str) -> Flag {
 pub(crate) fn get(id: FlagId) -> &'static Flag {
     // A test checks that the table is in the order of the ids.
     &FLAGS[id as usize]
+}
+
+/// Whether `name` is the variable of a flag of that kind.
+pub(super) fn is_variable_of(name: &str, kind: fn(&Flag) -> bool) -> bool {
+    FLAGS.iter().any(|flag| kind(flag) && flag.env().is_some_and(|own| own == name))
 }
 
 /// The flag with this long name or alias.
@@ -422,7 +483,22 @@ mod tests {
         assert_eq!(get(FlagId::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
         assert_eq!(get(FlagId::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
         let without: Vec<_> = FLAGS.iter().filter(|flag| flag.env().is_none()).map(|flag| flag.long).collect();
-        assert_eq!(without, ["check", "json", "list-tools", "generate", "version", "help"]);
+        assert_eq!(
+            without,
+            [
+                "check",
+                "call",
+                "json",
+                "list-tools",
+                "generate",
+                "install",
+                "uninstall",
+                "url",
+                "yes",
+                "version",
+                "help"
+            ]
+        );
     }
 
     #[test]

@@ -1,81 +1,211 @@
-//! The texts of `--help` and `--version`.
+//! The texts of `--help` and `--version`: lines of 80 characters at most.
 
-use super::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
+use super::Help;
+use super::flags::{self, FLAGS, Flag, FlagId, Section, Takes, VARIABLES};
+use super::topics::{Block, TOPICS, Topic};
+
+/// Widest line, in characters.
+const WIDTH: usize = 80;
+
+/// The flags that `-h` shows, each with a line.
+const FIRST_FLAGS: [(FlagId, &str); 10] = [
+    (FlagId::Check, "Test the connection to Fabric"),
+    (FlagId::Demo, "Use a small Fabric built into this program"),
+    (FlagId::Install, "Add the server to a client's configuration file"),
+    (FlagId::Generate, "Print client-config [CLIENT], man, systemd-unit, …"),
+    (FlagId::ListTools, "Print the tools and their arguments"),
+    (FlagId::Call, "Call a tool, with its arguments as JSON after it"),
+    (FlagId::FabricUrl, "Where fabric --serve listens"),
+    (FlagId::Transport, "Serve clients over stdio, http or sse"),
+    (FlagId::Version, "Print the version"),
+    (FlagId::Help, "Print this, or with --help every flag"),
+];
 
 /// What `--version` prints, without a line end.
 pub(crate) fn version() -> &'static str {
     concat!("fabric-mcp ", env!("CARGO_PKG_VERSION"))
 }
 
-/// What `--help` prints: lines of 100 characters at most, the last one ended.
-pub(crate) fn help() -> String {
-    let mut text = format!(
+/// What `--help` prints; its last line is ended.
+pub(crate) fn help(how_much: Help) -> String {
+    match how_much {
+        Help::Short => short(),
+        Help::Full => full(),
+        Help::Topic(topic) => about(topic),
+    }
+}
+
+fn head() -> String {
+    format!(
         "{}: a Model Context Protocol server in front of Fabric's REST API\n\n\
          Usage: fabric-mcp [FLAG]...\n\n\
-         Without flags it speaks MCP over stdin and stdout with the Fabric at http://127.0.0.1:8080.\n\
-         See it work without any Fabric: fabric-mcp --demo --check\n",
+         Without flags it speaks MCP over stdin and stdout with the Fabric at\n\
+         http://127.0.0.1:8080: that is for clients, which start it themselves.\n\n",
         version()
-    );
-    for section in Section::ALL {
-        text.push_str(&format!("\n{}:\n", section.title()));
-        for flag in FLAGS.iter().filter(|flag| flag.section == section) {
-            text.push_str(&entry(flag));
-        }
+    )
+}
+
+/// What to type first.
+const EXAMPLES: &str = "  fabric-mcp --demo --check      see it work without any Fabric
+  fabric-mcp --check             test the connection to your Fabric
+  fabric-mcp --install CLIENT    add it to your assistant or editor
+";
+
+fn short() -> String {
+    let mut text = format!("{}{EXAMPLES}\n", head());
+    let heads: Vec<String> = FIRST_FLAGS.iter().map(|(id, _)| names(flags::get(*id))).collect();
+    let width = heads.iter().map(String::len).max().unwrap_or(0);
+    for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
+        text.push_str(&format!("  {head:<width$}  {line}\n"));
     }
-    text.push_str("\nOnly as variables:\n");
-    for variable in VARIABLES {
-        text.push_str(&format!("  {}\n          {}\n", variable.name, variable.help));
-    }
-    text.push_str(
-        "\nA flag wins over its variable, and an empty variable is one that is not set. Times are in seconds.\n\
-         In a variable, separate several values by commas; switch a switch on with true.\n",
-    );
+    text.push_str(&format!("\nMore: fabric-mcp --help, or --help and one of\n{}.\n", topic_names()));
     text
 }
 
-fn entry(flag: &Flag) -> String {
+fn full() -> String {
+    let mut text = format!("{}{EXAMPLES}", head());
+    for section in Section::ALL {
+        text.push_str(&flags_of(section));
+    }
+    text.push_str("\nOnly as variables:\n");
+    for variable in VARIABLES {
+        text.push_str(&format!("  {}\n          {}\n", variable.name, wrapped(variable.help, 10)));
+    }
+    text.push_str(&format!("\n{}\n\nMore: fabric-mcp --help and one of\n{}.\n", wrapped(PRECEDENCE, 0), topic_names()));
+    text
+}
+
+/// How flags and variables go together.
+pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty variable is one that is not set. Times are \
+                                     in seconds. In a variable, separate several values by commas; switch a switch on \
+                                     with true.";
+
+fn about(topic: &Topic) -> String {
+    let mut text = format!("{}\n", topic.title);
+    for block in topic.blocks {
+        match block {
+            Block::Text(paragraph) => text.push_str(&format!("\n{}\n", wrapped(paragraph, 0))),
+            Block::Code(lines) => {
+                text.push('\n');
+                lines.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+            }
+        }
+    }
+    if let Some(section) = topic.section {
+        text.push_str(&flags_of(section));
+    }
+    text
+}
+
+fn topic_names() -> String {
+    TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>().join(", ")
+}
+
+fn flags_of(section: Section) -> String {
+    let flags = FLAGS.iter().filter(|flag| flag.section == section);
+    format!("\n{}:\n{}", section.title(), flags.map(entry).collect::<String>())
+}
+
+fn names(flag: &Flag) -> String {
     let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
     let alias = flag.alias.map(|alias| format!(", --{alias}")).unwrap_or_default();
-    let (space, repeated) = match flag.takes {
-        Takes::Nothing => ("", ""),
-        Takes::One(_) => (" ", ""),
-        Takes::Many(_) => (" ", "; can be repeated"),
-    };
-    let default = if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
+    let space = if flag.takes == Takes::Nothing { "" } else { " " };
+    format!("{short}--{}{alias}{space}{}", flag.long, flag.placeholder())
+}
+
+fn default(flag: &Flag) -> String {
+    if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) }
+}
+
+fn entry(flag: &Flag) -> String {
+    let repeated = if matches!(flag.takes, Takes::Many(_)) { "; can be repeated" } else { "" };
     let variable = flag.env().map(|name| format!(" [{name}]")).unwrap_or_default();
-    let head = format!("  {short}--{}{alias}{space}{}{variable}", flag.long, flag.placeholder());
-    format!("{head}\n          {}{repeated}{default}\n", flag.help)
+    let text = wrapped(&format!("{}{repeated}{}", flag.help, default(flag)), 10);
+    format!("  {}{variable}\n          {text}\n", names(flag))
+}
+
+/// Breaks a paragraph between words; all lines but the first are indented.
+fn wrapped(text: &str, indent: usize) -> String {
+    let mut shown = String::with_capacity(text.len() + text.len() / 8);
+    let mut column = indent;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > indent {
+            if column + 1 + length > WIDTH {
+                shown.push('\n');
+                shown.extend(std::iter::repeat_n(' ', indent));
+                column = indent;
+            } else {
+                shown.push(' ');
+                column += 1;
+            }
+        }
+        shown.push_str(word);
+        column += length;
+    }
+    shown
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// Every text, as it fits on a terminal.
+    fn all() -> Vec<String> {
+        let topics = TOPICS.iter().map(Help::Topic);
+        [Help::Short, Help::Full].into_iter().chain(topics).map(help).collect()
+    }
+
+    #[test]
+    fn every_text_fits_a_terminal() {
+        for text in all() {
+            assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line.trim_end() == line), "{text}");
+            assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
+        }
+        assert!(help(Help::Short).lines().count() <= 25, "a screenful\n{}", help(Help::Short));
+    }
+
     #[test]
     fn every_flag_and_variable_is_in_the_help() {
-        let text = help();
+        let text = help(Help::Full);
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for flag in FLAGS {
-            assert!(text.contains(&format!("--{}", flag.long)) && text.contains(flag.help), "--{}", flag.long);
+            assert!(text.contains(&format!("--{}", flag.long)) && line.contains(flag.help), "--{}", flag.long);
             assert!(flag.env().is_none_or(|name| text.contains(&format!("[{name}]"))), "--{}", flag.long);
         }
         assert!(VARIABLES.iter().all(|variable| text.contains(variable.name)));
-        assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+        assert!(TOPICS.iter().all(|topic| text.contains(topic.name)));
         assert!(text.ends_with(".\n"));
     }
 
     #[test]
     fn entries_read_like_this() {
-        let text = help();
+        let text = help(Help::Full);
         for entry in [
             "  --port PORT [FABRIC_MCP_PORT]\n          Port to listen on (http and sse); 0 takes a free one [default: 8000]\n",
             "  --path, --mcp-path PATH [FABRIC_MCP_PATH]\n",
             "  --fabric-url URL [FABRIC_BASE_URL]\n",
             "  --demo [FABRIC_MCP_DEMO]\n",
             "          Refuse to run a pattern; can be repeated\n",
-            "  -h, --help\n          Print this help\n",
+            "  -h, --help\n          Print help: -h in short, --help in full, --help TOPIC on one thing\n",
             "  FABRIC_API_KEY\n          Key of Fabric's API",
         ] {
             assert!(text.contains(entry), "{entry}{text}");
         }
+        let topic = help(Help::Topic(TOPICS.iter().find(|topic| topic.name == "network").unwrap()));
+        assert!(topic.starts_with("Serving a network\n\n--transport http serves many clients"), "{topic}");
+        assert!(topic.contains("\n    fabric-mcp --transport http --host 0.0.0.0"), "{topic}");
+        assert!(
+            topic.contains("\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n"),
+            "{topic}"
+        );
+    }
+
+    #[test]
+    fn paragraphs_are_broken_between_words() {
+        let text = wrapped(&"word ".repeat(30), 10);
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+        assert!(text.lines().skip(1).all(|line| line.starts_with("          word") || line.trim().is_empty()));
+        assert_eq!(wrapped(&"x".repeat(100), 4), "x".repeat(100));
     }
 }

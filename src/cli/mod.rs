@@ -1,7 +1,7 @@
 //! The command line and environment: from arguments and variables to a [`Command`].
 //!
 //! In scope: flags, variables, their precedence, errors, and the help text. Not in scope: running the command. No I/O: the
-//! environment and the token file are parameters.
+//! environment and the token file are parameters; only a relative path that goes to a client asks for the current folder.
 //!
 //! ```text
 //! args ─── RawFlags::read ──► RawFlags ── resolve (variables, defaults, bounds) ──► Config ──► Command
@@ -11,7 +11,9 @@
 
 pub(crate) mod flags;
 mod help;
+mod launch;
 mod resolve;
+pub(crate) mod topics;
 mod values;
 
 use std::ffi::{OsStr, OsString};
@@ -24,7 +26,8 @@ use lexopt::Arg;
 use crate::config::{Config, MAX_SECRET};
 use flags::{Flag, FlagId, Takes};
 
-pub(crate) use help::{help, version};
+pub(crate) use help::{PRECEDENCE, help, version};
+pub(crate) use launch::{Key, Launch};
 
 /// What the program is asked to do.
 #[derive(Debug)]
@@ -38,18 +41,49 @@ pub(crate) enum Command {
         /// The settings to check.
         config: Box<Config>,
     },
+    /// Call one tool and print its result: `--call`.
+    Call {
+        /// Its name, as given.
+        tool: String,
+        /// Its arguments: JSON as given.
+        arguments: Option<String>,
+        /// Whether to print the structured result.
+        json: bool,
+        /// The settings to call it with.
+        config: Box<Config>,
+    },
     /// Print the catalogue of tools: `--list-tools`.
     ListTools,
     /// Print a file generated from the table of flags: `--generate`.
     Generate(Generate),
+    /// Change a client's configuration file.
+    Install {
+        /// Whose file.
+        client: McpClient,
+        /// What to put into it: `--install`; `None` to take it out: `--uninstall`.
+        launch: Option<Launch>,
+        /// Whether to do it without asking: `--yes`.
+        yes: bool,
+    },
     /// Print [`help()`].
-    Help,
+    Help(Help),
     /// Print [`version()`].
     Version,
 }
 
-/// What `--generate` prints.
+/// How much help is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Help {
+    /// `-h`: a screenful.
+    Short,
+    /// `--help`: every flag.
+    Full,
+    /// `--help TOPIC`.
+    Topic(&'static topics::Topic),
+}
+
+/// What `--generate` prints.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
     /// The manual page.
     Man,
@@ -61,23 +95,53 @@ pub(crate) enum Generate {
     CompleteFish,
     /// A unit for systemd.
     SystemdUnit,
+    /// The list of clients and their files.
+    Clients,
     /// A snippet for the configuration of an MCP client.
-    ClientConfig(McpClient),
+    ClientConfig(McpClient, Launch),
+    /// The command by which a client adds a server itself.
+    ClientCommand(McpClient, Launch),
 }
 
-/// A client `--generate client-config` knows.
+/// A client whose configuration is known, in the order of [`flags::CLIENTS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "their names say which they are")]
 pub(crate) enum McpClient {
-    /// Claude Desktop.
     ClaudeDesktop,
-    /// Claude Code.
     ClaudeCode,
-    /// Visual Studio Code.
     Vscode,
-    /// Cursor.
     Cursor,
-    /// Zed.
     Zed,
+    Windsurf,
+    Cline,
+    Continue,
+    Codex,
+    GeminiCli,
+    JetBrains,
+    Goose,
+}
+
+impl McpClient {
+    /// Every client.
+    pub(crate) const ALL: [McpClient; 12] = [
+        McpClient::ClaudeDesktop,
+        McpClient::ClaudeCode,
+        McpClient::Vscode,
+        McpClient::Cursor,
+        McpClient::Zed,
+        McpClient::Windsurf,
+        McpClient::Cline,
+        McpClient::Continue,
+        McpClient::Codex,
+        McpClient::GeminiCli,
+        McpClient::JetBrains,
+        McpClient::Goose,
+    ];
+
+    /// The name on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        flags::CLIENTS[self as usize]
+    }
 }
 
 /// A mistake in a flag or variable: one line that names it and says what to do. The process exits with 2.
@@ -99,35 +163,50 @@ pub(crate) type ReadFile<'a> = &'a dyn Fn(&Path) -> io::Result<String>;
 
 /// Parses the arguments after the program's name.
 ///
-/// Commands about the program itself (`--help`, `--version`, `--generate`, `--list-tools`, in this order of precedence)
-/// ignore wrong values of settings; the others need every setting to be valid.
+/// Commands about the program itself (`--help`, `--version`, `--generate man` and the like, `--list-tools`, in this order
+/// of precedence) ignore wrong values of settings; the others need every setting to be valid.
 pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
     read_file: ReadFile<'_>,
 ) -> Result<Command, UsageError> {
     let raw = RawFlags::read(args)?;
-    if raw.has(FlagId::Help) {
-        return Ok(Command::Help);
+    if let Some(written) = raw.last(FlagId::Help) {
+        return values::help(written, &raw.words).map(Command::Help);
     }
     if raw.has(FlagId::Version) {
         return Ok(Command::Version);
     }
+    raw.refuse_strays()?;
     if let Some(what) = raw.last(FlagId::Generate) {
-        return values::generate(what, &raw.words).map(Command::Generate);
+        return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file)).map(Command::Generate);
     }
-    if let Some(word) = raw.words.first() {
-        return Err(unexpected_word(word));
+    let json = raw.has(FlagId::Json);
+    let words = usize::from(raw.has(FlagId::Call));
+    if let Some(word) = raw.words.get(words) {
+        return Err(unexpected_word(word, words == 1));
     }
-    let (check, json) = (raw.has(FlagId::Check), raw.has(FlagId::Json));
-    if json && !check {
-        return Err(UsageError("--json only goes with --check; add --check or leave --json out".to_owned()));
+    let yes = raw.has(FlagId::Yes);
+    if let Some(client) = raw.last(FlagId::Install) {
+        let client = values::client("--install", Some(client))?;
+        let launch = launch::launch(&raw, env, read_file)?;
+        launch.suits(client)?;
+        return Ok(Command::Install { client, launch: Some(launch), yes });
+    }
+    if let Some(client) = raw.last(FlagId::Uninstall) {
+        let client = values::client("--uninstall", Some(client))?;
+        return Ok(Command::Install { client, launch: None, yes });
     }
     if raw.has(FlagId::ListTools) {
         return Ok(Command::ListTools);
     }
     let config = Box::new(resolve::resolve(&raw, env, read_file)?);
-    Ok(if check { Command::Check { json, config } } else { Command::Serve(config) })
+    if let Some(tool) = raw.last(FlagId::Call) {
+        let tool = tool.to_string_lossy().into_owned();
+        let arguments = raw.words.first().map(|word| values::utf8(word.clone(), "--call")).transpose()?;
+        return Ok(Command::Call { tool, arguments, json, config });
+    }
+    Ok(if raw.has(FlagId::Check) { Command::Check { json, config } } else { Command::Serve(config) })
 }
 
 /// Reads a file that holds a token: text of [`MAX_SECRET`] bytes at most.
@@ -144,7 +223,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 /// The arguments as written: known flags with their raw values.
 #[derive(Debug, Default)]
 struct RawFlags {
-    /// In order; a switch has an empty value.
+    /// In order; a switch has an empty value, or its letter if it was written so.
     given: Vec<(FlagId, OsString)>,
     /// Words that belong to no flag.
     words: Vec<OsString>,
@@ -155,21 +234,45 @@ impl RawFlags {
         let mut raw = RawFlags::default();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(explain)? {
-            let flag = match arg {
-                Arg::Long(name) => flags::by_long(name).ok_or_else(|| unknown_long(name))?,
-                Arg::Short(letter) => flags::by_short(letter).ok_or_else(|| unknown_short(letter))?,
+            let (flag, letter) = match arg {
+                Arg::Long(name) => (flags::by_long(name).ok_or_else(|| unknown_long(name))?, String::new()),
+                Arg::Short(c) => (flags::by_short(c).ok_or_else(|| unknown_short(c))?, c.to_string()),
                 Arg::Value(word) => {
                     raw.words.push(word);
                     continue;
                 }
             };
             let value = match flag.takes {
-                Takes::Nothing => OsString::new(),
+                Takes::Nothing => OsString::from(letter),
                 Takes::One(_) | Takes::Many(_) => value_of(flag, &mut parser)?,
             };
             raw.given.push((flag.id, value));
         }
         Ok(raw)
+    }
+
+    /// Refuses flags that mean nothing without another one, or nothing beside it.
+    fn refuse_strays(&self) -> Result<(), UsageError> {
+        let asks = [FlagId::Check, FlagId::Call, FlagId::Install, FlagId::Uninstall];
+        let mut asked = asks.into_iter().filter(|id| self.has(*id)).map(|id| flags::get(id).long);
+        if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
+            return Err(UsageError(format!("--{one} and --{other} are two commands; give one of them")));
+        }
+        let clients = || {
+            let what = self.last(FlagId::Generate).and_then(OsStr::to_str);
+            self.has(FlagId::Install) || what.is_some_and(|what| what.starts_with("client-"))
+        };
+        for (id, is_used, partners) in [
+            (FlagId::Json, self.has(FlagId::Check) || self.has(FlagId::Call), "--check and --call"),
+            (FlagId::Yes, self.has(FlagId::Install) || self.has(FlagId::Uninstall), "--install and --uninstall"),
+            (FlagId::Url, clients(), "--install and --generate client-config"),
+        ] {
+            if self.has(id) && !is_used {
+                let name = flags::get(id).long;
+                return Err(UsageError(format!("--{name} only goes with {partners}; add one of them or leave it out")));
+            }
+        }
+        Ok(())
     }
 
     fn has(&self, id: FlagId) -> bool {
@@ -235,9 +338,10 @@ fn unknown_short(letter: char) -> UsageError {
     UsageError(format!("-{letter} is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"))
 }
 
-fn unexpected_word(word: &OsStr) -> UsageError {
+fn unexpected_word(word: &OsStr, is_call: bool) -> UsageError {
     let word = word.to_string_lossy();
     let hint = match flags::get(FlagId::Transport).choices.iter().find(|choice| **choice == word) {
+        _ if is_call => "put the arguments of --call into quotes, as one word of JSON".to_owned(),
         Some(transport) => format!("did you mean --transport {transport}?"),
         None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
     };

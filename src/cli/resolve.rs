@@ -173,20 +173,20 @@ fn named(name: &str, reason: impl Display) -> UsageError {
 }
 
 /// Flags and variables.
-struct Settings<'a> {
-    raw: &'a RawFlags,
-    env: Env<'a>,
+pub(super) struct Settings<'a> {
+    pub(super) raw: &'a RawFlags,
+    pub(super) env: Env<'a>,
 }
 
 impl Settings<'_> {
     /// A variable that is set and not empty.
-    fn variable(&self, name: &str) -> Option<OsString> {
+    pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
     fn secret(&self, name: &str) -> Result<Option<Secret>, UsageError> {
         let Some(value) = self.variable(name) else { return Ok(None) };
-        let text = utf8(value, name)?;
+        let text = values::utf8(value, name)?;
         values::secret(&text).map_err(|reason| named(name, reason))?;
         Ok(Some(Secret::new(text)))
     }
@@ -195,16 +195,16 @@ impl Settings<'_> {
     fn flags_variable(&self, flag: &Flag) -> Result<Option<(String, String)>, UsageError> {
         let Some(name) = flag.env() else { return Ok(None) };
         let Some(value) = self.variable(&name) else { return Ok(None) };
-        Ok(Some((utf8(value, &name)?, name)))
+        Ok(Some((values::utf8(value, &name)?, name)))
     }
 
     /// The text of a setting, and the name of the flag or variable it comes from.
-    fn text(&self, id: FlagId) -> Result<Option<(String, String)>, UsageError> {
+    pub(super) fn text(&self, id: FlagId) -> Result<Option<(String, String)>, UsageError> {
         let flag = flags::get(id);
         match self.raw.last(id) {
             Some(value) => {
                 let name = format!("--{}", flag.long);
-                Ok(Some((utf8(value.to_owned(), &name)?, name)))
+                Ok(Some((values::utf8(value.to_owned(), &name)?, name)))
             }
             None => self.flags_variable(flag),
         }
@@ -225,7 +225,11 @@ impl Settings<'_> {
         flag.env().filter(|_| !self.raw.has(id)).unwrap_or_else(|| format!("--{}", flag.long))
     }
 
-    fn one<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+    pub(super) fn one<T>(
+        &self,
+        id: FlagId,
+        value: &dyn Fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, UsageError> {
         let Some((text, name)) = self.text(id)? else { return Ok(None) };
         value(&text).map(Some).map_err(|reason| named(&name, reason))
     }
@@ -242,7 +246,7 @@ impl Settings<'_> {
     }
 
     /// A switch on the command line wins over its variable.
-    fn switch(&self, id: FlagId) -> Result<bool, UsageError> {
+    pub(super) fn switch(&self, id: FlagId) -> Result<bool, UsageError> {
         if self.raw.has(id) {
             return Ok(true);
         }
@@ -251,19 +255,15 @@ impl Settings<'_> {
     }
 
     /// The values of all uses of a flag; without any, the comma-separated values of its variable.
-    fn many<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
+    pub(super) fn many<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
         let flag = flags::get(id);
         if self.raw.has(id) {
             let name = format!("--{}", flag.long);
-            let one = |text: OsString| value(&utf8(text, &name)?).map_err(|reason| named(&name, reason));
+            let one = |text: OsString| value(&values::utf8(text, &name)?).map_err(|reason| named(&name, reason));
             return self.raw.all(id).map(|text| one(text.to_owned())).collect();
         }
         let Some((text, name)) = self.flags_variable(flag)? else { return Ok(Vec::new()) };
         let parts = text.split(',').map(str::trim_ascii).filter(|part| !part.is_empty());
         parts.map(|part| value(part).map_err(|reason| named(&name, reason))).collect()
     }
-}
-
-fn utf8(value: OsString, name: &str) -> Result<String, UsageError> {
-    value.into_string().map_err(|_| named(name, "the value is not UTF-8; write it in UTF-8"))
 }

@@ -5,6 +5,8 @@ use super::*;
 use crate::config::{LogLevel, Transport};
 use std::time::Duration;
 
+mod commands;
+
 type Vars<'a> = &'a [(&'a str, &'a str)];
 
 fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, UsageError> {
@@ -71,12 +73,13 @@ fn each_default_in_the_table_is_the_true_one() {
 #[test]
 fn each_choice_in_the_table_is_taken() {
     for flag in FLAGS {
-        for choice in flag.choices.iter().filter(|choice| **choice != "client-config") {
+        for choice in flag.values().iter().filter(|choice| **choice != "client-command") {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
     for client in CLIENTS {
         parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
+        parse_with(&format!("--generate client-command {client}"), &[]).unwrap();
     }
 }
 
@@ -163,34 +166,9 @@ fn values_become_what_they_mean() {
 }
 
 #[test]
-fn commands() {
-    for (args, expected) in [
-        ("--help", "Help"),
-        ("-h", "Help"),
-        ("-hV --check --port x stray", "Help"),
-        ("--version", "Version"),
-        ("-V", "Version"),
-        ("--list-tools", "ListTools"),
-        ("--generate man", "Generate(Man)"),
-        ("--generate=complete-bash", "Generate(CompleteBash)"),
-        ("--generate complete-zsh", "Generate(CompleteZsh)"),
-        ("--generate complete-fish", "Generate(CompleteFish)"),
-        ("--generate systemd-unit", "Generate(SystemdUnit)"),
-        ("--generate client-config zed", "Generate(ClientConfig(Zed))"),
-        ("--generate client-config claude-desktop", "Generate(ClientConfig(ClaudeDesktop))"),
-        ("--generate client-config claude-code", "Generate(ClientConfig(ClaudeCode))"),
-        ("--generate client-config vscode", "Generate(ClientConfig(Vscode))"),
-        ("--generate client-config cursor", "Generate(ClientConfig(Cursor))"),
-    ] {
-        assert_eq!(command(args), expected, "{args}");
-    }
-    assert!(command("--check").starts_with("Check { json: false, config: Config {"));
-    assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
-}
-
-#[test]
 fn wrong_flags_are_reported_in_one_line() {
     let url = "give something like http://127.0.0.1:8080";
+    let all = CLIENTS.join(", ");
     for (args, message) in [
         ("--prot 80", "--prot is not a flag; did you mean --port?"),
         ("--mcp-pat /x", "--mcp-pat is not a flag; did you mean --mcp-path?"),
@@ -205,7 +183,7 @@ fn wrong_flags_are_reported_in_one_line() {
         ("--host --demo", "--host needs a value: --host ADDRESS"),
         ("--demo=yes", "--demo takes no value; write --demo alone"),
         ("-V=1", "-V takes no value; write -V alone"),
-        ("--json", "--json only goes with --check; add --check or leave --json out"),
+        ("--json", "--json only goes with --check and --call; add one of them or leave it out"),
         (
             "--api-key hunter2",
             "--api-key is refused, because every user of this machine can read a command line; set the variable \
@@ -291,17 +269,39 @@ fn wrong_flags_are_reported_in_one_line() {
         (
             "--generate pdf",
             "--generate: \"pdf\" is unknown; give one of man, complete-bash, complete-zsh, complete-fish, systemd-unit, \
-             client-config",
+             client-config, client-command",
+        ),
+        ("--generate client-confg", "--generate: \"client-confg\" is unknown; did you mean client-config?"),
+        ("--generate client-config zeb", &format!("--generate client-config: \"zeb\" {NO_CLIENT}; did you mean zed?")),
+        ("--generate client-config vi", &format!("--generate client-config: \"vi\" {NO_CLIENT}; give one of {all}")),
+        ("--generate client-command", &format!("--generate client-command needs a client; add one of {all}")),
+        ("--install emacs", &format!("--install: \"emacs\" {NO_CLIENT}; give one of {all}")),
+        ("--uninstall curser", &format!("--uninstall: \"curser\" {NO_CLIENT}; did you mean cursor?")),
+        (
+            "--install cursor zed",
+            "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
+        ),
+        ("--install zed --uninstall zed", "--install and --uninstall are two commands; give one of them"),
+        ("--check --call x", "--check and --call are two commands; give one of them"),
+        ("--call x {} {}", "\"{}\" belongs to no flag; put the arguments of --call into quotes, as one word of JSON"),
+        ("--yes", "--yes only goes with --install and --uninstall; add one of them or leave it out"),
+        (
+            "--url http://x/mcp",
+            "--url only goes with --install and --generate client-config; add one of them or leave it out",
+        ),
+        ("--install zed --url http://x", "--url: the URL has no path; did you mean http://x/mcp?"),
+        ("--install zed --url x/mcp", "--url: the URL has no scheme; did you mean http://x/mcp?"),
+        (
+            "--install zed --url http://joe:hunter2@x/mcp",
+            "--url: the URL holds a user name or password; take the part before the @ out: the token goes into a header",
         ),
         (
-            "--generate client-config",
-            "--generate client-config needs a client; add one of claude-desktop, claude-code, vscode, cursor, zed",
+            "--install claude-desktop --url http://x/mcp",
+            "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
+             Connectors, or leave --url out",
         ),
-        (
-            "--generate client-config vi",
-            "--generate client-config: \"vi\" is not a client we know; give one of claude-desktop, claude-code, vscode, \
-             cursor, zed",
-        ),
+        ("--help netwrk", "--help: \"netwrk\" is not a topic; did you mean network?"),
+        ("--help x", "--help: \"x\" is not a topic; the topics are clients, call, fabric, runs, network, service"),
         (
             "--generate man zed",
             "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
@@ -313,6 +313,7 @@ fn wrong_flags_are_reported_in_one_line() {
     }
 }
 
+const NO_CLIENT: &str = "is not a client we know";
 const TIME: &str = "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
 
 #[test]

@@ -9,8 +9,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use super::flags::{self, CLIENTS, FlagId};
-use super::{Generate, McpClient, UsageError};
-use crate::config::{LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Transport};
+use super::topics::TOPICS;
+use super::{Generate, Help, Launch, McpClient, UsageError};
+use crate::config::{self, LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Transport};
 use crate::net::{Authority, Host};
 
 /// Shortest time that can be set.
@@ -125,6 +126,22 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     })
 }
 
+/// The URL of an MCP endpoint.
+pub(super) fn server_url(text: &str) -> Result<String, String> {
+    if text.contains('@') {
+        return Err(
+            "the URL holds a user name or password; take the part before the @ out: the token goes into a header"
+                .to_owned(),
+        );
+    }
+    let url =
+        config::base_url(text).map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
+    match url.split_once("://").is_some_and(|(_, rest)| rest.contains('/')) {
+        true => Ok(url),
+        false => Err(format!("the URL has no path; did you mean {url}/mcp?")),
+    }
+}
+
 /// The path of the MCP endpoint.
 pub(super) fn path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {
@@ -203,49 +220,77 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
     }
 }
 
-/// What `--generate` prints; `words` are those that belong to no flag.
-pub(super) fn generate(what: &OsStr, words: &[OsString]) -> Result<Generate, UsageError> {
+/// Text given for `name`.
+pub(super) fn utf8(value: OsString, name: &str) -> Result<String, UsageError> {
+    value.into_string().map_err(|_| UsageError(format!("{name}: the value is not UTF-8; write it in UTF-8")))
+}
+
+/// Which help: `written` is the letter, if that was used.
+pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, UsageError> {
+    let Some(word) = words.first() else {
+        return Ok(if written.is_empty() { Help::Full } else { Help::Short });
+    };
+    let word = word.to_string_lossy();
+    let names = || TOPICS.iter().map(|topic| topic.name);
+    TOPICS.iter().find(|topic| topic.name == word).map(Help::Topic).ok_or_else(|| {
+        let hint = match flags::closest(&word, names()) {
+            Some(close) => format!("did you mean {close}?"),
+            None => format!("the topics are {}", names().collect::<Vec<_>>().join(", ")),
+        };
+        UsageError(format!("--help: {}", wrong(&word, format_args!("is not a topic; {hint}"))))
+    })
+}
+
+/// What `--generate` prints; `words` are those that belong to no flag, and `launch` is for clients.
+pub(super) fn generate(
+    what: &OsStr,
+    words: &[OsString],
+    launch: &dyn Fn() -> Result<Launch, UsageError>,
+) -> Result<Generate, UsageError> {
     let what = what.to_string_lossy();
-    let most_words = usize::from(what == "client-config");
+    let most_words = usize::from(what.starts_with("client-"));
     if let Some(word) = words.get(most_words) {
-        return Err(super::unexpected_word(word));
+        return Err(super::unexpected_word(word, false));
     }
+    let word = words.first().map(OsString::as_os_str);
+    let for_client = |name| -> Result<_, UsageError> {
+        let (client, launch) = (client(name, word)?, launch()?);
+        launch.suits(client)?;
+        Ok((client, launch))
+    };
     Ok(match &*what {
         "man" => Generate::Man,
         "complete-bash" => Generate::CompleteBash,
         "complete-zsh" => Generate::CompleteZsh,
         "complete-fish" => Generate::CompleteFish,
         "systemd-unit" => Generate::SystemdUnit,
-        "client-config" => Generate::ClientConfig(client(words.first())?),
+        "client-config" if word.is_none() => Generate::Clients,
+        "client-config" => for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?,
+        "client-command" => for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?,
         _ => {
-            let choices = flags::get(FlagId::Generate).choices.join(", ");
-            return Err(UsageError(format!(
-                "--generate: {}",
-                wrong(&what, format_args!("is unknown; give one of {choices}"))
-            )));
+            let choices = flags::get(FlagId::Generate).choices;
+            let hint = match flags::closest(&what, choices.iter().copied()) {
+                Some(close) => format!("did you mean {close}?"),
+                None => format!("give one of {}", choices.join(", ")),
+            };
+            return Err(UsageError(format!("--generate: {}", wrong(&what, format_args!("is unknown; {hint}")))));
         }
     })
 }
 
-fn client(word: Option<&OsString>) -> Result<McpClient, UsageError> {
-    let word = word.map(|word| word.to_string_lossy()).unwrap_or_default();
-    Ok(match &*word {
-        "claude-desktop" => McpClient::ClaudeDesktop,
-        "claude-code" => McpClient::ClaudeCode,
-        "vscode" => McpClient::Vscode,
-        "cursor" => McpClient::Cursor,
-        "zed" => McpClient::Zed,
-        "" => {
-            return Err(UsageError(format!(
-                "--generate client-config needs a client; add one of {}",
-                CLIENTS.join(", ")
-            )));
-        }
-        _ => {
-            let clients = CLIENTS.join(", ");
-            let reason = wrong(&word, format_args!("is not a client we know; give one of {clients}"));
-            return Err(UsageError(format!("--generate client-config: {reason}")));
-        }
+/// The client called `word`, given to `flag`.
+pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<McpClient, UsageError> {
+    let word = word.map(OsStr::to_string_lossy).unwrap_or_default();
+    let clients = CLIENTS.join(", ");
+    if word.is_empty() {
+        return Err(UsageError(format!("{flag} needs a client; add one of {clients}")));
+    }
+    McpClient::ALL.into_iter().find(|client| client.name() == word).ok_or_else(|| {
+        let hint = match flags::closest(&word, CLIENTS.iter().copied()) {
+            Some(close) => format!("did you mean {close}?"),
+            None => format!("give one of {clients}"),
+        };
+        UsageError(format!("{flag}: {}", wrong(&word, format_args!("is not a client we know; {hint}"))))
     })
 }
 

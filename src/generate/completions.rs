@@ -1,8 +1,15 @@
-//! Completions for bash, zsh and fish: flags, values where they are few, and clients after `client-config`.
+//! Completions for bash, zsh and fish: flags, values where they are few, clients after `client-config`, and
+//! topics after `--help`.
 
 use std::fmt::Write;
 
 use crate::cli::flags::{CLIENTS, FLAGS, Flag, Takes};
+use crate::cli::topics::TOPICS;
+
+/// The topics of the help.
+fn topics() -> String {
+    TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>().join(" ")
+}
 
 /// For bash 3.2 and later, with or without the package bash-completion.
 pub(super) fn bash() -> String {
@@ -13,10 +20,11 @@ pub(super) fn bash() -> String {
         words.extend(flag.names().map(|name| format!("--{name}")));
         if flag.takes != Takes::Nothing {
             let names: Vec<String> = flag.names().map(|name| format!("--{name}")).collect();
-            let _ = writeln!(cases, "    {}) words=\"{}\" ;;", names.join(" | "), flag.choices.join(" "));
+            let _ = writeln!(cases, "    {}) words=\"{}\" ;;", names.join(" | "), flag.values().join(" "));
         }
     }
-    let _ = writeln!(cases, "    client-config) words=\"{}\" ;;", CLIENTS.join(" "));
+    let _ = writeln!(cases, "    client-config | client-command) words=\"{}\" ;;", CLIENTS.join(" "));
+    let _ = writeln!(cases, "    --help | -h) words=\"{}\" ;;", topics());
     format!(
         "# bash completion for fabric-mcp\n\
          _fabric_mcp() {{\n\
@@ -54,7 +62,9 @@ pub(super) fn zsh() -> String {
          \x20 _arguments -s \\\n\
          {specs}\
          \x20   '1: :->word'\n\
-         \x20 if [[ $state == word ]] && (( ${{words[(I)client-config]}} )); then\n\
+         \x20 if [[ $state == word ]] && (( ${{words[(I)client-*]}} )); then\n\
+         \x20   compadd {}\n\
+         \x20 elif [[ $state == word ]] && (( ${{words[(I)(-h|--help)]}} )); then\n\
          \x20   compadd {}\n\
          \x20 fi\n\
          }}\n\
@@ -63,7 +73,8 @@ pub(super) fn zsh() -> String {
          else\n\
          \x20 compdef _fabric_mcp fabric-mcp\n\
          fi\n",
-        CLIENTS.join(" ")
+        CLIENTS.join(" "),
+        topics()
     )
 }
 
@@ -76,8 +87,8 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
     let repeat = if matches!(flag.takes, Takes::Many(_)) { "*" } else { "" };
     let (equals, value) = match flag.takes {
         Takes::Nothing => ("", String::new()),
-        Takes::One(name) | Takes::Many(name) if flag.choices.is_empty() => ("=", format!(":{name}: ")),
-        Takes::One(name) | Takes::Many(name) => ("=", format!(":{name}:({})", flag.choices.join(" "))),
+        Takes::One(name) | Takes::Many(name) if flag.values().is_empty() => ("=", format!(":{name}: ")),
+        Takes::One(name) | Takes::Many(name) => ("=", format!(":{name}:({})", flag.values().join(" "))),
     };
     let long = flag.names().map(|name| format!("{repeat}--{name}{equals}[{help}]{value}"));
     flag.short.map(|letter| format!("-{letter}[{help}]")).into_iter().chain(long).collect()
@@ -97,16 +108,17 @@ pub(super) fn fish() -> String {
         if flag.takes != Takes::Nothing {
             text.push_str(" -x");
         }
-        if !flag.choices.is_empty() {
-            let _ = write!(text, " -a {}", fish_quoted(&flag.choices.join(" ")));
+        if !flag.values().is_empty() {
+            let _ = write!(text, " -a {}", fish_quoted(&flag.values().join(" ")));
         }
         let _ = writeln!(text, " -d {}", fish_quoted(flag.help));
     }
     let _ = writeln!(
         text,
-        "complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config' -a {}",
+        "complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config client-command' -a {}",
         fish_quoted(&CLIENTS.join(" "))
     );
+    let _ = writeln!(text, "complete -c fabric-mcp -n '__fish_contains_opt -s h help' -a {}", fish_quoted(&topics()));
     text
 }
 
@@ -133,9 +145,10 @@ mod tests {
                 assert!(zsh.contains(&format!("--{name}[")) || zsh.contains(&format!("--{name}=[")), "{name}");
                 assert!(fish.contains(&format!("-l {name}")), "{name}");
             }
-            let choices = flag.choices.join(" ");
+            let choices = flag.values().join(" ");
             assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&choices)), "{choices}");
         }
+        assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&topics())), "{}", topics());
         for client in CLIENTS {
             assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(client)), "{client}");
         }
@@ -148,11 +161,11 @@ mod tests {
         for line in [
             "    '--transport=[How clients reach the server\\: stdio, http or sse]:TRANSPORT:(stdio http sse)' \\\n",
             "    '*--deny-pattern=[Refuse to run a pattern]:NAME: ' \\\n",
-            "    '-h[Print this help]' \\\n",
+            "    '-h[Print help\\: -h in short, --help in full, --help TOPIC on one thing]' \\\n",
         ] {
             assert!(zsh().contains(line), "{line}{}", zsh());
         }
-        assert!(fish().contains("complete -c fabric-mcp -s h -l help -d 'Print this help'\n"));
+        assert!(fish().contains("complete -c fabric-mcp -s h -l help -d 'Print help: -h in short, --help in full, --help TOPIC on one thing'\n"));
         assert!(fish().contains("\ncomplete -c fabric-mcp -l path -l mcp-path -x -d "));
         assert!(fish().contains(" -d 'Key of Fabric\\'s") || !fish().contains("Fabric's"));
     }

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
+use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
+use crate::cli::topics::{Block, TOPICS};
 
 /// The page for section 1.
 pub(super) fn page() -> String {
@@ -20,15 +22,19 @@ pub(super) fn page() -> String {
          http://127.0.0.1:8080.",
     );
     page.raw(".PP");
-    page.text(
-        "A flag wins over its variable, and an empty variable is one that is not set. Times are in seconds. In a \
-         variable, separate several values by commas; switch a switch on with true.",
-    );
+    page.text(cli::PRECEDENCE);
     page.section("Options");
     for section in Section::ALL {
         page.raw(&format!(".SS {}", escaped(section.title())));
         for flag in FLAGS.iter().filter(|flag| flag.section == section) {
             page.flag(flag);
+        }
+    }
+    for topic in TOPICS {
+        page.section(topic.title);
+        for block in topic.blocks {
+            page.raw(".PP");
+            page.block(block);
         }
     }
     page.section("Environment");
@@ -52,7 +58,8 @@ pub(super) fn page() -> String {
     for (command, meaning) in [
         ("fabric-mcp --demo --check", "See it work without any Fabric."),
         ("FABRIC_API_KEY=… fabric-mcp --check", "Find out what is wrong with the connection to Fabric."),
-        ("fabric-mcp --generate client-config vscode", "Print the configuration for a client."),
+        ("fabric-mcp --install vscode", "Add it to a client's configuration, after asking."),
+        ("fabric-mcp --call fabric_list_patterns", "Call a tool."),
         ("fabric-mcp --transport http --port 8000", "Serve many clients at http://127.0.0.1:8000/mcp."),
     ] {
         page.raw(".TP");
@@ -80,6 +87,17 @@ impl Page {
         // Such a line would be a roff request.
         let guard = if text.starts_with(['.', '\'']) { "\\&" } else { "" };
         self.raw(&format!("{guard}{text}"));
+    }
+
+    fn block(&mut self, block: &Block) {
+        match block {
+            Block::Text(text) => self.text(text),
+            Block::Code(lines) => {
+                self.raw(".nf\n.RS 4");
+                lines.lines().for_each(|line| self.text(line));
+                self.raw(".RE\n.fi");
+            }
+        }
     }
 
     fn flag(&mut self, flag: &Flag) {
@@ -131,7 +149,7 @@ mod tests {
         for entry in [
             ".TP\n\\fB\\-\\-path\\fR, \\fB\\-\\-mcp\\-path\\fR \\fIPATH\\fR\nPath of the MCP endpoint (http and sse). \
              Default: /mcp, on sse /sse. Variable: FABRIC_MCP_PATH.\n",
-            ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint this help.\n",
+            ".TP\n\\fB\\-h\\fR, \\fB\\-\\-help\\fR\nPrint help: \\-h in short, \\-\\-help in full, \\-\\-help TOPIC on one thing.\n",
             ".TP\n.B SSL_CERT_FILE\n",
             ".SH EXIT STATUS\n",
         ] {

@@ -3,47 +3,90 @@
 //! In scope: the manual page, completions, a systemd unit, client configurations. Not in scope: installing them: the
 //! program only writes to stdout.
 
-mod clients;
 mod completions;
 mod man;
 mod unit;
 
+use std::ffi::OsString;
 use std::path::Path;
 
-use crate::cli::{Generate, McpClient};
+use crate::cli::{Generate, Launch, McpClient};
+use crate::clients::{self, System, TOKEN_PLACEHOLDER};
+
+/// The environment: a variable's value, as `std::env::var_os` gives it.
+pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The whole file, ended by a newline. `program` is the path of this program.
-pub(crate) fn generate(what: Generate, program: &Path) -> String {
-    match what {
+///
+/// # Errors
+/// A client that has no command.
+pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<String, String> {
+    let path = program.to_string_lossy();
+    Ok(match what {
         Generate::Man => man::page(),
         Generate::CompleteBash => completions::bash(),
         Generate::CompleteZsh => completions::zsh(),
         Generate::CompleteFish => completions::fish(),
         Generate::SystemdUnit => unit::unit(program),
-        Generate::ClientConfig(client) => clients::snippet(client, program),
+        Generate::Clients => list(env),
+        Generate::ClientConfig(client, launch) => clients::config(*client, &path, launch),
+        Generate::ClientCommand(client, launch) => {
+            let command = clients::command(*client, System::HERE, &path, launch);
+            format!("{}\n", command.ok_or_else(|| no_command(*client))?)
+        }
+    })
+}
+
+fn no_command(client: McpClient) -> String {
+    format!(
+        "--generate client-command: {} has no command that adds such a server; use fabric-mcp --install {1} or --generate \
+         client-config {1}",
+        clients::facts(client).title,
+        client.name()
+    )
+}
+
+/// Every client with the file it reads its servers from.
+fn list(env: Env<'_>) -> String {
+    let mut text = String::from(
+        "Clients, and where each reads its servers from. fabric-mcp --install CLIENT\n\
+         merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
+    );
+    for client in McpClient::ALL {
+        text.push_str(&format!("  {:<15} {}\n", client.name(), clients::place(client, System::HERE, env)));
     }
+    text
 }
 
 /// Where to save the file, for the user. Not part of it.
-pub(crate) fn hint(what: Generate) -> &'static str {
+pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
     match what {
-        Generate::Man => "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
-        Generate::CompleteBash => "save as fabric-mcp in ~/.local/share/bash-completion/completions",
-        Generate::CompleteZsh => "save as _fabric-mcp in a directory of your $fpath",
-        Generate::CompleteFish => "save as fabric-mcp.fish in ~/.config/fish/completions",
+        Generate::Man => "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1".to_owned(),
+        Generate::CompleteBash => "save as fabric-mcp in ~/.local/share/bash-completion/completions".to_owned(),
+        Generate::CompleteZsh => "save as _fabric-mcp in a directory of your $fpath".to_owned(),
+        Generate::CompleteFish => "save as fabric-mcp.fish in ~/.config/fish/completions".to_owned(),
         Generate::SystemdUnit => {
-            "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs"
+            "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs".to_owned()
         }
-        Generate::ClientConfig(McpClient::ClaudeDesktop) => {
-            "merge into claude_desktop_config.json (in the app: Settings, Developer, Edit Config), then restart the app"
+        Generate::Clients => "next: fabric-mcp --install CLIENT".to_owned(),
+        Generate::ClientConfig(client, launch) => {
+            let mut hint = format!("merge into {}", clients::place(*client, System::HERE, env));
+            let name = client.name();
+            if clients::command(*client, System::HERE, "fabric-mcp", launch).is_some() {
+                hint.push_str(&format!(", or see --generate client-command {name}"));
+            }
+            if matches!(clients::facts(*client).format, clients::Format::Json(_)) {
+                hint.push_str(&format!(", or let --install {name} do it"));
+            }
+            if clients::config(*client, "", launch).contains(TOKEN_PLACEHOLDER) {
+                hint.push_str(&format!("; put the token in the place of {TOKEN_PLACEHOLDER}"));
+            } else if matches!(launch, Launch::Url(_)) {
+                hint.push_str("; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client");
+            }
+            hint
         }
-        Generate::ClientConfig(McpClient::ClaudeCode) => "merge into .mcp.json in the project's root",
-        Generate::ClientConfig(McpClient::Vscode) => "merge into .vscode/mcp.json in the workspace",
-        Generate::ClientConfig(McpClient::Cursor) => {
-            "merge into .cursor/mcp.json in the project, or ~/.cursor/mcp.json"
-        }
-        Generate::ClientConfig(McpClient::Zed) => {
-            "merge into Zed's settings.json (command palette: zed: open settings)"
+        Generate::ClientCommand(client, _) => {
+            format!("run this, and then: {}", clients::facts(*client).then)
         }
     }
 }
@@ -51,6 +94,7 @@ pub(crate) fn hint(what: Generate) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::Key;
     use crate::cli::flags::{FLAGS, Flag, Takes, VARIABLES};
     use crate::config;
 
@@ -146,22 +190,41 @@ mod tests {
 
     #[test]
     fn everything_is_a_text_file_with_a_hint() {
-        for what in [
+        let launches = [
+            Launch::Program { args: Vec::new(), env: Vec::new(), key: Key::Unset },
+            Launch::Url("http://127.0.0.1:8000/mcp".into()),
+        ];
+        let mut all = vec![
             Generate::Man,
             Generate::CompleteBash,
             Generate::CompleteZsh,
             Generate::CompleteFish,
             Generate::SystemdUnit,
-            Generate::ClientConfig(McpClient::ClaudeDesktop),
-            Generate::ClientConfig(McpClient::ClaudeCode),
-            Generate::ClientConfig(McpClient::Vscode),
-            Generate::ClientConfig(McpClient::Cursor),
-            Generate::ClientConfig(McpClient::Zed),
-        ] {
-            let text = generate(what, Path::new("/opt/fabric-mcp"));
+            Generate::Clients,
+        ];
+        for client in McpClient::ALL {
+            for launch in &launches {
+                all.push(Generate::ClientConfig(client, launch.clone()));
+                all.push(Generate::ClientCommand(client, launch.clone()));
+            }
+        }
+        let home = |name: &str| (name == "HOME").then(|| "/home/ann".into());
+        for what in all {
+            let Ok(text) = generate(&what, Path::new("/opt/fabric-mcp"), &home) else {
+                assert!(matches!(what, Generate::ClientCommand(..)), "{what:?}");
+                continue;
+            };
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
             assert!(text.lines().all(|line| line.trim_end() == line), "{what:?}: {text}");
-            assert!(!hint(what).is_empty() && !hint(what).contains('\n'), "{what:?}");
+            assert!(!hint(&what, &home).is_empty() && !hint(&what, &home).contains('\n'), "{what:?}");
+        }
+    }
+
+    #[test]
+    fn the_readme_lists_every_client() {
+        for client in McpClient::ALL {
+            let row = format!("| `{}` |", client.name());
+            assert!(README.lines().any(|line| line.contains(&row)), "README.md lacks {row}");
         }
     }
 }

@@ -111,6 +111,8 @@ fn bash_completes_flags_values_and_clients() {
         ("fabric-mcp --transport s", "2", "stdio sse"),
         ("fabric-mcp --transport = h", "3", "http"),
         ("fabric-mcp --generate client-config z", "3", "zed"),
+        ("fabric-mcp --install cl", "2", "claude-desktop claude-code cline"),
+        ("fabric-mcp --help n", "2", "network"),
     ];
     for (words, at, expected) in rows {
         let tail = format!("COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n");
@@ -205,6 +207,11 @@ fn clients_get_json_with_the_absolute_path_of_this_program() {
         ("vscode", "/servers/fabric"),
         ("cursor", "/mcpServers/fabric"),
         ("zed", "/context_servers/fabric"),
+        ("windsurf", "/mcpServers/fabric"),
+        ("cline", "/mcpServers/fabric"),
+        ("continue", "/mcpServers/fabric"),
+        ("gemini-cli", "/mcpServers/fabric"),
+        ("jetbrains", "/mcpServers/fabric"),
     ] {
         let text = generated(["client-config", client]);
         let file: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{client}: {e}\n{text}"));
@@ -214,4 +221,39 @@ fn clients_get_json_with_the_absolute_path_of_this_program() {
         assert!(server["env"]["FABRIC_BASE_URL"].is_string(), "{client}: {text}");
     }
     Program::new(["--generate", "client-config", "emacs"]).run(DEADLINE).expect_code(2).expect_stderr("claude-desktop");
+}
+
+#[test]
+fn settings_go_into_what_is_generated_and_secrets_do_not() {
+    for client in [
+        "claude-desktop",
+        "claude-code",
+        "vscode",
+        "cursor",
+        "zed",
+        "windsurf",
+        "cline",
+        "continue",
+        "codex",
+        "gemini-cli",
+        "jetbrains",
+        "goose",
+    ] {
+        for what in ["client-config", "client-command"] {
+            let finished = Program::new(["--generate", what, client, "--max-runs", "7"])
+                .env("FABRIC_BASE_URL", "http://fabric.example:1")
+                .env("FABRIC_API_KEY", "canary-key")
+                .env("FABRIC_MCP_AUTH_TOKEN", "canary-token-canary-token")
+                .run(DEADLINE);
+            if finished.code == Some(2) {
+                assert_eq!(what, "client-command");
+                finished.expect_stderr("--install").expect_stderr(client);
+                continue;
+            }
+            finished.expect_code(0).expect_stdout("http://fabric.example:1").expect_stdout("--max-runs");
+            assert!(!finished.stdout.contains("canary") && !finished.stderr.contains("canary"), "{finished:?}");
+        }
+    }
+    let list = Program::new(["--generate", "client-config"]).env("HOME", "/home/ann").run(DEADLINE);
+    list.expect_code(0).expect_stdout("jetbrains").expect_stdout(".cursor");
 }

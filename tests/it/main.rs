@@ -9,6 +9,7 @@
 
 mod support;
 
+mod call;
 mod cancelling;
 mod chains;
 mod check_and_demo;
@@ -26,6 +27,7 @@ mod hostile_http;
 mod hostile_sse;
 mod hostile_values;
 mod http;
+mod install;
 mod layers;
 mod limits;
 mod limits_lists_http;

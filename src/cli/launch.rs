@@ -1,0 +1,100 @@
+//! How a client that is being set up will reach the server: by starting this program with the settings it was started with
+//! itself, or by a URL.
+
+use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, FlagId, Section, Takes};
+use super::resolve::{self, Settings};
+use super::{Env, McpClient, RawFlags, ReadFile, UsageError, values};
+
+/// What goes into a client's configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Launch {
+    /// Start this program.
+    Program {
+        /// With these flags.
+        args: Vec<String>,
+        /// With these variables, in this order.
+        env: Vec<(String, String)>,
+        /// The variable of Fabric's key, which is never written down itself.
+        key: Key,
+    },
+    /// Connect to a server over HTTP.
+    Url(String),
+}
+
+/// Whether Fabric's key belongs into a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// No: the demo takes none.
+    Unused,
+    /// It is not set here: there is a place to fill it in.
+    Unset,
+    /// It is set here: a reference to its variable will do, where the client has such.
+    Set,
+}
+
+impl Launch {
+    /// Refuses a URL for a client that only starts programs.
+    pub(super) fn suits(&self, client: McpClient) -> Result<(), UsageError> {
+        match (self, client) {
+            (Launch::Url(_), McpClient::ClaudeDesktop) => Err(UsageError(
+                "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
+                 Connectors, or leave --url out"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Which settings a program that speaks to one client over stdio has no use for.
+fn is_for_http(flag: &Flag) -> bool {
+    flag.section == Section::Http || matches!(flag.id, FlagId::Transport | FlagId::Host | FlagId::Port | FlagId::Path)
+}
+
+/// From flags and variables, all of which must be right.
+pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Launch, UsageError> {
+    let settings = Settings { raw, env };
+    if let Some(url) = settings.one(FlagId::Url, &values::server_url)? {
+        return Ok(Launch::Url(url));
+    }
+    // What the client starts speaks stdio, however this process would.
+    let stdio = |name: &str| if flags::is_variable_of(name, is_for_http) { None } else { env(name) };
+    let mut local = RawFlags { given: raw.given.clone(), words: Vec::new() };
+    local.given.retain(|(id, _)| !is_for_http(flags::get(*id)));
+    let config = resolve::resolve(&local, &stdio, read_file)?;
+    let mut args = Vec::new();
+    for flag in FLAGS {
+        if flag.env().is_none() || is_for_http(flag) || flag.id == FlagId::FabricUrl {
+            continue;
+        }
+        let name = format!("--{}", flag.long);
+        match flag.takes {
+            Takes::Nothing if settings.switch(flag.id)? => args.push(name),
+            Takes::Nothing => {}
+            Takes::One(_) => {
+                args.extend(settings.text(flag.id)?.into_iter().flat_map(|(text, _)| [name.clone(), text]))
+            }
+            Takes::Many(_) => {
+                let all = settings.many(flag.id, &|text| Ok(text.to_owned()))?;
+                args.extend(all.into_iter().flat_map(|text| [name.clone(), text]));
+            }
+        }
+    }
+    let mut variables = Vec::new();
+    if !config.demo {
+        let name = flags::get(FlagId::FabricUrl).env().unwrap_or_default();
+        let has_tls = config.fabric.url.starts_with("https://");
+        variables.push((name, config.fabric.url));
+        if let Some(file) = settings.variable(CERT_FILE).filter(|_| has_tls) {
+            // The client starts the program in a folder of its own.
+            let file = std::path::absolute(&file).map(Into::into).unwrap_or(file);
+            variables.push((CERT_FILE.to_owned(), values::utf8(file, CERT_FILE)?));
+        }
+    }
+    let key = match settings.variable(API_KEY) {
+        _ if config.demo => Key::Unused,
+        Some(_) => Key::Set,
+        None => Key::Unset,
+    };
+    Ok(Launch::Program { args, env: variables, key })
+}

@@ -1,0 +1,99 @@
+//! Which command a line asks for, and what goes along to a client that is set up.
+
+use super::*;
+
+#[test]
+fn commands() {
+    for (args, expected) in [
+        ("--help", "Help(Full)"),
+        ("-h", "Help(Short)"),
+        ("-hV --check --port x", "Help(Short)"),
+        ("-h --help", "Help(Full)"),
+        ("--version", "Version"),
+        ("-V", "Version"),
+        ("--list-tools", "ListTools"),
+        ("--generate man", "Generate(Man)"),
+        ("--generate=complete-bash", "Generate(CompleteBash)"),
+        ("--generate complete-zsh", "Generate(CompleteZsh)"),
+        ("--generate complete-fish", "Generate(CompleteFish)"),
+        ("--generate systemd-unit", "Generate(SystemdUnit)"),
+        ("--generate client-config", "Generate(Clients)"),
+        (
+            "--generate client-config zed --url http://H:8000/mcp",
+            "Generate(ClientConfig(Zed, Url(\"http://h:8000/mcp\")))",
+        ),
+        (
+            "--generate client-command codex --demo",
+            "Generate(ClientCommand(Codex, Program { args: [\"--demo\"], env: [], key: Unused }))",
+        ),
+        (
+            "--install goose --yes",
+            "Install { client: Goose, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
+             \"http://127.0.0.1:8080\")], key: Unset }), yes: true }",
+        ),
+        ("--uninstall jetbrains", "Install { client: JetBrains, launch: None, yes: false }"),
+    ] {
+        assert_eq!(command(args), expected, "{args}");
+    }
+    assert!(command("--check").starts_with("Check { json: false, config: Config {"));
+    assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
+    assert!(
+        command("--call x {} --json")
+            .starts_with("Call { tool: \"x\", arguments: Some(\"{}\"), json: true, config: Config {")
+    );
+    assert!(command("--call x").starts_with("Call { tool: \"x\", arguments: None, json: false, config: Config {"));
+    for topic in topics::TOPICS {
+        for help in ["--help", "-h"] {
+            assert!(command(&format!("{help} {}", topic.name)).starts_with("Help(Topic(Topic { name: "));
+        }
+    }
+}
+
+/// What `--install` would have a client start.
+fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, String)>, Key) {
+    match parse_with(&format!("--install cursor {args}"), vars) {
+        Ok(Command::Install { launch: Some(Launch::Program { args, env, key }), .. }) => (args, env, key),
+        other => panic!("{args} {vars:?}: {other:?}"),
+    }
+}
+
+#[test]
+fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
+    let (args, env, key) = launched(
+        "--max-runs 3 --allow-pattern a --allow-pattern b --fabric-url https://F/ --idle-timeout 9 --idle-timeout 8",
+        &[
+            ("FABRIC_MCP_DENY_PATTERN", "c, d"),
+            ("FABRIC_MCP_LOG_LEVEL", "Debug"),
+            ("FABRIC_API_KEY", "hunter2"),
+            ("FABRIC_MCP_AUTH_TOKEN", "hunter2-hunter2-hunter2"),
+            ("SSL_CERT_FILE", "/ca.pem"),
+            // What this process would listen on is nothing to a client, not even if it is wrong.
+            ("FABRIC_MCP_TRANSPORT", "http"),
+            ("FABRIC_MCP_HOST", "0.0.0.0"),
+            ("FABRIC_MCP_PORT", "x"),
+            ("FABRIC_MCP_MAX_CONNECTIONS", "5"),
+        ],
+    );
+    let words = "--log-level Debug --idle-timeout 8 --allow-pattern a --allow-pattern b --deny-pattern c --deny-pattern d \
+                 --max-runs 3";
+    assert_eq!(args.join(" "), words);
+    let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(env, [variable("FABRIC_BASE_URL", "https://f"), variable("SSL_CERT_FILE", "/ca.pem")]);
+    assert_eq!(key, Key::Set);
+    assert_eq!(
+        launched("--transport sse --host 0.0.0.0 --demo", &[("FABRIC_API_KEY", "k")]),
+        (vec!["--demo".to_owned()], Vec::new(), Key::Unused)
+    );
+    assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
+    // A relative path is one from here; the client starts it elsewhere.
+    let (_, env, key) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
+    assert!(env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(), "{env:?}");
+    assert_eq!(key, Key::Unset);
+    // Other programs of this machine may need it.
+    assert_eq!(launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1, [variable("FABRIC_BASE_URL", "http://127.0.0.1:8080")]);
+    // The configuration is to work: a wrong setting is an error here.
+    assert_eq!(
+        error_with("--install cursor --max-runs x", &[]),
+        "--max-runs: \"x\" is not a number from 1 to 4096; give one"
+    );
+}

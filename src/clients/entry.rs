@@ -1,0 +1,256 @@
+//! One server as each client writes it down: the keys and their order are those of its documentation.
+
+use crate::cli::flags::{API_KEY, AUTH_TOKEN};
+use crate::cli::{Key, Launch, McpClient};
+
+use super::node::quoted;
+use super::{NAME, Node, TOKEN_PLACEHOLDER, facts};
+
+/// How long Goose waits for a call, in seconds: it would give up on long runs after five minutes.
+const GOOSE_TIMEOUT: u32 = 3600;
+
+/// The entry for clients that take JSON.
+pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
+    match launch {
+        Launch::Program { args, env, key } => {
+            let kind = match client {
+                McpClient::ClaudeCode | McpClient::Vscode => Some(("type", "stdio")),
+                // Versions of 2025 ask for the source; later ones ignore it.
+                McpClient::Zed => Some(("source", "custom")),
+                _ => None,
+            };
+            let mut variables: Vec<(String, Node)> =
+                env.iter().map(|(name, value)| (name.clone(), Node::text_of(value))).collect();
+            match key {
+                Key::Unused => {}
+                Key::Unset => variables.push((API_KEY.to_owned(), Node::text_of(""))),
+                Key::Set => variables.push((API_KEY.to_owned(), Node::text_of(reference(client, API_KEY, "")))),
+            }
+            let kind = kind.into_iter().map(|(name, value)| (name, Node::text_of(value)));
+            let rest = [
+                ("command", Node::text_of(program)),
+                ("args", Node::List(args.clone())),
+                ("env", Node::Object(variables)),
+            ];
+            Node::object(kind.chain(rest))
+        }
+        Launch::Url(url) => {
+            let kind = match client {
+                McpClient::ClaudeCode | McpClient::Vscode | McpClient::Continue => Some("http"),
+                McpClient::Cline => Some("streamableHttp"),
+                _ => None,
+            };
+            let name = match client {
+                McpClient::Windsurf => "serverUrl",
+                McpClient::GeminiCli => "httpUrl",
+                _ => "url",
+            };
+            let kind = kind.into_iter().map(|kind| ("type", Node::text_of(kind)));
+            let rest = [
+                (name, Node::text_of(url)),
+                ("headers", Node::object([("Authorization", Node::text_of(authorization(client)))])),
+            ];
+            Node::object(kind.chain(rest))
+        }
+    }
+}
+
+/// The value of the header that lets the client in.
+pub(super) fn authorization(client: McpClient) -> String {
+    format!("Bearer {}", reference(client, AUTH_TOKEN, TOKEN_PLACEHOLDER))
+}
+
+/// How the client refers to a variable, or what stands there if it cannot.
+pub(super) fn reference(client: McpClient, variable: &str, otherwise: &str) -> String {
+    match facts(client).reference {
+        Some((before, after)) => format!("{before}{variable}{after}"),
+        None => otherwise.to_owned(),
+    }
+}
+
+/// For Codex's `config.toml`.
+pub(super) fn toml(program: &str, launch: &Launch) -> String {
+    let table = format!("[mcp_servers.{NAME}]\n");
+    match launch {
+        Launch::Url(url) => {
+            format!("{table}url = {}\nbearer_token_env_var = {}\n", quoted(url), quoted(AUTH_TOKEN))
+        }
+        Launch::Program { args, env, key } => {
+            // It passes on only the variables that are named here.
+            let forwarded =
+                if *key == Key::Set { format!("env_vars = [{}]\n", quoted(API_KEY)) } else { String::new() };
+            let args = Node::List(args.clone()).text(&super::Layout::default(), "");
+            let mut text = format!("{table}command = {}\nargs = {args}\n{forwarded}", quoted(program));
+            let place = (*key == Key::Unset).then(|| (API_KEY.to_owned(), String::new()));
+            let variables: Vec<(String, String)> = env.iter().cloned().chain(place).collect();
+            if !variables.is_empty() {
+                text.push_str(&format!("\n[mcp_servers.{NAME}.env]\n"));
+            }
+            for (name, value) in variables {
+                text.push_str(&format!("{name} = {}\n", quoted(&value)));
+            }
+            text
+        }
+    }
+}
+
+/// For Goose's `config.yaml`.
+pub(super) fn yaml(program: &str, launch: &Launch) -> String {
+    let kind = match launch {
+        Launch::Program { .. } => "stdio",
+        Launch::Url(_) => "streamable_http",
+    };
+    let mut text = format!(
+        "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {GOOSE_TIMEOUT}\n    type: {kind}\n"
+    );
+    let mut line = |name: &str, value: String| text.push_str(&format!("    {name}: {value}\n"));
+    let about = quoted("Finds and runs Fabric's patterns");
+    let list = |items: &[String]| Node::List(items.to_vec()).text(&super::Layout::default(), "");
+    match launch {
+        Launch::Url(url) => {
+            line("uri", quoted(url));
+            line("description", about);
+            line("env_keys", list(&[AUTH_TOKEN.to_owned()]));
+            line("headers", format!("\n      Authorization: {}", quoted(&format!("Bearer ${AUTH_TOKEN}"))));
+        }
+        Launch::Program { args, env, key } => {
+            line("cmd", quoted(program));
+            line("args", list(args));
+            line("description", about);
+            let keys = if *key == Key::Set { vec![API_KEY.to_owned()] } else { Vec::new() };
+            line("env_keys", list(&keys));
+            let place = (*key == Key::Unset).then(|| (API_KEY.to_owned(), String::new()));
+            let variables = env.iter().cloned().chain(place);
+            let variables: String =
+                variables.map(|(name, value)| format!("\n      {name}: {}", quoted(&value))).collect();
+            line("envs", if variables.is_empty() { "{}".to_owned() } else { variables });
+        }
+    }
+    // A list of lines below its key needs no space after the colon.
+    text.replace(": \n", ":\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clients::config;
+
+    fn program(key: Key) -> Launch {
+        Launch::Program {
+            args: vec!["--max-runs".into(), "3".into()],
+            env: vec![("FABRIC_BASE_URL".into(), "http://f:1".into())],
+            key,
+        }
+    }
+
+    fn url() -> Launch {
+        Launch::Url("https://mcp.example.com/mcp".into())
+    }
+
+    #[test]
+    fn every_client_gets_its_own_shape() {
+        let rest = |key: &str| {
+            format!(
+                "\"command\": \"/opt/f\",\n      \"args\": [\"--max-runs\", \"3\"],\n      \"env\": {{\n        \
+                 \"FABRIC_BASE_URL\": \"http://f:1\",\n        \"FABRIC_API_KEY\": \"{key}\"\n      }}\n    }}\n  }}\n}}\n"
+            )
+        };
+        for (client, head, key) in [
+            (McpClient::ClaudeDesktop, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", ""),
+            (
+                McpClient::ClaudeCode,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
+                "${FABRIC_API_KEY}",
+            ),
+            (
+                McpClient::Vscode,
+                "{\n  \"servers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
+                "${env:FABRIC_API_KEY}",
+            ),
+            (McpClient::Cursor, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${env:FABRIC_API_KEY}"),
+            (
+                McpClient::Zed,
+                "{\n  \"context_servers\": {\n    \"fabric\": {\n      \"source\": \"custom\",\n      ",
+                "",
+            ),
+            (McpClient::Windsurf, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${env:FABRIC_API_KEY}"),
+            (McpClient::Cline, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${env:FABRIC_API_KEY}"),
+            (McpClient::Continue, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", ""),
+            (McpClient::GeminiCli, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${FABRIC_API_KEY}"),
+            (McpClient::JetBrains, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", ""),
+        ] {
+            assert_eq!(config(client, "/opt/f", &program(Key::Set)), format!("{head}{}", rest(key)), "{client:?}");
+            assert_eq!(config(client, "/opt/f", &program(Key::Unset)), format!("{head}{}", rest("")), "{client:?}");
+        }
+    }
+
+    #[test]
+    fn over_http_each_has_its_own_keys_and_refers_to_the_token() {
+        for (client, expected) in [
+            (
+                McpClient::ClaudeCode,
+                r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
+            ),
+            (
+                McpClient::Vscode,
+                r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
+            ),
+            (McpClient::Cursor, r#""url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#),
+            (McpClient::Zed, r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
+            (
+                McpClient::Windsurf,
+                r#""serverUrl": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
+            ),
+            (
+                McpClient::Cline,
+                r#""type": "streamableHttp", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
+            ),
+            (McpClient::Continue, r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
+            (
+                McpClient::GeminiCli,
+                r#""httpUrl": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
+            ),
+            (McpClient::JetBrains, r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
+        ] {
+            let line = super::super::Layout { unit: None, newline: "\n" };
+            let text = entry(client, "/opt/f", &url()).text(&line, "");
+            assert_eq!(text, format!("{{{}}}", expected.replace("URL", "https://mcp.example.com/mcp")), "{client:?}");
+        }
+    }
+
+    #[test]
+    fn codex_gets_toml() {
+        assert_eq!(
+            config(McpClient::Codex, "/opt/a \"b\"", &program(Key::Set)),
+            "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \"3\"]\nenv_vars = \
+             [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL = \"http://f:1\"\n"
+        );
+        let demo = Launch::Program { args: vec!["--demo".into()], env: Vec::new(), key: Key::Unused };
+        assert_eq!(
+            config(McpClient::Codex, "/opt/f", &demo),
+            "[mcp_servers.fabric]\ncommand = \"/opt/f\"\nargs = [\"--demo\"]\n"
+        );
+        assert_eq!(
+            config(McpClient::Codex, "/opt/f", &url()),
+            "[mcp_servers.fabric]\nurl = \"https://mcp.example.com/mcp\"\nbearer_token_env_var = \
+             \"FABRIC_MCP_AUTH_TOKEN\"\n"
+        );
+    }
+
+    #[test]
+    fn goose_gets_yaml() {
+        assert_eq!(
+            config(McpClient::Goose, "/opt/f", &program(Key::Set)),
+            "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: stdio\n    cmd: \
+             \"/opt/f\"\n    args: [\"--max-runs\", \"3\"]\n    description: \"Finds and runs Fabric's patterns\"\n    \
+             env_keys: [\"FABRIC_API_KEY\"]\n    envs:\n      FABRIC_BASE_URL: \"http://f:1\"\n"
+        );
+        assert_eq!(
+            config(McpClient::Goose, "/opt/f", &url()),
+            "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: \
+             streamable_http\n    uri: \"https://mcp.example.com/mcp\"\n    description: \"Finds and runs Fabric's \
+             patterns\"\n    env_keys: [\"FABRIC_MCP_AUTH_TOKEN\"]\n    headers:\n      Authorization: \"Bearer \
+             $FABRIC_MCP_AUTH_TOKEN\"\n"
+        );
+    }
+}

@@ -1,0 +1,283 @@
+//! `--install` and `--uninstall`: one entry in a client's own file.
+//!
+//! In scope: showing the change, asking, keeping a backup. Nothing of the file that is not the entry is changed, not a
+//! comment nor a space (`jsonc`, `edit`); what cannot be edited so is refused. Not in scope: what the entry is (`clients`).
+
+mod edit;
+mod file;
+mod jsonc;
+
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cli::{Launch, McpClient};
+use crate::clients::{self, Facts, Format, Layout, NAME, System, TOKEN_PLACEHOLDER};
+
+use edit::Edit;
+use file::Found;
+use jsonc::Span;
+
+/// What it came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The file is as wanted.
+    Done,
+    /// Nothing was changed, and the reason was told.
+    NotDone,
+}
+
+/// The questions asked, and what is said.
+pub(crate) struct Dialogue<'a> {
+    /// Takes what is said.
+    pub(crate) out: &'a mut dyn Write,
+    /// Gives the answer to a question; `None` if there is nobody to ask.
+    pub(crate) answers: Option<&'a mut dyn BufRead>,
+    /// Answer every question with yes.
+    pub(crate) yes: bool,
+}
+
+/// What to do with a client's file.
+pub(crate) struct Task<'a> {
+    /// Whose file.
+    pub(crate) client: McpClient,
+    /// The path of this program.
+    pub(crate) program: &'a str,
+    /// What to put in; `None` to take it out.
+    pub(crate) launch: Option<&'a Launch>,
+    /// The environment.
+    pub(crate) env: &'a dyn Fn(&str) -> Option<OsString>,
+}
+
+/// Carries out a task on the real terminal.
+///
+/// # Errors
+/// The reason, in one line; nothing was changed.
+pub(crate) fn run(task: &Task<'_>, yes: bool) -> Result<Outcome, String> {
+    let mut stdin = io::stdin().lock();
+    let answers: Option<&mut dyn BufRead> = if stdin.is_terminal() { Some(&mut stdin) } else { None };
+    task.run(Dialogue { out: &mut io::stdout(), answers, yes })
+}
+
+impl Task<'_> {
+    fn run(&self, mut dialogue: Dialogue<'_>) -> Result<Outcome, String> {
+        let facts = clients::facts(self.client);
+        let Format::Json(key) = facts.format else { return self.by_hand(&facts, &mut dialogue) };
+        let path = clients::file(self.client, System::HERE, self.env)
+            .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
+        let about = |reason: String| format!("{}: {reason}. Nothing was changed", path.display());
+        let found = file::find(&path).map_err(about)?;
+        let text = found.text.as_deref().unwrap_or_default();
+        let edit = match self.launch {
+            Some(launch) => edit::put(text, key, NAME, &clients::entry(self.client, self.program, launch)),
+            None => edit::take(text, key, NAME),
+        };
+        let edit = edit.map_err(|reason| about(format!("{reason}; mend it, or edit it by hand")))?;
+        let (new, before) = match &edit {
+            Edit::Same => return self.already(&facts, &path, &mut dialogue),
+            Edit::Added(new) => (new, None),
+            Edit::Replaced(new, before) | Edit::Removed(new, before) => (new, Some(before)),
+        };
+        self.check(text, new, key).map_err(|reason| about(reason.to_owned()))?;
+        self.show(&facts, &path, &found, before, &mut dialogue)?;
+        if !dialogue.agreed()? {
+            return Ok(Outcome::NotDone);
+        }
+        let backup = found.replace(new).map_err(about)?;
+        let mut said = format!("Written: {}\n", path.display());
+        if let Some(backup) = backup {
+            said.push_str(&format!("Backup:  {}\n", backup.display()));
+        }
+        said.push_str(&self.next(&facts, new));
+        dialogue.say(&said)?;
+        Ok(Outcome::Done)
+    }
+
+    /// For clients whose file is no JSON: what they have instead.
+    fn by_hand(&self, facts: &Facts, dialogue: &mut Dialogue<'_>) -> Result<Outcome, String> {
+        let place = clients::place(self.client, System::HERE, self.env);
+        let (title, name) = (facts.title, self.client.name());
+        let kind = match facts.format {
+            Format::Json(_) | Format::Dialog(_) => "keeps its servers in its settings".to_owned(),
+            Format::Toml => "keeps its servers in TOML".to_owned(),
+            Format::Yaml => "keeps its servers in YAML".to_owned(),
+        };
+        let text = match self.launch {
+            None => format!("{title} {kind}: take \"{NAME}\" out there.\n  {place}\n"),
+            Some(launch) => {
+                let command = clients::command(self.client, System::HERE, self.program, launch);
+                let config = clients::config(self.client, self.program, launch);
+                match command {
+                    Some(command) => format!(
+                        "{title} {kind}, which this program does not edit. It adds servers itself:\n\n  {command}\n\n\
+                         Or put this into {place}:\n\n{config}"
+                    ),
+                    None => format!(
+                        "{title} {kind}, which this program does not edit. Put this there yourself:\n  {place}\n\n{config}\n\
+                         Print it alone with: fabric-mcp --generate client-config {name}\n"
+                    ),
+                }
+            }
+        };
+        dialogue.say(&text)?;
+        Ok(Outcome::NotDone)
+    }
+
+    fn already(&self, facts: &Facts, path: &Path, dialogue: &mut Dialogue<'_>) -> Result<Outcome, String> {
+        let path = path.display();
+        let text = match self.launch {
+            Some(_) => format!("{path} has this entry already: nothing to do.\nNext: {}.\n", facts.then),
+            None => format!("{path} has no server \"{NAME}\": nothing to do.\n"),
+        };
+        dialogue.say(&text)?;
+        Ok(Outcome::Done)
+    }
+
+    /// A second look at what is about to be written: all but the entry must say the same.
+    fn check(&self, before: &str, after: &str, key: &str) -> Result<(), &'static str> {
+        let rest = |text: &str| -> Option<(Value, Option<Value>)> {
+            let mut value =
+                Span::read(text).ok()?.map_or_else(|| Value::Object(Default::default()), |span| span.value());
+            let servers = value.as_object_mut()?.remove(key);
+            let mut servers = servers.unwrap_or_else(|| Value::Object(Default::default()));
+            let own = servers.as_object_mut()?.remove(NAME);
+            value.as_object_mut()?.insert(key.to_owned(), servers);
+            Some((value, own))
+        };
+        let wanted = self.launch.map(|launch| clients::entry(self.client, self.program, launch).value());
+        match (rest(before), rest(after)) {
+            (Some((old, _)), Some((new, own))) if old == new && own == wanted => Ok(()),
+            _ => Err("it cannot be edited without changing more than the entry; edit it by hand"),
+        }
+    }
+
+    /// Says what would be changed.
+    fn show(
+        &self,
+        facts: &Facts,
+        path: &Path,
+        found: &Found,
+        before: Option<&Value>,
+        dialogue: &mut Dialogue<'_>,
+    ) -> Result<(), String> {
+        let mut text = format!("{} ({})\n", path.display(), facts.title);
+        if found.path != path && path.is_symlink() {
+            text.push_str(&format!("  is a link to {}, which is what is changed\n", found.path.display()));
+        }
+        if let Some(folder) = &found.missing_folder {
+            let folder = folder.display();
+            text.push_str(&format!(
+                "  will be created, and its folder {folder} as well: is {} installed?\n",
+                facts.title
+            ));
+        } else if found.text.is_none() {
+            text.push_str("  will be created\n");
+        }
+        let entry = self.launch.map(|launch| clients::entry(self.client, self.program, launch));
+        if let Some(before) = before {
+            let shown = format!("{:#}", masked(before, entry.as_ref().map(|entry| entry.value()).as_ref()));
+            text.push_str(&marked('-', &format!("\"{NAME}\": {shown}")));
+        }
+        if let Some(entry) = entry {
+            text.push_str(&marked('+', &format!("\"{NAME}\": {}", entry.text(&Layout::default(), ""))));
+        }
+        dialogue.say(&text)
+    }
+
+    /// What to do next.
+    fn next(&self, facts: &Facts, new: &str) -> String {
+        if self.launch.is_none() {
+            return String::new();
+        }
+        let mut text = String::new();
+        if new.contains(TOKEN_PLACEHOLDER) {
+            text.push_str(&format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"));
+        }
+        text.push_str(&format!("Next: {}.\n", facts.then));
+        text
+    }
+}
+
+/// The old entry as it is shown: what may be a secret is not, unless the new one says the same.
+fn masked(before: &Value, after: Option<&Value>) -> Value {
+    let mut shown = before.clone();
+    for group in ["env", "headers"] {
+        let Some(values) = shown.get_mut(group).and_then(Value::as_object_mut) else { continue };
+        for (name, value) in values {
+            let same = after.and_then(|after| after.get(group)?.get(name)) == Some(value);
+            if !same && value.as_str().is_some_and(|text| !text.is_empty()) {
+                *value = Value::from("…");
+            }
+        }
+    }
+    shown
+}
+
+fn marked(mark: char, text: &str) -> String {
+    text.lines().map(|line| format!("  {mark} {line}\n")).collect()
+}
+
+impl Dialogue<'_> {
+    fn say(&mut self, text: &str) -> Result<(), String> {
+        let said = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        said.map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
+    }
+
+    /// Asks whether to go on.
+    fn agreed(&mut self) -> Result<bool, String> {
+        if self.yes {
+            return Ok(true);
+        }
+        let Some(answers) = &mut self.answers else {
+            self.say("Nothing was changed: stdin is no terminal to ask on. Add --yes to have it done.\n")?;
+            return Ok(false);
+        };
+        let mut answer = String::new();
+        self.out
+            .write_all(b"Do it? [y/N] ")
+            .and_then(|()| self.out.flush())
+            .and_then(|()| answers.read_line(&mut answer))
+            .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
+        let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+        if !agreed {
+            self.say("Nothing was changed.\n")?;
+        }
+        Ok(agreed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn old_secrets_are_not_shown() {
+        let before =
+            json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "b"}});
+        let after = json!({"command": "g", "env": {"URL": "http://a"}});
+        assert_eq!(
+            masked(&before, Some(&after)),
+            json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "…"}})
+        );
+    }
+
+    fn answered(text: &str) -> (Result<bool, String>, String) {
+        let (mut out, mut answers) = (Vec::new(), text.as_bytes());
+        let mut dialogue = Dialogue { out: &mut out, answers: Some(&mut answers), yes: false };
+        let agreed = dialogue.agreed();
+        (agreed, String::from_utf8(out).unwrap())
+    }
+
+    #[test]
+    fn only_a_yes_is_one() {
+        for yes in ["y\n", "Yes\n", " y \r\n", "YES"] {
+            assert_eq!(answered(yes), (Ok(true), "Do it? [y/N] ".to_owned()));
+        }
+        for no in ["", "\n", "n\n", "yeah\n", "y y\n"] {
+            assert_eq!(answered(no), (Ok(false), "Do it? [y/N] Nothing was changed.\n".to_owned()));
+        }
+    }
+}

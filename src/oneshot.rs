@@ -1,0 +1,300 @@
+//! `--call`: one call of a tool from the shell, over the same road as a client's.
+//!
+//! In scope: the arguments, the input that is piped in, and what of the call goes to stdout and what to stderr. Not in
+//! scope: what tools do. A call is ended by Ctrl-C and by a reader of stdout that leaves; both cancel it upstream.
+
+use std::io::{self, IsTerminal, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Map, Value, json};
+
+use crate::cli::flags;
+use crate::config::MAX_MESSAGE;
+use crate::features::{Action, Server, Sink};
+use crate::protocol::{Inbound, Revision, Session};
+use crate::signals;
+use crate::sync::lock;
+use crate::tools::TOOLS;
+
+/// The tool that takes what is piped in.
+const RUN: &str = "fabric_run_pattern";
+/// Its argument for that.
+const INPUT: &str = "input_text";
+
+/// Why a call was not made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotCalled {
+    /// What was typed is wrong.
+    Usage(String),
+    /// It could not be done.
+    Failed(String),
+}
+
+/// Calls `tool` and prints its result; true if it worked.
+///
+/// # Errors
+/// Why it was not called.
+pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, json: bool) -> Result<bool, NotCalled> {
+    check_name(tool)?;
+    let mut arguments = parsed(arguments)?;
+    if tool == RUN && !json {
+        // A result that is to be cut is shown when it has been cut.
+        let cut = arguments.contains_key("max_chars");
+        arguments.entry("stream").or_insert(Value::from(!cut));
+    }
+    let stdin = io::stdin();
+    if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) && !stdin.is_terminal() {
+        let text = input(stdin.lock())?;
+        if !text.is_empty() {
+            arguments.insert(INPUT.to_owned(), Value::from(text));
+        }
+    }
+    let screen = Arc::new(Screen { text_wanted: !json, ..Screen::default() });
+    cancel_on_signal(&screen);
+    let answer = called(server, tool, &arguments, &screen);
+    let good = screen.finish(&answer, json);
+    match lock(&screen.state).lost.take() {
+        None => Ok(good),
+        // The reader has closed the pipe, as `| head` does.
+        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
+        Some(error) => Err(NotCalled::Failed(format!("stdout cannot be written: {error}"))),
+    }
+}
+
+/// Refuses a name that no tool has.
+fn check_name(tool: &str) -> Result<(), NotCalled> {
+    let names = || TOOLS.iter().map(|tool| tool.name);
+    if names().any(|name| name == tool) {
+        return Ok(());
+    }
+    let prefixed = format!("fabric_{tool}");
+    let close = names().find(|name| *name == prefixed).or_else(|| flags::closest(tool, names()));
+    let hint = match close {
+        Some(close) => format!("did you mean {close}?"),
+        None => format!("the tools are {}", names().collect::<Vec<_>>().join(", ")),
+    };
+    let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
+    Err(NotCalled::Usage(format!("--call: there is no tool \"{shown}\"; {hint}")))
+}
+
+fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
+    let Some(text) = arguments else { return Ok(Map::new()) };
+    let wrong = |what: String| {
+        NotCalled::Usage(format!(
+            "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
+        ))
+    };
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(_) => Err(wrong("are no JSON object".to_owned())),
+        Err(error) => Err(wrong(format!("are not JSON: {error}"))),
+    }
+}
+
+/// What is piped in, to its end.
+fn input(stdin: impl Read) -> Result<String, NotCalled> {
+    let mut bytes = Vec::new();
+    stdin
+        .take(MAX_MESSAGE as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(|error| NotCalled::Failed(format!("stdin cannot be read: {error}")))?;
+    if bytes.len() > MAX_MESSAGE {
+        return Err(NotCalled::Failed(format!(
+            "what is piped in is larger than {} MiB; pipe in less",
+            MAX_MESSAGE >> 20
+        )));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| NotCalled::Failed("what is piped in is not UTF-8; convert it, for example with iconv".to_owned()))
+}
+
+/// From here on, the first Ctrl-C cancels the call, and the second ends the process.
+fn cancel_on_signal(screen: &Arc<Screen>) {
+    let Some(mut signals) = signals::install() else { return };
+    let screen = screen.clone();
+    // Without this thread, the second Ctrl-C ends the process all the same.
+    let _ = thread::Builder::new().name("signals".into()).spawn(move || {
+        signals.wait();
+        screen.stopped.store(true, Ordering::Release);
+    });
+}
+
+/// The answer of the server, as JSON-RPC has it.
+fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, screen: &Arc<Screen>) -> Value {
+    let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
+    // Text comes as log messages, and progress only says how far it is.
+    let ask = |method: &str, params: Value| {
+        json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
+    };
+    let level = ask("logging/setLevel", json!({"level": "info"}));
+    server.receive(&session, Inbound::read(level.as_bytes(), false), None);
+    let call = ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}));
+    let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
+        Action::Call(call) => call.run(server, screen.clone()),
+        Action::Answer(answer) => answer,
+        _ => return Value::Null,
+    };
+    serde_json::from_slice(&answer.body).unwrap_or_default()
+}
+
+/// Where a call's text and progress go.
+#[derive(Default)]
+struct Screen {
+    /// Whether text is printed as it comes.
+    text_wanted: bool,
+    stopped: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// A message of progress: news, unless the text that follows at once says the same.
+    news: Option<String>,
+    /// Whether any text was printed, and whether it ended a line.
+    printed: bool,
+    ended_line: bool,
+    /// Why stdout cannot be written any more.
+    lost: Option<io::Error>,
+}
+
+impl Screen {
+    /// Prints to stdout.
+    fn print(&self, state: &mut State, text: &str) {
+        if text.is_empty() || state.lost.is_some() {
+            return;
+        }
+        let mut out = io::stdout().lock();
+        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+            // Nobody reads it any more: no reason to pay for the rest.
+            state.lost = Some(error);
+            self.stopped.store(true, Ordering::Release);
+        }
+        state.printed = true;
+        state.ended_line = text.ends_with('\n');
+    }
+
+    /// Prints the end of a call; true if it worked.
+    fn finish(&self, answer: &Value, json: bool) -> bool {
+        let mut state = lock(&self.state);
+        tell(&mut state);
+        let result = &answer["result"];
+        let texts = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let text = |item: &Value| item["text"].as_str().unwrap_or_default().to_owned();
+        let good = result.is_object() && result["isError"] != true;
+        if json {
+            // Of a failure, the object that says what it was.
+            let error = if answer["error"].is_object() { &answer["error"] } else { &result["_meta"]["error"] };
+            let shown = if good { &result["structuredContent"] } else { error };
+            self.print(&mut state, &format!("{shown:#}\n"));
+        } else if good && !state.printed {
+            self.print(&mut state, &texts.first().map(text).unwrap_or_default());
+        } else if !good && !state.printed {
+            // What had arrived before it failed.
+            let partial: Vec<String> = texts.iter().skip(1).map(text).collect();
+            self.print(&mut state, &partial.join("\n"));
+        }
+        if state.printed && !state.ended_line {
+            self.print(&mut state, "\n");
+        }
+        if state.lost.is_some() {
+            return good;
+        }
+        let said: Vec<String> = if good {
+            // Warnings.
+            texts.iter().skip(1).map(text).collect()
+        } else {
+            let refused = answer["error"]["message"].as_str();
+            vec![refused.map_or_else(|| texts.first().map(text).unwrap_or_default(), str::to_owned)]
+        };
+        for text in said {
+            // Fails if stderr is closed.
+            let _ = writeln!(io::stderr(), "fabric-mcp: {text}");
+        }
+        good
+    }
+}
+
+/// Says on stderr what was kept.
+fn tell(state: &mut State) {
+    if let Some(news) = state.news.take() {
+        let _ = writeln!(io::stderr(), "fabric-mcp: {}", news.trim_end());
+    }
+}
+
+impl Sink for Screen {
+    fn notify(&self, message: &[u8]) {
+        let Ok(message) = serde_json::from_slice::<Value>(message) else { return };
+        let (method, params) = (message["method"].as_str().unwrap_or_default(), &message["params"]);
+        let mut state = lock(&self.state);
+        match method {
+            "notifications/progress" => {
+                tell(&mut state);
+                state.news = params["message"].as_str().map(str::to_owned);
+            }
+            "notifications/message" if params["data"]["type"] == "content" => {
+                let text = params["data"]["content"].as_str().unwrap_or_default();
+                if state.news.as_deref() == Some(text) {
+                    state.news = None;
+                }
+                tell(&mut state);
+                if self.text_wanted {
+                    self.print(&mut state, text);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        tell(&mut lock(&self.state));
+        self.stopped.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_words_are_told_with_what_to_type() {
+        for (tool, message) in [
+            (
+                "fabric_list_patern",
+                "--call: there is no tool \"fabric_list_patern\"; did you mean fabric_list_patterns?",
+            ),
+            ("list_models", "--call: there is no tool \"list_models\"; did you mean fabric_list_models?"),
+        ] {
+            assert_eq!(check_name(tool), Err(NotCalled::Usage(message.to_owned())));
+        }
+        let Err(NotCalled::Usage(unknown)) = check_name("x\u{1b}") else { panic!() };
+        assert!(unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"), "{unknown}");
+        for (arguments, what) in [
+            ("5", "are no JSON object"),
+            ("{", "are not JSON: EOF while parsing an object at line 1 column 1"),
+            ("{a:1}", "are not JSON: key must be a string at line 1 column 2"),
+        ] {
+            let Err(NotCalled::Usage(message)) = parsed(Some(arguments)) else { panic!("{arguments}") };
+            assert_eq!(
+                message,
+                format!(
+                    "--call: the arguments {what}; give an object in single quotes, such as \
+                     '{{\"pattern_name\":\"summarize\"}}'"
+                )
+            );
+        }
+        assert_eq!(parsed(None), Ok(Map::new()));
+    }
+
+    #[test]
+    fn input_is_read_within_bounds() {
+        assert_eq!(input(&b"abc\n"[..]), Ok("abc\n".to_owned()));
+        let large = vec![b'x'; MAX_MESSAGE];
+        assert_eq!(input(&large[..]).map(|text| text.len()), Ok(MAX_MESSAGE));
+        for (bytes, what) in [(vec![b'x'; MAX_MESSAGE + 1], "larger than 8 MiB"), (b"\xff".to_vec(), "not UTF-8")] {
+            let Err(NotCalled::Failed(message)) = input(&bytes[..]) else { panic!("{what}") };
+            assert!(message.contains(what), "{message}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! `--call`: tools from the shell. Text goes to stdout, all else to stderr.
+
+use std::io::Read;
+
+use serde_json::{Value, json};
+
+use crate::support::DEADLINE;
+use crate::support::fabric::FakeFabric;
+use crate::support::process::{Finished, Output, Program};
+use crate::support::reply::{Reply, Step, content, line};
+
+const RUN: &str = "fabric_run_pattern";
+const SUMMARIZE: &str = r#"{"pattern_name":"summarize"}"#;
+
+fn call<const N: usize>(fabric: &FakeFabric, args: [&str; N]) -> Program {
+    args.iter().fold(Program::with(fabric).arg("--call"), |program, arg| program.arg(arg))
+}
+
+/// Runs it with this on its stdin.
+fn piped(program: Program, input: &[u8]) -> Finished {
+    let mut process = program.start();
+    process.write(input);
+    drop(process.stdin.take());
+    let mut stdout = String::new();
+    process.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    let code = process.wait_exit(DEADLINE).code();
+    Finished { command: program.shown(), code, stdout, stderr: process.stderr() }
+}
+
+#[test]
+fn text_comes_to_stdout_and_nothing_else_does() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("one ").content("two").complete());
+    let finished = piped(call(&fabric, [RUN, SUMMARIZE]), b"the input\n");
+    finished.expect_code(0);
+    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("one two\n", ""));
+    assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "the input\n");
+    // What is given wins over what is piped in; and stdin may stay open then.
+    fabric.forget();
+    let program = call(&fabric, [RUN, r#"{"pattern_name":"summarize","input_text":"given"}"#]);
+    let mut process = program.start();
+    let status = process.wait_exit(DEADLINE);
+    assert!(status.success(), "{}", process.stderr());
+    assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "given");
+}
+
+#[test]
+fn text_is_there_while_the_run_goes_on() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("first ").gate().content("last\n").complete());
+    let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
+    drop(process.stdin.take());
+    let mut stdout = process.stdout.take().unwrap();
+    let mut first = [0; 6];
+    stdout.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"first ");
+    fabric.release();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "last\n", "no second line end");
+    assert!(process.wait_exit(DEADLINE).success());
+}
+
+#[test]
+fn other_tools_do_not_read_stdin() {
+    let fabric = FakeFabric::start();
+    let mut process = call(&fabric, ["fabric_list_strategies"]).start();
+    assert!(process.wait_exit(DEADLINE).success());
+    let finished = call(&fabric, ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#]).run(DEADLINE);
+    finished.expect_code(0);
+    let text: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(text, json!({"patterns": ["summarize_meeting"]}));
+    let structured =
+        call(&fabric, ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#, "--json"]).run(DEADLINE);
+    assert_eq!(serde_json::from_str::<Value>(&structured.stdout).unwrap(), text);
+}
+
+#[test]
+fn the_structured_result_is_one_object() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("a").content("b").complete());
+    let finished = call(&fabric, [RUN, SUMMARIZE, "--json"]).run(DEADLINE);
+    finished.expect_code(0);
+    let result: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(result["output_text"], "ab");
+    let cut = call(&fabric, [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#]).run(DEADLINE);
+    cut.expect_code(0).expect_stderr("cut to 1 characters");
+    assert_eq!(cut.stdout, "a\n");
+}
+
+#[test]
+fn steps_are_told_on_stderr() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("text").complete());
+    let arguments = r#"{"pattern_name":"summarize","then":[{"pattern_name":"summarize"}]}"#;
+    let finished = call(&fabric, [RUN, arguments]).run(DEADLINE);
+    finished.expect_code(0);
+    assert_eq!(finished.stdout, "text\n");
+    assert_eq!(finished.stderr, "fabric-mcp: Step 1 of 2: summarize\nfabric-mcp: Step 2 of 2: summarize\n");
+}
+
+#[test]
+fn failures_are_told_on_stderr_with_exit_code_1() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("half").cut());
+    let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
+    broken.expect_code(1).expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
+    assert_eq!(broken.stdout, "half\n", "what had arrived, once");
+    assert_eq!(broken.stderr.trim_end().lines().count(), 1, "{}", broken.stderr);
+    let wrong = call(&fabric, [RUN, r#"{"pattern_name":"summarize","temperature":9}"#]).run(DEADLINE);
+    wrong.expect_code(1).expect_stderr("`temperature`");
+    assert_eq!(wrong.stdout, "");
+    let json = call(&fabric, [RUN, r#"{"pattern_name":"summarize","temperature":9}"#, "--json"]).run(DEADLINE);
+    json.expect_code(1).expect_stderr("`temperature`").expect_stdout("urn:fabric-mcp:error:invalid-request");
+    serde_json::from_str::<Value>(&json.stdout).unwrap();
+}
+
+#[test]
+fn what_is_typed_wrong_is_told_with_exit_code_2() {
+    let fabric = FakeFabric::start();
+    for (args, told) in [
+        (["fabric_run_patern", "{}"], "did you mean fabric_run_pattern?"),
+        (["list_models", "{}"], "did you mean fabric_list_models?"),
+        ([RUN, "{pattern_name:x}"], "are not JSON"),
+        ([RUN, "[]"], "are no JSON object"),
+        ([RUN, "\u{1b}"], "are not JSON"),
+    ] {
+        let finished = call(&fabric, args).run(DEADLINE);
+        finished.expect_code(2).expect_stderr(told);
+        assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{finished:?}");
+    }
+    let large = piped(call(&fabric, [RUN, SUMMARIZE]), b"\xff\xfe");
+    large.expect_code(1).expect_stderr("not UTF-8");
+    assert_eq!(fabric.accepted(), 0);
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_cancels_the_run() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("first ").gate());
+    let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
+    drop(process.stdin.take());
+    let mut stdout = process.stdout.take().unwrap();
+    let mut first = [0; 6];
+    stdout.read_exact(&mut first).unwrap();
+    process.signal("INT");
+    assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
+    assert!(process.stderr().contains("urn:fabric-mcp:error:cancelled"), "{}", process.stderr());
+}
+
+#[test]
+fn a_reader_that_leaves_ends_the_run() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)));
+    let mut process = call(&fabric, [RUN, SUMMARIZE]).stdout(Output::Closed).start();
+    drop(process.stdin.take());
+    assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
+    assert_eq!(process.wait_exit(DEADLINE).code(), Some(0));
+    assert_eq!(process.stderr(), "");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told() {
+    let fabric = FakeFabric::start();
+    let program = call(&fabric, ["fabric_list_models"]).after("exec >/dev/full");
+    let finished = program.run(DEADLINE);
+    finished.expect_code(1).expect_stderr("stdout cannot be written: ");
+}

@@ -1,0 +1,265 @@
+//! `--install` and `--uninstall`: real files of clients in a home of their own.
+#![cfg(unix)]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::support::DEADLINE;
+use crate::support::process::{Finished, Program};
+
+/// A home; removed at the end.
+struct Home(PathBuf);
+
+impl Home {
+    fn new(name: &str) -> Home {
+        let path = std::env::temp_dir().join(format!("fabric-mcp-home-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        Home(path.canonicalize().unwrap())
+    }
+
+    fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    fn write(&self, file: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.path(file)).unwrap()
+    }
+
+    /// The names in a folder, sorted.
+    fn names(&self, folder: &str) -> Vec<String> {
+        let entries = fs::read_dir(self.path(folder)).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+
+    fn run<const N: usize>(&self, args: [&str; N]) -> Finished {
+        let mut program = Program::new(args).env("HOME", self.0.to_str().unwrap());
+        if cfg!(target_os = "macos") {
+            program = program.env("XDG_CONFIG_HOME", self.path(".config").to_str().unwrap());
+        }
+        program.run(DEADLINE)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Clients whose file is in the home on every Unix, the key of their servers, and a file as they have it.
+const FILES: [(&str, &str, &str, &str); 6] = [
+    (
+        "cursor",
+        ".cursor/mcp.json",
+        "mcpServers",
+        "{\n  \"mcpServers\": {\n    \"other\": { \"command\": \"npx\" }\n  }\n}\n",
+    ),
+    (
+        "zed",
+        ".config/zed/settings.json",
+        "context_servers",
+        "// Zed settings\n//\n// see the docs\n{\n  \"theme\": \"One Dark\", // dark\n  \"vim_mode\": true,\n}\n",
+    ),
+    (
+        "windsurf",
+        ".codeium/windsurf/mcp_config.json",
+        "mcpServers",
+        "{\r\n\t\"mcpServers\": {\r\n\t\t\"github\": {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \"x\"}\r\n\t\t}\r\n\t}\r\n}",
+    ),
+    ("cline", ".cline/data/settings/cline_mcp_settings.json", "mcpServers", "\u{feff}{\"mcpServers\":{}}"),
+    ("continue", ".continue/mcpServers/fabric.json", "mcpServers", "{}"),
+    (
+        "gemini-cli",
+        ".gemini/settings.json",
+        "mcpServers",
+        "{\n    /* kept */\n    \"ui\": {\"theme\": \"GitHub\"},\n    \"mcpServers\": {\n        \"a\": {\"httpUrl\": \"https://a/mcp\"},\n        \"b\": {\"command\": \"b\"}\n    }\n}\n",
+    ),
+];
+
+/// What a client would read: without comments, trailing commas and the mark of the byte order. For these files only.
+fn parsed(text: &str) -> Value {
+    let lines = text.trim_start_matches('\u{feff}').lines().map(|line| line.split("// ").next().unwrap());
+    let text: String = lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let text = text.replace("/* kept */", "").replace(",\n}", "\n}");
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn files_of_real_clients_take_the_entry_and_give_it_back() {
+    let home = Home::new("clients");
+    for (client, file, key, before) in FILES {
+        let path = home.write(file, before);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let finished = home.run(["--demo", "--install", client, "--yes"]);
+        finished.expect_code(0).expect_stdout(path.to_str().unwrap()).expect_stdout("+ \"fabric\": {");
+        let after = home.read(file);
+        let (old, mut new) = (parsed(before), parsed(&after));
+        let servers = new[key].as_object_mut().unwrap();
+        let own = servers.remove("fabric").unwrap();
+        assert_eq!(own["args"], serde_json::json!(["--demo"]), "{client}");
+        if servers.is_empty() && old.get(key).is_none() {
+            new.as_object_mut().unwrap().remove(key);
+        }
+        assert_eq!(old, new, "{client}: {after}");
+        // Every line that was there still is, but for a comma.
+        for line in before.lines().filter(|line| line.trim().len() > 1 && !line.contains("{}")) {
+            assert!(after.contains(line.trim_end()), "{client}: {line:?} in {after}");
+        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640, "{client}");
+        assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
+        // Once more changes nothing.
+        home.run(["--demo", "--install", client]).expect_code(0).expect_stdout("nothing to do");
+        assert_eq!(home.read(file), after, "{client}");
+        home.run(["--uninstall", client, "--yes"]).expect_code(0).expect_stdout("- \"fabric\": {");
+        assert_eq!(home.read(&format!("{file}.backup-2")), after, "{client}");
+        let left = home.read(file);
+        if old.get(key).is_some() {
+            assert_eq!(left, before, "{client}");
+        } else {
+            assert_eq!(parsed(&left)[key], serde_json::json!({}), "{client}: {left}");
+        }
+        home.run(["--uninstall", client]).expect_code(0).expect_stdout("nothing to do");
+        assert_eq!(home.read(file), left);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_made_and_that_is_said() {
+    let home = Home::new("fresh");
+    let finished = home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]);
+    finished.expect_code(0).expect_stdout("will be created, and its folder").expect_stdout("is Cursor installed?");
+    assert_eq!(
+        home.read(".cursor/mcp.json"),
+        "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
+         \"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n"
+    );
+    assert_eq!(home.names(".cursor"), ["mcp.json"], "nothing to keep, nothing left over");
+    // With the folder there, only the file is new.
+    fs::create_dir_all(home.path(".codeium/windsurf")).unwrap();
+    let finished = home.run(["--install", "windsurf", "--yes"]);
+    finished.expect_code(0).expect_stdout("  will be created\n");
+    // Taking out of nothing makes nothing.
+    home.run(["--uninstall", "cline", "--yes"]).expect_code(0).expect_stdout("nothing to do");
+    assert!(!home.path(".cline").exists());
+}
+
+#[test]
+fn nobody_to_ask_means_no() {
+    let home = Home::new("ask");
+    let before = "{\"mcpServers\": {\"fabric\": {\"command\": \"mine\", \"env\": {\"K\": \"canary\"}}}}";
+    home.write(".cursor/mcp.json", before);
+    for args in [["--install", "cursor"], ["--uninstall", "cursor"]] {
+        let finished = home.run(args);
+        finished.expect_code(1).expect_stdout("--yes").expect_stdout("- \"fabric\"");
+        assert!(!finished.stdout.contains("canary"), "{finished:?}");
+        assert_eq!(home.read(".cursor/mcp.json"), before);
+    }
+    assert_eq!(home.names(".cursor"), ["mcp.json"]);
+    let finished = home.run(["--install", "cursor", "--yes"]);
+    finished.expect_code(0);
+    assert!(home.read(".cursor/mcp.json").contains("FABRIC_BASE_URL"));
+    assert_eq!(home.read(".cursor/mcp.json.backup"), before);
+}
+
+#[test]
+fn links_are_followed_and_stay_links() {
+    let home = Home::new("links");
+    let real = home.write("dotfiles/mcp.json", "{}");
+    fs::create_dir_all(home.path(".cursor")).unwrap();
+    symlink("../dotfiles/mcp.json", home.path(".cursor/mcp.json")).unwrap();
+    let finished = home.run(["--install", "cursor", "--yes"]);
+    finished.expect_code(0).expect_stdout("is a link to").expect_stdout(real.to_str().unwrap());
+    assert!(home.path(".cursor/mcp.json").is_symlink() && !real.is_symlink());
+    assert!(fs::read_to_string(&real).unwrap().contains("\"fabric\""));
+    assert_eq!(home.names("dotfiles"), ["mcp.json", "mcp.json.backup"]);
+    // To nothing.
+    symlink("/nowhere/at/all", home.path(".cursor/gone")).unwrap();
+    fs::create_dir_all(home.path(".gemini")).unwrap();
+    symlink("/nowhere/at/all", home.path(".gemini/settings.json")).unwrap();
+    refused(&home.run(["--install", "gemini-cli", "--yes"]), "link to a file that is not there");
+}
+
+#[track_caller]
+fn refused(finished: &Finished, why: &str) {
+    finished.expect_code(1).expect_stderr(why).expect_stderr("Nothing was changed");
+    assert_eq!(finished.stdout, "");
+    assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{finished:?}");
+}
+
+#[test]
+fn what_cannot_be_edited_is_told_and_left_alone() {
+    let home = Home::new("refused");
+    let file = ".cursor/mcp.json";
+    let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(8 << 20));
+    let rows: [(&[u8], &str); 7] = [
+        (b"{\"mcpServers\": {\n}", "line 2: a comma or } is missing"),
+        (b"{\n  mcpServers: {}\n}", "line 2: a name in double quotes is missing"),
+        (b"[]", "it does not hold an object"),
+        (b"{\"mcpServers\": []}", "its \"mcpServers\" is not an object"),
+        (b"{\"mcpServers\": {}, \"mcpServers\": {}}", "is there twice"),
+        (b"\xff\xfe{\0}\0", "it is not UTF-8"),
+        (huge.as_bytes(), "it is larger than 8 MiB"),
+    ];
+    for (before, why) in rows {
+        home.write(file, before);
+        for args in [["--install", "cursor", "--yes"], ["--uninstall", "cursor", "--yes"]] {
+            refused(&home.run(args), why);
+            assert!(fs::read(home.path(file)).unwrap() == before, "{why}");
+            assert_eq!(home.names(".cursor"), ["mcp.json"], "{why}");
+        }
+    }
+    let path = home.write(file, "{}");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
+    refused(&home.run(["--install", "cursor", "--yes"]), "it is read-only");
+    fs::remove_file(&path).unwrap();
+    fs::create_dir(&path).unwrap();
+    refused(&home.run(["--install", "cursor", "--yes"]), "it is not a file");
+    fs::remove_dir_all(home.path(".cursor")).unwrap();
+    home.write(".cursor", "a file in the folder's place");
+    let finished = home.run(["--install", "cursor", "--yes"]);
+    finished.expect_code(1).expect_stderr("Nothing was changed");
+    // Without a home there is no file.
+    let finished = Program::new(["--install", "cursor", "--yes"]).run(DEADLINE);
+    finished.expect_code(1).expect_stderr("HOME");
+}
+
+#[test]
+fn clients_without_json_get_their_command_or_the_text() {
+    let home = Home::new("others");
+    for (client, said) in
+        [("codex", "codex mcp add fabric --env"), ("goose", "extensions:"), ("jetbrains", "\"mcpServers\": {")]
+    {
+        let finished = home.run(["--install", client, "--yes"]);
+        finished.expect_code(1).expect_stdout(said).expect_stdout("does not edit");
+        home.run(["--uninstall", client]).expect_code(1).expect_stdout("take \"fabric\" out");
+    }
+    assert_eq!(home.names("."), Vec::<String>::new());
+}
+
+#[test]
+fn a_project_of_claude_code_is_the_folder_one_is_in() {
+    let home = Home::new("project");
+    let folder = home.path("my project");
+    fs::create_dir(&folder).unwrap();
+    let inside = |args: [&str; 3]| Program::new(args).after(&format!("cd '{}'", folder.display())).run(DEADLINE);
+    inside(["--install", "claude-code", "--yes"]).expect_code(0).expect_stdout("will be created");
+    let file: Value = serde_json::from_str(&home.read("my project/.mcp.json")).unwrap();
+    assert_eq!(file["mcpServers"]["fabric"]["type"], "stdio");
+    assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
+    inside(["--uninstall", "claude-code", "--yes"]).expect_code(0);
+    assert_eq!(home.read("my project/.mcp.json"), "{\n  \"mcpServers\": {}\n}\n");
+}
