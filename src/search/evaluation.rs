@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use super::{Found, Index, purpose};
 use super::purpose::MAX_SUMMARY;
+use super::{Found, Index, purpose};
 
 /// Patterns in the style of Fabric's.
 const PATTERNS: &[(&str, &str)] = &[
