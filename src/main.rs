@@ -144,10 +144,11 @@ fn print(text: &str) -> Result<ExitCode, ExitReason> {
 
 /// Prints the file to stdout, and to a terminal on stderr where to save it.
 fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
-    let program = std::env::current_exe().map_err(|error| ExitReason {
-        code: 1,
-        reason: format!("the path of this program cannot be found: {error}"),
-    })?;
+    // Without /proc, the path it was started by.
+    let started = || std::env::args_os().next().filter(|path| path.as_encoded_bytes().contains(&b'/'));
+    let program = std::env::current_exe().or_else(|error| started().map_or(Err(error), std::path::absolute)).map_err(
+        |error| ExitReason { code: 1, reason: format!("the path of this program cannot be found: {error}") },
+    )?;
     let code = print(&generate::generate(what, &program))?;
     if io::stderr().is_terminal() {
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what));

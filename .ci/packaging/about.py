@@ -1,7 +1,7 @@
 """What is in the programs: the crates and their licences, from Cargo's own resolution.
 
 about.py crates              the list that the manual page shows (src/generate/crates.txt)
-about.py licences TARGET     the texts of all licences of what is linked into the program for TARGET
+about.py licences TARGET…    the texts of all licences of what is linked into the programs for these targets
 about.py sbom TARGET…        a CycloneDX bill of materials of the programs for these targets
 """
 
@@ -59,9 +59,9 @@ def crates():
         print(package["name"], package["version"], package["license"])
 
 
-def licences(target):
+def licences(*targets):
     texts = {}  # text: who has it
-    for package in linked([target]):
+    for package in linked(targets):
         folder = Path(package["manifest_path"]).parent
         own = sorted(path for path in folder.iterdir() if path.is_file() and LICENCE.match(path.name))
         if not own:
@@ -69,7 +69,7 @@ def licences(target):
         for path in own:
             owner = f"{package['name']} {package['version']} ({package['license']})"
             texts.setdefault(tidy(path.read_text()), []).append(owner)
-    for path, owner in runtime(target):
+    for path, owner in sorted({found for target in targets for found in runtime(target)}):
         text = path.read_text()
         if path.suffix == ".html":
             text = html.unescape(re.sub(r"<[^>]+>", "", re.sub(r"(?s)<(head|style)>.*?</\1>", "", text)))
