@@ -194,7 +194,10 @@ fn has_colours(is_terminal: bool) -> bool {
 
 /// The path of this program.
 fn program() -> Result<PathBuf, ExitReason> {
+    // Without /proc, the path it was started by.
+    let started = || std::env::args_os().next().filter(|path| path.as_encoded_bytes().contains(&b'/'));
     std::env::current_exe()
+        .or_else(|error| started().map_or(Err(error), std::path::absolute))
         .map_err(|error| ExitReason { code: 1, reason: format!("the path of this program cannot be found: {error}") })
 }
 

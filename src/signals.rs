@@ -13,6 +13,7 @@ pub(crate) use unix::install;
 
 /// A signal that asks the process to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has them"))]
 pub(crate) enum Signal {
     /// SIGINT, Ctrl-C.
     Interrupt,

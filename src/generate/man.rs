@@ -6,6 +6,9 @@ use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
 use crate::cli::topics::{Block, TOPICS};
 
+/// What is linked into the released programs, a line each: name, version and licence.
+const CRATES: &str = include_str!("crates.txt");
+
 /// The page for section 1.
 pub(super) fn page() -> String {
     let mut page = Page(String::new());
@@ -65,6 +68,12 @@ pub(super) fn page() -> String {
         page.raw(".TP");
         page.raw(&format!(".B {}", escaped(command)));
         page.text(meaning);
+    }
+    page.section("Copyright");
+    page.text("fabric-mcp is under the MIT licence. It contains these crates, some on one system only:");
+    for line in CRATES.lines() {
+        page.raw(".br");
+        page.text(line);
     }
     page.0
 }
@@ -141,6 +150,31 @@ mod tests {
         }
         assert!(VARIABLES.iter().all(|variable| page.contains(variable.name)));
         assert!(page.is_ascii());
+    }
+
+    #[test]
+    fn the_listed_crates_are_those_of_the_lock_file() {
+        /// Locked, but in no released program: they make code at build time, or are for other systems.
+        const LEFT_OUT: &str = "cc find-msvc-tools proc-macro2 quote serde_derive shlex syn unicode-ident wasi \
+             windows-sys@0.52.0 windows-targets windows_aarch64_gnullvm windows_aarch64_msvc windows_i686_gnu \
+             windows_i686_gnullvm windows_i686_msvc windows_x86_64_gnu windows_x86_64_gnullvm windows_x86_64_msvc";
+        let value = |entry: &str, key: &str| {
+            let line = entry.lines().find_map(|line| line.strip_prefix(key))?;
+            Some(line.trim_matches(|c| " =\"".contains(c)).to_owned())
+        };
+        let left_out: Vec<&str> = LEFT_OUT.split(' ').collect();
+        let mut locked: Vec<(String, String)> = include_str!("../../Cargo.lock")
+            .split("[[package]]")
+            .filter_map(|entry| Some((value(entry, "name")?, value(entry, "version")?)))
+            .filter(|(name, version)| {
+                !left_out.iter().any(|out| *out == name || *out == format!("{name}@{version}")) && name != "fabric-mcp"
+            })
+            .collect();
+        locked.sort();
+        let listed: Vec<Vec<&str>> = CRATES.lines().map(|line| line.splitn(3, ' ').collect()).collect();
+        assert!(listed.iter().all(|fields| fields.len() == 3 && !fields[2].is_empty()), "{CRATES}");
+        let listed: Vec<(String, String)> = listed.iter().map(|f| (f[0].to_owned(), f[1].to_owned())).collect();
+        assert_eq!(listed, locked, ".ci/packaging/about.py crates prints the list");
     }
 
     #[test]

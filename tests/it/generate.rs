@@ -257,3 +257,24 @@ fn settings_go_into_what_is_generated_and_secrets_do_not() {
     let list = Program::new(["--generate", "client-config"]).env("HOME", "/home/ann").run(DEADLINE);
     list.expect_code(0).expect_stdout("jetbrains").expect_stdout(".cursor");
 }
+
+/// With a mount namespace of its own, where nothing is in /proc.
+#[cfg(target_os = "linux")]
+#[test]
+fn files_are_printed_without_proc_too() {
+    let hidden = |script: &str, what: &str| {
+        Command::new("unshare")
+            .args(["--map-root-user", "--mount", "sh", "-c", &format!("mount -t tmpfs none /proc && {script}")])
+            .args([env!("CARGO_BIN_EXE_fabric-mcp"), what])
+            .output()
+    };
+    if !hidden("true", "").is_ok_and(|done| done.status.success()) {
+        eprintln!("skipped: unshare cannot hide /proc on this machine");
+        return;
+    }
+    for what in ["man", "systemd-unit"] {
+        let done = hidden("exec \"$0\" --generate \"$1\"", what).unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(String::from_utf8(done.stdout).unwrap(), generated([what]));
+    }
+}

@@ -1,0 +1,101 @@
+"""What stores and clients read about the program.
+
+manifests.py bundle PLATFORM=FILE…   the manifest of an MCP bundle that holds these programs (linux, win32, darwin)
+manifests.py server FOLDER           server.json of the MCP registry, for the bundles in a folder; needs RELEASE_URL
+"""
+
+import hashlib
+import json
+import os
+import sys
+import tomllib
+from pathlib import Path
+from urllib.parse import urlsplit
+
+PACKAGE = tomllib.loads(Path("Cargo.toml").read_text())["package"]
+URL = os.environ.get("RELEASE_URL", "").rstrip("/")
+# (variable, key in the bundle, title, description, default, secret)
+SETTINGS = [
+    ("FABRIC_BASE_URL", "fabric_url", "Fabric's address", "Where fabric --serve listens.", "http://127.0.0.1:8080", False),
+    ("FABRIC_API_KEY", "api_key", "Fabric's API key", "The key of fabric --serve --api-key; empty if it has none.", "", True),
+]
+
+
+def bundle(*programs):
+    programs = dict(program.split("=", 1) for program in programs)
+    commands = {platform: "${__dirname}/" + file for platform, file in programs.items()}
+    first = next(iter(programs))
+    maintainer, _, address = os.environ.get("RELEASE_MAINTAINER", PACKAGE["authors"][0]).partition(" <")
+    author = {"name": maintainer}
+    if address:
+        author["email"] = address.rstrip(">")
+    manifest = {
+        "manifest_version": "0.3",
+        "name": PACKAGE["name"],
+        "display_name": "Fabric",
+        "version": PACKAGE["version"],
+        "description": PACKAGE["description"],
+        "long_description": "Find, read and run the patterns of Fabric, a library of tested prompts. Needs a Fabric that "
+                            "was started with `fabric --serve`, on this machine or another one.",
+        "author": author,
+        "license": PACKAGE["license"],
+        "keywords": PACKAGE["keywords"],
+        "server": {
+            "type": "binary",
+            "entry_point": programs[first],
+            "mcp_config": {
+                "command": commands[first],
+                "args": [],
+                "env": {variable: "${user_config.%s}" % key for variable, key, *_ in SETTINGS},
+                "platform_overrides": {platform: {"command": command} for platform, command in commands.items()},
+            },
+        },
+        "tools_generated": True,
+        "prompts_generated": True,
+        "compatibility": {"platforms": list(programs)},
+        # An optional setting without a default would be passed on as the text of its placeholder.
+        "user_config": {
+            key: {"type": "string", "title": title, "description": description, "required": False,
+                  "default": default, "sensitive": secret}
+            for _, key, title, description, default, secret in SETTINGS
+        },
+    }
+    if URL:
+        manifest["homepage"] = URL
+    print(json.dumps(manifest, indent=2))
+
+
+def server(folder):
+    site = urlsplit(URL)
+    owner, _, name = site.path.strip("/").rpartition("/")
+    forge = {"github.com": "github", "gitlab.com": "gitlab"}.get(site.hostname)
+    space = f"io.{forge}.{owner}" if forge else ".".join(reversed(site.hostname.split(".")))
+    document = {
+        "$schema": "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json",
+        "name": f"{space}/{name or PACKAGE['name']}",
+        "title": "Fabric",
+        "description": PACKAGE["description"],
+        "version": PACKAGE["version"],
+        "websiteUrl": URL,
+        "packages": [
+            {
+                "registryType": "mcpb",
+                "identifier": f"{URL}/releases/download/v{PACKAGE['version']}/{path.name}",
+                "version": PACKAGE["version"],
+                "fileSha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+                "transport": {"type": "stdio"},
+                "environmentVariables": [
+                    {"name": variable, "description": description, "isSecret": secret, **({"default": default} if default else {})}
+                    for variable, _, _, description, default, secret in SETTINGS
+                ],
+            }
+            for path in sorted(Path(folder).glob("*.mcpb"))
+        ],
+    }
+    if forge:
+        document["repository"] = {"url": URL, "source": forge}
+    (Path(folder) / "server.json").write_text(json.dumps(document, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    {"bundle": bundle, "server": server}[sys.argv[1]](*sys.argv[2:])
