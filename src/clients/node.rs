@@ -39,6 +39,14 @@ impl Node {
         Node::Text(text.into())
     }
 
+    /// A member of an object.
+    pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
+        match self {
+            Node::Object(members) => members.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
+            Node::List(_) | Node::Text(_) => None,
+        }
+    }
+
     /// The text; `indent` stands before the line that it begins on.
     pub(crate) fn text(&self, layout: &Layout, indent: &str) -> String {
         match self {

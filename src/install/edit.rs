@@ -19,6 +19,15 @@ pub(super) enum Edit {
     Removed(String, Value),
 }
 
+/// The member `name` of the object `key` of the text's object, if all that is there.
+pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
+    let find =
+        |span: &Span, name: &str| span.members()?.iter().find(|member| member.key == name).map(|m| m.value.value());
+    let root = Span::read(text).ok()??;
+    let servers = root.members()?.iter().find(|member| member.key == key)?;
+    find(&servers.value, name)
+}
+
 /// Makes `entry` the member `name` of the object `key` of the text's object.
 ///
 /// # Errors

@@ -11,10 +11,11 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
+use crate::cli::flags::API_KEY;
 use crate::cli::{Launch, McpClient};
-use crate::clients::{self, Facts, Format, Layout, NAME, System, TOKEN_PLACEHOLDER};
+use crate::clients::{self, Facts, Format, Layout, NAME, Node, System, TOKEN_PLACEHOLDER};
 
 use edit::Edit;
 use file::Found;
@@ -70,8 +71,12 @@ impl Task<'_> {
         let about = |reason: String| format!("{}: {reason}. Nothing was changed", path.display());
         let found = file::find(&path).map_err(about)?;
         let text = found.text.as_deref().unwrap_or_default();
-        let edit = match self.launch {
-            Some(launch) => edit::put(text, key, NAME, &clients::entry(self.client, self.program, launch)),
+        let wanted = self.launch.map(|launch| {
+            let entry = clients::entry(self.client, self.program, launch);
+            filled_in(entry, edit::current(text, key, NAME).as_ref())
+        });
+        let edit = match &wanted {
+            Some((entry, _)) => edit::put(text, key, NAME, entry),
             None => edit::take(text, key, NAME),
         };
         let edit = edit.map_err(|reason| about(format!("{reason}; mend it, or edit it by hand")))?;
@@ -80,8 +85,10 @@ impl Task<'_> {
             Edit::Added(new) => (new, None),
             Edit::Replaced(new, before) | Edit::Removed(new, before) => (new, Some(before)),
         };
-        self.check(text, new, key).map_err(|reason| about(reason.to_owned()))?;
-        self.show(&facts, &path, &found, before, &mut dialogue)?;
+        let entry = wanted.as_ref().map(|(entry, _)| entry);
+        check(text, new, key, entry).map_err(|reason| about(reason.to_owned()))?;
+        let shown = wanted.as_ref().map(|(_, shown)| shown);
+        show(&facts, &path, &found, before, shown, &mut dialogue)?;
         if !dialogue.agreed()? {
             return Ok(Outcome::NotDone);
         }
@@ -90,7 +97,7 @@ impl Task<'_> {
         if let Some(backup) = backup {
             said.push_str(&format!("Backup:  {}\n", backup.display()));
         }
-        said.push_str(&self.next(&facts, new));
+        said.push_str(&next(&facts, entry));
         dialogue.say(&said)?;
         Ok(Outcome::Done)
     }
@@ -134,70 +141,81 @@ impl Task<'_> {
         dialogue.say(&text)?;
         Ok(Outcome::Done)
     }
+}
 
-    /// A second look at what is about to be written: all but the entry must say the same.
-    fn check(&self, before: &str, after: &str, key: &str) -> Result<(), &'static str> {
-        let rest = |text: &str| -> Option<(Value, Option<Value>)> {
-            let mut value =
-                Span::read(text).ok()?.map_or_else(|| Value::Object(Default::default()), |span| span.value());
-            let servers = value.as_object_mut()?.remove(key);
-            let mut servers = servers.unwrap_or_else(|| Value::Object(Default::default()));
-            let own = servers.as_object_mut()?.remove(NAME);
-            value.as_object_mut()?.insert(key.to_owned(), servers);
-            Some((value, own))
+/// The entry with the key or token that somebody has put into the place for it, and how that is shown.
+fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
+    let mut shown = entry.clone();
+    for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
+        let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str()).filter(|text| !text.is_empty());
+        let place = |node: &mut Node, text: &str| {
+            let Some(ours) = node.get_mut(group).and_then(|values| values.get_mut(name)) else { return };
+            if matches!(ours, Node::Text(text) if text.is_empty() || text.contains(TOKEN_PLACEHOLDER)) {
+                *ours = Node::text_of(text);
+            }
         };
-        let wanted = self.launch.map(|launch| clients::entry(self.client, self.program, launch).value());
-        match (rest(before), rest(after)) {
-            (Some((old, _)), Some((new, own))) if old == new && own == wanted => Ok(()),
-            _ => Err("it cannot be edited without changing more than the entry; edit it by hand"),
+        if let Some(theirs) = theirs.filter(|theirs| !theirs.contains(TOKEN_PLACEHOLDER)) {
+            place(&mut entry, theirs);
+            place(&mut shown, "…");
         }
     }
+    (entry, shown)
+}
 
-    /// Says what would be changed.
-    fn show(
-        &self,
-        facts: &Facts,
-        path: &Path,
-        found: &Found,
-        before: Option<&Value>,
-        dialogue: &mut Dialogue<'_>,
-    ) -> Result<(), String> {
-        let mut text = format!("{} ({})\n", path.display(), facts.title);
-        if found.path != path && path.is_symlink() {
-            text.push_str(&format!("  is a link to {}, which is what is changed\n", found.path.display()));
-        }
-        if let Some(folder) = &found.missing_folder {
-            let folder = folder.display();
-            text.push_str(&format!(
-                "  will be created, and its folder {folder} as well: is {} installed?\n",
-                facts.title
-            ));
-        } else if found.text.is_none() {
-            text.push_str("  will be created\n");
-        }
-        let entry = self.launch.map(|launch| clients::entry(self.client, self.program, launch));
-        if let Some(before) = before {
-            let shown = format!("{:#}", masked(before, entry.as_ref().map(|entry| entry.value()).as_ref()));
-            text.push_str(&marked('-', &format!("\"{NAME}\": {shown}")));
-        }
-        if let Some(entry) = entry {
-            text.push_str(&marked('+', &format!("\"{NAME}\": {}", entry.text(&Layout::default(), ""))));
-        }
-        dialogue.say(&text)
+/// A second look at what is about to be written: all but the entry must say the same.
+fn check(before: &str, after: &str, key: &str, entry: Option<&Node>) -> Result<(), &'static str> {
+    let rest = |text: &str| -> Option<(Value, Option<Value>)> {
+        let mut value = Span::read(text).ok()?.map_or_else(|| Value::Object(Map::new()), |span| span.value());
+        let servers = value.as_object_mut()?.remove(key);
+        let mut servers = servers.unwrap_or_else(|| Value::Object(Map::new()));
+        let own = servers.as_object_mut()?.remove(NAME);
+        value.as_object_mut()?.insert(key.to_owned(), servers);
+        Some((value, own))
+    };
+    match (rest(before), rest(after)) {
+        (Some((old, _)), Some((new, own))) if old == new && own == entry.map(Node::value) => Ok(()),
+        _ => Err("it cannot be edited without changing more than the entry; edit it by hand"),
     }
+}
 
-    /// What to do next.
-    fn next(&self, facts: &Facts, new: &str) -> String {
-        if self.launch.is_none() {
-            return String::new();
-        }
-        let mut text = String::new();
-        if new.contains(TOKEN_PLACEHOLDER) {
-            text.push_str(&format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"));
-        }
-        text.push_str(&format!("Next: {}.\n", facts.then));
-        text
+/// Says what would be changed.
+fn show(
+    facts: &Facts,
+    path: &Path,
+    found: &Found,
+    before: Option<&Value>,
+    entry: Option<&Node>,
+    dialogue: &mut Dialogue<'_>,
+) -> Result<(), String> {
+    let mut text = format!("{} ({})\n", path.display(), facts.title);
+    if found.path != path && path.is_symlink() {
+        text.push_str(&format!("  is a link to {}, which is what is changed\n", found.path.display()));
     }
+    if let Some(folder) = &found.missing_folder {
+        let folder = folder.display();
+        text.push_str(&format!("  will be created, and its folder {folder} as well: is {} installed?\n", facts.title));
+    } else if found.text.is_none() {
+        text.push_str("  will be created\n");
+    }
+    if let Some(before) = before {
+        let shown = format!("{:#}", masked(before, entry.map(Node::value).as_ref()));
+        text.push_str(&marked('-', &format!("\"{NAME}\": {shown}")));
+    }
+    if let Some(entry) = entry {
+        text.push_str(&marked('+', &format!("\"{NAME}\": {}", entry.text(&Layout::default(), ""))));
+    }
+    dialogue.say(&text)
+}
+
+/// What to do next with the entry.
+fn next(facts: &Facts, entry: Option<&Node>) -> String {
+    let Some(entry) = entry else { return String::new() };
+    let mut text = String::new();
+    if entry.text(&Layout::default(), "").contains(TOKEN_PLACEHOLDER) {
+        text.push_str(&format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"));
+    }
+    text.push_str(&format!("Next: {}.\n", facts.then));
+    text
 }
 
 /// The old entry as it is shown: what may be a secret is not, unless the new one says the same.

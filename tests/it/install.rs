@@ -263,3 +263,40 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     inside(["--uninstall", "claude-code", "--yes"]).expect_code(0);
     assert_eq!(home.read("my project/.mcp.json"), "{\n  \"mcpServers\": {}\n}\n");
 }
+
+#[test]
+fn a_key_or_token_that_was_filled_in_stays() {
+    let home = Home::new("filled");
+    for (file, args, place, filled) in [
+        (
+            ".cursor/mcp.json",
+            &["--install", "cursor", "--yes"][..],
+            "\"FABRIC_API_KEY\": \"\"",
+            "\"FABRIC_API_KEY\": \"canary-key\"",
+        ),
+        (
+            ".config/zed/settings.json",
+            &["--install", "zed", "--yes", "--url", "http://127.0.0.1:8000/mcp"],
+            "Bearer YOUR_TOKEN",
+            "Bearer canary-token",
+        ),
+    ] {
+        let run = |more: &[&str]| {
+            let program = args.iter().chain(more).fold(Program::new([]), |program, arg| program.arg(arg));
+            let home = home.0.to_str().unwrap();
+            program.env("HOME", home).env("XDG_CONFIG_HOME", &format!("{home}/.config")).run(DEADLINE)
+        };
+        run(&[]).expect_code(0);
+        let text = home.read(file);
+        assert!(text.contains(place), "{text}");
+        let mended = text.replace(place, filled);
+        home.write(file, &mended);
+        run(&[]).expect_code(0).expect_stdout("nothing to do");
+        // Another change goes in beside it, and does not show it.
+        let more: &[&str] =
+            if file.contains("zed") { &["--url", "http://127.0.0.1:9000/mcp"] } else { &["--max-runs", "3"] };
+        let changed = run(more);
+        changed.expect_code(0).expect_stdout("…");
+        assert!(!changed.stdout.contains("canary") && home.read(file).contains(filled), "{changed:?}");
+    }
+}
