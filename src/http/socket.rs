@@ -168,8 +168,8 @@ pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeo
     Ok(())
 }
 
-/// Whether the other end has closed, by a peek that does not wait. Nobody else may use the socket at the same time: the
-/// switch to non-blocking is seen by all.
+/// Whether the peer has disconnected, by a non-blocking peek. Nobody else may use the socket meanwhile, because the mode is
+/// the socket's.
 pub(super) fn gone(socket: &TcpStream) -> bool {
     if socket.set_nonblocking(true).is_err() {
         return true;
