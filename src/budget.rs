@@ -1,46 +1,45 @@
-//! One budget of bytes for all that callers make the process hold: bodies, queued and running calls, outputs of runs,
-//! answers that are not sent yet.
+//! The memory budget: bytes that callers make the process hold, in bodies, calls, outputs of runs and unsent answers.
 //!
-//! In scope: counting, and leaving room for small requests. Not in scope: who charges what. The buffers of connections
-//! and threads are not charged; their number is bounded elsewhere.
+//! In scope: counting, and a reserve for small requests. Not in scope: who charges what. Buffers of connections and threads
+//! are not charged; their number is limited elsewhere.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::DEFAULT_MEMORY;
 use crate::heap;
 
-/// The process's own.
+/// The process's budget.
 pub(crate) static MEMORY: Budget = Budget::new(DEFAULT_MEMORY);
 
-/// Part of the budget that is kept for small charges: a quarter.
+/// The reserve for small charges is the budget divided by this.
 const RESERVE_SHARE: usize = 4;
-/// A charge of this size or more leaves the whole reserve to others, a smaller one less in proportion. Bytes.
+/// A charge of this size or more may use nothing of the reserve; the smaller a charge, the more of it. Bytes.
 const LARGE: usize = 512 << 10;
-/// When so much has been given back, the allocator is told to do the same. Bytes.
+/// After this much was released, the allocator is told to release memory too. Bytes.
 const MUCH: usize = 16 << 20;
-/// Charges change the shared counter in steps of this size, so that a growing output does not for each piece. Bytes.
+/// Charges change the shared counter in steps of this size, so that not every piece of an output does. Bytes.
 const STEP: usize = 4 << 10;
 
-/// So many bytes, shared by all who hold some.
+/// A number of bytes that charges share.
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
-    /// The most that was used since memory was last given back to the system.
-    crest: AtomicUsize,
+    /// The highest use since memory was last released to the system.
+    peak: AtomicUsize,
 }
 
-/// The budget has no room for it.
+/// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Full;
 
 impl Budget {
-    /// A budget of `limit` bytes that nobody has charged yet.
+    /// A budget of `limit` bytes without charges.
     pub(crate) const fn new(limit: usize) -> Budget {
-        Budget { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), crest: AtomicUsize::new(0) }
+        Budget { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
     }
 
-    /// Changes the limit; what is charged stays charged.
+    /// Changes the limit; existing charges stay.
     pub(crate) fn set_limit(&self, limit: usize) {
         self.limit.store(limit, Ordering::Relaxed);
     }
@@ -50,54 +49,53 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// A charge of nothing yet.
+    /// An empty charge.
     pub(crate) const fn open(&'static self) -> Charge {
         Charge { budget: self, held: 0, charged: 0, large: false }
     }
 
-    /// Takes `more` for a charge that then has `total`.
+    /// Takes `more` bytes for a charge that then has `total`.
     fn take(&self, more: usize, total: usize) -> Result<(), Full> {
         let limit = self.limit.load(Ordering::Relaxed);
-        // In f64, as the product of two sizes may be too large for a usize of 32 bits.
+        // In f64, because the product may overflow a 32-bit usize.
         let left_to_others = (limit / RESERVE_SHARE) as f64 * (total.min(LARGE) as f64 / LARGE as f64);
         let ceiling = limit - left_to_others as usize;
         let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= ceiling);
         let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| Full)?;
-        self.crest.fetch_max(before + more, Ordering::Relaxed);
+        self.peak.fetch_max(before + more, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes back what a charge had. After much of it, so does the system.
+    /// Releases bytes of a charge; after many, releases memory to the system.
     fn give_back(&self, bytes: usize) {
         let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
-        let crest = self.crest.load(Ordering::Relaxed);
-        let is_much = crest.saturating_sub(used) >= MUCH;
-        if is_much && self.crest.compare_exchange(crest, used, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        let peak = self.peak.load(Ordering::Relaxed);
+        let is_much = peak.saturating_sub(used) >= MUCH;
+        if is_much && self.peak.compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             heap::trim();
         }
     }
 }
 
-/// What one holder has of the budget; given back when dropped. It belongs beside the bytes it stands for, to be dropped
-/// after them.
+/// Bytes taken from the budget, released on drop. Keep it beside the data it stands for, and drop it after that.
 #[derive(Debug)]
 pub(crate) struct Charge {
     budget: &'static Budget,
     /// Bytes the holder has.
     held: usize,
-    /// Bytes the budget has counted for them: `held`, rounded up.
+    /// Bytes taken from the budget: `held`, rounded up.
     charged: usize,
-    /// One of many of the same caller: none of the reserve is for it.
+    /// May not use the reserve.
     large: bool,
 }
 
 impl Charge {
-    /// A charge of nothing, for what is too small to count.
+    /// An empty charge, for what is too small to count.
     pub(crate) const fn none() -> Charge {
         MEMORY.open()
     }
 
-    /// Has this charge leave the reserve to others, however small it is: one caller may make many of its kind at once.
+    /// Bars this charge from the reserve, however small it is: one caller may have many of its kind at once.
     pub(crate) fn without_reserve(mut self) -> Charge {
         self.large = true;
         self
@@ -108,7 +106,7 @@ impl Charge {
         self.held
     }
 
-    /// The holder has `more` bytes.
+    /// Adds `more` bytes.
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.
@@ -124,7 +122,7 @@ impl Charge {
         Ok(())
     }
 
-    /// The holder has `less` bytes fewer.
+    /// Removes `less` bytes.
     pub(crate) fn shrink(&mut self, less: usize) {
         self.held = self.held.saturating_sub(less);
         let charged = self.held.next_multiple_of(STEP);

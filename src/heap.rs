@@ -1,7 +1,7 @@
-//! Has the allocator give memory back to the system.
+//! Makes glibc's allocator release memory to the system.
 //!
-//! glibc keeps what threads free: an arena for every thread that was ever busy, and, once a large block was freed, further
-//! ones of its size in the arenas too. A burst of large requests would stay resident for good.
+//! glibc keeps freed memory in an arena per thread, and after a large block was freed, later blocks of that size too. The memory
+//! of a burst of large requests would stay resident for good.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
@@ -12,13 +12,12 @@ mod glibc {
     const M_MMAP_THRESHOLD: c_int = -3;
     const M_ARENA_MAX: c_int = -8;
 
-    /// Blocks of this size and more are mapped by themselves, and unmapped when freed. Setting it also keeps glibc from
-    /// raising it, up to 32 MiB. With glibc's first value, 128 KiB, a list of prompts takes two fifths more time: its
-    /// memory is mapped anew for each. Bytes.
+    /// Larger blocks are mapped one by one, and unmapped when freed. Setting it keeps glibc from raising it to as much as 32 MiB.
+    /// With glibc's default, 128 KiB, listing prompts takes 40 % longer: each list maps its memory anew. Bytes.
     const MAPPED: c_int = 1 << 20;
-    /// As soon as so much is free at the end of an arena, it goes back. Bytes.
+    /// Free memory at the end of an arena beyond this is released. Bytes.
     const TRIMMED: c_int = 1 << 20;
-    /// Arenas in all: what each keeps adds up.
+    /// Most arenas, because each keeps memory.
     const ARENAS: c_int = 4;
 
     #[allow(unsafe_code, reason = "std cannot tune the allocator; this is glibc's function with its signature")]
@@ -27,14 +26,14 @@ mod glibc {
         safe fn malloc_trim(kept: usize) -> c_int;
     }
 
-    /// Sets the allocator up. Where that fails, more memory stays resident.
+    /// Configures the allocator. If that fails, more memory stays resident.
     pub(crate) fn tune() {
         for (parameter, value) in [(M_MMAP_THRESHOLD, MAPPED), (M_TRIM_THRESHOLD, TRIMMED), (M_ARENA_MAX, ARENAS)] {
             mallopt(parameter, value);
         }
     }
 
-    /// Gives back what is free between blocks that are not: a few milliseconds of work.
+    /// Releases free memory between used blocks; takes a few milliseconds.
     pub(crate) fn trim() {
         malloc_trim(0);
     }
@@ -43,7 +42,7 @@ mod glibc {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) use glibc::{trim, tune};
 
-/// Other allocators give back by themselves, or cannot be told.
+/// Other allocators need no tuning, or offer none.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn tune() {}
 

@@ -1,7 +1,7 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! In scope: the counters of calls, on every transport, and the format. Not in scope: who may read them, and the numbers
-//! of connections and sessions, which [`render`] is given.
+//! In scope: counters of calls on every transport, and the text format. Not in scope: access, and the numbers of connections
+//! and sessions, which are arguments of [`render`].
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub(crate) const OK: &str = "ok";
 static TOTAL: Metrics = Metrics::new();
 
 struct Metrics {
-    /// By tool. Every call asks Fabric, which takes far longer than this lock.
+    /// By tool. Every call asks Fabric, which takes far longer than the lock is held.
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
     runs: AtomicUsize,
@@ -39,8 +39,7 @@ struct Calls {
     time: Duration,
 }
 
-/// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. One that was refused before it ran has no
-/// duration.
+/// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. A call refused before it ran has no duration.
 pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
     TOTAL.call(tool, outcome, took);
 }
@@ -52,12 +51,12 @@ pub(crate) fn failure(error: &Error) {
     }
 }
 
-/// Counts bytes of a run's text from Fabric.
+/// Counts bytes of output relayed from Fabric.
 pub(crate) fn relayed(bytes: usize) {
     TOTAL.relayed.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-/// Counts a run as in flight until it is dropped.
+/// A run in flight, counted until it is dropped.
 pub(crate) struct RunInFlight(());
 
 impl RunInFlight {

@@ -16,7 +16,7 @@ use crate::sync::{lock, wait_while};
 
 use super::inflight::Cancel;
 
-/// Callers whose rate is remembered under `--max-calls-per-minute`; beyond it the one who has used least is dropped.
+/// Callers whose rate is tracked under `--max-calls-per-minute`; beyond it the one who has used least is dropped.
 const MAX_RATED_CALLERS: usize = 10_000;
 /// The period of the rate limit.
 const MINUTE: Duration = Duration::from_secs(60);

@@ -1,4 +1,4 @@
-//! How long the answers to one batch may be together.
+//! The size limit on all answers of one batch.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -6,18 +6,17 @@ use crate::config::MAX_BATCH_ANSWERS;
 use crate::features::{Action, Call, batch_full};
 use crate::protocol::Answer;
 
-/// The room for the answers to one batch. As soon as one does not fit, it is full: nothing more is run for answers that
-/// nobody gets.
+/// Bytes left for the answers of one batch. Once an answer does not fit, nothing more of the batch is run.
 pub(crate) struct Room(AtomicUsize);
 
 impl Room {
-    /// What is left beside the answers that are there already.
+    /// What is left after the answers that exist already.
     pub(crate) fn beside(actions: &[Action]) -> Room {
         let answered = actions.iter().map(Action::answered).sum();
         Room(AtomicUsize::new(MAX_BATCH_ANSWERS.saturating_sub(answered)))
     }
 
-    /// The answer to a call of the batch, by `run` if there is room for any.
+    /// Runs a call of the batch, unless the room is used up.
     pub(crate) fn answer(&self, call: &Call, run: impl FnOnce() -> Answer) -> Answer {
         if self.0.load(Ordering::Relaxed) == 0 {
             return call.fail(batch_full());

@@ -1,4 +1,4 @@
-//! Looks for other patterns while somebody listens for changes, and rests while nobody does.
+//! Polls the list of patterns for changes while there are subscribers.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -8,20 +8,20 @@ use crate::fabric::{NoWait, Wait};
 use crate::features::Server;
 use crate::sync::lock;
 
-/// Starts and stops the looking. One for the process.
+/// Starts and stops the polling thread. One per process.
 pub(crate) struct Poller {
     server: Arc<Server>,
     running: Mutex<bool>,
 }
 
 impl Poller {
-    /// A poller at rest.
+    /// A poller that is not running.
     pub(crate) fn new(server: Arc<Server>) -> Arc<Poller> {
         Arc::new(Poller { server, running: Mutex::new(false) })
     }
 
-    /// Somebody has begun to listen: from now on the list of names is read once per life of the catalogue, until nobody
-    /// listens any more. The catalogue itself tells the listeners.
+    /// A subscriber was added: reads the list of names once per time-to-live of the catalogue until there are no subscribers. The
+    /// catalogue notifies them.
     pub(crate) fn listened(self: &Arc<Poller>) {
         let mut running = lock(&self.running);
         if *running {
@@ -39,7 +39,7 @@ impl Poller {
         loop {
             thread::sleep(self.server.catalog().ttl());
             let mut running = lock(&self.running);
-            // Under the lock: whoever begins to listen right after this finds nobody running.
+            // Under the lock: a subscriber added right after this starts the thread again.
             if !self.server.subscriptions().any() {
                 *running = false;
                 return;

@@ -1,4 +1,4 @@
-//! A bounded set of threads, made as they are needed and gone again when they are not, with a bounded queue before them.
+//! A thread pool that grows and shrinks with demand, with a bounded queue.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::config::WORKER_STACK;
 use crate::sync::lock;
 
-/// How long a worker thread waits for another call before it ends.
+/// An idle worker thread ends after this time.
 const WORKER_IDLE: Duration = Duration::from_secs(60);
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -29,13 +29,13 @@ struct Pool {
 #[derive(Default)]
 struct PoolState {
     tasks: VecDeque<Task>,
-    /// Threads that wait for a task.
+    /// Idle threads.
     idle: usize,
     threads: usize,
 }
 
 impl Workers {
-    /// At most `threads` tasks at once and `queue` more that wait.
+    /// A pool of at most `threads` threads with a queue of `queue` tasks.
     pub(crate) fn new(threads: usize, queue: usize) -> Workers {
         let pool = Pool { state: Mutex::default(), wake: Condvar::new() };
         Workers { pool: Arc::new(pool), threads, queue }
@@ -44,7 +44,7 @@ impl Workers {
     /// Runs `task` as soon as a thread is free. A panic in it costs this task only.
     ///
     /// # Errors
-    /// The task itself, if all threads are busy and the queue is full, or no thread can be had at all.
+    /// Returns the task if all threads are busy and the queue is full, or no thread can be started at all.
     pub(crate) fn submit(&self, task: Task) -> Result<(), Task> {
         let mut state = self.pool.lock();
         if state.tasks.len() < state.idle {
@@ -65,7 +65,7 @@ impl Workers {
                 Err(error) => log::warn!("a worker thread could not be started: {error}"),
             }
         }
-        // With no thread at all, nobody would ever take it.
+        // Without any thread the task would never run.
         if state.threads == 0 || state.tasks.len() >= self.queue + state.idle {
             return Err(task);
         }

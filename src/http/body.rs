@@ -1,6 +1,6 @@
-//! The body of a request, by Content-Length or in chunks, into one `Vec` that grows with what arrives.
+//! Reads request bodies, by Content-Length or in chunks, into a `Vec` that grows with what arrives.
 //!
-//! In scope: the limits on one body, on the memory of all and on the time. Not in scope: what the body means.
+//! In scope: limits on size, time and the memory of all bodies. Not in scope: what the body means.
 
 use std::fmt;
 use std::io::{self, ErrorKind, IoSlice};
@@ -11,29 +11,29 @@ use super::request::Framing;
 use super::socket::{Connection, ReadLimit};
 use crate::budget::{Charge, Full, MEMORY};
 
-/// Longest line between the chunks of a request's body, in bytes: the size and whatever extensions follow it.
+/// Longest chunk-size line with its extensions, in bytes.
 const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
 
-/// First size of a body's buffer, in bytes; then it doubles with what has arrived.
+/// Initial size of a body's buffer, in bytes; it doubles as data arrives.
 const FIRST_STEP: usize = 64 << 10;
 
-/// Why there is no body. The connection ends after the answer.
+/// Why a body could not be read. The connection closes after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
     /// Over the limit: 413.
     TooLarge,
     /// Not complete in time: 408.
     Timeout,
-    /// The chunks cannot be read: 400.
+    /// Invalid chunks: 400.
     Malformed,
-    /// The process's budget of memory has no room for it: 503.
+    /// Over the process's memory budget: 503.
     Overloaded,
-    /// The client left; nobody reads the answer, which may be a 400 all the same.
+    /// The client disconnected; nobody reads the response, so 400 will do.
     Disconnected,
 }
 
 impl BodyError {
-    /// The status that tells it.
+    /// The HTTP status.
     pub(crate) fn status(self) -> u16 {
         match self {
             BodyError::TooLarge => 413,
@@ -64,7 +64,7 @@ impl From<io::Error> for BodyError {
     }
 }
 
-/// A body, charged to the budget for as long as it is kept.
+/// A body, charged to the memory budget while it exists.
 #[derive(Debug)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
@@ -90,7 +90,7 @@ impl Deref for Body {
     }
 }
 
-/// Reads the whole body. With `expects_continue` the client is told to send it first, unless it is too large anyway.
+/// Reads the whole body. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
 pub(super) fn read_body(
     connection: &mut Connection,
     framing: Framing,
@@ -116,7 +116,7 @@ pub(super) fn read_body(
     Ok(body)
 }
 
-/// Appends exactly `count` bytes. Memory and budget are taken for what has arrived, not for what was promised.
+/// Appends exactly `count` bytes. Allocates for what has arrived, not for what was announced.
 fn append(connection: &mut Connection, body: &mut Body, count: usize, deadline: ReadLimit) -> Result<(), BodyError> {
     let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
@@ -155,7 +155,7 @@ fn read_chunks(connection: &mut Connection, body: &mut Body, max: usize, deadlin
         }
         connection.consume(2);
     }
-    // Trailers mean nothing here, but count against the limit of a head.
+    // Trailers are ignored, but count against the limit on heads.
     let mut trailers = 0;
     loop {
         let line = line(connection, deadline)?;
@@ -170,7 +170,7 @@ fn read_chunks(connection: &mut Connection, body: &mut Body, max: usize, deadlin
     }
 }
 
-/// Waits until a whole line is in the buffer; gives its length without the CR LF.
+/// Reads until a whole line is buffered; returns its length without CR LF.
 fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyError> {
     loop {
         let unread = connection.unread();
@@ -188,7 +188,7 @@ fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyE
     }
 }
 
-/// The hexadecimal number at the start of a chunk; extensions after `;` are ignored.
+/// The hexadecimal size of a chunk; extensions after `;` are ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
     let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
     let (digits, rest) = line.split_at(end);
@@ -196,6 +196,6 @@ fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
         return Err(BodyError::Malformed);
     }
     let text = std::str::from_utf8(digits).map_err(|_| BodyError::Malformed)?;
-    // More digits than a u64 has: too large for any limit, all the same.
+    // An overflow is over any limit.
     Ok(u64::from_str_radix(text, 16).unwrap_or(u64::MAX))
 }

@@ -1,6 +1,6 @@
-//! One connection from its first byte to its last, and the exchange a handler sees of it.
+//! The request loop of one connection, and the exchange that a handler gets.
 //!
-//! In scope: the loop of requests, what happens to bodies nobody read, panics, and when the connection ends. Not in
+//! In scope: keep-alive, bodies that were not read, panics, and when the connection closes. Not in
 //! scope: reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
 
 use std::net::SocketAddr;
@@ -47,17 +47,17 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
 enum Then {
     /// The next request.
     Next,
-    /// Nothing: the connection is over, or a stream owns it.
+    /// Nothing: the connection has ended, or a stream owns it.
     Leave,
-    /// The end, after hearing the client out.
+    /// Close after a lingering read, so that the client sees the response.
     Linger,
 }
 
-/// How far the answer to a request has come.
+/// How far the response to a request has got.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answered {
     Nothing,
-    /// All of it, or as much as could be written.
+    /// Completely sent.
     Sent(After),
     Failed,
     Stream(After),
@@ -74,7 +74,7 @@ fn answer(connection: &mut Connection, head: &Head, handler: &dyn Handler) -> Th
     let slot = connection.slot();
     let after = match state.progress {
         Answered::Sent(after) => after,
-        // Whether it goes on or the thread leaves is decided here, against a stream that may end at this very moment.
+        // The stream may finish concurrently on another thread; the first of the two decides who closes the connection.
         Answered::Stream(after) if !slot.end_stream(StreamState::Detached) && slot.stream_finished() => after,
         Answered::Stream(_) | Answered::Failed | Answered::Nothing => return Then::Leave,
     };
@@ -87,7 +87,7 @@ fn answer(connection: &mut Connection, head: &Head, handler: &dyn Handler) -> Th
     }
 }
 
-/// What an exchange leaves behind for its connection.
+/// What the connection needs to know after an exchange.
 struct ExchangeState {
     /// What of the request's body is still to be read.
     body: Framing,
@@ -95,7 +95,7 @@ struct ExchangeState {
     progress: Answered,
 }
 
-/// One request, and the way to answer it once.
+/// One request, to be answered once.
 pub(crate) struct Exchange<'a> {
     head: &'a Head,
     connection: &'a mut Connection,
@@ -103,19 +103,19 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// The request's head. It outlives the exchange: what is taken from it can still be used while answering.
+    /// The request's head. It outlives the exchange, so it can be used while answering.
     pub(crate) fn head(&self) -> &'a Head {
         self.head
     }
 
-    /// The other end: the client, or the proxy in front of us.
+    /// The peer: the client, or the proxy in front of this server.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.connection.slot().peer
     }
 
-    /// Reads the whole body, within the limits on its size, its time and the process's memory. `Expect: 100-continue` is
-    /// granted here, so that a client whose request is refused need not send its body. A second call gives nothing.
-    /// After an error the connection ends with the answer.
+    /// Reads the whole body, within the limits on its size, its time and the process's memory. `100 Continue` is
+    /// sent here and not earlier, so that a client whose request is rejected need not send its body. A second call gives an
+    /// empty body. After an error the connection closes with the response.
     pub(crate) fn read_body(&mut self) -> Result<Body, BodyError> {
         let body = body::read_body(self.connection, self.state.body, self.head.expects_continue);
         match &body {
@@ -125,14 +125,14 @@ impl<'a> Exchange<'a> {
         body
     }
 
-    /// Keeps the connection until its request is answered, for one that is whole and was let in: without this it may be
-    /// closed to make room for others. False when as many as may be are kept already; then only a short answer is due.
+    /// Protects the connection from eviction until its request is answered; for requests that are complete and admitted.
+    /// False when `max_connections` are protected already: answer briefly then.
     pub(crate) fn hold(&self) -> bool {
         self.connection.lease.hold()
     }
 
     /// Answers with a body of known size. Headers that describe the framing are added; a header that is not visible
-    /// ASCII is left out. A client that left, or does not read for `write_timeout`, ends the connection.
+    /// ASCII is left out. If the client has left or does not read for `write_timeout`, the connection ends.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
         let after = self.after();
         let head_only = *self.head.method() == Method::Head;
@@ -153,16 +153,15 @@ impl<'a> Exchange<'a> {
         EventStream::start(self.connection, &head, chunked, head_only)
     }
 
-    /// Puts the answer off: it is decided later, perhaps on another thread, whether it is a whole or a stream. Not
-    /// for HEAD.
+    /// Defers the response: whether it is sized or a stream is decided later, perhaps on another thread. Not for HEAD.
     pub(crate) fn defer(mut self) -> Deferred {
         let after = if *self.head.version() == (1, 1) { self.after() } else { After::Close };
         self.state.progress = Answered::Stream(after);
         Deferred::new(self.connection, self.head.version().clone(), after)
     }
 
-    /// Whether the connection can be used after this answer. A body that nobody asked for is skipped if it is here
-    /// already; waiting for it would be work for a request that was refused.
+    /// Whether the connection can be reused after this response. An unread body is skipped if it is buffered already, but not
+    /// waited for.
     fn after(&mut self) -> After {
         if let (Framing::Length(length), false) = (self.state.body, self.state.read_failed) {
             let length = usize::try_from(length).unwrap_or(usize::MAX);

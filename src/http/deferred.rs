@@ -1,7 +1,6 @@
-//! An answer that is not begun yet, away from its handler: whether it becomes a whole or a stream is decided when the
-//! first thing is to be said.
+//! A response that outlives its handler; whether it is sized or a stream is decided later.
 //!
-//! In scope: keeping the connection for it, and noticing that nobody waits for it any more. Not in scope: when to decide.
+//! In scope: keeping the connection open, and detecting that the client has left. Not in scope: when to decide.
 
 use std::io::IoSlice;
 use std::net::Shutdown;
@@ -13,31 +12,31 @@ use super::response::{self, After};
 use super::socket::{self, Connection};
 use super::stream::EventStream;
 
-/// The right to answer one request. Dropped without an answer, it cuts the connection.
+/// One pending response. Dropped without being sent, it aborts the connection.
 pub(crate) struct Deferred {
     lease: Arc<Lease>,
     answered: bool,
     version: HTTPVersion,
     after: After,
-    /// Bytes of a further request were read already: then the peek cannot tell whether the client is there.
+    /// Bytes of the next request have been read already, so a peek cannot detect a disconnect.
     pipelined: bool,
 }
 
 impl Deferred {
-    /// The answer to the request that was read last from `connection`. For the connection it counts as an open stream.
+    /// The response to the request read last from `connection`, for which it counts as an open stream.
     pub(super) fn new(connection: &Connection, version: HTTPVersion, after: After) -> Deferred {
         connection.slot().open_stream();
         let pipelined = !connection.unread().is_empty();
         Deferred { lease: Arc::clone(&connection.lease), answered: false, version, after, pipelined }
     }
 
-    /// Whether the client has left. Takes about 2 µs and never waits. A client that has already sent its next request
-    /// counts as present.
+    /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has sent its next request counts as
+    /// connected.
     pub(crate) fn gone(&self) -> bool {
         !self.pipelined && socket::gone(&self.lease.slot.socket)
     }
 
-    /// Answers with a body of known size, in parts, as `Exchange::respond` does.
+    /// Like `Exchange::respond`, with the body in parts.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let (registry, slot) = (&self.lease.registry, &self.lease.slot);
         let after = if registry.draining() { After::Close } else { self.after };
@@ -49,12 +48,12 @@ impl Deferred {
         match sent {
             Ok(()) => {
                 if !slot.end_stream(StreamState::Finished) {
-                    // The connection's thread has left, so this is the end of the connection too.
+                    // The connection's thread has ended, so nobody else closes the connection.
                     let _ = slot.socket.shutdown(Shutdown::Write);
                 }
                 self.answered = true;
             }
-            // Dropping this cuts the connection.
+            // Dropping `self` aborts the connection.
             Err(e) => log::debug!("{}: the answer could not be sent: {e}", slot.peer),
         }
     }

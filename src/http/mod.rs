@@ -1,18 +1,18 @@
-//! An HTTP/1.1 server on `std::net`, one thread a connection, with a bound on everything a peer can ask for.
+//! An HTTP/1.1 server on `std::net`, one thread per connection, with a limit on everything a peer can ask for.
 //!
-//! In scope: accepting, reading heads and bodies, keep-alive and pipelining, sized responses, event streams, noticing
-//! that a client has gone, and stopping gracefully. Not in scope: what the requests mean (this folder knows nothing of
+//! In scope: accepting, reading heads and bodies, keep-alive and pipelining, sized responses, event streams, detecting
+//! that a client has disconnected, and graceful shutdown. Not in scope: what the requests mean (this folder knows nothing of
 //! MCP or Fabric), TLS (a proxy's work), and compression.
 //!
 //! # tiny_http
-//! The vocabulary ([`Method`], [`HTTPVersion`], headers, status codes) and the writing of responses whose size is known
-//! are tiny_http's. Its `Server` is not used, because it cannot be made safe from outside (0.12.0, measured):
+//! The types ([`Method`], [`HTTPVersion`], headers, status codes) and the writing of response heads are tiny_http's. Its
+//! `Server` is not used, because it cannot be made safe from outside (0.12.0, measured):
 //! - a request with `Content-Length: 200000000000` and an unread body allocates that much in a `Drop`: the process
 //!   aborts;
-//! - its pool of threads loses wake-ups: the fifth of five keep-alive connections opened at once hangs;
-//! - its listener ends for good on the first EMFILE, ECONNABORTED or failed spawn of a thread;
-//! - it limits nothing: heads, bodies, times and connections; and two `Content-Length` headers pass (smuggling);
-//! - it hides the socket: no TCP_NODELAY, and a client that left is only noticed by a failing write.
+//! - its thread pool loses wake-ups: the fifth of five keep-alive connections opened at once hangs;
+//! - its listener stops for good on the first EMFILE, ECONNABORTED or failed thread spawn;
+//! - it has no limits on heads, bodies, times or connections; and two `Content-Length` headers pass (smuggling);
+//! - it hides the socket: no TCP_NODELAY, and a disconnect is only detected by a failing write.
 //!
 //! `Response::raw_print` writes every head, into memory; the body follows in the same system call without being copied.
 //! Streams write their own chunks, since `raw_print` pulls from a reader 8 KiB at a time and never flushes. If tiny_http
@@ -57,9 +57,9 @@ pub(crate) use server::HttpServer;
 pub(crate) use stream::EventStream;
 pub(crate) use tiny_http::{HTTPVersion, Method};
 
-/// What answers the requests of a [`Server`]. Called on the connection's own thread, many at once.
+/// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request, by [`Exchange::respond`] or [`Exchange::stream`]. A handler that does neither, or that
-    /// panics before, is answered for with a 500; after a panic the connection is closed.
+    /// Answers one request, by [`Exchange::respond`] or [`Exchange::stream`]. If the handler does neither or
+    /// panics first, the client gets a 500; after a panic the connection is closed.
     fn handle(&self, exchange: Exchange<'_>);
 }

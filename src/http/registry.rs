@@ -1,15 +1,14 @@
-//! Who is connected: the cap, who makes room for a newcomer, and the end of everybody.
+//! All connections: the limit, eviction, and shutdown.
 //!
 //! ```text
 //!   New ──▶ Open ──▶ Held ──▶ Open ──▶ Idle ──▶ Open …      any but Held ──▶ Closing
 //!        bytes    hold     answered
 //! ```
-//! A connection keeps its place for certain only while a request that was let in is served (`Held`): whoever is silent,
-//! sends or reads slowly, or was turned away makes room as soon as it is needed. As many places as `max_connections` can
-//! be held; a few more ([`HTTP_RESERVE`]) are left even then, so that a probe finds one whatever the others do.
+//! A connection is safe from eviction only while an admitted request is served (`Held`): one that is silent, sends or reads
+//! slowly, or was rejected is evicted as soon as room is needed. At most `max_connections` can be held; a few more places
+//! ([`HTTP_RESERVE`]) remain even then, so that probes always get one.
 //!
-//! In scope: the state every connection shows to others. Not in scope: reading and writing (`socket`), and which requests
-//! are let in (the handler).
+//! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the handler).
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,12 +20,12 @@ use std::time::{Duration, Instant};
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
 use crate::sync::lock;
 
-/// How many connections may be on their way out, told to close but not yet gone, before `accept` waits for one.
+/// How many connections may be closing before `accept` waits for one of them to end.
 pub(super) const HTTP_MAX_CLOSING: usize = 64;
-/// Most places beyond those held by requests being served, in which probes and other short requests are answered even
-/// when all others are held; it is a quarter of `max_connections` if that is less.
+/// Most places beyond those held, in which probes and other short requests are answered; a quarter of `max_connections` if
+/// that is less.
 pub(super) const HTTP_RESERVE: usize = 32;
-/// How long a new connection that has sent nothing counts as one that could not yet: others make room before it.
+/// How long a new connection that has sent nothing is evicted last: it may not have had the time.
 pub(super) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 
 /// What a connection does.
@@ -36,28 +35,28 @@ enum ConnectionPhase {
     New,
     /// It waits for its next request.
     Idle,
-    /// A request is being read, or answered without having been let in.
+    /// A request is being read, or answered without having been admitted.
     Open,
-    /// A request that was let in is being served.
+    /// An admitted request is being served.
     Held,
-    /// It only waits for its client to see the last answer.
+    /// Lingering close: it waits for its client to read the last response.
     Leaving,
-    /// Told to close; its thread is on the way out.
+    /// Told to close; its thread is ending.
     Closing,
 }
 
-/// What a connection does, and since when it is without a request that was let in.
+/// What a connection does, and since when it has had no admitted request.
 #[derive(Clone, Copy)]
 struct SlotState {
     phase: ConnectionPhase,
     since: Instant,
-    /// Its last request was let in: the next one makes it young again, once.
+    /// Its last request was admitted: the start of the next one resets its age, once.
     trusted: bool,
 }
 
 impl SlotState {
-    /// Who goes first, the least: those who leave, then by age; those that cannot have sent anything yet come last.
-    /// `None` if it must not be closed.
+    /// Eviction order, lowest first: lingering ones, then by age; new ones that may not have had time to send come last. `None`
+    /// if it must not be evicted.
     fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
         let class = match self.phase {
             ConnectionPhase::Held | ConnectionPhase::Closing => return None,
@@ -68,14 +67,13 @@ impl SlotState {
         Some((class, self.since))
     }
 
-    /// Whether no request is in work.
+    /// Whether no request is in progress.
     fn is_idle(&self) -> bool {
         matches!(self.phase, ConnectionPhase::New | ConnectionPhase::Idle | ConnectionPhase::Leaving)
     }
 }
 
-/// Of the connections that may be closed, each with its network, its rank and its id, the one that makes room: the first
-/// of the network that has most of them.
+/// The connection to evict, of candidates with network, rank and id: the lowest rank of the network with the most.
 fn first_to_go<R: Ord + Copy>(candidates: impl Iterator<Item = (IpAddr, R, u64)>) -> Option<u64> {
     let mut networks = HashMap::new();
     for (network, rank, id) in candidates {
@@ -86,7 +84,7 @@ fn first_to_go<R: Ord + Copy>(candidates: impl Iterator<Item = (IpAddr, R, u64)>
     networks.into_values().max_by_key(|(count, first)| (*count, Reverse(*first))).map(|(_, (_, id))| id)
 }
 
-/// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
+/// An IPv4 address, or the /64 prefix of an IPv6 address, all addresses of which one owner has.
 pub(crate) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
@@ -94,26 +92,26 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// How an event stream of a connection stands; see [`Slot::end_stream`].
+/// The state of a connection's event stream; see [`Slot::end_stream`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum StreamState {
     /// Being written.
     Open,
-    /// Ended properly: the connection can be used on.
+    /// Complete: the connection can be reused.
     Finished,
-    /// Dropped without its end: the connection must be closed.
+    /// Dropped before its end: the connection must be closed.
     Aborted,
-    /// The connection's thread has left: the stream owns the socket.
+    /// The connection's thread has ended: the stream owns the socket.
     Detached,
 }
 
-/// One connection, as the others see it.
+/// The shared part of one connection.
 pub(super) struct Slot {
     id: u64,
-    /// The connection itself. Only its thread, or the stream it left behind, reads and writes; others may shut it down.
+    /// Only the connection's thread, or the stream that owns it, reads and writes; others may shut it down.
     pub(super) socket: TcpStream,
-    /// The other end.
+    /// The peer.
     pub(super) peer: SocketAddr,
     state: Mutex<SlotState>,
     stream: AtomicU8,
@@ -130,7 +128,7 @@ impl Slot {
         self.stream.store(StreamState::Open as u8, Ordering::SeqCst);
     }
 
-    /// Moves an open stream on to `to`. The first caller wins, stream or thread: false when the stream was not open.
+    /// Moves an open stream to `to`. The first caller wins, stream or thread: false if the stream was not open.
     pub(super) fn end_stream(&self, to: StreamState) -> bool {
         self.stream.compare_exchange(StreamState::Open as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -145,7 +143,7 @@ impl Slot {
     }
 }
 
-/// A place among the connections, given back when the last owner (the thread, or the stream it left behind) drops it.
+/// A registered connection; deregistered when its last owner (thread or stream) drops it.
 pub(super) struct Lease {
     /// All connections and their limits.
     pub(super) registry: Arc<Registry>,
@@ -154,7 +152,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The connection waits for a request. False when it is not to wait but to close.
+    /// The connection waits for a request. False if it must close instead.
     pub(super) fn rest(&self) -> bool {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Open {
@@ -163,7 +161,7 @@ impl Lease {
         state.phase != ConnectionPhase::Closing && !self.registry.draining()
     }
 
-    /// Something of a request has come. False when the connection was told to close in the meantime.
+    /// A request has begun to arrive. False if the connection was told to close meanwhile.
     pub(super) fn begin(&self) -> bool {
         let mut state = self.slot.state();
         if matches!(state.phase, ConnectionPhase::New | ConnectionPhase::Idle) {
@@ -181,8 +179,8 @@ impl Lease {
             && self.registry.held.load(Ordering::SeqCst) >= self.registry.limits.max_connections
     }
 
-    /// A whole request was let in: until it is answered the connection stays. False when all places are held, or the
-    /// connection was told to close.
+    /// A complete request was admitted: until it is answered the connection cannot be evicted. False if all places are held,
+    /// or the connection was told to close.
     pub(super) fn hold(&self) -> bool {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Open && self.registry.take_place() {
@@ -191,7 +189,7 @@ impl Lease {
         state.phase == ConnectionPhase::Held
     }
 
-    /// The request has been answered: the connection makes room again, as the latest of all.
+    /// The request has been answered: the connection can be evicted again, as the youngest.
     pub(super) fn answered(&self) {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Held {
@@ -200,7 +198,7 @@ impl Lease {
         }
     }
 
-    /// The connection only waits for its client to see the last answer: the first to go when room is needed.
+    /// The connection only waits for its client to read the last response: the first to be evicted.
     pub(super) fn leave(&self) {
         self.answered();
         let mut state = self.slot.state();
@@ -229,12 +227,12 @@ struct Slots {
     /// How many of `open` are `Closing`; both change under the lock only.
     closing: usize,
     next_id: u64,
-    /// When it was logged last that one had to make room.
+    /// When an eviction was logged last.
     told: Option<Instant>,
 }
 
 impl Slots {
-    /// Tells a connection to close if it may be. False when that has just changed.
+    /// Tells a connection to close if `may_be` still holds.
     fn close(&mut self, slot: &Slot, may_be: impl FnOnce(&SlotState) -> bool) -> bool {
         let mut state = slot.state();
         let closed = may_be(&state);
@@ -247,7 +245,7 @@ impl Slots {
         closed
     }
 
-    /// Closes the connection that is the first to go. False when none may be closed.
+    /// Evicts one connection. False if none may be.
     fn evict(&mut self) -> bool {
         let now = Instant::now();
         loop {
@@ -280,7 +278,7 @@ pub(super) struct Registry {
 }
 
 impl Registry {
-    /// Nobody is connected yet.
+    /// No connections yet.
     pub(super) fn new(limits: HttpLimits) -> Registry {
         Registry {
             limits,
@@ -292,11 +290,11 @@ impl Registry {
         }
     }
 
-    /// Gives a new connection a place, at the cap by closing another one. Gives the socket back when none makes room.
+    /// Registers a new connection, at the limit by evicting another. Returns the socket if none can be evicted.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
         let mut slots = self.slots();
         if slots.closing >= HTTP_MAX_CLOSING {
-            // Their threads have been woken and only need the processor: a flood may not outrun them.
+            // Their threads are awake and only need CPU time: a flood must not outrun them.
             let crowded = |slots: &mut Slots| slots.closing >= HTTP_MAX_CLOSING;
             let waited = self.changed.wait_timeout_while(slots, Duration::from_secs(1), crowded);
             slots = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -315,8 +313,8 @@ impl Registry {
         Ok(Lease { registry: Arc::clone(self), slot })
     }
 
-    /// The machine has run out of something: closes the connection that is the first to go and waits until it is gone. If
-    /// none may be closed, waits for `pause`, or until the server stops.
+    /// After running out of a resource: evicts one connection and waits until it has closed. If none may be evicted, waits for
+    /// `pause`, or until the server stops.
     pub(super) fn make_room(&self, pause: Duration) {
         let mut slots = self.slots();
         let evicted = slots.evict();
@@ -324,20 +322,20 @@ impl Registry {
         drop(self.changed.wait_timeout_while(slots, pause, wait));
     }
 
-    /// How many connections there are, those that are closing included.
+    /// The number of connections, closing ones included.
     pub(super) fn connections(&self) -> usize {
         self.slots().open.len()
     }
 
-    /// Whether no new connection is wanted.
+    /// Whether the server no longer accepts.
     pub(super) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    /// No new connection is wanted from now on. False when that was known.
+    /// Stops accepting. False if it had stopped already.
     pub(super) fn stop(&self) -> bool {
         let first = !self.stopping.swap(true, Ordering::SeqCst);
-        // Under the lock, so that nobody is between looking and waiting.
+        // Taking the lock ensures that no waiter is between its check and its wait.
         drop(self.slots());
         self.changed.notify_all();
         first
@@ -348,9 +346,9 @@ impl Registry {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Closes what is idle now, what is busy when it is done, and waits for them until `deadline`. How many are left.
+    /// Closes idle connections now and busy ones when they are done; waits until `deadline`. Returns how many are left.
     pub(super) fn drain(&self, deadline: Instant) -> usize {
-        // Before looking: a connection that goes idle later sees this itself.
+        // Set before the scan: a connection that becomes idle later sees it.
         self.draining.store(true, Ordering::SeqCst);
         let mut slots = self.slots();
         let open: Vec<_> = slots.open.values().cloned().collect();
@@ -362,7 +360,7 @@ impl Registry {
         waited.unwrap_or_else(PoisonError::into_inner).0.open.len()
     }
 
-    /// Cuts every connection, whatever it does.
+    /// Closes every connection at once.
     pub(super) fn cut(&self) {
         self.draining.store(true, Ordering::SeqCst);
         for slot in self.slots().open.values() {
@@ -370,7 +368,7 @@ impl Registry {
         }
     }
 
-    /// How many places are left for short requests.
+    /// Places reserved for short requests.
     fn reserve(&self) -> usize {
         (self.limits.max_connections / 4).clamp(1, HTTP_RESERVE)
     }

@@ -1,7 +1,7 @@
-//! The head of a request: bytes to values, strictly.
+//! Strict parsing of request heads.
 //!
-//! In scope: RFC 9112's request line and header lines, and what they say about framing and keep-alive. Whatever two
-//! readers could understand differently is refused: that is how requests are smuggled. Not in scope: the body (`body`).
+//! In scope: RFC 9112's request line and header lines, and what they say about framing and keep-alive. Anything
+//! ambiguous is rejected, because it allows request smuggling. Not in scope: the body (`body`).
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use tiny_http::{HTTPVersion, Method};
 use super::socket::{Connection, ReadLimit};
 use crate::config::HttpLimits;
 
-/// How long a connection in a place of the reserve may take to send something.
+/// How long a connection in a reserved place may take to send something.
 const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 
 /// How many empty lines may stand before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
 
-/// How much memory for a head an idle connection keeps, in bytes.
+/// Buffer for heads that an idle connection keeps, in bytes.
 const KEPT_TEXT: usize = 4 << 10;
 
-/// A request that gets no further: the status and the sentence that answer it. The connection is closed.
+/// Why a request is rejected: status and text of the response, after which the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) status: u16,
@@ -32,7 +32,7 @@ const fn rejection(status: u16, text: &'static str) -> Rejection {
     Rejection { status, text }
 }
 
-/// For a connection beyond the cap.
+/// For a connection over the limit.
 pub(super) const FULL: Rejection = rejection(503, "The server has too many connections. Try again in a moment.");
 const HEAD_TIMEOUT: Rejection = rejection(408, "The head of the request did not arrive in time.");
 const HEAD_TOO_LARGE: Rejection = rejection(431, "The head of the request is too large.");
@@ -52,21 +52,21 @@ const TWO_FRAMINGS: Rejection = rejection(400, "Content-Length and Transfer-Enco
 const CODING_ON_1_0: Rejection = rejection(400, "HTTP/1.0 has no Transfer-Encoding.");
 const BAD_EXPECTATION: Rejection = rejection(417, "The only expectation this server knows is `100-continue`.");
 
-/// Where the body of a request ends.
+/// How the body of a request is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// There is none, or it has been read.
+    /// No body, or it has been read.
     None,
-    /// After so many bytes, always more than 0.
+    /// Content-Length, always more than 0.
     Length(u64),
-    /// After the chunk of size 0.
+    /// Chunked.
     Chunked,
 }
 
 /// The head of one request. Header names compare without case, values are visible ASCII without space around them.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// The head as it came; everything below points into it, so that a request costs no allocation.
+    /// The head as received; the ranges below point into it, so that a request needs no allocation.
     text: String,
     method: Method,
     version: HTTPVersion,
@@ -78,12 +78,12 @@ pub(crate) struct Head {
     pub(super) framing: Framing,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
-    /// Whether the client wants to send a further request.
+    /// Whether the client wants to reuse the connection.
     pub(super) keep_alive: bool,
 }
 
 impl Head {
-    /// Room for a head; reused for every request of a connection.
+    /// An empty head; reused for every request of a connection.
     pub(super) fn empty() -> Head {
         Head {
             text: String::new(),
@@ -109,17 +109,17 @@ impl Head {
         &self.version
     }
 
-    /// The path as it came, percent-encoded, beginning with `/`; or `*`.
+    /// The path as received, percent-encoded, beginning with `/`; or `*`.
     pub(crate) fn path(&self) -> &str {
         &self.text[self.path.clone()]
     }
 
-    /// What stands after the first `?`, as it came.
+    /// The query string as received.
     pub(crate) fn query(&self) -> Option<&str> {
         self.query.clone().map(|range| &self.text[range])
     }
 
-    /// The first value of `name` in the query, as it came, percent-encoded.
+    /// The first value of `name` in the query, percent-encoded.
     pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
         self.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }
@@ -139,8 +139,7 @@ impl Head {
         self.headers.iter().map(|(name, value)| (&self.text[name.clone()], &self.text[value.clone()]))
     }
 
-    /// Whom the client meant, `host` or `host:port`: the authority of an absolute target, else the Host header. Only
-    /// HTTP/1.0 can have none.
+    /// The host as `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 can have none.
     pub(crate) fn host(&self) -> Option<&str> {
         match self.authority.clone() {
             Some(range) => Some(&self.text[range]),
@@ -148,16 +147,15 @@ impl Head {
         }
     }
 
-    /// Forgets the request before, and whatever was read of this one.
+    /// Clears the previous request and partial input.
     fn clear(&mut self) {
         self.text.clear();
         self.text.shrink_to(KEPT_TEXT);
         self.headers.clear();
     }
 
-    /// Takes the lines that are complete, from `scanned` on, which is where the first unfinished line begins. Gives the
-    /// length of the head once its empty line is there. Line by line, because a bad one is told at once: its sender may
-    /// wait for an answer and send nothing more.
+    /// Parses complete lines from `scanned` on, where the first incomplete line begins. Returns the length of the head once
+    /// its empty line is there. A bad line is rejected at once, because its sender may wait for an answer.
     fn read_lines(
         &mut self,
         bytes: &[u8],
@@ -223,7 +221,7 @@ impl Head {
         Ok(())
     }
 
-    /// What the headers say about framing, keep-alive and whom the request is for.
+    /// Evaluates the headers for framing, keep-alive and host.
     fn interpret(&mut self) -> Result<(), Rejection> {
         let modern = self.version == HTTPVersion(1, 1);
         let (mut hosts, mut length, mut chunked) = (0, None, false);
@@ -236,7 +234,7 @@ impl Head {
                 if !digits || length.is_some() {
                     return Err(BAD_LENGTH);
                 }
-                // More than 20 digits: too large for any limit, all the same.
+                // An overflow is over any limit.
                 length = Some(value.parse().unwrap_or(u64::MAX));
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 if !value.eq_ignore_ascii_case("chunked") || chunked {
@@ -271,15 +269,15 @@ impl Head {
     }
 }
 
-/// Reads the next head of a connection into `head`. False when there is none: the client left, was idle for too long,
-/// or the server closes.
+/// Reads the next head of a connection into `head`. False if there is none: the client left or was idle for too long, or the
+/// server shuts down.
 pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<bool, Rejection> {
     head.clear();
     if connection.unread().is_empty() {
         if !connection.rest() {
             return Ok(false);
         }
-        // Beyond the cap only short requests are served: whoever has none at hand is told.
+        // Over the limit only clients that send at once are served.
         let beyond = connection.lease.is_beyond_the_cap();
         let wait = if beyond { ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT) } else { ReadLimit::Idle };
         match connection.fill(wait) {
@@ -303,7 +301,7 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
             connection.consume(end);
             return Ok(true);
         }
-        // Only now, so that a head that comes in one piece never asks for the time.
+        // Computed here, so that a head that arrives in one read needs no clock.
         let deadline = *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
         match connection.fill(ReadLimit::Until(deadline)) {
             Ok(0) => return Ok(false),
@@ -314,9 +312,9 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
     }
 }
 
-/// Where name and value of a header line are in the head; `start` is where the line begins.
+/// The ranges of name and value in the head; `start` is where the line begins.
 fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>), Rejection> {
-    // Refuses a continuation line and a space before the colon as well.
+    // Also rejects continuation lines and a space before the colon.
     let colon = line.iter().position(|&b| !is_token(b)).ok_or(BAD_HEADER)?;
     if colon == 0 || line[colon] != b':' {
         return Err(BAD_HEADER);

@@ -1,9 +1,9 @@
-//! The listening socket: accepting, a thread for each connection, and the end of it all.
+//! The listening socket: accepting, one thread per connection, and shutdown.
 //!
-//! Whoever connects while the kernel's backlog is full waits a second for his kernel's next try, and std asks for one of
-//! 128 only: it is lengthened. Starting a thread takes longer than connecting, so a second thread does that.
+//! A client that connects while the kernel's backlog is full retries after a second, and std asks for a backlog of 128 only,
+//! so it is raised. Starting a thread takes longer than connecting, so a second thread does that.
 //!
-//! In scope: surviving what `accept` and `spawn` can fail with. Not in scope: what happens on a connection.
+//! In scope: surviving failures of `accept` and `spawn`. Not in scope: what happens on a connection.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
@@ -18,19 +18,19 @@ use super::{Handler, connection, response, socket};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::lock;
 
-/// How long `accept` rests at most after an error of this machine (no file descriptors, no memory), so that it does not
-/// spin; less when closing an idle connection has made room.
+/// Longest pause of `accept` after a local error (no file descriptors, no memory), so that it does not spin; shorter once an
+/// evicted connection has closed.
 const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// Connections the kernel is asked to keep until they are accepted; it may have a lower limit of its own. Enough for all
-/// clients to connect at once, and few enough that whoever comes behind a flood does not wait long.
+/// The listen backlog; the kernel may have a lower limit. Enough for all clients to connect at once, and small enough that
+/// a client behind a flood does not wait long.
 #[cfg_attr(not(unix), allow(dead_code, reason = "std cannot ask for it elsewhere"))]
 const HTTP_BACKLOG: i32 = 512;
-/// How many connections that were turned away are held open for a moment, so that they see why.
+/// How many rejected connections are kept open for a moment, so that they can read the 503.
 const MAX_TURNED_AWAY: usize = 32;
-/// How long a server that stops tries to wake its own `accept`.
+/// Timeout of the connection that wakes `accept` on shutdown.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A server on one address. Dropping it stops it and cuts all connections.
+/// A server on one address. Dropping it stops it and closes all connections.
 pub(crate) struct HttpServer {
     registry: Arc<Registry>,
     address: SocketAddr,
@@ -39,8 +39,8 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens on the first of the addresses that can be had; port 0 takes any free one. Connections queue up in the
-    /// kernel, as many as it allows, until [`HttpServer::serve`].
+    /// Listens on the first available address; port 0 takes any free port. Until [`HttpServer::serve`], connections wait in
+    /// the kernel's backlog.
     pub(crate) fn bind(addresses: impl ToSocketAddrs, limits: HttpLimits) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(addresses)?;
         lengthen_backlog(&listener);
@@ -57,13 +57,13 @@ impl HttpServer {
         self.address
     }
 
-    /// Serves from now on, on threads of its own. An error when it was called before, or no thread can be had.
+    /// Starts serving, on its own threads. An error if it was called before or no thread can be started.
     pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
         let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
         let listener = lock(&self.listener).take().ok_or_else(already)?;
         let registry = Arc::clone(&self.registry);
         let stack_size = registry.limits.stack_size;
-        // Bounded by the cap: what waits here counts as connected, and is the first to make room.
+        // Bounded by `max_connections`: what waits here counts as connected, and may be evicted.
         let (admitted, to_start) = mpsc::channel();
         thread::Builder::new().name("http-start".to_owned()).spawn(move || {
             for lease in to_start {
@@ -77,29 +77,27 @@ impl HttpServer {
         Ok(())
     }
 
-    /// How many connections there are now.
+    /// The number of connections.
     pub(crate) fn connections(&self) -> usize {
         self.registry.connections()
     }
 
-    /// Takes no new connections and gives the port back. Those that exist go on.
+    /// Stops accepting and closes the listening socket. Existing connections go on.
     pub(crate) fn stop_accepting(&self) {
         lock(&self.listener).take();
         if !self.registry.stop() {
             return;
         }
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
-        // `accept` cannot be interrupted with std; a connection of our own wakes it. Where that fails it is not
-        // waiting.
+        // std cannot interrupt `accept`, so a connection wakes it. If connecting fails, `accept` is not blocked.
         let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
         if woken.is_ok() {
             let _ = acceptor.join();
         }
     }
 
-    /// Stops gracefully: no new connections, idle ones are closed now, requests are answered to their end and their
-    /// connections closed then. Streams end when their owners end them. Returns when all is over or at `deadline`, with
-    /// the number of connections left.
+    /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is answered.
+    /// Streams end when their owners end them. Returns the number of connections left, at `deadline` at the latest.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
         self.stop_accepting();
         self.registry.drain(deadline)
@@ -113,7 +111,7 @@ impl Drop for HttpServer {
     }
 }
 
-/// Has the kernel keep more connections until they are accepted. Where it does not, std's backlog stands.
+/// Raises the listen backlog; if that fails, std's stays.
 fn lengthen_backlog(listener: &TcpListener) {
     #[cfg(unix)]
     {
@@ -132,7 +130,7 @@ fn lengthen_backlog(listener: &TcpListener) {
     let _ = listener;
 }
 
-/// An address that reaches a listener on `bound`: the unspecified addresses are not meant for connecting.
+/// An address to connect to a listener on `bound`: unspecified addresses are not for connecting.
 fn reachable(bound: SocketAddr) -> SocketAddr {
     let ip = match bound.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -142,7 +140,7 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, bound.port())
 }
 
-/// Accepts until the server stops, and passes on whoever is admitted. Nothing `accept` says ends it.
+/// Accepts until the server stops, and passes on admitted connections. No error of `accept` ends it.
 pub(super) fn accept_loop(
     registry: &Arc<Registry>,
     mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
@@ -160,12 +158,12 @@ pub(super) fn accept_loop(
                 }
                 turned_away.forget();
             }
-            // The client's doing, and over with that client.
+            // The client aborted.
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => {
-                // This machine's doing, most likely no file descriptors: waited out. Every idle connection that makes
-                // room would end one such failure and begin the next, so it is told by the clock.
+                // A local error, most likely no file descriptors. Each evicted connection ends one such failure and
+                // allows the next, so logging is rate limited.
                 if told.is_none_or(|told| told.elapsed() >= HTTP_ACCEPT_LOG) {
                     log::error!("cannot accept connections, trying again: {e}");
                     told = Some(Instant::now());
@@ -177,7 +175,7 @@ pub(super) fn accept_loop(
     }
 }
 
-/// Gives a connection its thread. Where none can be had the connection is dropped, and the server lives.
+/// Starts the thread of a connection; if that fails, the connection is dropped.
 pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize) {
     if lease.slot.closing() {
         return;
@@ -190,8 +188,8 @@ pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize)
     }
 }
 
-/// Connections over the cap. Each has been told so; closing it at once could overtake the answer with a reset, and
-/// waiting for it would hold up all others, so the latest few are kept until they have had time to read.
+/// Connections over the limit, after their 503. Closing at once could send a reset that overtakes the response, and waiting
+/// would block `accept`, so the latest few are kept until they have had time to read.
 #[derive(Default)]
 struct TurnedAway(VecDeque<(Instant, TcpStream)>);
 
@@ -201,7 +199,7 @@ impl TurnedAway {
         if self.0.len() == MAX_TURNED_AWAY {
             self.0.pop_front();
         }
-        // A new socket has room for these few bytes; non-blocking all the same, so that nobody can hold `accept` up.
+        // A new socket has buffer space for these few bytes; non-blocking all the same, so that `accept` never blocks.
         let told = socket.set_nonblocking(true).and_then(|()| {
             socket::write_all(&socket, &mut [IoSlice::new(&response::refusal_bytes(FULL)?)], Duration::ZERO)
         });

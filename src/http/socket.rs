@@ -1,7 +1,7 @@
-//! The bytes of one connection: buffered reading against a deadline, writing that does not wait for ever.
+//! Socket I/O of one connection: buffered reads with a deadline, writes with a timeout.
 //!
-//! In scope: the read buffer, the socket's timeouts, the linger before a close, the peek that shows a client has gone.
-//! Not in scope: what the bytes mean.
+//! In scope: the read buffer, socket timeouts, the lingering close, detecting a disconnect by a peek. Not in scope: what the
+//! bytes mean.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -11,38 +11,38 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Slot};
 use crate::config::{HTTP_LINGER_TIME, HttpLimits};
 
-/// How much is read, in bytes, for the same reason.
+/// Most bytes read during a lingering close.
 const HTTP_LINGER_BYTES: usize = 32 << 20;
-/// Slowest reader tolerated beyond `write_timeout`, in bytes a second over one response or event.
+/// Lowest read rate of a client tolerated beyond `write_timeout`, in bytes per second over one response or event.
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
-/// First size of the read buffer, in bytes: nearly every head, and most bodies with it, in one read.
+/// Initial size of the read buffer, in bytes: most requests fit, so that one read is enough.
 const FIRST_BUFFER: usize = 8 << 10;
-/// Deadlines are kept to this grain, so that a stream of small reads does not set the socket's timeout for each.
+/// Deadlines are rounded up to this, so that not every small read sets the socket's timeout anew.
 const GRAIN: Duration = Duration::from_millis(100);
 
-/// How long a read may wait.
+/// How long a read may block.
 #[derive(Clone, Copy)]
 pub(super) enum ReadLimit {
-    /// For the next request: the idle timeout.
+    /// Until the idle timeout, for the next request.
     Idle,
-    /// For more of what has begun.
+    /// Until a deadline, for the rest of a request.
     Until(Instant),
 }
 
-/// One connection's socket with what was read from it and is not used yet.
+/// A connection's socket and read buffer.
 pub(super) struct Connection {
-    /// The connection's place; the socket lives in it.
+    /// The connection's registration, which owns the socket.
     pub(super) lease: Arc<Lease>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// What the socket's read timeout is, to save the system call that sets it to the same again.
+    /// The socket's current read timeout, to avoid setting the same one again.
     read_timeout: Option<Duration>,
 }
 
 impl Connection {
-    /// A new connection: no delay for small packets, and no write that blocks for ever.
+    /// Sets TCP_NODELAY and the write timeout.
     pub(super) fn new(lease: Arc<Lease>) -> io::Result<Connection> {
         let socket = &lease.slot.socket;
         socket.set_nodelay(true)?;
@@ -55,17 +55,17 @@ impl Connection {
         &self.lease.slot
     }
 
-    /// The server's bounds.
+    /// The server's limits.
     pub(super) fn limits(&self) -> &HttpLimits {
         &self.lease.registry.limits
     }
 
-    /// What was read and not used yet.
+    /// Bytes read and not yet consumed.
     pub(super) fn unread(&self) -> &[u8] {
         &self.buffer[self.start..self.end]
     }
 
-    /// The first `count` bytes of [`Connection::unread`] are used.
+    /// Consumes the first `count` bytes of [`Connection::unread`].
     pub(super) fn consume(&mut self, count: usize) {
         self.start += count;
         if self.start == self.end {
@@ -73,7 +73,7 @@ impl Connection {
         }
     }
 
-    /// Reads once into the buffer, which may grow to the limit of a head. 0 is the end; `TimedOut` the deadline.
+    /// Reads once into the buffer, which may grow to the limit of a head. 0 means end of stream; `TimedOut`, the deadline.
     pub(super) fn fill(&mut self, wait: ReadLimit) -> io::Result<usize> {
         self.set_timeout(wait)?;
         if self.end == self.buffer.len() {
@@ -89,13 +89,13 @@ impl Connection {
         Ok(count)
     }
 
-    /// Reads once, past the buffer, which must be empty.
+    /// Reads once, bypassing the buffer, which must be empty.
     pub(super) fn read_past(&mut self, into: &mut [u8], wait: ReadLimit) -> io::Result<usize> {
         self.set_timeout(wait)?;
         read(&self.lease.slot.socket, into)
     }
 
-    /// The connection waits for a request: gives back the memory of a large head. False when it must close instead.
+    /// Before waiting for a request: frees the memory of a large head. False if the connection must close instead.
     pub(super) fn rest(&mut self) -> bool {
         if self.buffer.len() > FIRST_BUFFER {
             self.buffer.truncate(FIRST_BUFFER);
@@ -109,8 +109,8 @@ impl Connection {
         write_all(&self.lease.slot.socket, parts, self.limits().write_timeout)
     }
 
-    /// Ends the connection after an answer to a request that was not read to its end. Closing at once would make the
-    /// kernel send a reset, which may overtake the answer; so the client is heard out for a moment.
+    /// Lingering close, for a response to a request that was not read completely: closing at once would make the kernel send
+    /// a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
         let socket = &self.lease.slot.socket;
         if socket.shutdown(Shutdown::Write).is_err() {
@@ -147,11 +147,11 @@ impl Connection {
     }
 }
 
-/// Writes all of `parts`. A write that makes no progress for `timeout` fails, and so does a reader slower than
-/// [`HTTP_MIN_WRITE_RATE`] over the whole: both as `TimedOut`.
+/// Writes all of `parts`. Fails with `TimedOut` if a write makes no progress for `timeout`, or if the client reads slower than
+/// [`HTTP_MIN_WRITE_RATE`].
 pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeout: Duration) -> io::Result<()> {
     let total: usize = parts.iter().map(|part| part.len()).sum();
-    // From before the first write: one that times out half done reports the half.
+    // Set before the first write, because a write that times out half done reports the half as success.
     let deadline = Instant::now() + timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
@@ -168,8 +168,8 @@ pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeo
     Ok(())
 }
 
-/// Whether the other end has closed, by a peek that does not wait. Nobody else may use the socket at the same time: the
-/// switch to non-blocking is seen by all.
+/// Whether the peer has disconnected, by a non-blocking peek. Nobody else may use the socket meanwhile, because the mode is
+/// the socket's.
 pub(super) fn gone(socket: &TcpStream) -> bool {
     if socket.set_nonblocking(true).is_err() {
         return true;

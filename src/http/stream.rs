@@ -1,7 +1,7 @@
-//! An answer that grows: server-sent events in chunks, written one system call each.
+//! Event streams: server-sent events, one chunk and one system call each.
 //!
-//! In scope: the framing of events and chunks, the proper end, and noticing that nobody listens. Not in scope: what the
-//! events say, when a comment is due.
+//! In scope: framing of events and chunks, the final chunk, and detecting a disconnect. Not in scope: the content of
+//! events, and when a comment is due.
 
 use std::io::{self, ErrorKind, IoSlice, Write};
 use std::net::Shutdown;
@@ -10,20 +10,20 @@ use std::sync::Arc;
 use super::registry::{Lease, StreamState};
 use super::socket::{self, Connection};
 
-/// The events of one answer. May be handed to another thread and outlive the handler: then the connection is its own,
-/// and closes with it. Dropped without [`EventStream::finish`], it cuts the connection, so that the client can tell a
-/// broken stream from a complete one.
+/// The event stream of one response. It may move to another thread and outlive the handler: then it owns the connection.
+/// Dropped without [`EventStream::finish`], it aborts the connection, so that the client can tell a broken stream from a
+/// complete one.
 pub(crate) struct EventStream {
     lease: Arc<Lease>,
-    /// HTTP/1.1: chunks. HTTP/1.0: bare bytes, ended by the end of the connection.
+    /// HTTP/1.1: chunks. HTTP/1.0: plain bytes until the connection closes.
     chunked: bool,
-    /// Bytes of a further request were read already: then the peek cannot tell whether the client is there.
+    /// Bytes of the next request have been read already, so a peek cannot detect a disconnect.
     pipelined: bool,
-    /// It has ended properly: the socket belongs to others again.
+    /// The stream is complete; it no longer owns the socket.
     finished: bool,
-    /// A write failed, or nothing is to be written at all (HEAD).
+    /// A write failed, or there is no body at all (HEAD).
     broken: bool,
-    /// Chunk size and what stands before the data; kept for its memory.
+    /// Chunk size and what precedes the data; the buffer is reused.
     prefix: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl EventStream {
         EventStream::go_on(Arc::clone(&connection.lease), head, chunked, head_only, !connection.unread().is_empty())
     }
 
-    /// The same where the stream's state is open already.
+    /// Like `start`, for a stream whose state is open already.
     pub(super) fn go_on(
         lease: Arc<Lease>,
         head: &[u8],
@@ -50,39 +50,39 @@ impl EventStream {
     }
 
     /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error
-    /// means that the client left or has not read for `write_timeout`; every later write fails at once.
+    /// means that the client has disconnected or has not read for `write_timeout`; later writes fail at once.
     pub(crate) fn event(&mut self, data: &[u8]) -> io::Result<()> {
         self.send(b"data: ", data)
     }
 
-    /// The same for data in parts, which have no line breaks.
+    /// Like `event`, with data in parts and without line breaks.
     pub(crate) fn event_of(&mut self, parts: &[&[u8]]) -> io::Result<()> {
         self.send_lines(b"data: ", parts)
     }
 
-    /// The same for an event of another type; `name` has no line breaks.
+    /// Like `event`, with an event type; `name` has no line breaks.
     pub(crate) fn named_event(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
         self.send(format!("event: {name}\ndata: ").as_bytes(), data)
     }
 
-    /// Writes a comment, which clients ignore and proxies take for a sign of life.
+    /// Writes a comment as a keep-alive; clients ignore it.
     pub(crate) fn comment(&mut self) -> io::Result<()> {
         self.send(b":", b"")
     }
 
-    /// Ends the stream properly; the connection may then be used on.
+    /// Completes the stream; the connection may then be reused.
     pub(crate) fn finish(mut self) -> io::Result<()> {
         self.write(&mut [IoSlice::new(if self.chunked { b"0\r\n\r\n" } else { b"" })])?;
         self.finished = true;
         if !self.lease.slot.end_stream(StreamState::Finished) {
-            // The connection's thread has left, so this is the end of the connection too.
+            // The connection's thread has ended, so nobody else closes the connection.
             let _ = self.lease.slot.socket.shutdown(Shutdown::Write);
         }
         Ok(())
     }
 
-    /// Whether the client has left or a write failed. Takes about 2 µs and never waits. A client that has already sent
-    /// its next request counts as present.
+    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has sent its next
+    /// request counts as connected.
     pub(crate) fn gone(&mut self) -> bool {
         self.broken = self.broken || (!self.pipelined && socket::gone(&self.lease.slot.socket));
         self.broken
@@ -123,7 +123,7 @@ impl EventStream {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let written = socket::write_all(&self.lease.slot.socket, parts, self.lease.registry.limits.write_timeout);
-        // Half an event may be on its way: nothing after it would be understood.
+        // Part of an event may have been sent; nothing may follow it.
         self.broken = written.is_err();
         written
     }
@@ -138,7 +138,7 @@ impl Drop for EventStream {
     }
 }
 
-/// Data of several lines as the inside of one event: each further line gets a `data:` of its own.
+/// Multi-line data within one event: each further line gets its own `data:`.
 fn split_lines(data: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(data.len() + 32);
     let mut rest = data;

@@ -4,7 +4,7 @@
 const OPENING: &str = "=?base64?";
 const CLOSING: &str = "?=";
 
-/// The value a header stands for.
+/// Decodes a header value.
 ///
 /// # Errors
 /// What is wrong with its encoding.
@@ -30,7 +30,7 @@ fn decode(text: &str) -> Option<Vec<u8>> {
         for digit in group {
             bits = bits << 6 | u32::from(value(*digit)?);
         }
-        // Two digits carry one byte, three two, four three; the bits left over must be zero.
+        // 2, 3 or 4 digits carry 1, 2 or 3 bytes; spare bits must be zero.
         let missing = 4 - group.len() as u32;
         let (kept, spare) = (3 - missing, 2 * missing);
         if group.len() == 1 || bits & ((1 << spare) - 1) != 0 {

@@ -1,6 +1,6 @@
 //! `/healthz`, `/readyz` and `/metrics`.
 //!
-//! In scope: what they say. Not in scope: who may ask (`web`), and the counters themselves (`metrics`).
+//! In scope: their responses. Not in scope: access (`web`) and counters (`metrics`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,28 +12,28 @@ use serde_json::json;
 use crate::fabric::{Cached, Client, Error, Kind, Stop, Wait};
 use crate::{http, metrics};
 
-/// Most probes that may wait for Fabric; the others are told what was known before, or that it is not ready.
+/// Most probes that wait for Fabric; others get the last result, or "not ready".
 const MAX_WAITING: usize = 16;
 /// How long `/readyz` waits for Fabric.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long an answer of `/readyz` is good for further probes.
+/// How long a result of `/readyz` is cached.
 const READY_TTL: Duration = Duration::from_secs(1);
 
-/// The answers for operators.
+/// The endpoints for operators.
 pub(super) struct Ops {
     ready: Ready,
-    /// Weak, because that server holds us.
+    /// Weak, because the server owns this.
     connections: Weak<http::HttpServer>,
 }
 
-/// A path that anyone may ask.
+/// An endpoint without authentication.
 pub(super) enum Probe<'a> {
     Health,
     Ready(&'a Ready),
 }
 
 impl Ops {
-    /// For a server in front of `fabric`.
+    /// Endpoints of a server in front of `fabric`.
     pub(super) fn new(fabric: Arc<Client>, connections: Weak<http::HttpServer>) -> Ops {
         let ask = move || fabric.pattern_names(&(Arc::new(Until(Instant::now() + READY_TIMEOUT)) as Arc<dyn Wait>));
         Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections }
@@ -55,7 +55,7 @@ impl Ops {
 }
 
 impl Probe<'_> {
-    /// The status, and a JSON body that tells nothing of this host: anyone may read it.
+    /// The status, and a JSON body that anyone may read: it tells nothing about this host.
     pub(super) fn answer(self) -> (u16, Vec<u8>) {
         let failed = match self {
             Probe::Health => None,
@@ -71,10 +71,10 @@ impl Probe<'_> {
     }
 }
 
-/// Whether Fabric answers. However many ask, Fabric is asked once at a time, and not again within [`READY_TTL`].
+/// Whether Fabric answers, cached for [`READY_TTL`] and read once at a time.
 pub(super) struct Ready {
     fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>,
-    /// What was wrong with Fabric, if anything was.
+    /// The failure, if any.
     found: Cached<Option<Kind>>,
     waiting: AtomicUsize,
 }
@@ -84,14 +84,14 @@ impl Ready {
         Ready { fabric, found: Cached::new(READY_TIMEOUT), waiting: AtomicUsize::new(0) }
     }
 
-    /// What is wrong with Fabric, if anything is.
+    /// The failure, if any.
     fn ask(&self) -> Option<Kind> {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let found = if others < MAX_WAITING {
             let wait = Until(Instant::now() + READY_TIMEOUT);
             self.found.get(READY_TTL, &wait, |_| Ok(Arc::new(self.ask_fabric()))).ok().map(|(_, found)| found)
         } else {
-            // A crowd of these would be a crowd of threads.
+            // Each waiting probe blocks a thread.
             self.found.latest()
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -101,7 +101,7 @@ impl Ready {
     fn ask_fabric(&self) -> Option<Kind> {
         match catch_unwind(AssertUnwindSafe(&self.fabric)) {
             Ok(Ok(())) => None,
-            // Only our own limit on waiting cancels here.
+            // Cancelled only by `Until`.
             Ok(Err(error)) if error.kind == Kind::Cancelled => Some(Kind::ApiUnavailable),
             Ok(Err(error)) => Some(error.kind),
             Err(_panicked) => Some(Kind::Internal),
@@ -109,7 +109,7 @@ impl Ready {
     }
 }
 
-/// Waits until a moment.
+/// Waits until a deadline.
 struct Until(Instant);
 
 impl Wait for Until {

@@ -1,11 +1,10 @@
-//! The answer to one POST of Streamable HTTP: JSON if nothing has to be said before the result, else a stream.
+//! The response to one POST of Streamable HTTP: JSON if nothing precedes the result, else an event stream.
 //!
 //! ```text
 //!   undecided ─┬─ the first notification, or 15 s of silence ─▶ streaming ─▶ over
 //!              └─ the result ──────────────────────────────────────────────▶ over
 //! ```
-//! In scope: what the client takes, when to decide, signs of life, noticing that the client has left. Not in scope: what
-//! is said.
+//! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
@@ -18,7 +17,7 @@ use crate::sync::lock;
 use super::web::{JSON, Later};
 use crate::calls::admission::Stops;
 
-/// Which of the two kinds of answer a client takes.
+/// The media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Accepts {
     /// `application/json`.
@@ -28,7 +27,7 @@ pub(super) struct Accepts {
 }
 
 impl Accepts {
-    /// Reads `Accept`. Without one, everything is taken.
+    /// Reads `Accept`. Without it, everything is accepted.
     pub(super) fn read(head: &Head) -> Accepts {
         Accepts::of(head.headers_named("accept"))
     }
@@ -50,13 +49,13 @@ impl Accepts {
     }
 }
 
-/// Is this parameter the weight 0, which means "not this"?
+/// Is this parameter the weight 0, which excludes a type?
 fn is_zero(parameter: &str) -> bool {
     let weight = parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q="));
     weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|b| matches!(b, b'0' | b'.')))
 }
 
-/// One answer.
+/// The response to one POST.
 pub(super) struct PostReply {
     accepts: Accepts,
     state: Mutex<ReplyState>,
@@ -64,9 +63,9 @@ pub(super) struct PostReply {
 
 struct ReplyState {
     kind: ReplyKind,
-    /// When something was written last, or since when the client waits.
+    /// When something was written last; at first, when the request came.
     last: Instant,
-    /// When it was last looked whether the client is there.
+    /// When the last check for a disconnect was.
     looked: Instant,
 }
 
@@ -77,7 +76,7 @@ enum ReplyKind {
 }
 
 impl PostReply {
-    /// An answer that is not decided yet.
+    /// An undecided response.
     pub(super) fn new(later: Later, accepts: Accepts) -> PostReply {
         let now = Instant::now();
         PostReply {
@@ -86,22 +85,22 @@ impl PostReply {
         }
     }
 
-    /// Begins the stream, if the client takes one: for what will be long, and for proxies that want a first byte.
+    /// Starts the stream, if the client accepts one: for long answers, and for proxies with a first-byte timeout.
     pub(super) fn open(&self) {
         self.state().streaming(self.accepts);
     }
 
-    /// Writes a message before the result. Dropped where only JSON is taken.
+    /// Writes a message before the result. Dropped if only JSON is accepted.
     pub(super) fn event(&self, message: &[u8]) {
         let mut state = self.state();
         if let Some(stream) = state.streaming(self.accepts) {
-            // A stream that fails is gone from then on.
+            // A stream that failed reports itself as gone.
             let _ = stream.event(message);
             state.last = Instant::now();
         }
     }
 
-    /// A comment, if nothing was written for long.
+    /// Writes a comment if nothing was written for [`SSE_COMMENT`].
     pub(super) fn keep_alive(&self) {
         let mut state = self.state();
         if state.last.elapsed() < SSE_COMMENT {
@@ -113,7 +112,7 @@ impl PostReply {
         state.last = Instant::now();
     }
 
-    /// Has the client left? Looks at most every [`GONE_CHECK`].
+    /// Has the client disconnected? Checks at most every [`GONE_CHECK`].
     pub(super) fn is_gone(&self) -> bool {
         let mut state = self.state();
         let now = Instant::now();
@@ -127,13 +126,13 @@ impl PostReply {
             ReplyKind::Over => true,
         };
         if gone {
-            // Dropping it cuts what is left of the connection.
+            // Dropping the stream aborts the connection.
             state.kind = ReplyKind::Over;
         }
         gone
     }
 
-    /// Ends with the result, in these parts; `status` counts where it is not a stream.
+    /// Ends with the result, in parts; `status` is for JSON only.
     pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
         match self.take() {
             ReplyKind::Undecided(later) if self.accepts.json => later.respond(status, &[JSON], body),
@@ -143,8 +142,7 @@ impl PostReply {
         }
     }
 
-    /// Ends without a result, which nobody waits for. A stream just ends; where only JSON is taken something must be
-    /// said, which `otherwise` gives: status and body.
+    /// Ends without a result. A stream just ends; if only JSON is accepted, `otherwise` gives status and body.
     pub(super) fn finish_without(&self, otherwise: impl FnOnce() -> (u16, Vec<u8>)) {
         let stream = match self.take() {
             ReplyKind::Undecided(later) if self.accepts.events => later.stream(),
@@ -169,7 +167,7 @@ impl PostReply {
 }
 
 impl ReplyState {
-    /// The stream, begun now if it was not and the client takes one.
+    /// The stream, started now if the client accepts one.
     fn streaming(&mut self, accepts: Accepts) -> Option<&mut EventStream> {
         if accepts.events
             && matches!(self.kind, ReplyKind::Undecided(_))
@@ -184,20 +182,20 @@ impl ReplyState {
     }
 }
 
-/// A client that left does not get it: nothing can be done about that.
+/// Errors are ignored: the client has left.
 fn last_event(mut stream: EventStream, body: &[&[u8]]) {
     if stream.event_of(body).is_ok() {
         let _ = stream.finish();
     }
 }
 
-/// Where the notifications of a call go, and what stops it.
+/// The sink of a call.
 pub(super) struct PostSink {
-    /// The answer they come before.
+    /// Where notifications go.
     pub(super) reply: Arc<PostReply>,
-    /// What stops the call whoever waits for it.
+    /// What stops the call, apart from a disconnect.
     pub(super) stops: Stops,
-    /// Whether leaving means cancelling: modern.
+    /// Whether a disconnect cancels the call: in the modern revision.
     pub(super) leaving_cancels: bool,
 }
 

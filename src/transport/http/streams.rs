@@ -1,12 +1,12 @@
-//! Event streams that stay open: a legacy GET, `subscriptions/listen`, a whole HTTP+SSE session.
+//! Long-lived event streams: a legacy GET, `subscriptions/listen`, an HTTP+SSE session.
 //!
 //! ```text
 //!   add ──▶ open ── carried by its connection's thread until ─▶ over
 //!                     the client leaves · somebody ends it · the server stops
 //! ```
-//! In scope: who writes when, so that a slow reader holds up nobody but itself, signs of life, the end. Not in scope: what
-//! is said. Answers and notifications of calls are written by whoever has them; changes of lists, which one thread tells
-//! everybody, wait in a short queue for the stream's own thread.
+//! In scope: writing without a slow reader delaying others, keep-alives, the end. Not in scope: content. Answers and
+//! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
+//! streams, go through a short queue to the stream's own thread.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
@@ -17,9 +17,9 @@ use crate::features::{Registration, Sink};
 use crate::http::EventStream;
 use crate::sync::lock;
 
-/// Notifications of changed lists that may wait for one stream; further ones are dropped, for they say the same.
+/// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
 const MAX_WAITING_CHANGES: usize = 16;
-/// How often a stream on which nothing happens looks whether its client is still there.
+/// How often an idle stream checks for a disconnect.
 const STREAM_TICK: Duration = Duration::from_secs(1);
 
 /// One open stream.
@@ -30,20 +30,20 @@ pub(super) struct Channel {
 }
 
 struct OpenStream {
-    /// `None` once it is over.
+    /// `None` once it has ended.
     stream: Option<EventStream>,
-    /// When something was written last.
+    /// When the last write was.
     last: Instant,
-    /// When it was last looked whether the client is there.
+    /// When the last check for a disconnect was.
     looked: Instant,
 }
 
 #[derive(Default)]
 struct Pending {
     changes: VecDeque<Vec<u8>>,
-    /// Whose changes come here; dropped with the stream.
+    /// The subscription whose changes are sent here; dropped with the stream.
     following: Option<Registration>,
-    /// What is said before the end is due, though the stream goes on.
+    /// The farewell is due, though the stream goes on.
     leaving: bool,
     ended: bool,
 }
@@ -58,12 +58,12 @@ impl Channel {
         }
     }
 
-    /// Writes one message; waits while the client does not read, within the limits of `http`. Nothing once it is over.
+    /// Writes one message; blocks while the client does not read, within the write timeout. Does nothing after the end.
     pub(super) fn send(&self, message: &[u8]) {
         self.send_if(&[message], &|| true);
     }
 
-    /// The same in parts, unless `wanted` says no, which is asked when it is this message's turn.
+    /// Writes a message in parts, if `wanted` still says so once the stream is free.
     pub(super) fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
         let mut out = self.out();
         if wanted() {
@@ -71,12 +71,12 @@ impl Channel {
         }
     }
 
-    /// Writes one event of another type.
+    /// Writes an event with a type.
     pub(super) fn send_named(&self, name: &str, data: &[u8]) {
         self.out().write(|stream| stream.named_event(name, data));
     }
 
-    /// Leaves a notification of changed lists for the stream's thread. Never waits for the client.
+    /// Queues a notification of changed lists for the stream's thread. Never blocks on the client.
     pub(super) fn tell(&self, message: &[u8]) {
         let mut pending = self.pending();
         if !pending.ended && pending.changes.len() < MAX_WAITING_CHANGES {
@@ -85,7 +85,7 @@ impl Channel {
         }
     }
 
-    /// Has changes told here, if they are not yet. `place` registers what it is given.
+    /// Subscribes this stream to changes, once. `place` registers the sink it is given.
     pub(super) fn follow(self: &Arc<Channel>, place: impl FnOnce(Arc<dyn Sink>) -> Registration) -> bool {
         let mut pending = self.pending();
         if pending.ended || pending.following.is_some() {
@@ -95,7 +95,7 @@ impl Channel {
         true
     }
 
-    /// Ends the stream properly, as soon as its thread gets to it. No further changes are told here.
+    /// Makes the stream's thread complete the stream. No further changes are queued.
     pub(super) fn end(&self) {
         let mut pending = self.pending();
         pending.ended = true;
@@ -105,14 +105,14 @@ impl Channel {
         drop(following);
     }
 
-    /// Says what is said before the end, as soon as its thread gets to it; the stream stays for answers.
+    /// Makes the stream's thread send the farewell; the stream stays open for answers.
     fn leave(&self) {
         self.pending().leaving = true;
         self.wake.notify_all();
     }
 
-    /// Has the client left, or is the stream over? Looks at most every [`GONE_CHECK`], and not while somebody is writing:
-    /// then the write will tell.
+    /// Has the client disconnected, or the stream ended? Checks at most every [`GONE_CHECK`], and not during a write, which
+    /// detects it itself.
     pub(super) fn is_gone(&self) -> bool {
         let mut out = match self.out.try_lock() {
             Ok(out) => out,
@@ -126,8 +126,8 @@ impl Channel {
         out.is_gone()
     }
 
-    /// Keeps the stream going on this thread until it is over. `farewell` may send something before the end if we end it,
-    /// or are about to; if the client left it is not called.
+    /// Runs the stream on this thread until it ends. `farewell` is called before the server ends the stream, not after a
+    /// disconnect.
     pub(super) fn carry(&self, farewell: impl FnOnce()) {
         let mut farewell = Some(farewell);
         let mut pending = self.pending();
@@ -180,7 +180,7 @@ impl Channel {
 impl OpenStream {
     fn write(&mut self, write: impl FnOnce(&mut EventStream) -> std::io::Result<()>) {
         if let Some(stream) = &mut self.stream {
-            // A stream that fails is gone from then on, which is noticed where that matters.
+            // A stream that failed reports itself as gone.
             let _ = write(stream);
             self.last = Instant::now();
         }
@@ -191,7 +191,7 @@ impl OpenStream {
     }
 }
 
-/// The sink of a listener whose stream this is. It does not keep the stream: the stream keeps the registration.
+/// The sink of a subscription. Weak, because the stream owns the registration.
 struct Changes(Weak<Channel>);
 
 impl Sink for Changes {
@@ -220,7 +220,7 @@ struct StreamTable {
 }
 
 impl Streams {
-    /// Enters a stream, which is ended at once if all have been.
+    /// Adds a stream, which is ended at once if all have been.
     pub(super) fn add(self: &Arc<Streams>, stream: EventStream) -> Entered {
         let channel = Arc::new(Channel::new(stream));
         let mut all = self.open();
@@ -233,13 +233,13 @@ impl Streams {
         Entered { streams: self.clone(), number, channel }
     }
 
-    /// Has all streams say what they say before their end. They stay for answers.
+    /// Makes all streams send their farewell. They stay open for answers.
     pub(super) fn leave(&self) {
         let channels: Vec<_> = self.open().channels.values().cloned().collect();
         channels.iter().for_each(|channel| channel.leave());
     }
 
-    /// Ends all streams, those that are still to come included.
+    /// Ends all streams, future ones included.
     pub(super) fn end(&self) {
         let mut all = self.open();
         all.ended = true;
@@ -253,7 +253,7 @@ impl Streams {
     }
 }
 
-/// A stream among the others, for as long as this is kept.
+/// A registered stream, removed on drop.
 pub(super) struct Entered {
     streams: Arc<Streams>,
     number: u64,
