@@ -6,8 +6,8 @@
 //!        └─ neither ───────────▶ read for everybody who waits ─▶ the new value, or the error
 //! ```
 //! How old a value may be is up to each caller: with [`Duration::ZERO`] nobody gets what was read before it asked, and
-//! callers who ask during a read share the next one. A read that has been in flight for longer than `patience` is no longer
-//! waited for: the next caller starts another.
+//! callers who ask during a read share the next one. A read that has been in flight for longer than `patience` is no
+//! longer waited for: the next caller starts another.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -68,8 +68,8 @@ impl<T> Cached<T> {
     /// before, or by the read of another caller.
     ///
     /// # Errors
-    /// Those of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was cancelled or panicked
-    /// fails for its own caller only.
+    /// Those of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was cancelled or
+    /// panicked fails for its own caller only.
     pub(crate) fn get(
         &self,
         max_age: Duration,

@@ -1,8 +1,8 @@
 //! Decodes the event stream of `POST /chat`.
 //!
-//! In scope: server-sent events in pieces of any size, and the meaning of one event. Not in scope: reading the bytes, the result
-//! of a run, and the size of the output (`calls`). Framing follows WHATWG HTML, section "Server-sent events", except that the
-//! last event needs no blank line.
+//! In scope: server-sent events in pieces of any size, and the meaning of one event. Not in scope: reading the bytes,
+//! the result of a run, and the size of the output (`calls`). Framing follows WHATWG HTML, section "Server-sent
+//! events", except that the last event needs no blank line.
 
 use std::borrow::Cow;
 

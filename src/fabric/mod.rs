@@ -1,8 +1,8 @@
 //! Fabric's REST API: a few reads and one streamed run.
 //!
-//! In scope: requests and responses (`calls` over `client`), validation of what is sent (`names`, `template`), the content of
-//! responses (`types`, `listing`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope: MCP, and what a tool
-//! makes of a response. A caller takes part in waiting through [`Wait`].
+//! In scope: requests and responses (`calls` over `client`), validation of what is sent (`names`, `template`), the
+//! content of responses (`types`, `listing`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope:
+//! MCP, and what a tool makes of a response. A caller takes part in waiting through [`Wait`].
 
 mod cached;
 mod calls;

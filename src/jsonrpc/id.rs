@@ -15,8 +15,8 @@ const LONGEST_ESCAPED: usize = 6 * MAX_ID + 2;
 pub(crate) struct Id(Box<str>);
 
 impl Id {
-    /// Reads an id, a `requestId` or a `progressToken`. `None` for anything but a string or an integer, and for one longer
-    /// than [`MAX_ID`].
+    /// Reads an id, a `requestId` or a `progressToken`. `None` for anything but a string or an integer, and for one
+    /// longer than [`MAX_ID`].
     pub(crate) fn from_raw(raw: &RawValue) -> Option<Id> {
         let json = raw.get();
         if json.starts_with('"') {

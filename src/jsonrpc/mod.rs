@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0: parsing and writing messages.
 //!
-//! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything of MCP. Params stay raw JSON
-//! until their method reads them.
+//! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything of MCP. Params stay raw
+//! JSON until their method reads them.
 
 mod id;
 
@@ -318,8 +318,8 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("memory takes any text, and our types have string keys only");
 }
 
-/// Whether valid `json` has at most `most` commas outside of strings: decoded, a value takes up to twenty times the memory of
-/// its text.
+/// Whether valid `json` has at most `most` commas outside of strings: decoded, a value takes up to twenty times the
+/// memory of its text.
 pub(crate) fn has_at_most(json: &str, most: usize) -> bool {
     let mut bytes = json.bytes();
     let mut commas = 0;
@@ -350,8 +350,8 @@ pub(crate) fn string_len(text: &str) -> usize {
     text.len() + text.bytes().map(escaped).sum::<usize>() + 2
 }
 
-/// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, which saves an
-/// eighth of the instructions of a call that lists patterns.
+/// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, which saves
+/// an eighth of the instructions of a call that lists patterns.
 pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
     debug_assert!(json.iter().all(|byte| *byte >= b' '), "written on more than one line");
     out.reserve(json.len() + json.len() / 4 + 2);

@@ -19,8 +19,8 @@ pub(crate) struct Offer {
     pub(crate) instructions: &'static str,
 }
 
-/// Answers `initialize` and sets the revision of `session`. An unknown version is answered with the newest legacy one, as
-/// every revision requires.
+/// Answers `initialize` and sets the revision of `session`. An unknown version is answered with the newest legacy one,
+/// as every revision requires.
 ///
 /// # Errors
 /// -32602 if `protocolVersion` is missing or not a string.

@@ -43,8 +43,8 @@ impl<'a> Inbound<'a> {
         self.initialize
     }
 
-    /// Refuses every request whose id is in use on its connection or earlier in its batch. For transports whose requests share
-    /// ids: not for modern HTTP.
+    /// Refuses every request whose id is in use on its connection or earlier in its batch. For transports whose
+    /// requests share ids: not for modern HTTP.
     pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
         let refusal = |id: &Id| Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason: ID_IN_USE };
         match &mut self.incoming {

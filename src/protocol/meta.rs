@@ -15,7 +15,8 @@ const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
-/// The HTTP headers that repeat parts of a modern request, to be compared with its body. Values are decoded and trimmed.
+/// The HTTP headers that repeat parts of a modern request, to be compared with its body. Values are decoded and
+/// trimmed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mirror {
     /// `MCP-Protocol-Version`.
@@ -44,8 +45,8 @@ impl RequestContext {
     }
 }
 
-/// The known members of a request's `_meta`, raw, so that a wrong type gets an error of ours. `null` is a wrong type, except
-/// for the progress token, where it means none.
+/// The known members of a request's `_meta`, raw, so that a wrong type gets an error of ours. `null` is a wrong type,
+/// except for the progress token, where it means none.
 #[derive(Default, Deserialize)]
 pub(crate) struct Meta<'a> {
     #[serde(
@@ -100,8 +101,8 @@ impl<'a> Meta<'a> {
         self.progress_token.map(read).transpose()
     }
 
-    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the member of the
-    /// params that `Mcp-Name` repeats.
+    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the member of
+    /// the params that `Mcp-Name` repeats.
     pub(crate) fn modern(
         &self,
         method: &str,
@@ -144,7 +145,8 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// An unsupported version in a modern envelope. Revisions of `initialize` get an error that says what the envelope takes.
+/// An unsupported version in a modern envelope. Revisions of `initialize` get an error that says what the envelope
+/// takes.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
     let supported: Vec<&str> = Revision::ALL.iter().filter(|r| !legacy || !r.is_legacy()).map(|r| r.name()).collect();
     let detail = if legacy {

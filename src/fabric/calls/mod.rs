@@ -1,6 +1,7 @@
 //! The requests to Fabric, and the meaning of their responses.
 //!
-//! In scope: every route in use, the response formats of all Fabric versions, and the result of a run's events. Not in scope: HTTP (`client`) and framing (`events`).
+//! In scope: every route in use, the response formats of all Fabric versions, and the result of a run's events. Not in
+//! scope: HTTP (`client`) and framing (`events`).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -129,8 +130,8 @@ impl Client {
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
     }
 
-    /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of `each` ends
-    /// the run and closes the connection.
+    /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
+    /// `each` ends the run and closes the connection.
     ///
     /// `Ok` comes after `complete` went to `each`. A run that sent an `error` event, or completed without any content,
     /// is [`Kind::ApiError`], and so is a 200 that is not a run; one that was silent before any content is
@@ -192,8 +193,8 @@ impl Client {
         run.end()
     }
 
-    /// Refuses input and variables that Fabric's template engine would execute. Costs a `GET` of the pattern if there are
-    /// variables or the input has a `{`; not cached, because the text may have changed.
+    /// Refuses input and variables that Fabric's template engine would execute. Costs a `GET` of the pattern if there
+    /// are variables or the input has a `{`; not cached, because the text may have changed.
     fn guard(
         &self,
         name: &Name,
@@ -207,15 +208,15 @@ impl Client {
         }
         match self.pattern(name, wait) {
             Ok(pattern) => template::check(&pattern, variables, input),
-            // Before 1.4.429, Fabric runs patterns of a custom folder but does not show them: allow code as input, but nothing
-            // that could be a template.
+            // Before 1.4.429, Fabric runs patterns of a custom folder but does not show them: allow code as input, but
+            // nothing that could be a template.
             Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with another
-    /// cause are returned unchanged.
+    /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
+    /// another cause are returned unchanged.
     pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(error.kind, Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted);

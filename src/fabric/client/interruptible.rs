@@ -1,7 +1,7 @@
 //! Interruptible reads: every [`SLICE`], a blocked read asks its caller whether to go on.
 //!
-//! ureq pools connections, so the caller cannot belong to the connection: it is the [`Wait`] of the current thread, set for the
-//! duration of a request.
+//! ureq pools connections, so the caller cannot belong to the connection: it is the [`Wait`] of the current thread, set
+//! for the duration of a request.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ use crate::budget::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 
-/// With a timeout, ureq starts a thread to resolve the host of each request, even on a pooled connection. This avoids it for
-/// addresses and `localhost`.
+/// With a timeout, ureq starts a thread to resolve the host of each request, even on a pooled connection. This avoids
+/// it for addresses and `localhost`.
 #[derive(Debug, Default)]
 pub(super) struct InlineResolver(DefaultResolver);
 
@@ -103,8 +103,8 @@ impl Transport for Interruptible<Box<dyn Transport>> {
         }
     }
 
-    /// ureq calls this when it returns a connection to the pool and again when it takes it out. The second check, three system
-    /// calls, makes the first one unnecessary.
+    /// ureq calls this when it returns a connection to the pool and again when it takes it out. The second check, three
+    /// system calls, makes the first one unnecessary.
     fn is_open(&mut self) -> bool {
         std::mem::take(&mut self.has_read) || self.inner.is_open()
     }

@@ -1,13 +1,13 @@
 //! The HTTP client for Fabric: connections, limits, retries, cancellation.
 //!
-//! In scope: HTTP, and mapping its failures to [`Error`]. Only this folder names ureq. Not in scope: which requests there are
-//! and what their bodies mean (`calls`).
+//! In scope: HTTP, and mapping its failures to [`Error`]. Only this folder names ureq. Not in scope: which requests
+//! there are and what their bodies mean (`calls`).
 //!
-//! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a new
-//! connection: a pooled one may be closing, and a request lost there could not be retried.
+//! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
+//! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. Name lookup, connecting and writing
-//! cannot be interrupted; they have timeouts of their own.
+//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. Name lookup, connecting and
+//! writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
 mod interruptible;
@@ -40,12 +40,13 @@ const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_
 /// Buffer of one connection, in each direction: most of a run's memory. Enough for the longest API key and any sensible
 /// response head. ureq's default is 256 KB for both.
 const BUFFER: usize = 8 << 10;
-/// Idle connections in the pool: with fewer, many concurrent callers connect anew for every other request, and beyond a usual
-/// listen backlog of 128 some wait a second. One takes about 20 KB, for 15 s.
+/// Idle connections in the pool: with fewer, many concurrent callers connect anew for every other request, and beyond a
+/// usual listen backlog of 128 some wait a second. One takes about 20 KB, for 15 s.
 const KEPT: usize = 256;
 /// Error bodies up to this size are read and discarded, so that the connection can be reused.
 const SMALL_BODY: u64 = 16 << 10;
-/// How long to wait for the rest after an error. Fabric sends `complete` right after an `error`, and HTTP errors in one piece.
+/// How long to wait for the rest after an error. Fabric sends `complete` right after an `error`, and HTTP errors in one
+/// piece.
 const AFTER_ERROR: Duration = Duration::from_secs(2);
 /// Longest `Retry-After` that is used, in seconds.
 const MAX_RETRY_AFTER: u64 = 24 * 3600;
@@ -171,8 +172,8 @@ impl Client {
         Limits { total: self.settings.run_timeout, flag: "--run-timeout", idle: Some(self.settings.idle_timeout) }
     }
 
-    /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors and 502,
-    /// 503 and 504 only.
+    /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
+    /// and 502, 503 and 504 only.
     pub(super) fn get(&self, path: &str, limits: Limits, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now() + limits.total;
         let mut delays = self.retry_delays.iter();
@@ -201,7 +202,8 @@ impl Client {
         }
     }
 
-    /// The response to `POST path`, with its body unread. Sent once, and not at all if the caller has left: it costs money.
+    /// The response to `POST path`, with its body unread. Sent once, and not at all if the caller has left: it costs
+    /// money.
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
@@ -270,7 +272,8 @@ impl<'c> Attempt<'c> {
         let mut body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
             if self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY) {
-                // Only to reuse the connection, so do not wait long. The text is not shown: it is for Fabric's operator.
+                // Only to reuse the connection, so do not wait long. The text is not shown: it is for Fabric's
+                // operator.
                 waiting.hurry(self.client.after_error);
                 let _ = std::io::copy(&mut body, &mut std::io::sink());
             }

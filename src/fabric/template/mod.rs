@@ -1,13 +1,13 @@
 //! Protects Fabric's template engine from injection: nothing that a caller sends may become a template call.
 //!
-//! Fabric replaces every `{{…}}` of a pattern and scans the result again, until none is left. So a value can form a new token
-//! together with the text around it, and since 1.4.323 the input can too. This module simulates the replacement on the raw
-//! pattern and refuses a run in which anything but a token of the pattern itself would be replaced. Then one pass is enough,
-//! in every version of the engine.
+//! Fabric replaces every `{{…}}` of a pattern and scans the result again, until none is left. So a value can form a new
+//! token together with the text around it, and since 1.4.323 the input can too. This module simulates the replacement
+//! on the raw pattern and refuses a run in which anything but a token of the pattern itself would be replaced. Then one
+//! pass is enough, in every version of the engine.
 //!
 //! In scope: what the engine would do with one pattern, its variables and the input. Not in scope: reading the pattern
-//! (`calls`), checks of a variable alone (`names`), and braces in the output of plugin calls, which comes from Fabric's host.
-//! The pattern can change between check and run, but whoever can change it needs no injection.
+//! (`calls`), checks of a variable alone (`names`), and braces in the output of plugin calls, which comes from Fabric's
+//! host. The pattern can change between check and run, but whoever can change it needs no injection.
 
 use std::collections::BTreeMap;
 
@@ -102,8 +102,8 @@ enum TemplateCall {
     Unknown,
 }
 
-/// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with `:VALUE`.
-/// What only begins so is a variable to Fabric.
+/// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with
+/// `:VALUE`. What only begins so is a variable to Fabric.
 fn call(body: &str) -> Option<TemplateCall> {
     let (kind, rest) = body.split_once(':')?;
     let mut parts = rest.splitn(3, ':');
