@@ -6,8 +6,8 @@
 //!        └─ neither ───────────▶ read for everybody who waits ─▶ the new value, or the error
 //! ```
 //! How old a value may be is up to each caller: with [`Duration::ZERO`] nobody gets what was read before it asked, and
-//! callers who ask during a read share the next one. A read that has been in flight for longer than `patience` is no longer
-//! waited for: the next caller starts another.
+//! callers who ask during a read share the next one. A read that has been in flight for longer than `patience` is no
+//! longer waited for: the next caller starts another.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::wait::SLICE;
 use super::{Error, Kind, Stop, Wait};
 use crate::sync::lock;
 
-/// A value that one caller reads for all.
+/// A cached value.
 pub(crate) struct Cached<T> {
     patience: Duration,
     state: Mutex<CacheState<T>>,
@@ -68,7 +68,7 @@ impl<T> Cached<T> {
     /// before, or by the read of another caller.
     ///
     /// # Errors
-    /// Those of `read`, for everybody who waited for it; cancelled, if `wait` says so. A read that was cancelled or that
+    /// Those of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was cancelled or
     /// panicked fails for its own caller only.
     pub(crate) fn get(
         &self,
@@ -111,7 +111,7 @@ impl<T> Cached<T> {
         entry.flight = Some(flight);
         let before = entry.value.as_ref().map(|(_, value)| Arc::clone(value));
         drop(entry);
-        // Lands on a panic, too: others must not wait for it.
+        // Also on a panic: others must not wait for it.
         let landing = Landing { cached: self, flight };
         let result = read(before.as_ref());
         let mut entry = lock(&self.state);

@@ -1,9 +1,8 @@
-//! The stream of `POST /chat`: bytes in, events out.
+//! Decodes the event stream of `POST /chat`.
 //!
-//! In scope: Server-Sent Events as Fabric and what stands between sends them, cut anywhere, and what one event means.
-//! Not in scope: reading the bytes, what the events add up to, and the size of the output (`calls`).
-//! The framing follows WHATWG HTML, section "Server-sent events", with one leniency: an event at the very end counts
-//! without its blank line, because the end of the stream says the same.
+//! In scope: server-sent events in pieces of any size, and the meaning of one event. Not in scope: reading the bytes,
+//! the result of a run, and the size of the output (`calls`). Framing follows WHATWG HTML, section "Server-sent
+//! events", except that the last event needs no blank line.
 
 use std::borrow::Cow;
 
@@ -16,7 +15,7 @@ use crate::config::MAX_RUN_OUTPUT;
 /// Largest single event of a run, in bytes as sent: twice the output, because JSON escapes what it carries.
 const MAX_EVENT: usize = 2 * MAX_RUN_OUTPUT;
 
-/// Bytes of a buffer that are kept from event to event.
+/// Capacity of a buffer that is kept between events, in bytes.
 const KEPT: usize = 64 << 10;
 
 /// One event of a run.
@@ -29,16 +28,16 @@ pub(crate) enum Event {
         /// The text.
         content: String,
     },
-    /// What the run has cost so far.
+    /// Tokens used so far.
     Usage(Usage),
     /// The run failed.
     Error {
-        /// The model's or vendor's own words.
+        /// The text of the model or vendor.
         content: String,
     },
     /// The run is over.
     Complete,
-    /// Something newer than us, to be ignored.
+    /// An unknown type, to be ignored.
     Other,
 }
 
@@ -54,14 +53,14 @@ pub(crate) struct Usage {
     pub(crate) total_tokens: u64,
 }
 
-/// Collects bytes into events. Every byte is looked at once; what is complete in the bytes given is never copied.
+/// Decodes bytes into events. Each byte is scanned once; an event that is complete in the input is not copied.
 #[derive(Debug)]
 pub(crate) struct Decoder {
-    /// The beginning of a line whose end has not arrived.
+    /// An incomplete line.
     line: Vec<u8>,
-    /// The data of an event whose blank line has not arrived.
+    /// The data of an incomplete event.
     data: Vec<u8>,
-    /// Whether `data` stands for at least one `data` line, be it an empty one.
+    /// Whether `data` has at least one `data` line, perhaps an empty one.
     has_data: bool,
     /// The last line ended with CR: an LF that comes next belongs to it.
     after_cr: bool,
@@ -93,7 +92,7 @@ impl Decoder {
         }
     }
 
-    /// Takes the next bytes and gives each event they complete to `each`, whose error ends it all.
+    /// Decodes the next bytes and passes each complete event to `each`, whose errors are returned.
     ///
     /// Data that is not a JSON object is [`Kind::ApiError`], an event beyond the limit [`Kind::ResponseTooLarge`].
     pub(crate) fn feed(
@@ -101,7 +100,7 @@ impl Decoder {
         mut bytes: &[u8],
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // The data of an event that began in these bytes stays here, uncopied, until its blank line is seen.
+        // The data of an event that began in these bytes, borrowed until its blank line is found.
         let mut whole: Option<&[u8]> = None;
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
@@ -116,7 +115,7 @@ impl Decoder {
             self.after_cr = rest[0] == b'\r';
             bytes = &rest[1..];
             if !self.line.is_empty() {
-                // A line of several reads: only here is data copied, once.
+                // A line from several reads: only here is data copied, once.
                 self.grow_line(line)?;
                 self.take_collected_line(&mut whole, each)?;
                 continue;
@@ -135,13 +134,13 @@ impl Decoder {
         Ok(())
     }
 
-    /// Bytes kept of an event that is not whole yet.
+    /// Bytes buffered of an incomplete event.
     pub(crate) fn held(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
-    /// The stream has ended: gives the event that may still wait for its blank line to `each`. If that was cut off in
-    /// the middle, it is [`Kind::StreamInterrupted`].
+    /// At the end of the stream: passes a last event without blank line to `each`. If that is cut off, the error is
+    /// [`Kind::StreamInterrupted`].
     pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         let mut whole = None;
         // The beginning of `data:` is not foreign, but cut off.
@@ -159,12 +158,12 @@ impl Decoder {
         }
     }
 
-    /// Has the stream held anything but events so far, and no event? Then it is something else.
+    /// Has the stream had only foreign lines and no event? Then it is something else.
     pub(super) fn is_foreign(&self) -> bool {
         self.has_foreign && !self.has_event
     }
 
-    /// Has it held any event so far?
+    /// Has there been any event?
     pub(super) fn has_event(&self) -> bool {
         self.has_event
     }
@@ -184,7 +183,7 @@ impl Decoder {
         Err(Error::new(Kind::ResponseTooLarge, detail))
     }
 
-    /// Deals with the line in `self.line`, and leaves that empty.
+    /// Processes and clears `self.line`.
     fn take_collected_line(
         &mut self,
         whole: &mut Option<&[u8]>,
@@ -196,7 +195,7 @@ impl Decoder {
             SseLine::Ignored => {}
             SseLine::Foreign => self.has_foreign = true,
             SseLine::Data(data) if whole.is_none() && !self.has_data => {
-                // The first and mostly only data line becomes the data by trading places, however long it is.
+                // The first and usually only data line is swapped in, not copied.
                 let start = line.len() - data.len();
                 line.drain(..start);
                 std::mem::swap(&mut self.data, &mut line);
@@ -209,7 +208,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Adds one more data line behind what there is.
+    /// Appends a data line.
     fn append_data(&mut self, whole: &mut Option<&[u8]>, data: &[u8]) -> Result<(), Error> {
         for line in whole.take().into_iter().chain([data]) {
             self.check_size(self.data.len() + line.len() + 1)?;
@@ -222,7 +221,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// A blank line: what was collected is one event.
+    /// A blank line: ends the event.
     fn dispatch(
         &mut self,
         whole: &mut Option<&[u8]>,
@@ -237,7 +236,7 @@ impl Decoder {
     }
 }
 
-/// Empties a buffer. Its memory is kept for the next event, unless that is unlikely to need so much.
+/// Clears a buffer and frees its capacity beyond [`KEPT`].
 fn clear(buffer: &mut Vec<u8>) {
     buffer.clear();
     buffer.shrink_to(KEPT);

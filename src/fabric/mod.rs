@@ -1,9 +1,8 @@
-//! What Fabric is to us: a REST API of a handful of reads and one streamed run.
+//! Fabric's REST API: a few reads and one streamed run.
 //!
-//! In scope: every request we make and every shape of answer (`calls` over `client`), the guard on what may be sent
-//! (`names`, `template`), what an answer holds (`types`, `listing`, `events`), what can go wrong (`error`), and what callers share
-//! (`shared`, and the timed list of patterns and strategies, `catalog`). Not in scope: MCP, and what a tool makes of an
-//! answer. Nothing here knows who is asking; whoever waits says so through [`Wait`].
+//! In scope: requests and responses (`calls` over `client`), validation of what is sent (`names`, `template`), the
+//! content of responses (`types`, `listing`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope:
+//! MCP, and what a tool makes of a response. A caller takes part in waiting through [`Wait`].
 
 mod cached;
 mod calls;

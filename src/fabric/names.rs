@@ -1,10 +1,10 @@
-//! The guard on names and variables before they reach Fabric.
+//! Validates names and variables before they are sent to Fabric.
 //!
-//! In scope: what a name may consist of, how it is written into a URL, which variables are refused, and which names
-//! come closest to a wrong one. Not in scope: whether a name exists.
+//! In scope: the syntax of names, percent-encoding, limits on variables, and suggestions for a wrong name. Not in
+//! scope: whether a name exists.
 //!
-//! Fabric opens a pattern name that looks like a path as a file of its host, joins the other names into paths, and
-//! expands the values of variables as templates again, plugin calls included. All of it is refused here.
+//! Fabric opens a pattern name that looks like a path as a local file, joins other names into paths, and expands
+//! variables recursively as templates, plugin calls included. All of that is refused here.
 
 use std::collections::BTreeMap;
 
@@ -13,15 +13,14 @@ use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
 
-/// The name of a pattern, strategy, context or session that is safe to give to Fabric: 1 to 128 characters, letters
-/// of any script, digits, space, `_`, `-` and `.`, no dot at its start, neither dot nor space at its end, and no device of
+/// The name of a pattern, strategy, context or session that is safe to give to Fabric: 1 to 128 characters, letters of
+/// any script, digits, space, `_`, `-` and `.`, no dot at its start, neither dot nor space at its end, and no device of
 /// Windows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
 impl Name {
-    /// Takes a name in. A refusal is [`Kind::InvalidRequest`] and tells `field`, the argument that `value` came from,
-    /// and why.
+    /// Parses a name. The error is [`Kind::InvalidRequest`] and names `field`, the argument.
     pub(crate) fn parse(field: &str, value: &str) -> Result<Name, Error> {
         let refused = |why: String| Err(Error::new(Kind::InvalidRequest, format!("`{field}` {why}")));
         if value.is_empty() {
@@ -76,17 +75,16 @@ fn is_device(name: &str) -> bool {
         || ["com", "lpt"].iter().any(|kind| stem.strip_prefix(kind).is_some_and(is_port))
 }
 
-/// Whether two names may be one folder's on a file system that tells neither cases nor ways to write an accent apart, as those
-/// of macOS and Windows do. In doubt they are.
+/// Whether two names may be the same folder on a file system that ignores case or Unicode normalisation, as on macOS
+/// and Windows. In doubt, true.
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (without_case(one), without_case(other));
-    // Letters with accents are one character or several; which of them are the same needs a table that std has not, so
-    // all count as the same where one name is written in parts.
+    // std has no Unicode normalisation, so if one name is decomposed, all letters with accents count as equal.
     one == other || ((is_in_parts(&one) || is_in_parts(&other)) && accents_alike(&one) == accents_alike(&other))
 }
 
-/// By way of upper case, which is one for more letters: those of `ſ`, `ı` and `ß` are S, I and SS. A name of an operator may
-/// end in what Windows leaves out.
+/// By way of upper case, which is one for more letters: those of `ſ`, `ı` and `ß` are S, I and SS. A name of an
+/// operator may end in what Windows leaves out.
 fn without_case(name: &str) -> String {
     let upper: String = name.trim_end_matches(['.', ' ']).chars().flat_map(char::to_uppercase).collect();
     // The dot that `İ` keeps, and final sigma, which depends on its place.
@@ -118,8 +116,8 @@ fn accents_alike(name: &str) -> String {
     alike
 }
 
-/// Takes the name of a model or vendor in: at most 128 characters and no control characters. Slashes and colons are
-/// right there (`meta-llama/x`, `llama3:8b`), and empty means Fabric's default.
+/// Parses the name of a model or vendor: at most 128 characters, no control characters. Slashes and colons are allowed
+/// (`meta-llama/x`, `llama3:8b`); empty means Fabric's default.
 pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     if value.chars().nth(MAX_NAME).is_some() {
         let why = format!("`{field}` is too long: a name has at most {MAX_NAME} characters.");
@@ -131,8 +129,8 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     Ok(value.to_owned())
 }
 
-/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and
-/// neither `{{` nor Fabric's mark for the input in them. What they become in a pattern is for `template` to say. A refusal is
+/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and neither
+/// `{{` nor Fabric's mark for the input in them. What they become in a pattern is for `template` to say. A refusal is
 /// [`Kind::InvalidRequest`].
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
     let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));

@@ -1,4 +1,4 @@
-//! Ids of requests, and what is under the same rules.
+//! Request ids, and progress tokens, which follow the same rules.
 
 use std::borrow::Cow;
 
@@ -7,21 +7,20 @@ use serde_json::value::RawValue;
 
 use crate::config::MAX_ID;
 
-/// Longest spelling of an id: each of its bytes as `\u0000`, and the quotes.
+/// Longest escaped id: every byte as `\u0000`, and the quotes.
 const LONGEST_ESCAPED: usize = 6 * MAX_ID + 2;
 
-/// A request's id: the JSON of a string or an integer, in one canonical spelling, so that equal ids are equal here and
-/// are echoed with their type.
+/// A request id: a string or an integer as canonical JSON, so that equal ids compare equal and keep their type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Id(Box<str>);
 
 impl Id {
-    /// Reads an id, a `requestId` or a `progressToken`. `None` for anything but a string or an integer, and for one longer
-    /// than [`MAX_ID`].
+    /// Reads an id, a `requestId` or a `progressToken`. `None` for anything but a string or an integer, and for one
+    /// longer than [`MAX_ID`].
     pub(crate) fn from_raw(raw: &RawValue) -> Option<Id> {
         let json = raw.get();
         if json.starts_with('"') {
-            // Escapes have several spellings; only those pay for decoding.
+            // Only ids with escapes need decoding, because an escape can be written in several ways.
             let text = if !json.contains('\\') {
                 Cow::Borrowed(json)
             } else if json.len() <= LONGEST_ESCAPED {

@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0: parsing and writing messages.
 //!
-//! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything of MCP. Params stay raw JSON
-//! until their method reads them.
+//! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything of MCP. Params stay raw
+//! JSON until their method reads them.
 
 mod id;
 
@@ -50,10 +50,10 @@ pub(crate) enum Message<'a> {
     Response,
 }
 
-/// Why something is not a message.
+/// Why a message is invalid.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Invalid {
-    /// The id, where it could be read.
+    /// The id, if it could be read.
     pub(crate) id: Option<Id>,
     /// [`PARSE_ERROR`] or [`INVALID_REQUEST`].
     pub(crate) code: i32,
@@ -61,7 +61,7 @@ pub(crate) struct Invalid {
     pub(crate) reason: &'static str,
 }
 
-/// What one line or body holds.
+/// The content of one line or body.
 #[derive(Debug)]
 pub(crate) enum Incoming<'a> {
     /// One message.
@@ -70,10 +70,10 @@ pub(crate) enum Incoming<'a> {
     Batch(Vec<Result<Message<'a>, Invalid>>),
 }
 
-/// JSON's own white space; what else Unicode counts as such is not JSON.
+/// White space of JSON; Unicode has more.
 const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Whether a line holds only white space, perhaps after a byte order mark.
+/// Whether a line is empty but for white space and a byte order mark.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     line.iter().all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
@@ -100,7 +100,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     }
 }
 
-/// The fields of a message, raw, so that our error for a field of the wrong type has the id.
+/// The raw fields of a message, so that an error about a wrong type can have the id.
 #[derive(Deserialize)]
 struct MessageFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
@@ -117,8 +117,8 @@ struct MessageFields<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// The raw members of a JSON object with these names, in the order of the names; `null` counts as a member. One function
-/// for all rarely read objects, where each `derive(Deserialize)` costs two kilobytes.
+/// The raw members of a JSON object with these names, in the order of the names; `null` counts as a member. One
+/// function for all rarely read objects, because each `derive(Deserialize)` costs two kilobytes.
 ///
 /// # Errors
 /// Anything but an object, or one that has such a member twice.
@@ -166,12 +166,12 @@ pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     serde_json::from_str(raw.get()).ok().map(|JsonString(text)| text)
 }
 
-/// Reads an explicit `null` as `Some`, where serde gives `None` as for an absent field.
+/// Reads an explicit `null` as `Some`, so that it differs from an absent field.
 pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     Deserialize::deserialize(deserializer).map(Some)
 }
 
-/// The elements of an array, [`MAX_BATCH`] + 1 at most: the rest is skipped.
+/// The elements of an array; those after [`MAX_BATCH`] + 1 are skipped.
 struct Items<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for Items<'de> {
@@ -237,7 +237,7 @@ fn invalid(reason: &'static str) -> Invalid {
     Invalid { id: None, code: INVALID_REQUEST, reason }
 }
 
-/// Distinguishes text that is not JSON from JSON with a duplicate field, whose id is kept if that is not the duplicate.
+/// Distinguishes invalid JSON from a duplicate field; then the id is kept, unless it is the duplicate.
 fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     if !error.is_data() || serde_json::from_str::<&RawValue>(text).is_err() {
         return Invalid { id: None, code: PARSE_ERROR, reason: "The message is not JSON." };
@@ -246,7 +246,7 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     Invalid { id, code: INVALID_REQUEST, reason: "The message has the same field twice." }
 }
 
-/// Starts an answer: everything before the result's value, which the caller appends before [`end`].
+/// Starts an answer; the caller appends the result's value, then calls [`end`].
 pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
@@ -260,7 +260,7 @@ pub(crate) fn end(out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// The answers of a batch as one array, in parts: together they may be large.
+/// The answers of a batch as one array, in parts to avoid a large copy.
 pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for answer in answers {
@@ -271,12 +271,12 @@ pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]
     parts
 }
 
-/// How to write an id that could not be read.
+/// How an unreadable id is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoId {
     /// No `id` member at all: MCP's later revisions.
     Absent,
-    /// `"id": null`, as JSON-RPC itself has it.
+    /// `"id": null`: JSON-RPC itself.
     Null,
 }
 
@@ -318,8 +318,8 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("memory takes any text, and our types have string keys only");
 }
 
-/// Whether `json`, which must be JSON, separates at most `most` values by commas. Decoded, a value takes twenty times the
-/// room of its shortest spelling.
+/// Whether valid `json` has at most `most` commas outside of strings: decoded, a value takes up to twenty times the
+/// memory of its text.
 pub(crate) fn has_at_most(json: &str, most: usize) -> bool {
     let mut bytes = json.bytes();
     let mut commas = 0;
@@ -340,7 +340,7 @@ pub(crate) fn has_at_most(json: &str, most: usize) -> bool {
     false
 }
 
-/// How many bytes `text` takes as a JSON string.
+/// The length of `text` as a JSON string, in bytes.
 pub(crate) fn string_len(text: &str) -> usize {
     let escaped = |byte: u8| match byte {
         b'"' | b'\\' | b'\n' | b'\r' | b'\t' | 0x08 | 0x0c => 1,
@@ -350,8 +350,8 @@ pub(crate) fn string_len(text: &str) -> usize {
     text.len() + text.bytes().map(escaped).sum::<usize>() + 2
 }
 
-/// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, so this is faster
-/// than serde_json: an eighth fewer instructions for a call that lists the patterns.
+/// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, which saves
+/// an eighth of the instructions of a call that lists patterns.
 pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
     debug_assert!(json.iter().all(|byte| *byte >= b' '), "written on more than one line");
     out.reserve(json.len() + json.len() / 4 + 2);

@@ -1,6 +1,6 @@
-//! How answers are written: the frame of a result in each revision, and the error object.
+//! Writes answers: the envelope of a result in each revision, and the error object.
 //!
-//! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: what the results hold.
+//! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
@@ -11,19 +11,18 @@ use crate::jsonrpc::{self, Id, NoId};
 
 use super::revision::{Feature, Revision};
 
-/// One whole JSON-RPC answer, and what a transport has to know about it.
+/// One JSON-RPC answer, and what a transport needs to know about it.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The message: one line, no newline at its end.
+    /// The message: one line, without a final newline.
     pub(crate) body: Vec<u8>,
-    /// The code, where it is an error: HTTP's status depends on it.
+    /// The code of an error: the HTTP status depends on it.
     pub(crate) code: Option<i32>,
-    /// Whether the request was a modern one: HTTP's status depends on it too.
+    /// Whether the request was modern: the HTTP status depends on it too.
     pub(crate) modern: bool,
-    /// Whether what was refused is the envelope, params and `_meta`, and not what the method made of them: once more
-    /// HTTP's status.
+    /// Whether the envelope (params and `_meta`) was refused, not the method itself: also for the HTTP status.
     pub(crate) envelope: bool,
-    /// What `body` holds of the budget, where that is counted.
+    /// The charge for `body`, where counted.
     pub(crate) memory: Charge,
 }
 
@@ -33,10 +32,10 @@ impl Answer {
         Answer { body, code, modern, envelope: false, memory: Charge::none() }
     }
 
-    /// Counts what it holds, if that was not done before it was written.
+    /// Charges the body to the budget, unless that was done before it was written.
     ///
     /// # Errors
-    /// [`Full`]: it cannot be kept.
+    /// [`Full`]: the budget is exhausted.
     pub(crate) fn charge(&mut self, in_batch: bool) -> Result<(), Full> {
         if in_batch {
             self.memory = std::mem::replace(&mut self.memory, Charge::none()).without_reserve();
@@ -46,21 +45,21 @@ impl Answer {
     }
 }
 
-/// How long a client may keep a result, and for whom: 2026-07-28, server/utilities/caching.
+/// How long a client may cache a result, and for whom: 2026-07-28, server/utilities/caching.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cache {
-    /// In milliseconds; 0: do not keep it.
+    /// In milliseconds; 0: do not cache.
     pub(crate) ttl_ms: u64,
-    /// `public` where the program alone decides what it says, `private` where it comes from Fabric.
+    /// `public` for what only depends on this program, `private` for what comes from Fabric.
     pub(crate) scope: &'static str,
 }
 
-/// Writes one result, field by field, straight into the message.
+/// Writes one result, field by field, directly into the message.
 pub(crate) struct ResultWriter {
     out: Vec<u8>,
     revision: Revision,
     empty: bool,
-    /// What was counted before it was written.
+    /// What was charged in advance.
     memory: Charge,
 }
 
@@ -70,7 +69,7 @@ impl ResultWriter {
         ResultWriter::within(jsonrpc::begin_result(id), revision)
     }
 
-    /// Begins only the object, for results that are kept and answered with more than once.
+    /// Begins only the object, for results that are cached.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
         ResultWriter::within(Vec::new(), revision)
     }
@@ -89,15 +88,15 @@ impl ResultWriter {
         self.revision
     }
 
-    /// Counts `bytes` before they are written.
+    /// Charges `bytes` to the budget before they are written.
     ///
     /// # Errors
-    /// [`Full`]: there is no room for them.
+    /// [`Full`]: the budget is exhausted.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Full> {
         self.memory.grow(bytes)
     }
 
-    /// Makes room for `bytes` more, exactly.
+    /// Reserves exactly `bytes` more.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.out.reserve_exact(bytes);
     }
@@ -109,7 +108,7 @@ impl ResultWriter {
         self
     }
 
-    /// Appends the name of a field; the caller appends its value to what is returned.
+    /// Appends the name of a field; the caller appends the value to the returned buffer.
     pub(crate) fn key(&mut self, name: &str) -> &mut Vec<u8> {
         if !self.empty {
             self.out.push(b',');
@@ -128,7 +127,7 @@ impl ResultWriter {
         self
     }
 
-    /// Ends the object with `_meta`, where there is anything to put there.
+    /// Ends the object with `_meta`, unless that is empty.
     pub(crate) fn end_body(mut self, mut meta: Map<String, Value>) -> Vec<u8> {
         if self.revision.knows(Feature::Stateless) {
             meta.insert("io.modelcontextprotocol/serverInfo".into(), server_info(self.revision));
@@ -150,7 +149,7 @@ impl ResultWriter {
     }
 }
 
-/// Answers `id` with a result that was written before by [`ResultWriter::body`].
+/// Answers `id` with a cached result of [`ResultWriter::body`].
 pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
     let mut body = jsonrpc::begin_result(id);
     body.reserve(result.len() + 1);
@@ -159,7 +158,7 @@ pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
     Answer::new(body, None, !revision.is_legacy())
 }
 
-/// Who we are, as far as clients of `revision` know such fields.
+/// `serverInfo`, with the fields that `revision` has.
 pub(crate) fn server_info(revision: Revision) -> Value {
     let mut info = json!({ "name": "fabric-mcp", "version": env!("CARGO_PKG_VERSION") });
     if revision.knows(Feature::Title) {
@@ -171,16 +170,16 @@ pub(crate) fn server_info(revision: Revision) -> Value {
     info
 }
 
-/// A failure on the level of the protocol: a JSON-RPC error.
+/// A failure at the level of the protocol: a JSON-RPC error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
     /// JSON-RPC's code.
     pub(crate) code: i32,
     /// What happened, for the error object and the log.
     pub(crate) error: Error,
-    /// What MCP wants in `data` beside our own error object.
+    /// Members that MCP requires in `data`, beside the error object.
     pub(crate) data: Map<String, Value>,
-    /// Is it the envelope that is refused? See [`Answer::envelope`].
+    /// Is the envelope refused? See [`Answer::envelope`].
     envelope: bool,
 }
 
@@ -200,7 +199,7 @@ impl Refusal {
         Refusal { code, error, data: Map::new(), envelope: false }
     }
 
-    /// A prompt, resource or completion that failed on Fabric: not found and invalid input are the caller's.
+    /// A failed prompt, resource or completion: "not found" and invalid input are the caller's fault.
     pub(crate) fn from_fabric(error: Error) -> Refusal {
         let code = match error.kind {
             Kind::InvalidRequest | Kind::PatternNotFound => jsonrpc::INVALID_PARAMS,
@@ -209,18 +208,18 @@ impl Refusal {
         Refusal::of(code, error)
     }
 
-    /// The same, said of the envelope.
+    /// The same refusal, of the envelope.
     pub(crate) fn of_envelope(self) -> Refusal {
         Refusal { envelope: true, ..self }
     }
 
-    /// Adds what MCP wants in `data`.
+    /// Adds a member to `data`.
     pub(crate) fn with(mut self, key: &str, value: impl Into<Value>) -> Refusal {
         self.data.insert(key.into(), value.into());
         self
     }
 
-    /// The answer to `id`, or to something without a readable one. `modern` is of the request.
+    /// The answer to `id`, if it could be read. `modern` is of the request.
     pub(crate) fn answer(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
         let mut data = self.data;
         for (key, value) in error_object(&self.error, request_id) {

@@ -1,4 +1,4 @@
-//! How a client learns what this server speaks and serves: `initialize`, `server/discover`, `logging/setLevel`, `ping`.
+//! The handshake: `initialize`, `server/discover`, `logging/setLevel`.
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -11,16 +11,16 @@ use super::params::{params, text};
 use super::revision::Revision;
 use super::session::{Level, Session};
 
-/// What this server offers: the same for every client of a revision.
+/// What this server offers to clients of one revision.
 pub(crate) struct Offer {
-    /// What is served, as far as the revision has words for it.
+    /// The capabilities that the revision knows.
     pub(crate) capabilities: Value,
-    /// How a model uses this server well.
+    /// Instructions for models.
     pub(crate) instructions: &'static str,
 }
 
-/// Answers `initialize`, and makes `session` speak what was agreed on. An unknown version is answered with the newest
-/// legacy one, as every revision asks.
+/// Answers `initialize` and sets the revision of `session`. An unknown version is answered with the newest legacy one,
+/// as every revision requires.
 ///
 /// # Errors
 /// -32602 if `protocolVersion` is missing or not a string.

@@ -1,4 +1,4 @@
-//! One line or body as it came in, read as far as a transport has to know it.
+//! One incoming line or body, decoded as far as a transport needs.
 
 use std::collections::HashSet;
 
@@ -8,11 +8,11 @@ use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 
 use super::meta::Meta;
 
-/// Why a request is refused whose id is that of another one without an answer.
+/// The refusal of a request whose id is in use.
 pub(crate) const ID_IN_USE: &str =
     "This id is in use by a request that has no answer yet: give every request an id of its own.";
 
-/// A decoded line or body, and the era it is in.
+/// A decoded line or body, and its era.
 pub(crate) struct Inbound<'a> {
     pub(crate) incoming: Result<Incoming<'a>, Invalid>,
     modern: bool,
@@ -20,7 +20,7 @@ pub(crate) struct Inbound<'a> {
 }
 
 impl<'a> Inbound<'a> {
-    /// Reads one line or body. `modern_header` is for HTTP: its `MCP-Protocol-Version` is 2026-07-28 or later.
+    /// Reads one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
     pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
         let incoming = jsonrpc::read(bytes);
         let (modern, initialize) = match &incoming {
@@ -43,8 +43,8 @@ impl<'a> Inbound<'a> {
         self.initialize
     }
 
-    /// Refuses every request whose id is in flight on its connection, as `in_use` says, or occurs twice in its batch. The
-    /// first one goes on. For transports whose requests share ids: not for modern HTTP.
+    /// Refuses every request whose id is in use on its connection or earlier in its batch. For transports whose
+    /// requests share ids: not for modern HTTP.
     pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
         let refusal = |id: &Id| Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason: ID_IN_USE };
         match &mut self.incoming {
@@ -63,7 +63,7 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// Is it no message at all, so that it cannot belong to any session?
+    /// Is it no valid message, so that it belongs to no session?
     pub(crate) fn is_unreadable(&self) -> bool {
         self.incoming.is_err()
     }
@@ -88,7 +88,7 @@ impl<'a> Inbound<'a> {
     }
 }
 
-/// The era of a request: by its own envelope, else its method, else the HTTP header.
+/// The era of a request, by its envelope, its method or the HTTP header.
 pub(crate) fn is_modern(method: &str, params: Option<&RawValue>, modern_header: bool) -> bool {
     Meta::read(params).unwrap_or_default().is_modern()
         || method == "server/discover"

@@ -15,23 +15,24 @@ const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
-/// What HTTP's headers say of a modern request, to be held against its body. Values are decoded and trimmed.
+/// The HTTP headers that repeat parts of a modern request, to be compared with its body. Values are decoded and
+/// trimmed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mirror {
     /// `MCP-Protocol-Version`.
     pub(crate) version: Option<String>,
     /// `Mcp-Method`.
     pub(crate) method: Option<String>,
-    /// `Mcp-Name`; the error is what is wrong with its encoding.
+    /// `Mcp-Name`, or what is wrong with its encoding.
     pub(crate) name: Option<Result<String, &'static str>>,
 }
 
-/// What one request speaks and wants to be told.
+/// What `_meta` and the session say about one request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     /// The revision of the request and of its answer.
     pub(crate) revision: Revision,
-    /// The level of this request's log messages: modern only, legacy asks the [`Session`] each time.
+    /// The level of this request's log messages: modern only; legacy asks the session each time.
     pub(crate) level: Option<Level>,
     /// The JSON of the progress token, if there is one.
     pub(crate) progress_token: Option<Id>,
@@ -44,8 +45,8 @@ impl RequestContext {
     }
 }
 
-/// A request's `_meta`, as far as we read it. Everything raw: a wrong type is our error to word. `null` is a wrong type,
-/// but for the progress token, where it means none.
+/// The known members of a request's `_meta`, raw, so that a wrong type gets an error of ours. `null` is a wrong type,
+/// except for the progress token, where it means none.
 #[derive(Default, Deserialize)]
 pub(crate) struct Meta<'a> {
     #[serde(
@@ -74,7 +75,7 @@ impl<'a> Meta<'a> {
         if !params.get().starts_with('{') {
             return Err(wrong("params"));
         }
-        // A scan of the whole params costs as much as parsing them: skip it where there can be nothing to find.
+        // Scanning the params costs as much as parsing them: skip it where there is nothing to find.
         if params.get() == "{}" {
             return Ok(Meta::default());
         }
@@ -100,8 +101,8 @@ impl<'a> Meta<'a> {
         self.progress_token.map(read).transpose()
     }
 
-    /// The caller of a modern request, after all checks of its envelope. `mirror` is what the HTTP headers repeat, and the
-    /// member of the method's params that `Mcp-Name` does.
+    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the member of
+    /// the params that `Mcp-Name` repeats.
     pub(crate) fn modern(
         &self,
         method: &str,
@@ -135,7 +136,7 @@ impl<'a> Meta<'a> {
         }
     }
 
-    /// The caller of a legacy request on a connection that speaks `revision`.
+    /// The context of a legacy request on a connection of `revision`.
     ///
     /// # Errors
     /// -32602 for a bad progress token.
@@ -144,7 +145,8 @@ impl<'a> Meta<'a> {
     }
 }
 
-/// A version that cannot be had in a modern envelope. One of `initialize`'s revisions is told what the envelope takes.
+/// An unsupported version in a modern envelope. Revisions of `initialize` get an error that says what the envelope
+/// takes.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
     let supported: Vec<&str> = Revision::ALL.iter().filter(|r| !legacy || !r.is_legacy()).map(|r| r.name()).collect();
     let detail = if legacy {
@@ -156,7 +158,7 @@ fn unsupported(version: &str, legacy: bool) -> Refusal {
 }
 
 impl Mirror {
-    /// Holds the headers against the body: 2026-07-28, basic/transports/streamable-http.
+    /// Compares the headers with the body: 2026-07-28, basic/transports/streamable-http.
     fn check(
         &self,
         version: &str,
@@ -188,7 +190,7 @@ impl Mirror {
             (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
             (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
             (None, Some(_)) => differs("Mcp-Name", body, None),
-            // The body has no name either: the method itself says so, with the better words.
+            // The body has no name either: the method has the better error.
             (None, None) => Ok(()),
         }
     }

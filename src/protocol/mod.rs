@@ -1,4 +1,4 @@
-//! The Model Context Protocol itself, pure: bytes in, bytes out. No Fabric, no thread, no clock, no socket.
+//! The Model Context Protocol itself, without I/O: bytes in, bytes out. No Fabric, threads, clock or sockets.
 //!
 //! ```text
 //!   bytes ──Inbound::read──▶ era ──Meta──▶ revision, checks ──(features)──▶ ResultWriter ──▶ bytes

@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 use super::answer::Refusal;
 use super::params::{optional_text, params};
 
-/// Entries on one page of a list: many clients read the first page only.
+/// Entries on one page.
 const PAGE_SIZE: usize = 1000;
 
 /// Where a page begins: a multiple of [`PAGE_SIZE`].
@@ -17,7 +17,7 @@ pub(crate) struct Cursor(usize);
 /// Reads `params.cursor`; the first page if there is none.
 ///
 /// # Errors
-/// -32602 for anything that is not a cursor of ours.
+/// -32602 for anything but a cursor of this server.
 pub(crate) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
     let usage = "\"cursor\" must be a string.";
     let [cursor] = params(raw, ["cursor"], usage)?;
@@ -30,7 +30,7 @@ pub(crate) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
 /// The entries of the page at `cursor` out of `total`, and the cursor of the next one.
 ///
 /// # Errors
-/// -32602 if the page lies behind the end: the list has become shorter, or the cursor was made up.
+/// -32602 if the page is beyond the end: the list has shrunk, or the cursor was made up.
 pub(crate) fn page(cursor: Cursor, total: usize) -> Result<(Range<usize>, Option<String>), Refusal> {
     let begin = cursor.0;
     if begin > 0 && begin >= total {

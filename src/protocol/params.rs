@@ -1,4 +1,4 @@
-//! Reading a method's params, with an error that says what the method takes.
+//! Reads a method's params; errors say what the method takes.
 
 use std::borrow::Cow;
 
@@ -8,8 +8,7 @@ use crate::jsonrpc;
 
 use super::answer::Refusal;
 
-/// The members of a method's params that have these names, or of an object in them, in their order and raw; those of
-/// `{}` if there are none.
+/// The raw members with these names, of params or of an object in them; missing params count as `{}`.
 ///
 /// # Errors
 /// -32602 with `usage`, which says what the method takes.
@@ -21,7 +20,7 @@ pub(crate) fn params<'a, const N: usize>(
     jsonrpc::members(params.map_or("{}", RawValue::get), names).map_err(|_| Refusal::params(usage))
 }
 
-/// The string that a member must be, borrowed where it has no escapes.
+/// A required string member, borrowed if it has no escapes.
 ///
 /// # Errors
 /// -32602 with `usage`, also if it is not there.
@@ -29,12 +28,12 @@ pub(crate) fn text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Cow<
     member.and_then(jsonrpc::text).ok_or_else(|| Refusal::params(usage))
 }
 
-/// The same for one that may be left out.
+/// An optional string member.
 pub(crate) fn optional_text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
     given(member).map(|member| text(Some(member), usage)).transpose()
 }
 
-/// A member that may be left out, where `null` is as good as that.
+/// An optional member; `null` counts as missing.
 pub(crate) fn given(member: Option<&RawValue>) -> Option<&RawValue> {
     member.filter(|raw| raw.get() != "null")
 }

@@ -1,8 +1,7 @@
-//! The five revisions of MCP that this server speaks, and what each may be sent.
+//! The supported revisions of MCP, and which features each has.
 //!
-//! In scope: names, order, and the one table of what came when. Not in scope: which revision a message is in
-//! (`lifecycle`) and how messages are built (the features). A builder asks `revision.knows(…)`; nothing else in this
-//! program compares revisions.
+//! In scope: names, order, and the one table of features by revision. Not in scope: the revision of a message (`meta`,
+//! `session`). Others ask `revision.knows(…)` and do not compare revisions.
 
 /// A revision of the Model Context Protocol, oldest first, so that they compare by age.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +43,7 @@ pub(crate) enum Feature {
     Stateless,
 }
 
-/// Which revision brought what. From there on every later one has it.
+/// The revision that introduced each feature; later ones have it too.
 const SINCE: [(Feature, Revision); 10] = [
     (Feature::ToolAnnotations, Revision::R2025_03_26),
     (Feature::ProgressMessage, Revision::R2025_03_26),
@@ -82,7 +81,7 @@ impl Revision {
         }
     }
 
-    /// The revision of that name, if we speak it.
+    /// The revision of that name, if supported.
     pub(crate) fn named(name: &str) -> Option<Revision> {
         Revision::ALL.into_iter().find(|r| r.name() == name)
     }

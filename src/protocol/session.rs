@@ -1,13 +1,15 @@
-//! What a legacy connection remembers: the revision agreed on and the level of log messages. Modern requests carry both
+//! The state of a legacy connection: the negotiated revision and the log level. Modern requests carry both
 //! in their `_meta` (`meta`).
 //!
 //! ```text
 //!   (new) --initialize--> (revision known) --initialize--> (renegotiated)
 //! ```
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::jsonrpc::NoId;
+use crate::sync::lock;
 
 use super::revision::{Feature, Revision};
 
@@ -47,71 +49,66 @@ impl Level {
     }
 }
 
-/// What a legacy connection remembers: the stdio process, or one HTTP session.
+/// The state of a legacy connection: the stdio process, or one HTTP session.
 #[derive(Debug)]
 pub(crate) struct Session {
-    /// Index into [`Revision::ALL`], or [`NO_REVISION`].
-    revision: AtomicU8,
-    /// Index into [`Level::ALL`], or [`NO_LEVEL`].
-    level: AtomicU8,
+    revision: Mutex<Option<Revision>>,
+    level: Mutex<Option<Level>>,
     follows_lists: AtomicBool,
     no_id: NoId,
 }
 
-const NO_REVISION: u8 = u8::MAX;
-const NO_LEVEL: u8 = u8::MAX;
-
 impl Session {
     /// A stdio process before any handshake.
     pub(crate) fn stdio() -> Session {
-        Session::new(NO_REVISION, NoId::Null)
+        Session::new(None, NoId::Null)
     }
 
-    /// What an HTTP request without a session speaks: nothing yet.
+    /// An HTTP request without a session.
     pub(crate) fn http() -> Session {
-        Session::new(NO_REVISION, NoId::Absent)
+        Session::new(None, NoId::Absent)
     }
 
-    /// An HTTP session of `revision`, fresh or adopted.
+    /// An HTTP session of `revision`, new or resumed.
     pub(crate) fn of(revision: Revision) -> Session {
-        Session::new(revision as u8, NoId::Absent)
+        Session::new(Some(revision), NoId::Absent)
     }
 
-    fn new(revision: u8, no_id: NoId) -> Session {
+    fn new(revision: Option<Revision>, no_id: NoId) -> Session {
         Session {
-            revision: AtomicU8::new(revision),
-            level: AtomicU8::new(NO_LEVEL),
+            revision: Mutex::new(revision),
+            level: Mutex::default(),
             follows_lists: AtomicBool::new(false),
             no_id,
         }
     }
 
-    /// The revision agreed on, if there was a handshake.
+    /// The negotiated revision, if there was a handshake.
     pub(crate) fn revision(&self) -> Option<Revision> {
-        Revision::ALL.get(usize::from(self.revision.load(Ordering::Relaxed))).copied()
+        *lock(&self.revision)
     }
 
-    /// Notes the revision that a handshake has agreed on.
+    /// Sets the negotiated revision.
     pub(super) fn agree(&self, revision: Revision) {
-        self.revision.store(revision as u8, Ordering::Relaxed);
+        *lock(&self.revision) = Some(revision);
     }
 
-    /// Notes the level that `logging/setLevel` asks for.
+    /// Sets the level of log messages.
     pub(super) fn set_level(&self, level: Level) {
-        self.level.store(level as u8, Ordering::Relaxed);
+        *lock(&self.level) = Some(level);
     }
 
-    /// The least severe level of the log messages that the client wants, if it has said so.
+    /// The least severe level of log messages for the client, if it has set one.
     pub(crate) fn level(&self) -> Option<Level> {
-        Level::ALL.get(usize::from(self.level.load(Ordering::Relaxed))).map(|(level, _)| *level)
+        *lock(&self.level)
     }
 
-    /// Has the client listed prompts or resources, so that it will want to hear of changes?
+    /// Has the client listed prompts or resources, and so gets notifications of changes?
     pub(crate) fn follows_lists(&self) -> bool {
         self.follows_lists.load(Ordering::Relaxed)
     }
 
-    /// Notes that the client has listed prompts or resources.
+    /// Records that the client has listed prompts or resources.
     pub(crate) fn follow_lists(&self) {
         self.follows_lists.store(true, Ordering::Relaxed);
     }

@@ -111,14 +111,14 @@ impl Index {
             let name: String = name.into();
             let text = start_of(text.as_ref(), MOST_TEXT);
             let found = candidates(text);
-            builder.add(card as u16, Field::Name, &name);
+            builder.add(Field::Name, &name);
             if builder.has_room() {
                 for candidate in &found {
-                    builder.add(card as u16, Field::Lead, &candidate.text);
+                    builder.add(Field::Lead, &candidate.text);
                 }
                 for line in text.lines() {
                     let field = if heading(line).is_some() { Field::Heading } else { Field::Body };
-                    builder.add(card as u16, field, line);
+                    builder.add(field, line);
                 }
             }
             builder.end_pattern(card as u16);
@@ -129,7 +129,7 @@ impl Index {
         drop(sentences);
         for (card, purpose) in purposes.iter().enumerate() {
             if builder.has_room() {
-                builder.add(card as u16, Field::Purpose, purpose);
+                builder.add(Field::Purpose, purpose);
             }
             builder.end_pattern(card as u16);
         }
@@ -161,7 +161,7 @@ impl Index {
             }
             scores.end_concept();
         }
-        self.add_names(query, &asked, &mut scores);
+        self.add_names(query, &mut scores);
         let mut ranked: Vec<(f32, u16)> = scores.touched();
         let better = |a: &(f32, u16), b: &(f32, u16)| {
             b.0.total_cmp(&a.0).then_with(|| self.name(a.1).cmp(self.name(b.1))).then(a.1.cmp(&b.1))
@@ -252,7 +252,7 @@ impl Index {
     }
 
     /// Puts first what was asked for by its name, exactly or nearly, and prefers names all words of which were said.
-    fn add_names(&self, query: &str, asked: &Asked, scores: &mut Scores) {
+    fn add_names(&self, query: &str, scores: &mut Scores) {
         let wanted = Letters::new(query);
         if wanted.is_empty() {
             return;
@@ -264,7 +264,6 @@ impl Index {
             .take(MOST_WORDS)
             .map(Letters::new)
             .collect();
-        let _ = asked;
         for (card, Card { name, .. }) in self.cards.iter().enumerate() {
             let name = Letters::new(name);
             let bonus = match distance(&wanted, &name, most) {
@@ -423,8 +422,7 @@ impl Builder {
         self.raw.len() < MOST_POSTINGS
     }
 
-    fn add(&mut self, card: u16, field: Field, text: &str) {
-        let _ = card;
+    fn add(&mut self, field: Field, text: &str) {
         let mut line: Vec<u32> = Vec::new();
         words(text, |word, kind| {
             let Some(term) = self.term(word) else {

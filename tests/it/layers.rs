@@ -172,8 +172,8 @@ fn unsafe_is_where_std_lacks_a_function() {
 
 #[test]
 fn the_time_of_day_is_only_shown() {
-    // Limits and ages are measured with `Instant`, so that setting the clock changes nothing. Runs that outlive the process
-    // have nothing else.
+    // Limits and ages are measured with `Instant`, so that setting the clock changes nothing. Runs that outlive the
+    // process have nothing else.
     let shown = ["src/time.rs", "src/http/response.rs", "src/runs/clock.rs"];
     for source in sources() {
         let found = source.code.contains("SystemTime");

@@ -1,7 +1,7 @@
-//! The requests we make of Fabric, and what their answers mean.
+//! The requests to Fabric, and the meaning of their responses.
 //!
-//! In scope: every route of Fabric that is used, in every shape that Fabric versions answer in, and what a run's
-//! events add up to. Not in scope: HTTP (`client`) and framing (`events`).
+//! In scope: every route in use, the response formats of all Fabric versions, and the result of a run's events. Not in
+//! scope: HTTP (`client`) and framing (`events`).
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -24,13 +24,13 @@ use super::{
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
     means that they were never fetched. EventRelay `fabric --setup` on Fabric's host and choose Strategies there.";
 
-/// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
+/// Delays before retries of an empty list of models: Fabric may still be asking the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
-/// Bytes taken at once from what a run's connection has read.
+/// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
-/// An unfinished event up to this size is not counted. Bytes.
+/// An incomplete event up to this size is not charged. Bytes.
 const LITTLE: usize = 64 << 10;
 
 impl Client {
@@ -39,7 +39,7 @@ impl Client {
         self.pattern_names_after(None, wait)
     }
 
-    /// The same, `before` itself if Fabric answers with the same bytes.
+    /// Like `pattern_names`; returns `before` itself if the response has the same bytes.
     pub(super) fn pattern_names_after(
         &self,
         before: Option<&Arc<Names>>,
@@ -58,7 +58,7 @@ impl Client {
         self.listed_pattern(name, wait).map_err(|error| self.explain(name, error, wait))
     }
 
-    /// The same for a name that was just read from the list.
+    /// Like `pattern`, for a name that was just read from the list.
     pub(super) fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         let path = format!("/patterns/{}", name.percent_encoded());
         let body = self.get(&path, self.request_limits(), wait)?;
@@ -66,7 +66,7 @@ impl Client {
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in.
-    /// Sent once: rendering may run plugins. Checked first like a run.
+    /// Not retried: rendering may run plugins. Validated like a run.
     pub(crate) fn apply(
         &self,
         name: &Name,
@@ -91,7 +91,7 @@ impl Client {
             .map_err(|error| self.explain(name, error, wait))
     }
 
-    /// `GET /models/names`. The first time, Fabric asks every vendor: this has a limit of its own.
+    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
     ///
     /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470): a list
     /// without a single model is asked for again after each of [`EMPTY_MODELS_DELAYS`].
@@ -123,15 +123,15 @@ impl Client {
         Ok(Some(strategies))
     }
 
-    /// `GET /config` as it comes, **keys of vendors in the clear**: whoever shows any of it must redact it.
+    /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
     pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
         let path = "/config";
         let body = self.get(path, self.request_limits(), wait)?;
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
     }
 
-    /// `POST /chat`, once and never again. Each event goes to `each` as soon as it is read, errors sanitised; an error
-    /// of `each` ends the run and closes the connection, and so does leaving early in any other way.
+    /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
+    /// `each` ends the run and closes the connection.
     ///
     /// `Ok` comes after `complete` went to `each`. A run that sent an `error` event, or completed without any content,
     /// is [`Kind::ApiError`], and so is a 200 that is not a run; one that was silent before any content is
@@ -145,7 +145,7 @@ impl Client {
     ) -> Result<(), Error> {
         self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         let (json, input) = (encode(&request, wait)?, request.input.len());
-        // From here on only what is sent is held.
+        // From here on only the encoded request is needed.
         drop(request);
         wait.release(input);
         let mut response = self.post("/chat", json, self.run_limits(), wait)?;
@@ -157,7 +157,7 @@ impl Client {
             match events::parse(body) {
                 Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
                 Ok(event) => {
-                    // It is the whole of the answer, so nothing comes after it.
+                    // It is the whole response.
                     let is_content = matches!(event, Event::Content { .. });
                     run.take(event)?;
                     if is_content {
@@ -183,7 +183,7 @@ impl Client {
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(response.not_a_run()),
                 Err(error) => Err(run.interrupted(error)),
             };
-            // An event that is not whole yet, and the text that will be made of it.
+            // Twice, for an incomplete event and its decoded text.
             let result = result.and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
@@ -193,9 +193,8 @@ impl Client {
         run.end()
     }
 
-    /// Refuses what Fabric's template engine would run although it does not stand in the pattern. Costs a `GET` of the pattern
-    /// if there are variables or the input has a `{`, and nothing else: always a new one, because an old text may have
-    /// changed.
+    /// Refuses input and variables that Fabric's template engine would execute. Costs a `GET` of the pattern if there
+    /// are variables or the input has a `{`; not cached, because the text may have changed.
     fn guard(
         &self,
         name: &Name,
@@ -209,17 +208,17 @@ impl Client {
         }
         match self.pattern(name, wait) {
             Ok(pattern) => template::check(&pattern, variables, input),
-            // Before 1.4.429 Fabric runs patterns of a custom folder that it does not show. Code may go there; what could
-            // be a template may not.
+            // Before 1.4.429, Fabric runs patterns of a custom folder but does not show them: allow code as input, but
+            // nothing that could be a template.
             Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Says more about the `error` of a run or read of the pattern `name`: if the list of names can be had and does not
-    /// have it, that is what was wrong. Errors that cannot come from a missing pattern are given back at once.
+    /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
+    /// another cause are returned unchanged.
     pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
-        // Fabric tells a missing pattern in words of the host's language only, as a 500 or as an `error` event.
+        // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(error.kind, Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted);
         if !may_be_missing || error.retry_after.is_some() {
             return error;
@@ -241,12 +240,12 @@ impl Client {
     }
 }
 
-/// Fabric is there, and has the pattern on its list, but does not give its text.
+/// Fabric lists the pattern but does not return its text.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
 }
 
-/// A pattern that Fabric does not have, with what may have been meant.
+/// The error for an unknown pattern, with suggestions.
 pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     let quoted: Vec<String> = names::closest(name.as_str(), names).into_iter().map(|n| format!("\"{n}\"")).collect();
     let hint = match quoted.split_last() {
@@ -262,12 +261,12 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     Error::new(Kind::PatternNotFound, detail)
 }
 
-/// The reason is not told: it would quote the body.
+/// Without the reason, which would quote the body.
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_str(str::from_utf8(body).ok()?).ok()
 }
 
-/// The request's JSON, held for `wait` until it is sent. As long as what it is made of at most, which is held already.
+/// Encodes a request, charged to `wait` until it is sent.
 fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
     let mut length = Length(0);
     let written = serde_json::to_writer(&mut length, body);

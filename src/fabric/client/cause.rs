@@ -1,4 +1,4 @@
-//! What exactly was wrong when no answer came: for `--check`, which says what to mend.
+//! Why there was no response: for `--check`, which says what to fix.
 
 use std::io::ErrorKind;
 
@@ -6,8 +6,8 @@ use ureq::Timeout;
 
 use crate::fabric::Cause;
 
-/// No file descriptors left in this process or on this machine: ENFILE and EMFILE, which have the same numbers on every
-/// Unix, and WSAEMFILE. std has no kind for them.
+/// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
+/// kind for them.
 pub(super) fn is_out_of_sockets(error: &std::io::Error) -> bool {
     match error.raw_os_error() {
         Some(23 | 24) => cfg!(unix),
@@ -16,7 +16,7 @@ pub(super) fn is_out_of_sockets(error: &std::io::Error) -> bool {
     }
 }
 
-/// What exactly went wrong before there was an answer.
+/// The cause of a failure before the response.
 pub(super) fn of(error: &ureq::Error, is_https: bool) -> Option<Cause> {
     match error {
         ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => Some(Cause::ConnectTimeout),
@@ -30,7 +30,7 @@ pub(super) fn of(error: &ureq::Error, is_https: bool) -> Option<Cause> {
             ErrorKind::TimedOut => Some(Cause::ConnectTimeout),
             ErrorKind::ConnectionRefused => Some(Cause::Refused),
             ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
-            // A server that was not asked for TLS closes, or is closed on.
+            // A server without TLS closes the connection.
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
             ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
             _ => None,
@@ -41,11 +41,11 @@ pub(super) fn of(error: &ureq::Error, is_https: bool) -> Option<Cause> {
     }
 }
 
-/// rustls is not ours to name, and its errors come as text only; what is not recognised is told as it is.
+/// By text, because rustls is only a dependency of ureq; anything unknown is [`Cause::Tls`].
 fn tls_cause(why: &str) -> Cause {
     let why = why.to_ascii_lowercase().replace(' ', "");
     let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    // First, because it goes on with names, which may be any word.
+    // First, because names follow in the text, which may be any word.
     if has(&["validforname"]) {
         Cause::CertificateWrongName
     } else if has(&["notvalidyet", "notyetvalid"]) {

@@ -1,7 +1,7 @@
-//! Connections whose reads can be given up: every [`SLICE`] they ask whether anybody still waits.
+//! Interruptible reads: every [`SLICE`], a blocked read asks its caller whether to go on.
 //!
-//! ureq keeps connections from request to request, so what a read asks is not the connection's but the thread's: whoever
-//! makes a request puts its [`Wait`] in place for as long as the request lasts.
+//! ureq pools connections, so the caller cannot belong to the connection: it is the [`Wait`] of the current thread, set
+//! for the duration of a request.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
@@ -19,8 +19,8 @@ use crate::budget::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 
-/// ureq gives a lookup a thread of its own for each request, kept connections included, as soon as there is a limit
-/// on time. An address that needs no lookup can do without.
+/// With a timeout, ureq starts a thread to resolve the host of each request, even on a pooled connection. This avoids
+/// it for addresses and `localhost`.
 #[derive(Debug, Default)]
 pub(super) struct InlineResolver(DefaultResolver);
 
@@ -41,7 +41,7 @@ impl Resolver for InlineResolver {
     }
 }
 
-/// ureq's own connections, with reads that can be given up.
+/// ureq's connections, with interruptible reads.
 #[derive(Debug)]
 pub(super) struct Interruptible<T> {
     inner: T,
@@ -50,7 +50,7 @@ pub(super) struct Interruptible<T> {
 }
 
 impl<T> Interruptible<T> {
-    /// Watches what `inner` reads.
+    /// Wraps `inner`.
     pub(super) fn new(inner: T) -> Interruptible<T> {
         Interruptible { inner, has_read: false }
     }
@@ -70,7 +70,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
-        // In whole seconds it is the same each time: only a changed one costs a system call.
+        // Rounded to whole seconds, so that it rarely changes: a change costs a system call.
         let after = Duration::from_secs(timeout.after.as_secs().saturating_add(1));
         self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout })
     }
@@ -94,7 +94,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
             if left.is_zero() {
                 return Err(ureq::Error::Timeout(limit.reason));
             }
-            // The same slice each time: only a changed one costs a system call.
+            // The same slice each time: a change costs a system call.
             let slice = time::Duration::from(left.min(SLICE));
             match self.inner.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
                 Err(ureq::Error::Timeout(_)) => watch.ask()?,
@@ -103,8 +103,8 @@ impl Transport for Interruptible<Box<dyn Transport>> {
         }
     }
 
-    /// ureq asks when it puts a connection away and again when it takes it up. The second look, three system calls, sees
-    /// all that the first one could.
+    /// ureq calls this when it returns a connection to the pool and again when it takes it out. The second check, three
+    /// system calls, makes the first one unnecessary.
     fn is_open(&mut self) -> bool {
         std::mem::take(&mut self.has_read) || self.inner.is_open()
     }
@@ -115,7 +115,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 }
 
 thread_local! {
-    /// Who waits on this thread. A kept connection serves one caller after the other, so it cannot know.
+    /// The request that this thread waits for.
     static CONTEXT: RefCell<Option<ReadContext>> = const { RefCell::new(None) };
 }
 
@@ -124,17 +124,17 @@ pub(super) struct ReadContext {
     wait: Arc<dyn Wait>,
     asked: Instant,
     until: Option<Instant>,
-    /// An answer was waited for, so that the request was sent.
+    /// A response was waited for, so the request was sent.
     has_read: bool,
 }
 
 impl ReadContext {
-    /// The watch of this thread, if it makes a request.
+    /// The context of this thread, if it makes a request.
     pub(super) fn current() -> Option<ReadContext> {
         CONTEXT.with_borrow(Clone::clone)
     }
 
-    /// The request of this thread is out, and its answer is waited for.
+    /// Records that the request was sent and its response is waited for.
     fn reads() {
         CONTEXT.with_borrow_mut(|watch| {
             if let Some(watch) = watch {
@@ -143,7 +143,7 @@ impl ReadContext {
         });
     }
 
-    /// Also between reads that never are silent for long: a caller may leave during a trickle, too.
+    /// Checked between reads too: the caller may leave while data trickles in.
     fn is_due(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.asked) >= SLICE
     }
@@ -158,31 +158,31 @@ impl ReadContext {
     }
 }
 
-/// While this lives, reads on this thread ask its [`Wait`]; then the one before it.
+/// Until it is dropped, reads on this thread ask its [`Wait`]; then the previous one.
 pub(super) struct WaitScope {
     previous: Option<ReadContext>,
-    /// It must end on the thread it began on.
+    /// Not `Send`: it must be dropped on the same thread.
     here: PhantomData<*const ()>,
 }
 
 impl WaitScope {
-    /// From now on.
+    /// Sets the context of this thread.
     pub(super) fn enter(wait: &Arc<dyn Wait>) -> WaitScope {
         let watch = ReadContext { wait: Arc::clone(wait), asked: Instant::now(), until: None, has_read: false };
         WaitScope { previous: CONTEXT.replace(Some(watch)), here: PhantomData }
     }
 
-    /// Is the request out, so that an answer was waited for?
+    /// Was a response waited for?
     pub(super) fn has_read(&self) -> bool {
         CONTEXT.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
     }
 
-    /// Whoever waits holds `bytes` more.
+    /// Charges `bytes` more to the caller.
     pub(super) fn hold(&self, bytes: usize) -> Result<(), Full> {
         CONTEXT.with_borrow(|watch| watch.as_ref().map_or(Ok(()), |watch| watch.wait.hold(bytes)))
     }
 
-    /// Reads end `rest` from now at the latest.
+    /// Limits reads to `rest` from now on.
     pub(super) fn hurry(&self, rest: Duration) {
         CONTEXT.with_borrow_mut(|watch| {
             if let Some(watch) = watch {

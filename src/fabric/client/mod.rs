@@ -1,13 +1,13 @@
-//! One HTTP request to Fabric at a time: connecting, limits, retries, cancelling.
+//! The HTTP client for Fabric: connections, limits, retries, cancellation.
 //!
-//! In scope: everything that is HTTP, and turning what can go wrong there into our [`Error`]. This file and its
-//! folder are the only ones that name ureq. Not in scope: which requests there are and what their bodies mean (`calls`).
+//! In scope: HTTP, and mapping its failures to [`Error`]. Only this folder names ureq. Not in scope: which requests
+//! there are and what their bodies mean (`calls`).
 //!
-//! GETs share kept connections and are tried again. POSTs cost money or run templates, so each goes out exactly once
-//! and on a connection of its own: a kept one may just be closing, and a request lost there could not be repeated.
+//! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
+//! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. The same cannot be done
-//! while a name is looked up, a connection is made or a request is written; those end within their own limits.
+//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. Name lookup, connecting and
+//! writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
 mod interruptible;
@@ -34,33 +34,33 @@ pub(super) use response::{FabricResponse, Media};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
 
-/// Waits before the second and the third try of a GET; a run is never tried again.
+/// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
-/// Buffer of one connection, in each direction; a run's memory is mostly this. Room for the longest API key in a request
-/// and for any sensible head of an answer. ureq's own default makes 256 KB of it.
+/// Buffer of one connection, in each direction: most of a run's memory. Enough for the longest API key and any sensible
+/// response head. ureq's default is 256 KB for both.
 const BUFFER: usize = 8 << 10;
-/// Unused connections that are kept: with fewer, many callers at once connect anew for every other request, and beyond
-/// the 128 that wait in a usual listener's queue some of them for a second. One holds about 20 KB, for 15 s.
+/// Idle connections in the pool: with fewer, many concurrent callers connect anew for every other request, and beyond a
+/// usual listen backlog of 128 some wait a second. One takes about 20 KB, for 15 s.
 const KEPT: usize = 256;
-/// An error's body up to this size is read, unseen, so that its connection can be kept.
+/// Error bodies up to this size are read and discarded, so that the connection can be reused.
 const SMALL_BODY: u64 = 16 << 10;
-/// Fabric sends `complete` right after an `error`, and its HTTP errors in one piece; whoever does not must not hold the
-/// error back.
+/// How long to wait for the rest after an error. Fabric sends `complete` right after an `error`, and HTTP errors in one
+/// piece.
 const AFTER_ERROR: Duration = Duration::from_secs(2);
-/// Longest time, in seconds, that a `Retry-After` is believed.
+/// Longest `Retry-After` that is used, in seconds.
 const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
-/// Fabric, as one set of settings reaches it. Shared by all threads.
+/// A client for one Fabric. Shared by all threads.
 pub(crate) struct Client {
     url: String,
     key: Option<HeaderValue>,
     kept: Agent,
     fresh: Agent,
     settings: config::Fabric,
-    /// Waits before the second and third try of a GET.
+    /// Delays before the retries of a GET.
     pub(super) retry_delays: [Duration; 2],
-    /// How long the rest is waited for once it is known that the request failed.
+    /// See [`AFTER_ERROR`].
     pub(super) after_error: Duration,
     /// Largest JSON body, in bytes.
     pub(super) max_body: usize,
@@ -71,7 +71,7 @@ pub(crate) struct Client {
 /// How long one request may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// From the first byte to the last.
+    /// For the whole request and response.
     total: Duration,
     /// The flag that sets `total`.
     flag: &'static str,
@@ -79,25 +79,24 @@ pub(super) struct Limits {
     idle: Option<Duration>,
 }
 
-/// A failed try, and whether another one makes sense.
+/// A failed attempt.
 struct AttemptError {
     error: Error,
     retryable: bool,
 }
 
-/// How far the exchange had come.
+/// How far an attempt has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The request may not be out yet.
+    /// The request may not have been sent completely.
     Request,
-    /// It is, and the head of the answer is awaited.
+    /// The request was sent; waiting for the response head.
     Head,
     Body,
 }
 
 impl Client {
-    /// Prepares everything that does not need Fabric to be there. The error is one line that names the variable to
-    /// set right.
+    /// Prepares the client without contacting Fabric. The error is one line that names the variable to fix.
     pub(crate) fn new(settings: &config::Fabric) -> Result<Client, String> {
         let uri: Uri = format!("{}/", settings.url)
             .parse()
@@ -119,7 +118,7 @@ impl Client {
         let agent = |kept: usize| {
             let builder = Agent::config_builder()
                 .http_status_as_error(false)
-                // A redirect would take the key along to wherever it points.
+                // A redirect would send the key to another host.
                 .max_redirects(0)
                 .max_redirects_will_error(false)
                 .proxy(proxy.clone())
@@ -130,7 +129,7 @@ impl Client {
                 .timeout_per_write(Some(settings.request_timeout))
                 .input_buffer_size(BUFFER)
                 .output_buffer_size(BUFFER)
-                // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
+                // Smaller than the buffer: ureq takes a full buffer for the end of the stream.
                 .max_response_header_size(BUFFER - 1)
                 .max_idle_connections(kept)
                 .max_idle_connections_per_host(kept);
@@ -153,7 +152,7 @@ impl Client {
         })
     }
 
-    /// Where Fabric is: without user-info, and without a slash at the end.
+    /// Fabric's URL, without user-info and final slash.
     pub(crate) fn url(&self) -> &str {
         &self.url
     }
@@ -173,8 +172,8 @@ impl Client {
         Limits { total: self.settings.run_timeout, flag: "--run-timeout", idle: Some(self.settings.idle_timeout) }
     }
 
-    /// The body of `GET path`, of at most `max_body` bytes. Tried up to three times in all within one total limit, on
-    /// connection errors and 502, 503 and 504 only.
+    /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
+    /// and 502, 503 and 504 only.
     pub(super) fn get(&self, path: &str, limits: Limits, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now() + limits.total;
         let mut delays = self.retry_delays.iter();
@@ -203,8 +202,8 @@ impl Client {
         }
     }
 
-    /// The answer to `POST path`, sent once and never again, with its body still to be read. Not sent at all for a caller
-    /// who has left already: it costs money.
+    /// The response to `POST path`, with its body unread. Sent once, and not at all if the caller has left: it costs
+    /// money.
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
@@ -233,14 +232,14 @@ impl fmt::Debug for Client {
     }
 }
 
-/// What was asked for, to be told in errors and in the log.
+/// One attempt of a request, for errors and the log.
 #[derive(Clone, Copy)]
 struct Attempt<'c> {
     client: &'c Client,
     method: &'static str,
     path: &'c str,
     limits: Limits,
-    /// Which try it is, from 1.
+    /// Its number, from 1.
     attempt: usize,
     begun: Instant,
 }
@@ -252,7 +251,7 @@ impl fmt::Display for Attempt<'_> {
 }
 
 impl<'c> Attempt<'c> {
-    /// A 200 that is no web page goes on; everything else is a failure.
+    /// The response if it is a 200 and no web page.
     fn opened(
         self,
         sent: Result<Response<Body>, ureq::Error>,
@@ -273,7 +272,7 @@ impl<'c> Attempt<'c> {
         let mut body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
             if self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY) {
-                // Only for the sake of the connection, which is not worth waiting for; what it says stays with Fabric's
+                // Only to reuse the connection, so do not wait long. The text is not shown: it is for Fabric's
                 // operator.
                 waiting.hurry(self.client.after_error);
                 let _ = std::io::copy(&mut body, &mut std::io::sink());
@@ -309,7 +308,7 @@ impl<'c> Attempt<'c> {
         Ok(FabricResponse { call: self, media, length, body, waiting })
     }
 
-    /// The log's line for this try. Its path is what was sent: percent-encoded, and without any query.
+    /// The log line of this attempt. The path is as sent: percent-encoded, without a query.
     fn log(&self, status: Option<u16>, error: Option<Kind>) {
         if !log::log_enabled!(log::Level::Debug) {
             return;
@@ -385,7 +384,7 @@ impl<'c> Attempt<'c> {
             ureq::Error::Other(other) if other.is::<Stop>() => {
                 return AttemptError { error: Error::cancelled(), retryable: false };
             }
-            // Once it is sent, a run may go on and be paid for: Fabric is there, and silent.
+            // Once sent, a run may go on and cost money: Fabric is reachable, but silent.
             ureq::Error::Timeout(which) if self.limits.idle.is_some() && phase != Stage::Request => {
                 let kind = if which == Timeout::PerRead { Kind::Timeout } else { Kind::StreamInterrupted };
                 return AttemptError {
@@ -397,7 +396,7 @@ impl<'c> Attempt<'c> {
             ureq::Error::Io(e) if e.kind() == ErrorKind::TimedOut => {
                 (unavailable, false, self.too_slow(Timeout::Connect, phase))
             }
-            // rustls puts its errors into this kind; nothing else between us and the socket uses it.
+            // rustls reports its errors with this kind; nothing else here does.
             ureq::Error::Io(e) if is_https && e.kind() == ErrorKind::InvalidData => {
                 (unavailable, false, self.no_tls(&e.to_string()))
             }
@@ -415,7 +414,7 @@ impl<'c> Attempt<'c> {
                 );
                 (unavailable, true, detail)
             }
-            // Fabric is not to blame, and starting it again would not help.
+            // A local limit: restarting Fabric would not help.
             ureq::Error::Io(e) if cause::is_out_of_sockets(&e) => {
                 let detail = format!(
                     "This machine let us open no further connection to Fabric at {url}: {e}. Raise its limit on open \
@@ -441,7 +440,7 @@ impl<'c> Attempt<'c> {
         AttemptError { error: self.at(phase, Error::new(kind, detail).caused_by(cause)), retryable }
     }
 
-    /// Bodies are read of a 200 only.
+    /// Only bodies of a 200 are read.
     fn at(&self, phase: Stage, error: Error) -> Error {
         if phase == Stage::Body { error.after_status(200) } else { error }
     }
@@ -497,7 +496,7 @@ impl<'c> Attempt<'c> {
     }
 }
 
-/// TLS as configured, or proof that none is needed.
+/// TLS settings.
 struct Tls {
     #[cfg(feature = "tls")]
     roots: Option<ureq::tls::RootCerts>,
@@ -506,7 +505,7 @@ struct Tls {
 impl Tls {
     #[cfg(feature = "tls")]
     fn new(settings: &config::Fabric, is_https: bool) -> Result<Tls, String> {
-        // The variable is often set for the whole machine: for http it does not matter.
+        // The variable is often set machine-wide: ignore it for http.
         let Some(file) = settings.ca_file.as_deref().filter(|_| is_https) else { return Ok(Tls { roots: None }) };
         let pem =
             std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {}: {}", file.display(), e.kind()))?;
@@ -550,7 +549,7 @@ fn is_loopback(host: &str) -> bool {
         || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
-/// The proxy of the environment, if it is to be used for `uri` and can be.
+/// The proxy of the environment, if it applies to `uri`.
 fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
     let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
     match proxy.protocol() {
@@ -563,13 +562,13 @@ fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
     }
 }
 
-/// A quarter more or less, so that clients that failed together do not come back together.
+/// With up to 25 % jitter, so that clients that failed together do not retry together.
 fn jittered(delay: Duration) -> Duration {
     let random = RandomState::new().hash_one(0) % 512;
     delay * (768 + random as u32) / 1024
 }
 
-/// Sleeps, but lets the caller go.
+/// Sleeps, unless the caller stops waiting.
 pub(super) fn pause(time: Duration, wait: &dyn Wait) -> Result<(), Error> {
     let end = Instant::now() + time;
     loop {

@@ -1,11 +1,11 @@
-//! The body of a request on its way to Fabric.
+//! The body of a request while it is sent.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 
 use crate::fabric::Wait;
 
-/// A body, which is let go as soon as it is sent: the answer may take an hour.
+/// A body that is freed as soon as it is sent: the response may take an hour.
 pub(super) struct Outgoing {
     json: Vec<u8>,
     sent: usize,
@@ -13,12 +13,12 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    /// All of `json`, which `wait` holds.
+    /// A body of `json`, which is charged to `wait`.
     pub(super) fn new(json: Vec<u8>, wait: Arc<dyn Wait>) -> Outgoing {
         Outgoing { json, sent: 0, wait }
     }
 
-    fn let_go(&mut self) {
+    fn free(&mut self) {
         self.wait.release(std::mem::take(&mut self.json).len());
     }
 }
@@ -28,7 +28,7 @@ impl Read for Outgoing {
         let read = (&self.json[self.sent..]).read(buffer)?;
         self.sent += read;
         if self.sent == self.json.len() {
-            self.let_go();
+            self.free();
             self.sent = 0;
         }
         Ok(read)
@@ -37,6 +37,6 @@ impl Read for Outgoing {
 
 impl Drop for Outgoing {
     fn drop(&mut self) {
-        self.let_go();
+        self.free();
     }
 }

@@ -1,4 +1,4 @@
-//! An answer that came: a 200 whose body is still to be read.
+//! A 200 response whose body is unread.
 
 use std::io::Read;
 use std::time::Duration;
@@ -10,24 +10,24 @@ use super::{Attempt, AttemptError, SMALL_BODY, Stage};
 use crate::budget::Full;
 use crate::fabric::{Cause, Error, Kind, no_room};
 
-/// A larger body is counted in pieces of this size.
+/// Bodies are charged in pieces of this size.
 const PIECE: u64 = 64 << 10;
 
-/// What kind of thing a body says it is.
+/// The kind of a body, by its `Content-Type`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::fabric) enum Media {
     /// One JSON document.
     Json,
     /// The events of a run.
     Events,
-    /// Anything else, or nothing said.
+    /// Anything else, or none.
     Other,
 }
 
-/// A 200 whose body is still to be read, on the thread that asked for it.
+/// A 200 response whose body is unread, on the thread that sent the request.
 pub(in crate::fabric) struct FabricResponse<'c> {
     pub(super) call: Attempt<'c>,
-    /// What the body says it is.
+    /// The kind of the body.
     pub(in crate::fabric) media: Media,
     pub(super) length: Option<u64>,
     pub(super) body: BodyReader<'static>,
@@ -35,7 +35,7 @@ pub(in crate::fabric) struct FabricResponse<'c> {
 }
 
 impl FabricResponse<'_> {
-    /// The failure of a run whose answer is a 200 with something else in it.
+    /// The error for a run whose response is a 200 with something else in it.
     pub(in crate::fabric) fn not_a_run(&self) -> Error {
         let detail = format!(
             "Fabric answered with something that is not a run: another program or a proxy may be answering at {}, or \
@@ -55,7 +55,7 @@ impl FabricResponse<'_> {
         self.read_all(limit).map_err(|failure| failure.error)
     }
 
-    /// From now on wait for `rest` at most, however long the limits still are.
+    /// Limits further waiting to `rest`.
     pub(in crate::fabric) fn hurry(&self, rest: Duration) {
         self.waiting.hurry(rest);
     }
@@ -69,7 +69,7 @@ impl FabricResponse<'_> {
         if self.length.is_some_and(|length| length > limit) {
             return Err(too_large(&self.call));
         }
-        // Grows with what arrives, not with what is promised.
+        // Allocates for what arrives, not for what was announced.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
         loop {
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
@@ -78,7 +78,7 @@ impl FabricResponse<'_> {
             if bytes.len() as u64 > limit {
                 return Err(too_large(&self.call));
             }
-            // The body, and what is made of it.
+            // Twice, for the body and what is parsed from it.
             let full = |Full| AttemptError { error: no_room(), retryable: false };
             self.waiting.hold(2 * read as usize).map_err(full)?;
             if read < most {

@@ -1,14 +1,13 @@
-//! The guard on Fabric's template engine: nothing that a caller sends may become a call that Fabric runs.
+//! Protects Fabric's template engine from injection: nothing that a caller sends may become a template call.
 //!
-//! Fabric replaces every `{{…}}` of a pattern, then looks at the whole text again, until none is left. So a value can
-//! join with its neighbours into a token that nobody wrote, and Fabric from 1.4.323 on can take the input in that way
-//! too. The guard follows the replacement on the raw pattern and refuses a run in which anything but a token that
-//! stands in the pattern itself would be replaced. Then one round is all there is, in every version of the engine.
+//! Fabric replaces every `{{…}}` of a pattern and scans the result again, until none is left. So a value can form a new
+//! token together with the text around it, and since 1.4.323 the input can too. This module simulates the replacement
+//! on the raw pattern and refuses a run in which anything but a token of the pattern itself would be replaced. Then one
+//! pass is enough, in every version of the engine.
 //!
 //! In scope: what the engine would do with one pattern, its variables and the input. Not in scope: reading the pattern
-//! (`calls`), what can be said of a variable alone (`names`), and what a text on Fabric's host that a call brings in makes
-//! of the input by braces of its own. The pattern can change between check and run; whoever can change it needs no template
-//! to do harm.
+//! (`calls`), checks of a variable alone (`names`), and braces in the output of plugin calls, which comes from Fabric's
+//! host. The pattern can change between check and run, but whoever can change it needs no injection.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use super::{Error, Kind, Pattern};
 use crate::config::{MAX_MESSAGE, MAX_NAME};
 use crate::text;
 
-/// What holds the input's place while Fabric replaces the rest.
+/// Fabric's placeholder for the input during replacement.
 pub(super) const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
 /// Every token of `text` as Fabric's expression `{{([^{}]+)}}` finds it: where it begins, and what stands in it. Tokens
@@ -41,7 +40,7 @@ pub(super) fn is_template(input: &str) -> bool {
     input.contains("{{") || input.contains(SENTINEL)
 }
 
-/// Refuses variables and input that would become more in this pattern than the text they are.
+/// Refuses variables and input that would not stay plain text in this pattern.
 ///
 /// # Errors
 /// [`Kind::InvalidRequest`], naming the variable, or else the pattern, and what to do.
@@ -95,7 +94,7 @@ pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, inp
     Ok(())
 }
 
-/// What is known of the text that a call of a plugin or extension gives.
+/// What is known about the output of a plugin or extension call.
 enum TemplateCall {
     /// Without braces, and perhaps empty.
     Plain,
@@ -103,8 +102,8 @@ enum TemplateCall {
     Unknown,
 }
 
-/// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with `:VALUE`.
-/// What only begins so is a variable to Fabric.
+/// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with
+/// `:VALUE`. What only begins so is a variable to Fabric.
 fn call(body: &str) -> Option<TemplateCall> {
     let (kind, rest) = body.split_once(':')?;
     let mut parts = rest.splitn(3, ':');
@@ -139,7 +138,7 @@ fn no_braces(pattern: &Pattern, body: &str, variables: &BTreeMap<String, String>
     )))
 }
 
-/// How far a token `{{…}}` may have come: a set, because what a call gives is not known.
+/// The possible states of a token `{{…}}`: a bit set, because the output of a call is unknown.
 type States = u8;
 /// Not begun.
 const IDLE: States = 1;
@@ -153,7 +152,7 @@ const BODY: States = 8;
 const CLOSING: States = 16;
 const ANY: States = IDLE | ONE | TWO | BODY | CLOSING;
 
-/// How far it may have come after `byte`, and whether one may be whole now.
+/// The states after `byte`, and whether a token may be complete.
 fn step(states: States, byte: u8) -> (States, bool) {
     let (mut next, mut is_token) = (0, false);
     let mut go = |from: States, to: States| {
@@ -179,15 +178,14 @@ fn step(states: States, byte: u8) -> (States, bool) {
     (next, is_token)
 }
 
-/// Whose text the token in progress has in it.
+/// Whose text is in the current token.
 #[derive(Clone, Copy)]
 enum Blame<'a> {
     Variable(&'a str),
     Input,
 }
 
-/// Reads what one round makes of a pattern, piece by piece and without building it, and finds every token and every
-/// sentinel that pieces make together.
+/// Scans the result of one pass without building it, and finds tokens and sentinels that form across pieces.
 struct Follow<'a> {
     pattern: &'a Pattern,
     input: &'a str,
@@ -266,7 +264,7 @@ impl<'a> Follow<'a> {
         Ok(())
     }
 
-    /// Follows the sentinel. True if its last byte was just read.
+    /// Matches the sentinel. True after its last byte.
     fn hold(&mut self, byte: u8) -> bool {
         let sentinel = SENTINEL.as_bytes();
         while sentinel.get(self.held) != Some(&byte) {
