@@ -21,7 +21,7 @@ mod wait;
 
 pub(crate) use cached::Cached;
 pub(crate) use calls::{NO_STRATEGIES, no_room, not_found, too_many};
-pub(crate) use catalog::{Catalog, Entry};
+pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};
 pub(crate) use events::{Event, Usage};

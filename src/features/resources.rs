@@ -12,10 +12,11 @@ use crate::jsonrpc;
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 
 use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server, prompts};
+use super::{Action, Request, Server};
 
 /// The two templates; `{name}` is percent-encoded.
 pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
@@ -79,7 +80,7 @@ impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let revision = result.revision();
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), p.description.as_str()));
+        let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), snapshot.description(&p.name)));
         let strategies =
             snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let (range, next) = pages::page(self.cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
@@ -89,7 +90,7 @@ impl Operation for List {
             .take(range.len())
             .map(|(template, name, description)| {
                 let uri = Some(template.replace("{name}", &percent_encode(name)));
-                let title = revision.knows(Feature::Title).then(|| prompts::title(name));
+                let title = revision.knows(Feature::Title).then(|| humanised(name));
                 Resource { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
             })
             .collect();

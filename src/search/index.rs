@@ -98,8 +98,14 @@ const COVERED: f32 = 0.6;
 const SPREAD: f32 = 0.65;
 /// Below 1, several words that fit a little are better than one that fits well.
 const SPAN: f32 = 0.7;
-/// How much it counts that all of a name was said.
-const SAID_NAME: f32 = 3.0;
+
+/// What is known of one pattern by itself.
+pub(crate) fn card(name: &str, text: &str) -> Card {
+    let found = candidates(start_of(text, MOST_TEXT));
+    let purpose = told_apart(&[name.to_owned()], &[found]).pop().unwrap_or_default();
+    let tags = areas(name, &purpose);
+    Card { name: name.to_owned(), purpose, tags }
+}
 
 impl Index {
     /// Builds an index over names and texts. An empty text is fine: then the name has to do.
@@ -111,14 +117,14 @@ impl Index {
             let name: String = name.into();
             let text = start_of(text.as_ref(), MOST_TEXT);
             let found = candidates(text);
-            builder.add(card as u16, Field::Name, &name);
+            builder.add(Field::Name, &name);
             if builder.has_room() {
                 for candidate in &found {
-                    builder.add(card as u16, Field::Lead, &candidate.text);
+                    builder.add(Field::Lead, &candidate.text);
                 }
                 for line in text.lines() {
                     let field = if heading(line).is_some() { Field::Heading } else { Field::Body };
-                    builder.add(card as u16, field, line);
+                    builder.add(field, line);
                 }
             }
             builder.end_pattern(card as u16);
@@ -129,7 +135,7 @@ impl Index {
         drop(sentences);
         for (card, purpose) in purposes.iter().enumerate() {
             if builder.has_room() {
-                builder.add(card as u16, Field::Purpose, purpose);
+                builder.add(Field::Purpose, purpose);
             }
             builder.end_pattern(card as u16);
         }
@@ -161,7 +167,7 @@ impl Index {
             }
             scores.end_concept();
         }
-        self.add_names(query, &asked, &mut scores);
+        self.add_names(query, &mut scores);
         let mut ranked: Vec<(f32, u16)> = scores.touched();
         let better = |a: &(f32, u16), b: &(f32, u16)| {
             b.0.total_cmp(&a.0).then_with(|| self.name(a.1).cmp(self.name(b.1))).then(a.1.cmp(&b.1))
@@ -251,8 +257,8 @@ impl Index {
         asked
     }
 
-    /// Puts first what was asked for by its name, exactly or nearly, and prefers names all words of which were said.
-    fn add_names(&self, query: &str, asked: &Asked, scores: &mut Scores) {
+    /// Puts first what was asked for by its name, exactly or nearly.
+    fn add_names(&self, query: &str, scores: &mut Scores) {
         let wanted = Letters::new(query);
         if wanted.is_empty() {
             return;
@@ -264,7 +270,6 @@ impl Index {
             .take(MOST_WORDS)
             .map(Letters::new)
             .collect();
-        let _ = asked;
         for (card, Card { name, .. }) in self.cards.iter().enumerate() {
             let name = Letters::new(name);
             let bonus = match distance(&wanted, &name, most) {
@@ -337,12 +342,11 @@ struct Scores {
     all: Vec<f32>,
     concept: Vec<f32>,
     touched: Vec<u16>,
-    matched: Vec<f32>,
 }
 
 impl Scores {
     fn new(cards: usize) -> Scores {
-        Scores { all: vec![0.0; cards], concept: vec![0.0; cards], touched: Vec::new(), matched: vec![0.0; cards] }
+        Scores { all: vec![0.0; cards], concept: vec![0.0; cards], touched: Vec::new() }
     }
 
     fn begin_concept(&mut self) {
@@ -423,8 +427,7 @@ impl Builder {
         self.raw.len() < MOST_POSTINGS
     }
 
-    fn add(&mut self, card: u16, field: Field, text: &str) {
-        let _ = card;
+    fn add(&mut self, field: Field, text: &str) {
         let mut line: Vec<u32> = Vec::new();
         words(text, |word, kind| {
             let Some(term) = self.term(word) else {

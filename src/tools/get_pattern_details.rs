@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::config::MAX_FABRIC_BODY;
 use crate::fabric::{Error, Name};
+use crate::search::card;
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 
@@ -37,7 +38,7 @@ const OUTPUT: &str = r#"{
     "description":{"type":"string","description":"What it is for, in one sentence."},
     "system_prompt":{"type":"string","description":"The prompt itself, in Markdown."},
     "user_prompt_template":{"type":"string","description":"The template for the user's part; mostly empty."},
-    "tags":{"type":"array","items":{"type":"string"},"description":"Tags; mostly none."},
+    "tags":{"type":"array","items":{"type":"string"},"description":"Areas it belongs to; often none."},
     "variables":{"type":"array","items":{"type":"string"},"description":"Names to give in variables when the pattern is run."},
     "total_chars":{"type":"integer","description":"Characters of the whole system prompt, where only a part was asked for."},
     "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."}
@@ -86,16 +87,25 @@ impl Job for GetPatternDetails {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let pattern = work.fabric.pattern(&self.pattern, &work.wait())?;
         let is_part = self.offset.is_some() || self.max_chars.is_some();
+        let name = self.pattern.as_str();
+        // As the lists have it, which is told apart from all others, unless the text is another by now.
+        let latest = work.catalog.latest();
+        let same = latest.as_ref().and_then(|latest| {
+            let is_same = latest.pattern(name)?.text.as_deref() == Some(&pattern.system_prompt);
+            latest.card(name).filter(|_| is_same).cloned()
+        });
+        let card = same.unwrap_or_else(|| card(name, &pattern.system_prompt));
+        let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
         let (system_prompt, next_offset) = part(&pattern.system_prompt, self.offset.unwrap_or(0), self.max_chars);
         let details = Details {
-            name: self.pattern.as_str().to_string(),
-            description: pattern.summary(),
+            name: name.to_owned(),
+            description: pattern.own_description().unwrap_or(card.purpose),
             variables: pattern.variables(),
             total_chars: is_part.then(|| pattern.system_prompt.chars().count()),
             next_offset,
             system_prompt,
             user_prompt_template: pattern.user_prompt,
-            tags: pattern.tags,
+            tags: if pattern.tags.is_empty() { tags } else { pattern.tags },
         };
         let bytes = details.system_prompt.len();
         Ok(Outcome::bytes(details, bytes))

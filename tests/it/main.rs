@@ -37,6 +37,7 @@ mod process_http;
 mod protocol;
 mod readme;
 mod schemas;
+mod search;
 mod secrets;
 mod secrets_transports;
 mod stdio_bad_input;
