@@ -46,7 +46,6 @@ mod random;
 #[allow(dead_code, reason = "used from the next change on")]
 mod runs;
 mod search;
-#[allow(dead_code, reason = "the manifest of skills needs it next")]
 mod sha256;
 mod signals;
 mod sync;

@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::Name;
 use super::template::tokens;
+use crate::config::MAX_NAME;
 
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
@@ -61,6 +62,11 @@ impl Pattern {
         (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
     }
 
+    /// Whether Fabric can run it, given values for its variables.
+    pub(crate) fn is_runnable(&self) -> bool {
+        self.variables().iter().all(|variable| can_be_given(variable))
+    }
+
     /// The variables that the pattern needs, in the order in which it first names them: what stands in `{{…}}` and is
     /// neither `input` nor a plugin or extension call. Exactly as Fabric reads it, blanks included.
     pub(crate) fn variables(&self) -> Vec<String> {
@@ -74,6 +80,13 @@ impl Pattern {
         }
         names
     }
+}
+
+/// Whether a run can give a value to the variable of this name. What has other characters is mostly code of another
+/// template language, and Fabric cannot run a pattern that holds it.
+pub(super) fn can_be_given(variable: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
+    !variable.trim().is_empty() && variable.chars().all(is_plain) && variable.chars().nth(MAX_NAME).is_none()
 }
 
 /// What one run sends: everything `POST /chat` takes that a caller can decide. Empty texts mean Fabric's default.
@@ -293,6 +306,16 @@ mod tests {
             ("", vec![]),
         ] {
             assert_eq!(with_text(text).variables(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn code_is_no_variable() {
+        for name in ["lang_code", " recipient ", "ü", "a.b-c 2"] {
+            assert!(can_be_given(name), "{name}");
+        }
+        for code in ["", "  ", "<expression>", "f(x)", " x ? \"a\" : y ", "a\nb", &"x".repeat(129)] {
+            assert!(!can_be_given(code), "{code}");
         }
     }
 

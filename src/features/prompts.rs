@@ -4,21 +4,20 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, NO_STRATEGIES, Name, Snapshot, not_found};
+use crate::fabric::{Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
-use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::protocol::{Feature, Refusal, ResultWriter, Revision};
 use crate::search::humanised;
 use crate::text::shown;
 use crate::tools::Policy;
 
 use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server};
+use super::{Action, Request, Server, while_fresh};
 
 /// The text that the pattern works on.
 const INPUT: &str = "input_text";
@@ -41,7 +40,8 @@ struct List {
 impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(|entry| call.policy.allows(&entry.name)).collect();
+        let is_offered = |entry: &&Entry| entry.is_runnable() && call.policy.allows(&entry.name);
+        let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let (range, next) = pages::page(self.cursor, allowed.len())?;
         let revision = result.revision();
         let prompts: Vec<Prompt<'_>> = allowed[range].iter().map(|entry| define(&snapshot, entry, revision)).collect();
@@ -49,9 +49,7 @@ impl Operation for List {
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
-        // Not longer than we keep it ourselves.
-        let left = snapshot.until.saturating_duration_since(Instant::now());
-        result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
+        result.cache(while_fresh(&snapshot));
         Ok(ResultMeta::new())
     }
 }
@@ -135,6 +133,9 @@ impl Operation for Get {
             let names = names.filter(|name| call.policy.allows(name)).collect();
             return Err(Refusal::from_fabric(not_found(&self.name, &names)));
         };
+        if !entry.is_runnable() {
+            return Err(Refusal::from_fabric(not_runnable("name", name)));
+        }
         let takes: Vec<&str> =
             [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
         if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {

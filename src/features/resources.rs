@@ -1,7 +1,5 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
-use std::time::Instant;
-
 use serde::Serialize;
 use serde_json::Map;
 use serde_json::value::RawValue;
@@ -16,7 +14,7 @@ use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 
 use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server};
+use super::{Action, Request, Server, skills, while_fresh};
 
 /// The two templates; `{name}` is percent-encoded.
 pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
@@ -98,9 +96,7 @@ impl Operation for List {
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
-        // Not longer than we keep it ourselves.
-        let left = snapshot.until.saturating_duration_since(Instant::now());
-        result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
+        result.cache(while_fresh(&snapshot));
         Ok(ResultMeta::new())
     }
 }
@@ -120,6 +116,8 @@ struct Read {
 enum Target {
     Pattern(Name),
     Strategy(Name),
+    /// The skill of this name.
+    Skill(String),
 }
 
 impl Read {
@@ -131,7 +129,8 @@ impl Read {
         let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
         let [uri] = params(raw, ["uri"], usage)?;
         let uri = text(uri, usage)?;
-        let target = target(&uri).ok_or_else(|| {
+        let exists = |target: &Target| !revision.is_legacy() || !matches!(target, Target::Skill(_));
+        let target = target(&uri).filter(exists).ok_or_else(|| {
             not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
         })?;
         Ok(Read { uri: uri.into_owned(), target })
@@ -145,7 +144,15 @@ impl Operation for Read {
     /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let (revision, wait) = (result.revision(), &call.wait());
+        let mut cache = Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" };
         let text = match &self.target {
+            Target::Skill(name) => {
+                let skill = skills::read(call, name)?;
+                let missing = || not_found(&self.uri, revision, "skills/list has all skills.");
+                let (text, snapshot) = skill.ok_or_else(missing)?;
+                cache = while_fresh(&snapshot);
+                text
+            }
             Target::Pattern(name) => match call.fabric.pattern(name, wait) {
                 Ok(pattern) => pattern.system_prompt,
                 Err(Error { kind: Kind::PatternNotFound, detail, .. }) => {
@@ -166,7 +173,7 @@ impl Operation for Read {
         };
         result
             .field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }])
-            .cache(Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" });
+            .cache(cache);
         Ok(ResultMeta::new())
     }
 }
@@ -181,6 +188,9 @@ struct Contents<'a> {
 }
 
 fn target(uri: &str) -> Option<Target> {
+    if let Some(name) = skills::named(uri) {
+        return Some(Target::Skill(name.to_owned()));
+    }
     let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
     let name = Name::parse("uri", &percent_decode(name)?).ok()?;
     match kind {
@@ -205,11 +215,13 @@ mod tests {
         let read = |uri: &str| match target(uri) {
             Some(Target::Pattern(name)) => format!("pattern {}", name.as_str()),
             Some(Target::Strategy(name)) => format!("strategy {}", name.as_str()),
+            Some(Target::Skill(name)) => format!("skill {name}"),
             None => "-".into(),
         };
         for (uri, expected) in [
             ("fabric://pattern/summarize", "pattern summarize"),
             ("fabric://strategy/cot", "strategy cot"),
+            ("skill://fabric/summarize/SKILL.md", "skill summarize"),
             ("fabric://pattern/r%C3%A9sum%C3%A9%202", "pattern résumé 2"),
             ("fabric://pattern/", "-"),
             ("fabric://pattern/..%2Fx", "-"),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Name};
+use crate::fabric::{Error, Name, not_runnable};
 use crate::search::card;
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
@@ -40,8 +40,10 @@ const OUTPUT: &str = r#"{
     "user_prompt_template":{"type":"string","description":"The template for the user's part; mostly empty."},
     "tags":{"type":"array","items":{"type":"string"},"description":"Areas it belongs to; often none."},
     "variables":{"type":"array","items":{"type":"string"},"description":"Names to give in variables when the pattern is run."},
+    "runnable":{"type":"boolean","description":"false if no Fabric can run it."},
     "total_chars":{"type":"integer","description":"Characters of the whole system prompt, where only a part was asked for."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."}
+    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
   },
   "required":["name","description","system_prompt","user_prompt_template","tags","variables"]
 }"#;
@@ -61,9 +63,13 @@ struct Details {
     tags: Vec<String>,
     variables: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    runnable: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     total_chars: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
@@ -97,18 +103,23 @@ impl Job for GetPatternDetails {
         let card = same.unwrap_or_else(|| card(name, &pattern.system_prompt));
         let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
         let (system_prompt, next_offset) = part(&pattern.system_prompt, self.offset.unwrap_or(0), self.max_chars);
+        let runnable = pattern.is_runnable();
+        let warnings: Vec<String> =
+            (!runnable).then(|| not_runnable("pattern_name", name).detail).into_iter().collect();
         let details = Details {
             name: name.to_owned(),
             description: pattern.own_description().unwrap_or(card.purpose),
-            variables: pattern.variables(),
+            variables: if runnable { pattern.variables() } else { Vec::new() },
+            runnable: (!runnable).then_some(false),
             total_chars: is_part.then(|| pattern.system_prompt.chars().count()),
             next_offset,
+            warnings: warnings.clone(),
             system_prompt,
             user_prompt_template: pattern.user_prompt,
             tags: if pattern.tags.is_empty() { tags } else { pattern.tags },
         };
         let bytes = details.system_prompt.len();
-        Ok(Outcome::bytes(details, bytes))
+        Ok(Outcome { warnings, ..Outcome::bytes(details, bytes) })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {

@@ -11,8 +11,9 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
+use super::types::can_be_given;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Strategy, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Wait};
 use crate::search::{Card, Index};
 
 /// All texts of patterns that are kept, in bytes. What comes when it is used up is known by name only.
@@ -91,6 +92,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// [`Pattern::is_runnable`].
+    pub(crate) fn is_runnable(&self) -> bool {
+        self.variables.iter().all(|variable| can_be_given(variable))
+    }
+
     fn unread(name: &str) -> Entry {
         Entry { name: name.to_owned(), text: None, own_description: None, variables: Vec::new() }
     }
@@ -106,6 +112,8 @@ pub(crate) trait Source: Send + Sync {
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
     /// All models.
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error>;
+    /// The names of what is stored; `None` where there is no folder of it.
+    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
 }
 
 impl Source for Client {
@@ -124,6 +132,10 @@ impl Source for Client {
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         Client::models(self, wait)
     }
+
+    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        Client::stored(self, what, wait)
+    }
 }
 
 /// How long a caller waits for another's read of a short list before it reads itself.
@@ -141,6 +153,7 @@ pub(crate) struct Catalog<S: Source = Client> {
     names: Cached<Names>,
     strategies: Cached<Option<Vec<Strategy>>>,
     models: Cached<Models>,
+    stored: [Cached<Option<Names>>; 2],
     snapshot: Cached<Snapshot>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -154,6 +167,7 @@ impl<S: Source> Catalog<S> {
             names: Cached::new(PATIENCE),
             strategies: Cached::new(PATIENCE),
             models: Cached::new(MODELS_PATIENCE),
+            stored: [Cached::new(PATIENCE), Cached::new(PATIENCE)],
             // A refresh is many requests, each with a limit of its own.
             snapshot: Cached::new(Duration::MAX),
             on_change: OnceLock::new(),
@@ -279,6 +293,40 @@ impl<S: Source> Catalog<S> {
         read.map(|(_, models)| models)
     }
 
+    /// All models, if they are known or can be had within `time`; `None` if that was too short.
+    pub(crate) fn models_within(&self, time: Duration, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
+        let until = Instant::now() + time;
+        let limited: Arc<dyn Wait> = Arc::new(Until { wait: Arc::clone(wait), until });
+        match self.models.get(self.ttl, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
+            Ok((_, models)) => Ok(Some(models)),
+            Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of contexts or sessions; `None` where there is no folder of them.
+    pub(crate) fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
+        self.stored_within(self.ttl, what, wait)
+    }
+
+    /// The same as they are now.
+    pub(crate) fn fresh_stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
+        self.stored_within(FRESH, what, wait)
+    }
+
+    fn stored_within(
+        &self,
+        max_age: Duration,
+        what: Stored,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Option<Names>>, Error> {
+        let [contexts, sessions] = &self.stored;
+        let cached = if what == Stored::Contexts { contexts } else { sessions };
+        cached.invalidate(Option::is_none);
+        let read = cached.get(max_age, wait.as_ref(), |_| self.source.stored(what, wait).map(Arc::new));
+        read.map(|(_, names)| names)
+    }
+
     /// Tells that the names have changed.
     fn tell(&self) {
         if let Some(hook) = self.on_change.get() {
@@ -385,6 +433,18 @@ impl<S: Source> Catalog<S> {
 /// Failures that are about Fabric as a whole, not about one thing in it.
 fn is_general(error: &Error) -> bool {
     matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
+}
+
+/// Waits as another does, but not longer than until then.
+struct Until {
+    wait: Arc<dyn Wait>,
+    until: Instant,
+}
+
+impl Wait for Until {
+    fn still_waiting(&self) -> Result<(), Stop> {
+        if Instant::now() >= self.until { Err(Stop) } else { self.wait.still_waiting() }
+    }
 }
 
 /// A flag that ends whoever waits under it.

@@ -78,6 +78,11 @@ impl Source for Fake {
         self.check()?;
         Ok(Models::default())
     }
+
+    fn stored(&self, _: Stored, _: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        self.check()?;
+        Ok(None)
+    }
 }
 
 fn catalog(fake: Fake) -> (Arc<Fake>, Catalog<Fake>) {

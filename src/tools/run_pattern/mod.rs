@@ -1,12 +1,11 @@
 //! `fabric_run_pattern`: one pattern on one text, or several in a row, each fed with the output of the one before.
 //!
-//! A run costs money: one `POST /chat` for each step, never sent twice, and nothing asked of Fabric before it but whether
-//! there are strategies, where one is named, and the pattern, where variables or input could be templates. Only a chain
-//! is checked as a whole first, so that it does not fail half-way for a reason that could be known.
+//! A run costs money: one `POST /chat` for each step, never sent twice. What is asked of Fabric before it is in `plan`.
 //!
 //! In scope here: what the tool takes. How it is run is in `run`, what comes back in `output`.
 
 mod output;
+mod plan;
 mod run;
 
 pub(crate) use output::partial;
@@ -143,7 +142,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
-    let further = arguments.list("then", MAX_CHAIN_STEPS)?;
+    let further = arguments.steps("then", MAX_CHAIN_STEPS)?;
     arguments.end(&ARGUMENTS)?;
     let input = std::mem::take(&mut chat.input);
     let mut steps = vec![chat];
@@ -207,6 +206,7 @@ mod tests {
             json!({"pattern_name": "résumé 2", "input_text": "", "stream": true, "model_name": "meta-llama/x", "vendor_name": "LM Studio"}),
             json!({"pattern_name": "x", "language": "pt-BR", "thinking": "2048", "search": true, "temperature": 2, "top_p": 1, "presence_penalty": -2, "frequency_penalty": 2}),
             json!({"pattern_name": "x", "variables": {"lang_code": "de"}, "attachments": ["/tmp/a.png"]}),
+            json!({"pattern_name": "x", "then": ["y", {"pattern_name": "z"}]}),
         ] {
             assert_eq!(job(value.clone()), Ok(()), "{value}");
         }
@@ -227,7 +227,9 @@ mod tests {
             (json!({"pattern_name": "create_coding_feature"}), "--allow-pattern"),
             (json!({"pattern_name": "x", "max_chars": 0}), "`max_chars` is 0"),
             (json!({"pattern_name": "x", "then": {}}), "`then` must be a list"),
-            (json!({"pattern_name": "x", "then": ["y"]}), "`then[0]` must be an object"),
+            (json!({"pattern_name": "x", "then": [5]}), "`then[0]` must be a pattern's name or an object"),
+            (json!({"pattern_name": "x", "then": [""]}), "`then[0].pattern_name` is missing"),
+            (json!({"pattern_name": "x", "then": ["../y"]}), "`then[0].pattern_name`"),
             (json!({"pattern_name": "x", "then": [{}]}), "`then[0].pattern_name` is missing"),
             (
                 json!({"pattern_name": "x", "then": [{"pattern_name": "y", "stream": true}]}),
