@@ -20,7 +20,7 @@ mod types;
 mod wait;
 
 pub(crate) use cached::Cached;
-pub(crate) use calls::{Checked, NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many};
+pub(crate) use calls::{NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many};
 pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::Client;
 pub(crate) use error::{Cause, Error, Kind, sanitize};

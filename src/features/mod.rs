@@ -110,7 +110,14 @@ impl Server {
         let subscriptions = Arc::new(Subscriptions::default());
         let listeners = subscriptions.clone();
         catalog.on_change(move || listeners.lists_changed());
-        Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default(), skills: skills::Shelf::default() }
+        Server {
+            fabric,
+            catalog,
+            policy,
+            subscriptions,
+            tools: tools::Lists::default(),
+            skills: skills::Shelf::default(),
+        }
     }
 
     /// A server whose Fabric cannot be reached, for tests of everything else.

@@ -78,7 +78,8 @@ impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let revision = result.revision();
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), snapshot.description(&p.name)));
+        let patterns =
+            snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), snapshot.description(&p.name)));
         let strategies =
             snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let (range, next) = pages::page(self.cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
@@ -171,9 +172,7 @@ impl Operation for Read {
                     .prompt
             }
         };
-        result
-            .field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }])
-            .cache(cache);
+        result.field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }]).cache(cache);
         Ok(ResultMeta::new())
     }
 }

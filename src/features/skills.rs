@@ -73,7 +73,9 @@ impl Skills {
             all.insert(name.clone(), Manifest { pattern: entry.name.clone(), digest, size: document.len() });
         }
         if left_out > 0 {
-            log::warn!("{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have");
+            log::warn!(
+                "{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have"
+            );
         }
         drop(names);
         Skills { snapshot, all }
@@ -128,9 +130,8 @@ struct Metadata<'a> {
 impl<'a> FrontMatter<'a> {
     fn new(name: &'a str, pattern: &'a str, snapshot: &Snapshot) -> FrontMatter<'a> {
         let (does, says) = (snapshot.description(pattern), humanised(pattern));
-        let description = format!(
-            "{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}."
-        );
+        let description =
+            format!("{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}.");
         FrontMatter { description, metadata: Metadata { pattern }, name }
     }
 }
@@ -247,7 +248,9 @@ mod tests {
     #[test]
     fn only_a_skill_file_of_ours_is_one() {
         assert_eq!(named("skill://fabric/extract-wisdom/SKILL.md"), Some("extract-wisdom"));
-        for other in ["skill://fabric/SKILL.md", "skill://fabric/a/b/SKILL.md", "skill://x/a/SKILL.md", "a/SKILL.md", ""] {
+        for other in
+            ["skill://fabric/SKILL.md", "skill://fabric/a/b/SKILL.md", "skill://x/a/SKILL.md", "a/SKILL.md", ""]
+        {
             assert_eq!(named(other), None, "{other}");
         }
     }

@@ -4,8 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use super::purpose::MAX_SUMMARY;
 use super::index::Found;
+use super::purpose::MAX_SUMMARY;
 use super::{Index, card};
 
 /// Patterns in the style of Fabric's.

@@ -11,8 +11,8 @@ use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
-    description: "Get one Fabric pattern: what it is for, its full system prompt, and the variables that \
-                  fabric_run_pattern must be given for it. A long prompt can be read in parts with offset and max_chars.",
+    description: "Get one Fabric pattern: what it does, its whole system prompt, and the variables that \
+                  fabric_run_pattern needs for it.",
     arguments: &["pattern_name", "offset", "max_chars"],
     input: INPUT,
     output: OUTPUT,
@@ -23,9 +23,9 @@ pub(super) const TOOL: Tool = Tool {
 const INPUT: &str = r#"{
   "type":"object",
   "properties":{
-    "pattern_name":{"type":"string","description":"The exact name of the pattern, as fabric_list_patterns gives it."},
-    "offset":{"type":"integer","minimum":0,"maximum":16777216,"description":"Where in the system prompt to begin, in characters. Default 0."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":16777216,"description":"At most this many characters of the system prompt. All if left out."}
+    "pattern_name":{"type":"string","description":"Exact name, as fabric_list_patterns gives it."},
+    "offset":{"type":"integer","minimum":0,"maximum":16777216,"description":"Character of the prompt to begin at. Default 0."},
+    "max_chars":{"type":"integer","minimum":1,"maximum":16777216,"description":"Most characters of the prompt. Default: all."}
   },
   "required":["pattern_name"],
   "additionalProperties":false

@@ -66,5 +66,7 @@ impl Job for ListContexts {
 /// What it means that Fabric has no folder of them.
 pub(super) fn no_folder(what: Stored) -> String {
     let what = what.plural();
-    format!("Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored.")
+    format!(
+        "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."
+    )
 }

@@ -112,10 +112,14 @@ impl Job for Search {
         let (snapshot, error) = work.catalog.snapshot_or_names(&work.wait())?;
         let mut warnings = Vec::new();
         if let Some(error) = error {
-            warnings.push(format!("Only the names were searched, because the patterns could not be read: {}", error.detail));
+            warnings.push(format!(
+                "Only the names were searched, because the patterns could not be read: {}",
+                error.detail
+            ));
         } else if snapshot.unread() > 0 {
             let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
-            warnings.push(format!("{unread} of {all} patterns could not be read: of those only the names were searched."));
+            warnings
+                .push(format!("{unread} of {all} patterns could not be read: of those only the names were searched."));
         }
         let matches = self.search(&snapshot, &mut warnings);
         let patterns: Vec<String> = matches.iter().map(|found| found.name.clone()).collect();
@@ -155,7 +159,8 @@ impl Search {
                 shown(&self.query, 128)
             ));
         } else if !found.unknown.is_empty() {
-            let unknown: Vec<String> = found.unknown.iter().take(8).map(|word| format!("\"{}\"", shown(word, 32))).collect();
+            let unknown: Vec<String> =
+                found.unknown.iter().take(8).map(|word| format!("\"{}\"", shown(word, 32))).collect();
             warnings.push(format!("No pattern knows {}: other words may find more.", unknown.join(", ")));
         }
         matches

@@ -293,6 +293,14 @@ mod tests {
     }
 
     #[test]
+    fn what_a_model_pays_for_is_little() {
+        // Four more tools are to come: all together may have 7,500.
+        let bytes = TOOLS.iter().map(|tool| tool.name.len() + tool.description.len() + joined(tool.input).len());
+        let bytes: usize = bytes.sum();
+        assert!(bytes <= 6000, "{bytes} bytes");
+    }
+
+    #[test]
     fn schemas_are_plain_enough_for_picky_clients() {
         fn walk(value: &Value, path: &str) {
             match value {

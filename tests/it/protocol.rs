@@ -79,7 +79,7 @@ fn prompts_are_patterns_rendered_by_fabric() {
             prompt["description"] = list["prompts"][at]["description"].clone();
             prompt
         };
-        let prompts = json!([title(described(ai, 0), "Ai"), title(described(translate, 1), "Translate")]);
+        let prompts = json!([title(described(ai, 0), "AI"), title(described(translate, 1), "Translate")]);
         expect(&mut client, era, "prompts/list", Value::Null, true, json!({"prompts": prompts}));
         let prompt = |at: usize, text: &str| {
             let message = json!({"role": "user", "content": {"type": "text", "text": text}});

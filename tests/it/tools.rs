@@ -1,4 +1,4 @@
-//! The six tools against a Fabric that behaves: exact results, exact requests.
+//! The tools against a Fabric that behaves: exact results, exact requests.
 
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ fn every_tool_answers_in_every_revision() {
             ("fabric_get_pattern_details", json!({"pattern_name": "ai"})),
             ("fabric_list_models", json!({})),
             ("fabric_list_strategies", json!({})),
+            ("fabric_list_contexts", json!({})),
             ("fabric_get_configuration", json!({})),
         ];
         for (tool, arguments) in calls {
@@ -75,7 +76,7 @@ fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
     assert_eq!(
         details("summarize"),
         json!({"name": "summarize", "description": "Shorten a text to its main points.",
-               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
+               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": ["summaries"], "variables": []})
     );
     assert_eq!(details("translate")["variables"], json!(["lang_code"]), "`input` is not a variable");
     // Fabric looks a variable up by all that stands between the braces, blanks included.
@@ -83,7 +84,7 @@ fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
     assert_eq!(details("plugins")["variables"], json!([]), "plugins and extensions are not variables");
     assert_eq!(details("summarize_meeting")["description"], "Turn a meeting into decisions.");
     assert_eq!(details("empty")["system_prompt"], "");
-    assert_eq!(details("überblick für alle")["description"], "Du gibst einen Überblick.");
+    assert_eq!(details("überblick für alle")["description"], "Überblick für alle.");
 }
 
 #[test]

@@ -22,17 +22,6 @@ fn name(name: &str) -> Name {
 }
 
 /// One run against `client`: the text that arrived, whether `complete` did, and the end.
-impl Client {
-    fn chat(
-        &self,
-        request: Chat,
-        wait: &Arc<dyn Wait>,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        self.run(self.check(request, wait)?, wait, each)
-    }
-}
-
 fn run(client: &Client) -> (String, bool, Result<(), Error>) {
     let (mut text, mut is_complete) = (String::new(), false);
     let end = client.chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {

@@ -51,7 +51,8 @@ impl Snapshot {
 
     /// What finds patterns by what they are good for.
     pub(crate) fn index(&self) -> &Index {
-        let texts = || self.patterns.iter().map(|entry| (entry.name.as_str(), entry.text.as_deref().unwrap_or_default()));
+        let texts =
+            || self.patterns.iter().map(|entry| (entry.name.as_str(), entry.text.as_deref().unwrap_or_default()));
         self.index.get_or_init(|| Index::build(texts()))
     }
 

@@ -64,7 +64,7 @@ impl Source for Fake {
         if self.broken.contains(name.as_str()) {
             return Err(Error::new(Kind::FabricInternal, "broken"));
         }
-        let system_prompt = format!("# PURPOSE\nYou do {}.\n{{{{x}}}}", name.as_str());
+        let system_prompt = format!("# PURPOSE\nYou extract {} from a text.\n{{{{x}}}}", name.as_str());
         Ok(Pattern { name: name.as_str().into(), system_prompt, ..Pattern::default() })
     }
 
@@ -102,7 +102,10 @@ fn without_the_texts_the_names_will_do() {
     fake.gone.store(true, Ordering::SeqCst);
     catalog.snapshot.invalidate(|_| true);
     let (snapshot, error) = catalog.snapshot_or_names(&no_wait()).unwrap();
-    assert_eq!((names_of(&snapshot), snapshot.unread(), error.unwrap().kind), (vec!["a", "b"], 2, Kind::ApiUnavailable));
+    assert_eq!(
+        (names_of(&snapshot), snapshot.unread(), error.unwrap().kind),
+        (vec!["a", "b"], 2, Kind::ApiUnavailable)
+    );
     assert_eq!(snapshot.index().search("b", 5).hits[0].name, "b");
     let (_, catalog) = self::catalog(Fake { gone: AtomicBool::new(true), ..Fake::of(&["a"]) });
     assert_eq!(catalog.snapshot_or_names(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
@@ -117,8 +120,11 @@ fn everything_is_read_once_and_for_its_time() {
     let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     let entry = snapshot.pattern("b").unwrap();
-    assert_eq!((entry.text.as_deref(), &entry.variables[..]), (Some("# PURPOSE\nYou do b.\n{{x}}"), &["x".to_owned()][..]));
-    assert_eq!(snapshot.description("b"), "Do b.");
+    assert_eq!(
+        (entry.text.as_deref(), &entry.variables[..]),
+        (Some("# PURPOSE\nYou extract b from a text.\n{{x}}"), &["x".to_owned()][..])
+    );
+    assert_eq!(snapshot.description("b"), "Extract b from a text.");
     assert_eq!(snapshot.strategies[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
     assert!(Arc::ptr_eq(&snapshot, &catalog.snapshot(&no_wait()).unwrap()));
@@ -182,7 +188,10 @@ fn single_failures_leave_the_name_and_a_plain_description() {
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     assert_eq!(names_of(&snapshot), names);
     assert_eq!(snapshot.pattern("a").unwrap().text, None);
-    assert_eq!((snapshot.description("a"), snapshot.description("i"), snapshot.unread()), ("A.", "Do i.", 9));
+    assert_eq!(
+        (snapshot.description("a"), snapshot.description("i"), snapshot.unread()),
+        ("A.", "Extract i from a text.", 9)
+    );
     assert!(snapshot.description("../odd").ends_with('.'));
 }
 

@@ -210,7 +210,8 @@ fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)>
     let known_vendor = |name: &str| models.vendors.keys().find(|known| is_same(known, name));
     let all = || models.models.iter().chain(models.vendors.values().flatten());
     if vendor.is_empty() {
-        let is_known = all().any(|known| is_same(known, model))
+        let is_known = model.is_empty()
+            || all().any(|known| is_same(known, model))
             || model.split_once('/').is_some_and(|(prefix, _)| known_vendor(prefix).is_some());
         let names = || all().map(String::as_str).collect();
         let what = format!("no model named \"{}\"", shown(model, 128));
@@ -254,6 +255,7 @@ mod tests {
             ("ollama/anything", ""),
             ("gpt-x", "openai"),
             ("", "OLLAMA"),
+            ("", ""),
             ("anything", "Codex"),
         ] {
             assert_eq!(unknown(&models, model, vendor), None, "{model} {vendor}");

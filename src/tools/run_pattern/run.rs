@@ -34,7 +34,9 @@ impl Job for RunPattern {
         let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
             let is_last = i + 1 == self.steps.len();
-            let output = self.step(i, step, input, work, &wait, &mut warnings).map_err(|failure| after(&mut earlier, failure))?;
+            let output = self
+                .step(i, step, input, work, &wait, &mut warnings)
+                .map_err(|failure| after(&mut earlier, failure))?;
             if is_last {
                 return Ok(output.into_outcome(self.max_chars, used, warnings));
             }
