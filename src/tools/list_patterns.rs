@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::config::MAX_ROWS;
-use crate::fabric::{Error, Names, Snapshot};
+use crate::fabric::{Error, Names, Snapshot, not_runnable};
 use crate::text::shown;
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
@@ -146,6 +146,10 @@ impl Search {
         }
         if !denied.is_empty() {
             warnings.push(format!("Left out, because they may not be run on this server: {}.", denied.join(", ")));
+        }
+        let is_not_runnable = |found: &&Match| snapshot.pattern(&found.name).is_some_and(|entry| !entry.is_runnable());
+        for found in matches.iter().filter(is_not_runnable) {
+            warnings.push(not_runnable("patterns", &found.name).detail);
         }
         if matches.is_empty() {
             let nearest: Vec<&str> = found.nearest.into_iter().filter(|name| self.policy.allows(name)).collect();

@@ -172,6 +172,8 @@ fn patterns_that_no_fabric_can_run_say_so() {
         (&json!(false), &json!([]), &json!(text))
     );
     assert!(details["warnings"][0].as_str().unwrap().contains("no Fabric can run the pattern ai"), "{details}");
+    let found = expect::success(ERA, &client.call("fabric_list_patterns", json!({"query": "ai"})));
+    assert!(found["patterns"][0] == "ai" && found["warnings"].to_string().contains("no Fabric can run"), "{found}");
     let prompts = client.result("prompts/list", json!({}));
     assert!(prompts["prompts"].as_array().unwrap().iter().all(|prompt| prompt["name"] != "ai"), "{prompts}");
     assert_eq!(client.error("prompts/get", json!({"name": "ai"}))["code"], -32602);
