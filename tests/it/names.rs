@@ -98,19 +98,19 @@ fn a_strategy_that_is_not_there_is_refused() {
 
 #[test]
 fn a_single_run_asks_for_models_only_when_it_failed() {
-    let (fabric, mut client) = ready();
     let run = |model: &str, vendor: &str| json!({"pattern_name": "ai", "model_name": model, "vendor_name": vendor});
-    ran(&mut client, run("GPT-X", ""));
-    assert!(fabric.requests_of("GET /models/names").is_empty());
     for (model, vendor, says) in [
         ("gpt-y", "", "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all."),
         ("gpt-x", "OpenIA", "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models"),
     ] {
+        let (fabric, mut client) = ready();
+        ran(&mut client, run("GPT-X", ""));
+        assert!(fabric.requests_of("GET /models/names").is_empty());
         fabric.once("POST /chat", Reply::sse().error("Error: could not find vendor.").complete());
         let said = expect::failure(ERA, &client.call("fabric_run_pattern", run(model, vendor)), "fabric-api-error");
         assert!(said.contains(says) && said.contains("could not find vendor"), "{said}");
+        assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
     }
-    assert_eq!(fabric.requests_of("GET /models/names").len(), 1, "kept for its time");
 }
 
 #[test]
@@ -124,9 +124,11 @@ fn models_and_vendors_of_a_whole_plan_are_checked() {
     let said = refused(&mut client, json!({"pattern_name": "ai", "model_name": "nope-nope", "then": ["ai"]}));
     assert!(said.contains("`model_name`: Fabric has no model named \"nope-nope\""), "{said}");
     fabric.expect_chats(0);
-    assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
+    assert_eq!(fabric.requests_of("GET /models/names").len(), 3, "one a plan");
+    fabric.forget();
     ran(&mut client, plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "openai"})));
     fabric.expect_chats(3);
+    assert!(fabric.requests_of("GET /models/names").is_empty(), "they are known");
 }
 
 #[test]

@@ -294,11 +294,16 @@ impl<S: Source> Catalog<S> {
         read.map(|(_, models)| models)
     }
 
-    /// All models, if they are known or can be had within `time`; `None` if that was too short.
+    /// All models as they were when they were last read, if that is not too long ago. Asks nothing of Fabric.
+    pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
+        Instant::now().checked_sub(self.ttl).and_then(|oldest| self.models.latest_since(oldest))
+    }
+
+    /// All models as they are now; `None` if they cannot be had within `time`.
     pub(crate) fn models_within(&self, time: Duration, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
         let until = Instant::now() + time;
         let limited: Arc<dyn Wait> = Arc::new(Until { wait: Arc::clone(wait), until });
-        match self.models.get(self.ttl, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
+        match self.models.get(FRESH, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
             Ok((_, models)) => Ok(Some(models)),
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
             Err(error) => Err(error),

@@ -28,6 +28,7 @@ pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<Stri
         context(step, work, wait)?;
         warnings.extend(session(step, work, wait)?);
     }
+    // A single run that names a wrong model fails before it costs anything, so that is looked up only then.
     if let [step] = steps {
         known_variables(step, work, wait)?;
     } else {
@@ -44,7 +45,7 @@ pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
     let mut error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&step.pattern, error, wait) };
     let may_be_a_name = matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
     if may_be_a_name && !(step.model.is_empty() && step.vendor.is_empty()) {
-        match work.catalog.models_within(MODELS_TIME, wait) {
+        match listed_models(std::slice::from_ref(step), work, wait) {
             Err(stopped) if stopped.kind == Kind::Cancelled => return stopped,
             Ok(Some(models)) => {
                 if let Some((_, why)) = unknown_model(&models, step) {
@@ -172,12 +173,21 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
     Ok(())
 }
 
+/// What is known of the models if it has all that these steps name, else what Fabric says now; `None` if that takes too long.
+fn listed_models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
+    let has_all = |models: &Arc<Models>| steps.iter().all(|step| unknown_model(models, step).is_none());
+    match work.catalog.known_models().filter(has_all) {
+        Some(known) => Ok(Some(known)),
+        None => work.catalog.models_within(MODELS_TIME, wait),
+    }
+}
+
 /// Are all models and vendors there?
 fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     if steps.iter().all(|step| step.model.is_empty() && step.vendor.is_empty()) {
         return Ok(None);
     }
-    let known = unless_cancelled(work.catalog.models_within(MODELS_TIME, wait))?;
+    let known = unless_cancelled(listed_models(steps, work, wait))?;
     let Some(models) = known.flatten() else {
         let seconds = MODELS_TIME.as_secs();
         return Ok(Some(format!(
