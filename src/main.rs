@@ -49,9 +49,7 @@ mod protocol;
 mod random;
 #[allow(dead_code, reason = "used from the next change on")]
 mod runs;
-#[allow(dead_code, unused_imports, reason = "tools, prompts, resources and skills are wired to it next")]
 mod search;
-#[allow(dead_code, reason = "the manifest of skills needs it next")]
 mod sha256;
 mod signals;
 mod sync;

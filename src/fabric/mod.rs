@@ -19,8 +19,8 @@ mod types;
 mod wait;
 
 pub(crate) use cached::Cached;
-pub(crate) use calls::{NO_STRATEGIES, no_room, not_found, too_many};
-pub(crate) use catalog::{Catalog, Entry};
+pub(crate) use calls::{NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many};
+pub(crate) use catalog::{Catalog, Entry, Snapshot};
 pub(crate) use client::Client;
 pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;

@@ -166,9 +166,23 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     Ok(())
 }
 
+/// What may have been meant by a name that is not there, as a sentence with a blank before it; empty if nothing is near.
+pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
+    let quoted: Vec<String> = closest(wanted, names).into_iter().map(|name| format!("\"{name}\"")).collect();
+    match quoted.split_last() {
+        None => String::new(),
+        Some((one, [])) => format!(" Did you mean {one}?"),
+        Some((last, others)) => format!(" Did you mean {} or {last}?", others.join(", ")),
+    }
+}
+
 /// The names that come closest to `wanted`, best first, at most three: few letters differ, or one contains the other.
-/// Case, and whether words are joined by `_`, `-` or space, do not count.
+/// Case, and whether words are joined by `_`, `-` or space, do not count. A name that differs by case only is the one.
 pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
+    let same: Vec<&str> = names.iter().filter(|name| without_case(name) == without_case(wanted)).take(3).collect();
+    if !same.is_empty() {
+        return same;
+    }
     let wanted = folded(wanted);
     let furthest = (wanted.len() / 3).max(1);
     let mut best: Vec<(usize, &str)> = Vec::new();
@@ -357,8 +371,11 @@ mod tests {
         .into_iter()
         .collect();
         assert_eq!(closest("sumarize", &names), ["summarize"]);
-        assert_eq!(closest("Summarize", &names)[0], "summarize");
-        assert_eq!(closest("summarize", &names), ["summarize", "summarize_rpg", "summarize_micro"]);
+        assert_eq!(closest("Summarize", &names), ["summarize"]);
+        assert_eq!(closest("summarise", &names), ["summarize"]);
+        assert_eq!(closest("summarize_", &names), ["summarize", "summarize_rpg", "summarize_micro"]);
+        assert_eq!(did_you_mean("zy", &names), " Did you mean \"zz\"?");
+        assert_eq!(did_you_mean("qqqqqqqq", &names), "");
         assert_eq!(closest("extract-wisdom", &names), ["extract_wisdom"]);
         assert_eq!(closest("wisdom", &names), ["extract_wisdom"]);
         assert_eq!(closest("claim", &names), ["analyze_claims"]);

@@ -12,9 +12,10 @@ use serde_json::{Map, Value};
 
 use super::Name;
 use super::template::tokens;
+use crate::config::MAX_NAME;
 
-/// Longest one-line description of a pattern, in characters.
-const MAX_SUMMARY: usize = 300;
+/// Longest description of a pattern, in characters.
+const MAX_DESCRIPTION: usize = 300;
 
 /// A pattern as Fabric stores it, or as it renders it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) struct Pattern {
     pub(crate) system_prompt: String,
     /// Documented, but empty in practice.
     pub(crate) user_prompt: String,
-    /// As Fabric sent it, which is mostly empty; see [`Pattern::summary`].
+    /// As Fabric sent it, which is mostly empty; see [`Pattern::own_description`].
     pub(crate) description: String,
     /// Documented, but empty in practice.
     pub(crate) tags: Vec<String>,
@@ -54,19 +55,16 @@ impl Pattern {
         })
     }
 
-    /// What the pattern is for, as one line of plain text of 1 to 300 characters: Fabric's description if it has one,
-    /// else the first sentence under the pattern's IDENTITY or PURPOSE heading, else its first sentence at all, else
-    /// `Fabric pattern NAME`.
-    pub(crate) fn summary(&self) -> String {
-        [plain(&self.description), purpose(&self.system_prompt)]
-            .into_iter()
-            .find(|text| !text.is_empty())
-            .map_or_else(|| Pattern::fallback_summary(&self.name), |text| shortened(&text))
+    /// Fabric's description as one line of at most [`MAX_DESCRIPTION`] characters, if it has one.
+    pub(crate) fn own_description(&self) -> Option<String> {
+        let line = self.description.split(|c: char| c.is_whitespace() || c.is_control());
+        let line = line.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
     }
 
-    /// What can be said about a pattern of which only the name is known.
-    pub(super) fn fallback_summary(name: &str) -> String {
-        shortened(&format!("Fabric pattern {name}"))
+    /// Whether Fabric can run it, given values for its variables.
+    pub(crate) fn is_runnable(&self) -> bool {
+        self.variables().iter().all(|variable| can_be_given(variable))
     }
 
     /// The variables that the pattern needs, in the order in which it first names them: what stands in `{{…}}` and is
@@ -84,75 +82,11 @@ impl Pattern {
     }
 }
 
-/// The first sentence of prose under the heading that says what a pattern is, or else of all of it.
-fn purpose(text: &str) -> String {
-    let below = text.lines().skip_while(|line| !is_purpose_heading(line)).skip(1);
-    let mut first = first_paragraph(below);
-    if first.is_empty() {
-        first = first_paragraph(text.lines());
-    }
-    first_sentence(&plain(&first)).to_owned()
-}
-
-/// `# IDENTITY and PURPOSE` in most patterns; `IDENTITY and GOAL:` and `<identity>` in some.
-fn is_purpose_heading(line: &str) -> bool {
-    let line = line.trim();
-    let upper = line.to_uppercase();
-    let is_heading = line.starts_with(['#', '<']) || line.ends_with(':');
-    is_heading && (upper.contains("IDENTITY") || upper.contains("PURPOSE"))
-}
-
-/// Headings, comments, rules, tags and fences are no prose.
-fn first_paragraph<'a>(lines: impl Iterator<Item = &'a str>) -> String {
-    let mut paragraph = String::new();
-    for line in lines.map(str::trim) {
-        let is_break = line.is_empty()
-            || ["#", "//", "```", "---", "===", "<"].iter().any(|start| line.starts_with(start))
-            || is_purpose_heading(line);
-        if !is_break {
-            paragraph.push_str(line);
-            paragraph.push('\n');
-        } else if !paragraph.is_empty() {
-            break;
-        }
-    }
-    paragraph
-}
-
-/// Markdown as one line of plain text: no marks, no line breaks, no control characters.
-fn plain(markdown: &str) -> String {
-    let mut words: Vec<String> = Vec::new();
-    for line in markdown.lines() {
-        let line = line.trim_start().trim_start_matches(['#', '>']).trim_start();
-        let line = ["- ", "* ", "+ "].iter().find_map(|bullet| line.strip_prefix(bullet)).unwrap_or(line);
-        for word in line.split(|c: char| c.is_whitespace() || c.is_control()) {
-            let word = word.replace(['*', '`'], "");
-            if !word.is_empty() {
-                words.push(word);
-            }
-        }
-    }
-    words.join(" ")
-}
-
-/// Up to the first `.`, `!` or `?` after which no lower-case letter goes on (as in `e.g. this`), or all of it.
-fn first_sentence(text: &str) -> &str {
-    let mut ends = text.match_indices(['.', '!', '?', '。']).map(|(at, mark)| at + mark.len());
-    let end = ends.find(|&end| {
-        let rest = &text[end..];
-        let next = rest.trim_start().chars().next();
-        text[..end].ends_with('。') || (rest.starts_with(' ') && next.is_none_or(|c| !c.is_lowercase()))
-    });
-    &text[..end.unwrap_or(text.len())]
-}
-
-/// At most [`MAX_SUMMARY`] characters, cut between words where there are any.
-fn shortened(text: &str) -> String {
-    let Some((limit, _)) = text.char_indices().nth(MAX_SUMMARY) else { return text.to_owned() };
-    let (last, _) = text.char_indices().nth(MAX_SUMMARY - 1).unwrap_or((limit, ' '));
-    let kept = &text[..last];
-    let cut = kept.rfind(' ').filter(|&at| at > last / 2).unwrap_or(last);
-    format!("{}…", kept[..cut].trim_end())
+/// Whether a run can give a value to the variable of this name. What has other characters is mostly code of another
+/// template language, and Fabric cannot run a pattern that holds it.
+pub(super) fn can_be_given(variable: &str) -> bool {
+    let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
+    !variable.trim().is_empty() && variable.chars().all(is_plain) && variable.chars().nth(MAX_NAME).is_none()
 }
 
 /// What one run sends: everything `POST /chat` takes that a caller can decide. Empty texts mean Fabric's default.
@@ -376,41 +310,21 @@ mod tests {
     }
 
     #[test]
-    fn the_summary_is_fabrics_or_the_first_sentence_of_the_purpose() {
-        for (text, expected) in [
-            ("# IDENTITY and PURPOSE\n\nYou are an expert. You do more.\n\n# STEPS\n", "You are an expert."),
-            (
-                "# Identity\r\n\r\n- You **rate** `ideas`, e.g. mine,\r\n  by v1.5 of a scale!\r\nMore",
-                "You rate ideas, e.g. mine, by v1.5 of a scale!",
-            ),
-            ("## PURPOSE:\n> No end here\n\nNext paragraph.", "No end here"),
-            ("# IDENTITY\n## GOAL\nTwo headings. x", "Two headings. x"),
-            ("# IDENTITY\n\n```\ncode\n```", "code"),
-            ("# IDENTITY\n\n// Who you are\n\nYou are an expert. You", "You are an expert."),
-            ("IDENTITY and GOAL:\n\nYou are wise. You", "You are wise."),
-            ("<identity>\n\nYou convert. You\n\n</identity>", "You convert."),
-            ("Some text. More.\n\n## PURPOSE\n\nThe purpose. More.", "The purpose."),
-            ("Some text. More.\n\n## PURPOSE\n", "Some text."),
-            ("# Background\n\nYou excel. You", "You excel."),
-            ("**Expert coder**\n\nYou", "Expert coder"),
-            ("# IDENTITY\n\n# STEPS", "Fabric pattern p"),
-            ("", "Fabric pattern p"),
-            ("# PURPOSE\n目的は要約です。次の文。", "目的は要約です。"),
-        ] {
-            assert_eq!(with_text(text).summary(), expected, "{text:?}");
+    fn code_is_no_variable() {
+        for name in ["lang_code", " recipient ", "ü", "a.b-c 2"] {
+            assert!(can_be_given(name), "{name}");
         }
-        let described = Pattern { description: " One\n**line** ".into(), ..with_text("# PURPOSE\nOther.") };
-        assert_eq!(described.summary(), "One line");
+        for code in ["", "  ", "<expression>", "f(x)", " x ? \"a\" : y ", "a\nb", &"x".repeat(129)] {
+            assert!(!can_be_given(code), "{code}");
+        }
     }
 
     #[test]
-    fn a_summary_is_never_too_long() {
-        let words = with_text(&format!("# PURPOSE\n{}", "word ".repeat(100))).summary();
-        assert!(words.chars().count() <= 300 && words.ends_with("word…"), "{words}");
-        let one = with_text(&format!("# PURPOSE\n{}", "é".repeat(1000))).summary();
-        assert_eq!(one, format!("{}…", "é".repeat(299)));
-        let exact = "x".repeat(300);
-        assert_eq!(with_text(&format!("# PURPOSE\n{exact}")).summary(), exact);
+    fn a_description_of_fabrics_is_one_line() {
+        let described = |text: &str| Pattern { description: text.into(), ..with_text("x") }.own_description();
+        assert_eq!(described(" One\n\u{7}line "), Some("One line".into()));
+        assert_eq!(described(" \n"), None);
+        assert_eq!(described(&"é".repeat(999)), Some("é".repeat(300)));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::tools::Policy;
 use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
-use super::{Request, Server, Sink, refusal};
+use super::{Request, Server, Sink, refusal, skills};
 
 /// The members that a result's `_meta` gets.
 pub(super) type ResultMeta = Map<String, Value>;
@@ -45,6 +45,7 @@ pub(super) struct Running<'a> {
     pub(super) fabric: &'a Arc<Client>,
     pub(super) catalog: &'a Arc<Catalog>,
     pub(super) policy: &'a Policy,
+    pub(super) skills: &'a skills::Shelf,
     pub(super) notifier: &'a Arc<Notifier>,
     pub(super) request_id: &'a str,
 }
@@ -106,6 +107,7 @@ impl Call {
             fabric: &server.fabric,
             catalog: &server.catalog,
             policy: &server.policy,
+            skills: &server.skills,
             notifier: &notifier,
             request_id: &self.request_id,
         };

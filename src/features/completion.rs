@@ -1,9 +1,9 @@
-//! `completion/complete`: names of patterns and strategies, best first.
+//! `completion/complete`: names of patterns, strategies, contexts and sessions, best first.
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Name, Names, not_found};
+use crate::fabric::{Name, Names, Stored, not_found};
 use crate::protocol::params::{optional_text, params, text};
 use crate::protocol::{Refusal, ResultWriter};
 use crate::tools::Policy;
@@ -37,6 +37,11 @@ enum Of {
     PromptStrategy {
         prompt: Name,
     },
+    /// A context or session: no argument of a prompt, but of the tool that runs the same pattern.
+    Stored {
+        prompt: Name,
+        what: Stored,
+    },
 }
 
 impl Complete {
@@ -58,7 +63,11 @@ impl Complete {
         }
         let of = match (&*kind, prompt, uri.as_deref()) {
             ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
-            ("ref/prompt", Some(prompt), _) => Of::AnyText { prompt },
+            ("ref/prompt", Some(prompt), _) => match &*argument {
+                "context_name" => Of::Stored { prompt, what: Stored::Contexts },
+                "session_name" => Of::Stored { prompt, what: Stored::Sessions },
+                _ => Of::AnyText { prompt },
+            },
             ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument == "name" => Of::Patterns,
             ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument == "name" => Of::Strategies,
             ("ref/resource", _, Some(resources::PATTERN_TEMPLATE | resources::STRATEGY_TEMPLATE)) => {
@@ -96,6 +105,11 @@ impl Operation for Complete {
             Of::Patterns => rank(&self.value, patterns()?.as_ref()),
             Of::Strategies => rank(&self.value, &strategies()?),
             Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
+            Of::Stored { prompt, what } => {
+                known(prompt)?;
+                let names = call.catalog.stored(*what, wait).map_err(Refusal::from_fabric)?;
+                names.as_ref().as_ref().map_or_else(Vec::new, |names| rank(&self.value, names))
+            }
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
         };
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];

@@ -6,11 +6,11 @@ use crate::jsonrpc::Id;
 use crate::protocol::handshake::{self, Offer};
 use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 
-use super::{Action, Listen, Request, Server, completion, prompts, resources, tools};
+use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
 
 /// How a model uses this server well: sent once, to every client.
-const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one with \
-fabric_list_patterns (or its query), look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
+const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one by \
+describing the task as query of fabric_list_patterns, look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
 variables, then call fabric_run_pattern with the whole text as input_text. A run calls a language model, takes seconds \
 to minutes and may cost money: run a pattern once, set stream to true to follow it, and never repeat a run only to see \
 its output again.";
@@ -44,13 +44,15 @@ struct Capability {
     value: &'static str,
     /// The first revision that knows it; not always that of the method.
     first: Revision,
+    /// Whether it stands under `extensions`.
+    is_extension: bool,
 }
 
 const OLDEST: Revision = Revision::R2024_11_05;
 const LEGACY: Revision = Revision::NEWEST_LEGACY;
 const MODERN: Revision = Revision::R2026_07_28;
 
-static METHODS: [Method; 13] = [
+static METHODS: [Method; 15] = [
     Method::new("initialize", initialize).until(LEGACY).lifecycle(),
     Method::new("ping", ping).until(LEGACY).lifecycle(),
     Method::new("logging/setLevel", set_level).until(LEGACY).capability("logging", "{}", OLDEST),
@@ -64,6 +66,8 @@ static METHODS: [Method; 13] = [
     Method::new("resources/templates/list", resources::templates),
     Method::new("resources/read", resources::read).mirrors("uri"),
     Method::new("completion/complete", completion::complete).capability("completions", "{}", Revision::R2025_03_26),
+    Method::new("skills/list", skills::list).since(MODERN).extension("io.modelcontextprotocol/skills", "{}", MODERN),
+    Method::new("skills/get", skills::get).since(MODERN),
 ];
 
 impl Method {
@@ -98,7 +102,11 @@ impl Method {
     }
 
     const fn capability(self, name: &'static str, value: &'static str, first: Revision) -> Method {
-        Method { capability: Some(Capability { name, value, first }), ..self }
+        Method { capability: Some(Capability { name, value, first, is_extension: false }), ..self }
+    }
+
+    const fn extension(self, name: &'static str, value: &'static str, first: Revision) -> Method {
+        Method { capability: Some(Capability { name, value, first, is_extension: true }), ..self }
     }
 
     const fn tool(self) -> Method {
@@ -118,11 +126,14 @@ impl Method {
 
 /// What is offered to clients of `revision`. Tools never change while the program runs.
 fn offer(revision: Revision) -> Offer {
-    let mut capabilities = Map::new();
-    for Capability { name, value, first } in METHODS.iter().filter_map(|method| method.capability.as_ref()) {
-        if revision >= *first {
-            capabilities.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
-        }
+    let (mut capabilities, mut extensions) = (Map::new(), Map::new());
+    let known = METHODS.iter().filter_map(|method| method.capability.as_ref());
+    for Capability { name, value, is_extension, .. } in known.filter(|capability| revision >= capability.first) {
+        let members = if *is_extension { &mut extensions } else { &mut capabilities };
+        members.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
+    }
+    if !extensions.is_empty() {
+        capabilities.insert("extensions".to_owned(), Value::Object(extensions));
     }
     Offer { capabilities: Value::Object(capabilities), instructions: INSTRUCTIONS }
 }

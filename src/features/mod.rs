@@ -20,21 +20,23 @@ mod prompts;
 mod refusal;
 mod resources;
 mod sink;
+mod skills;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod tools;
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use serde_json::value::RawValue;
 
 use crate::budget::{Charge, MEMORY};
 use crate::config::{MAX_BATCH_ANSWERS, MAX_VALUES};
-use crate::fabric::{Catalog, Client, Error, Kind, no_room, too_many};
+use crate::fabric::{Catalog, Client, Error, Kind, Snapshot, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
-use crate::protocol::{Answer, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
+use crate::protocol::{Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
 use crate::text::shown;
 use crate::tools::Policy;
 
@@ -80,6 +82,7 @@ pub(crate) struct Server {
     policy: Policy,
     subscriptions: Arc<Subscriptions>,
     tools: tools::Lists,
+    skills: skills::Shelf,
 }
 
 /// One request, its envelope read: what a feature reads its params from.
@@ -107,7 +110,14 @@ impl Server {
         let subscriptions = Arc::new(Subscriptions::default());
         let listeners = subscriptions.clone();
         catalog.on_change(move || listeners.lists_changed());
-        Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default() }
+        Server {
+            fabric,
+            catalog,
+            policy,
+            subscriptions,
+            tools: tools::Lists::default(),
+            skills: skills::Shelf::default(),
+        }
     }
 
     /// A server whose Fabric cannot be reached, for tests of everything else.
@@ -267,6 +277,12 @@ impl Server {
         })?;
         Ok((method, context))
     }
+}
+
+/// How long a client may keep what was made of a snapshot: not longer than we keep it ourselves.
+fn while_fresh(snapshot: &Snapshot) -> Cache {
+    let left = snapshot.until.saturating_duration_since(Instant::now());
+    Cache { ttl_ms: left.as_millis() as u64, scope: "private" }
 }
 
 /// The answer to what is no message, or none that may come now.

@@ -4,20 +4,20 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, NO_STRATEGIES, Name, not_found};
+use crate::fabric::{Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
-use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::protocol::{Feature, Refusal, ResultWriter, Revision};
+use crate::search::humanised;
 use crate::text::shown;
 use crate::tools::Policy;
 
 use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server};
+use super::{Action, Request, Server, while_fresh};
 
 /// The text that the pattern works on.
 const INPUT: &str = "input_text";
@@ -40,17 +40,16 @@ struct List {
 impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(|entry| call.policy.allows(&entry.name)).collect();
+        let is_offered = |entry: &&Entry| entry.is_runnable() && call.policy.allows(&entry.name);
+        let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let (range, next) = pages::page(self.cursor, allowed.len())?;
         let revision = result.revision();
-        let prompts: Vec<Prompt<'_>> = allowed[range].iter().map(|entry| define(entry, revision)).collect();
+        let prompts: Vec<Prompt<'_>> = allowed[range].iter().map(|entry| define(&snapshot, entry, revision)).collect();
         result.field("prompts", &prompts);
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
-        // Not longer than we keep it ourselves.
-        let left = snapshot.until.saturating_duration_since(Instant::now());
-        result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
+        result.cache(while_fresh(&snapshot));
         Ok(ResultMeta::new())
     }
 }
@@ -72,7 +71,7 @@ struct Argument<'a> {
     required: bool,
 }
 
-fn define(entry: &Entry, revision: Revision) -> Prompt<'_> {
+fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> Prompt<'a> {
     let optional =
         |name, description: &'static str| Argument { description: description.into(), name, required: false };
     let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
@@ -81,20 +80,13 @@ fn define(entry: &Entry, revision: Revision) -> Prompt<'_> {
         arguments.push(Argument { description, name, required: true });
     }
     arguments.push(optional(STRATEGY, "A prompting strategy to put before the pattern."));
-    let title = revision.knows(Feature::Title).then(|| title(&entry.name));
-    Prompt { arguments, description: &entry.description, name: &entry.name, title }
+    let title = revision.knows(Feature::Title).then(|| humanised(&entry.name));
+    Prompt { arguments, description: snapshot.description(&entry.name), name: &entry.name, title }
 }
 
 /// The variables that are arguments of their own. One named like an argument of ours is filled by that.
 fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
     entry.variables.iter().filter(|v| *v != INPUT && *v != STRATEGY)
-}
-
-/// A name for people: `extract_wisdom` is "Extract wisdom".
-pub(super) fn title(name: &str) -> String {
-    let words = name.replace(['_', '-'], " ");
-    let mut chars = words.trim().chars();
-    chars.next().map_or_else(|| name.to_string(), |first| first.to_uppercase().chain(chars).collect())
 }
 
 /// Reads `prompts/get`.
@@ -141,6 +133,9 @@ impl Operation for Get {
             let names = names.filter(|name| call.policy.allows(name)).collect();
             return Err(Refusal::from_fabric(not_found(&self.name, &names)));
         };
+        if !entry.is_runnable() {
+            return Err(Refusal::from_fabric(not_runnable("name", name)));
+        }
         let takes: Vec<&str> =
             [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
         if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
@@ -178,7 +173,7 @@ impl Operation for Get {
             _ => rendered.system_prompt,
         };
         result
-            .field("description", &entry.description)
+            .field("description", snapshot.description(name))
             .field("messages", &[Message { content: Content { text: &text, r#type: "text" }, role: "user" }]);
         Ok(ResultMeta::new())
     }
@@ -195,16 +190,4 @@ struct Message<'a> {
 struct Content<'a> {
     text: &'a str,
     r#type: &'static str,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn titles_are_for_people() {
-        assert_eq!(title("extract_wisdom"), "Extract wisdom");
-        assert_eq!(title("élan-vital"), "Élan vital");
-        assert_eq!(title("_"), "_");
-    }
 }

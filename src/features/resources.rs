@@ -1,7 +1,5 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
-use std::time::Instant;
-
 use serde::Serialize;
 use serde_json::Map;
 use serde_json::value::RawValue;
@@ -12,10 +10,11 @@ use crate::jsonrpc;
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 
 use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server, prompts};
+use super::{Action, Request, Server, skills, while_fresh};
 
 /// The two templates; `{name}` is percent-encoded.
 pub(super) const PATTERN_TEMPLATE: &str = "fabric://pattern/{name}";
@@ -79,7 +78,8 @@ impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let revision = result.revision();
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let patterns = snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), p.description.as_str()));
+        let patterns =
+            snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), snapshot.description(&p.name)));
         let strategies =
             snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let (range, next) = pages::page(self.cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
@@ -89,7 +89,7 @@ impl Operation for List {
             .take(range.len())
             .map(|(template, name, description)| {
                 let uri = Some(template.replace("{name}", &percent_encode(name)));
-                let title = revision.knows(Feature::Title).then(|| prompts::title(name));
+                let title = revision.knows(Feature::Title).then(|| humanised(name));
                 Resource { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
             })
             .collect();
@@ -97,9 +97,7 @@ impl Operation for List {
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
-        // Not longer than we keep it ourselves.
-        let left = snapshot.until.saturating_duration_since(Instant::now());
-        result.cache(Cache { ttl_ms: left.as_millis() as u64, scope: "private" });
+        result.cache(while_fresh(&snapshot));
         Ok(ResultMeta::new())
     }
 }
@@ -119,6 +117,8 @@ struct Read {
 enum Target {
     Pattern(Name),
     Strategy(Name),
+    /// The skill of this name.
+    Skill(String),
 }
 
 impl Read {
@@ -130,7 +130,8 @@ impl Read {
         let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
         let [uri] = params(raw, ["uri"], usage)?;
         let uri = text(uri, usage)?;
-        let target = target(&uri).ok_or_else(|| {
+        let exists = |target: &Target| !revision.is_legacy() || !matches!(target, Target::Skill(_));
+        let target = target(&uri).filter(exists).ok_or_else(|| {
             not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
         })?;
         Ok(Read { uri: uri.into_owned(), target })
@@ -144,7 +145,15 @@ impl Operation for Read {
     /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let (revision, wait) = (result.revision(), &call.wait());
+        let mut cache = Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" };
         let text = match &self.target {
+            Target::Skill(name) => {
+                let skill = skills::read(call, name)?;
+                let missing = || not_found(&self.uri, revision, "skills/list has all skills.");
+                let (text, snapshot) = skill.ok_or_else(missing)?;
+                cache = while_fresh(&snapshot);
+                text
+            }
             Target::Pattern(name) => match call.fabric.pattern(name, wait) {
                 Ok(pattern) => pattern.system_prompt,
                 Err(Error { kind: Kind::PatternNotFound, detail, .. }) => {
@@ -163,9 +172,7 @@ impl Operation for Read {
                     .prompt
             }
         };
-        result
-            .field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }])
-            .cache(Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" });
+        result.field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }]).cache(cache);
         Ok(ResultMeta::new())
     }
 }
@@ -180,6 +187,9 @@ struct Contents<'a> {
 }
 
 fn target(uri: &str) -> Option<Target> {
+    if let Some(name) = skills::named(uri) {
+        return Some(Target::Skill(name.to_owned()));
+    }
     let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
     let name = Name::parse("uri", &percent_decode(name)?).ok()?;
     match kind {
@@ -204,11 +214,13 @@ mod tests {
         let read = |uri: &str| match target(uri) {
             Some(Target::Pattern(name)) => format!("pattern {}", name.as_str()),
             Some(Target::Strategy(name)) => format!("strategy {}", name.as_str()),
+            Some(Target::Skill(name)) => format!("skill {name}"),
             None => "-".into(),
         };
         for (uri, expected) in [
             ("fabric://pattern/summarize", "pattern summarize"),
             ("fabric://strategy/cot", "strategy cot"),
+            ("skill://fabric/summarize/SKILL.md", "skill summarize"),
             ("fabric://pattern/r%C3%A9sum%C3%A9%202", "pattern résumé 2"),
             ("fabric://pattern/", "-"),
             ("fabric://pattern/..%2Fx", "-"),

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
+use super::index::SearchResult;
 use super::purpose::MAX_SUMMARY;
-use super::{Index, SearchResult, purpose};
+use super::{Index, card};
 
 /// Patterns in the style of Fabric's.
 const PATTERNS: &[(&str, &str)] = &[
@@ -121,7 +122,7 @@ fn purposes_say_what_is_done_in_one_sentence() {
         "要約する.",
         "Резюме текста.",
     ]) {
-        assert_eq!(purpose(name, text), expected);
+        assert_eq!(card(name, text).purpose, expected);
     }
     let same = Index::build([("rate_rocks", PATTERNS[2].1), ("rate_stones", PATTERNS[2].1)]);
     let purposes: Vec<&str> = same.cards().iter().map(|card| card.purpose.as_str()).collect();
@@ -132,7 +133,7 @@ fn purposes_say_what_is_done_in_one_sentence() {
             "Rate stones: review unit tests and list the cases that nobody thought of."
         ]
     );
-    let long = purpose("x", &format!("You extract {} from the text.", "many different things, ".repeat(50)));
+    let long = card("x", &format!("You extract {} from the text.", "many different things, ".repeat(50))).purpose;
     assert!(long.chars().count() <= MAX_SUMMARY && long.ends_with("….") && long.starts_with("Extract many"), "{long}");
 }
 

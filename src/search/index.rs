@@ -98,8 +98,14 @@ const COVERED: f32 = 0.6;
 const SPREAD: f32 = 0.65;
 /// Below 1, several words that fit a little are better than one that fits well.
 const SPAN: f32 = 0.7;
-/// How much it counts that all of a name was said.
-const SAID_NAME: f32 = 3.0;
+
+/// What is known of one pattern by itself.
+pub(crate) fn card(name: &str, text: &str) -> Card {
+    let found = candidates(start_of(text, MOST_TEXT));
+    let purpose = told_apart(&[name.to_owned()], &[found]).pop().unwrap_or_default();
+    let tags = areas(name, &purpose);
+    Card { name: name.to_owned(), purpose, tags }
+}
 
 impl Index {
     /// Builds an index over names and texts. An empty text is fine: then the name has to do.
@@ -251,7 +257,7 @@ impl Index {
         asked
     }
 
-    /// Puts first what was asked for by its name, exactly or nearly, and prefers names all words of which were said.
+    /// Puts first what was asked for by its name, exactly or nearly.
     fn add_names(&self, query: &str, scores: &mut Scores) {
         let wanted = Letters::new(query);
         if wanted.is_empty() {
@@ -336,12 +342,11 @@ struct Scores {
     all: Vec<f32>,
     concept: Vec<f32>,
     touched: Vec<u16>,
-    matched: Vec<f32>,
 }
 
 impl Scores {
     fn new(cards: usize) -> Scores {
-        Scores { all: vec![0.0; cards], concept: vec![0.0; cards], touched: Vec::new(), matched: vec![0.0; cards] }
+        Scores { all: vec![0.0; cards], concept: vec![0.0; cards], touched: Vec::new() }
     }
 
     fn begin_concept(&mut self) {

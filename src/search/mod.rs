@@ -1,7 +1,7 @@
 //! Finding the right pattern for a task, and saying in one sentence what each does.
 //!
 //! In scope: an index over names and texts, a thesaurus, purposes, areas, names of skills. A leaf: texts in, names out. Not
-//! in scope: where the texts come from (`fabric`), and how what was found is shown (`tools`, `mcp`).
+//! in scope: where the texts come from (`fabric`), and how what was found is shown (`tools`, `features`).
 
 mod areas;
 #[cfg(test)]
@@ -18,6 +18,6 @@ mod verbs;
 mod vocabulary;
 mod words;
 
-pub(crate) use index::{Card, Index, SearchResult};
-pub(crate) use purpose::{humanised, purpose};
+pub(crate) use index::{Card, Index, card};
+pub(crate) use purpose::humanised;
 pub(crate) use skill_name::skill_names;

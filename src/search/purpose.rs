@@ -21,13 +21,6 @@ const FEW: usize = 50;
 /// Sentences of one pattern that are considered.
 const MOST_CANDIDATES: usize = 16;
 
-/// What the pattern does: one line of 1 to [`MAX_SUMMARY`] characters that ends with a full stop. Where the text does not
-/// say, the name does.
-pub(crate) fn purpose(name: &str, text: &str) -> String {
-    let told = candidates(text).into_iter().find(|candidate| candidate.grade <= Grade::Step);
-    told.map_or_else(|| finished(&humanised(name)), |candidate| candidate.text)
-}
-
 /// A sentence that may say what a pattern does.
 pub(super) struct Candidate {
     pub(super) text: String,

@@ -72,11 +72,6 @@ impl Thesaurus {
 
     /// Most stems of a phrase.
     pub(super) const LONGEST: usize = 8;
-
-    /// The stems of all words that stand alone.
-    pub(super) fn words(&self) -> impl Iterator<Item = &str> {
-        self.words.keys().map(String::as_str)
-    }
 }
 
 #[cfg(test)]

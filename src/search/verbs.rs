@@ -180,6 +180,7 @@ pub(super) const VERBS: &[&str] = &[
     "secure",
     "select",
     "separate",
+    "shorten",
     "show",
     "simplify",
     "simulate",

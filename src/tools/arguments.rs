@@ -163,14 +163,18 @@ impl Arguments {
         self.items(name, MAX_ATTACHMENTS, "a list of strings")?.into_iter().enumerate().map(string).collect()
     }
 
-    /// A list of at most `limit` objects, each to be read like the arguments of a call.
-    pub(super) fn list(&mut self, name: &str, limit: usize) -> Result<Vec<Arguments>, Error> {
+    /// A list of at most `limit` steps, each to be read like the arguments of a call. A string is a step of that pattern.
+    pub(super) fn steps(&mut self, name: &str, limit: usize) -> Result<Vec<Arguments>, Error> {
         let tool = self.tool;
         let object = |(i, item)| match item {
             Value::Object(left) => Ok(Arguments { tool, place: format!("{name}[{i}]."), left }),
-            other => Err(wrong_type(&format!("{name}[{i}]"), "an object", &other)),
+            pattern @ Value::String(_) => {
+                let left = Map::from_iter([("pattern_name".to_owned(), pattern)]);
+                Ok(Arguments { tool, place: format!("{name}[{i}]."), left })
+            }
+            other => Err(wrong_type(&format!("{name}[{i}]"), "a pattern's name or an object", &other)),
         };
-        self.items(name, limit, "a list of objects")?.into_iter().enumerate().map(object).collect()
+        self.items(name, limit, "a list of steps")?.into_iter().enumerate().map(object).collect()
     }
 
     fn items(&mut self, name: &str, limit: usize, wanted: &str) -> Result<Vec<Value>, Error> {

@@ -3,15 +3,16 @@
 use serde::Serialize;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Name};
+use crate::fabric::{Error, Name, not_runnable};
+use crate::search::card;
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
-    description: "Get one Fabric pattern: what it is for, its full system prompt, and the variables that \
-                  fabric_run_pattern must be given for it. A long prompt can be read in parts with offset and max_chars.",
+    description: "Get one Fabric pattern: what it does, its whole system prompt, and the variables that \
+                  fabric_run_pattern needs for it.",
     arguments: &["pattern_name", "offset", "max_chars"],
     input: INPUT,
     output: OUTPUT,
@@ -22,9 +23,9 @@ pub(super) const TOOL: Tool = Tool {
 const INPUT: &str = r#"{
   "type":"object",
   "properties":{
-    "pattern_name":{"type":"string","description":"The exact name of the pattern, as fabric_list_patterns gives it."},
-    "offset":{"type":"integer","minimum":0,"maximum":16777216,"description":"Where in the system prompt to begin, in characters. Default 0."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":16777216,"description":"At most this many characters of the system prompt. All if left out."}
+    "pattern_name":{"type":"string","description":"Exact name, as fabric_list_patterns gives it."},
+    "offset":{"type":"integer","minimum":0,"maximum":16777216,"description":"Character of the prompt to begin at. Default 0."},
+    "max_chars":{"type":"integer","minimum":1,"maximum":16777216,"description":"Most characters of the prompt. Default: all."}
   },
   "required":["pattern_name"],
   "additionalProperties":false
@@ -37,10 +38,12 @@ const OUTPUT: &str = r#"{
     "description":{"type":"string","description":"What it is for, in one sentence."},
     "system_prompt":{"type":"string","description":"The prompt itself, in Markdown."},
     "user_prompt_template":{"type":"string","description":"The template for the user's part; mostly empty."},
-    "tags":{"type":"array","items":{"type":"string"},"description":"Tags; mostly none."},
+    "tags":{"type":"array","items":{"type":"string"},"description":"Areas it belongs to; often none."},
     "variables":{"type":"array","items":{"type":"string"},"description":"Names to give in variables when the pattern is run."},
+    "runnable":{"type":"boolean","description":"false if no Fabric can run it."},
     "total_chars":{"type":"integer","description":"Characters of the whole system prompt, where only a part was asked for."},
-    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."}
+    "next_offset":{"type":"integer","description":"The offset at which the next part begins, where there is one."},
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
   },
   "required":["name","description","system_prompt","user_prompt_template","tags","variables"]
 }"#;
@@ -60,9 +63,13 @@ struct Details {
     tags: Vec<String>,
     variables: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    runnable: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     total_chars: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
@@ -86,19 +93,33 @@ impl Job for GetPatternDetails {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let pattern = work.fabric.pattern(&self.pattern, &work.wait())?;
         let is_part = self.offset.is_some() || self.max_chars.is_some();
+        let name = self.pattern.as_str();
+        // As the lists have it, which is told apart from all others, unless the text is another by now.
+        let latest = work.catalog.latest();
+        let same = latest.as_ref().and_then(|latest| {
+            let is_same = latest.pattern(name)?.text.as_deref() == Some(&pattern.system_prompt);
+            latest.card(name).filter(|_| is_same).cloned()
+        });
+        let card = same.unwrap_or_else(|| card(name, &pattern.system_prompt));
+        let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
         let (system_prompt, next_offset) = part(&pattern.system_prompt, self.offset.unwrap_or(0), self.max_chars);
+        let runnable = pattern.is_runnable();
+        let warnings: Vec<String> =
+            (!runnable).then(|| not_runnable("pattern_name", name).detail).into_iter().collect();
         let details = Details {
-            name: self.pattern.as_str().to_string(),
-            description: pattern.summary(),
-            variables: pattern.variables(),
+            name: name.to_owned(),
+            description: pattern.own_description().unwrap_or(card.purpose),
+            variables: if runnable { pattern.variables() } else { Vec::new() },
+            runnable: (!runnable).then_some(false),
             total_chars: is_part.then(|| pattern.system_prompt.chars().count()),
             next_offset,
+            warnings: warnings.clone(),
             system_prompt,
             user_prompt_template: pattern.user_prompt,
-            tags: pattern.tags,
+            tags: if pattern.tags.is_empty() { tags } else { pattern.tags },
         };
         let bytes = details.system_prompt.len();
-        Ok(Outcome::bytes(details, bytes))
+        Ok(Outcome { warnings, ..Outcome::bytes(details, bytes) })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {

@@ -12,9 +12,8 @@ use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
     title: "List models",
-    description: "List the models that Fabric can use, all together and by vendor, for model_name and vendor_name of \
-                  fabric_run_pattern. Only needed to choose another model than Fabric's default. The first call may take \
-                  some seconds: Fabric asks every vendor.",
+    description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
+                  another model than Fabric's default. May take some seconds.",
     arguments: &[],
     input: INPUT,
     output: OUTPUT,

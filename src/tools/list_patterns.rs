@@ -1,20 +1,21 @@
-//! `fabric_list_patterns`: the names of all patterns, or of those that match some words.
+//! `fabric_list_patterns`: the names of all patterns, or those that fit a task, best first.
 
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::config::MAX_ROWS;
-use crate::fabric::{Error, Names};
+use crate::fabric::{Error, Names, Snapshot, not_runnable};
+use crate::text::shown;
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
     title: "List Fabric patterns",
-    description: "List the names of Fabric's patterns: tested prompts, each made for one task, such as summarize, \
-                  extract_wisdom or explain_code. Give a query to see only the names that contain all its words. Run one \
-                  with fabric_run_pattern.",
+    description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
+                  summarize, extract_wisdom or explain_code. As query, describe the task in your own words, synonyms \
+                  included: the best come first, with what they do. Without query: all names.",
     arguments: &["query", "limit"],
     input: INPUT,
     output: OUTPUT,
@@ -25,8 +26,8 @@ pub(super) const TOOL: Tool = Tool {
 const INPUT: &str = r#"{
   "type":"object",
   "properties":{
-    "query":{"type":"string","description":"Words that must all occur in the name, in any order and case. All patterns if left out."},
-    "limit":{"type":"integer","minimum":1,"maximum":10000,"description":"At most this many names. All if left out."}
+    "query":{"type":"string","description":"The task: what goes in, what should come out."},
+    "limit":{"type":"integer","minimum":1,"maximum":10000,"description":"Most names. Default 15 with query, else all."}
   },
   "additionalProperties":false
 }"#;
@@ -34,14 +35,38 @@ const INPUT: &str = r#"{
 const OUTPUT: &str = r#"{
   "type":"object",
   "properties":{
-    "patterns":{"type":"array","items":{"type":"string"},"description":"Names of patterns, sorted."}
+    "patterns":{"type":"array","items":{"type":"string"},"description":"Names of patterns: with query the best first, else sorted."},
+    "matches":{
+      "type":"array",
+      "items":{
+        "type":"object",
+        "properties":{
+          "name":{"type":"string","description":"The pattern's name."},
+          "description":{"type":"string","description":"What it does."}
+        },
+        "required":["name","description"]
+      },
+      "description":"The same patterns with what they do; only with query."
+    },
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
   },
   "required":["patterns"]
 }"#;
 
-struct ListPatterns {
-    /// In lower case.
-    words: Vec<String>,
+/// How many patterns a search gives if the caller does not say.
+const USUAL: usize = 15;
+
+fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Error> {
+    let query = arguments.string("query")?;
+    let limit = arguments.integer("limit", 1..=MAX_ROWS as u64)?.map(|n| n as usize);
+    arguments.end(TOOL.arguments)?;
+    Ok(match query.filter(|query| !query.trim().is_empty()) {
+        None => Box::new(ListAll { limit: limit.unwrap_or(usize::MAX) }),
+        Some(query) => Box::new(Search { query, limit: limit.unwrap_or(USUAL), policy: policy.clone() }),
+    })
+}
+
+struct ListAll {
     limit: usize,
 }
 
@@ -50,24 +75,98 @@ struct Patterns {
     patterns: Arc<Names>,
 }
 
-fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    let query = arguments.string("query")?.unwrap_or_default().to_lowercase();
-    let limit = arguments.integer("limit", 1..=MAX_ROWS as u64)?.map_or(usize::MAX, |n| n as usize);
-    arguments.end(TOOL.arguments)?;
-    Ok(Box::new(ListPatterns { words: query.split_whitespace().map(String::from).collect(), limit }))
-}
-
-impl Job for ListPatterns {
+impl Job for ListAll {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let mut patterns = work.catalog.fresh_names(&work.wait())?;
-        let is_wanted = |name: &&str| {
-            let name = name.to_lowercase();
-            self.words.iter().all(|word| name.contains(word))
-        };
-        if !self.words.is_empty() || self.limit < patterns.len() {
-            patterns = Arc::new(patterns.iter().filter(is_wanted).take(self.limit).collect());
+        if self.limit < patterns.len() {
+            patterns = Arc::new(patterns.iter().take(self.limit).collect());
         }
         let rows = patterns.len();
         Ok(Outcome::rows(Patterns { patterns }, rows))
+    }
+}
+
+struct Search {
+    query: String,
+    limit: usize,
+    policy: Policy,
+}
+
+/// What a search found, as the client is told.
+#[derive(Serialize)]
+struct Matches {
+    patterns: Vec<String>,
+    matches: Vec<Match>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Match {
+    name: String,
+    description: String,
+}
+
+impl Job for Search {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let (snapshot, error) = work.catalog.snapshot_or_names(&work.wait())?;
+        let mut warnings = Vec::new();
+        if let Some(error) = error {
+            warnings.push(format!(
+                "Only the names were searched, because the patterns could not be read: {}",
+                error.detail
+            ));
+        } else if snapshot.unread() > 0 {
+            let (unread, all) = (snapshot.unread(), snapshot.patterns.len());
+            warnings
+                .push(format!("{unread} of {all} patterns could not be read: of those only the names were searched."));
+        }
+        let matches = self.search(&snapshot, &mut warnings);
+        let patterns: Vec<String> = matches.iter().map(|found| found.name.clone()).collect();
+        let rows = patterns.len();
+        let found = Matches { patterns, matches, warnings: warnings.clone() };
+        Ok(Outcome { warnings, ..Outcome::rows(found, rows) })
+    }
+}
+
+impl Search {
+    /// The patterns that fit and may be run here.
+    fn search(&self, snapshot: &Snapshot, warnings: &mut Vec<String>) -> Vec<Match> {
+        let found = snapshot.index().search(&self.query, usize::MAX);
+        let (mut matches, mut denied) = (Vec::new(), Vec::new());
+        for card in found.hits {
+            if matches.len() == self.limit {
+                break;
+            }
+            let name = card.name.as_str();
+            match self.policy.allows(name) {
+                true => matches.push(Match { name: name.into(), description: snapshot.description(name).into() }),
+                false => denied.push(name),
+            }
+        }
+        if !denied.is_empty() {
+            warnings.push(format!("Left out, because they may not be run on this server: {}.", denied.join(", ")));
+        }
+        let is_not_runnable = |found: &&Match| snapshot.pattern(&found.name).is_some_and(|entry| !entry.is_runnable());
+        for found in matches.iter().filter(is_not_runnable) {
+            warnings.push(not_runnable("patterns", &found.name).detail);
+        }
+        if matches.is_empty() {
+            let nearest: Vec<&str> = found.nearest.into_iter().filter(|name| self.policy.allows(name)).collect();
+            let nearest = match nearest.is_empty() {
+                true => String::new(),
+                false => format!(" The names that look most like it: {}.", nearest.join(", ")),
+            };
+            warnings.push(format!(
+                "No pattern fits \"{}\".{nearest} Say in other, plainer words what goes in and what should come out \
+                 (\"summarize a text\"), or leave query out to see all names.",
+                shown(&self.query, 128)
+            ));
+        } else if !found.unknown.is_empty() {
+            let unknown: Vec<String> =
+                found.unknown.iter().take(8).map(|word| format!("\"{}\"", shown(word, 32))).collect();
+            warnings.push(format!("No pattern knows {}: other words may find more.", unknown.join(", ")));
+        }
+        matches
     }
 }

@@ -11,8 +11,7 @@ use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
-    description: "List Fabric's prompting strategies (chain of thought and the like) with what they do. Give the name of \
-                  one as strategy_name to fabric_run_pattern.",
+    description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
     arguments: &[],
     input: INPUT,
     output: OUTPUT,

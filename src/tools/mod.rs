@@ -1,4 +1,4 @@
-//! The six tools: what they are called, what they take, and what they do with Fabric.
+//! The tools: what they are called, what they take, and what they do with Fabric.
 //!
 //! In scope: the registry, arguments, jobs and their outcome, the log line of a call. Not in scope: MCP's messages
 //! (`mcp` turns definitions and outcomes into them) and HTTP (`fabric`).
@@ -7,6 +7,7 @@ mod arguments;
 mod echo;
 mod get_configuration;
 mod get_pattern_details;
+mod list_contexts;
 mod list_models;
 mod list_patterns;
 mod list_strategies;
@@ -31,12 +32,13 @@ pub(crate) use run_pattern::partial;
 
 /// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
 /// server out call it with `{}`.
-pub(crate) static TOOLS: [Tool; 6] = [
+pub(crate) static TOOLS: [Tool; 7] = [
     list_patterns::TOOL,
     get_pattern_details::TOOL,
     run_pattern::TOOL,
     list_models::TOOL,
     list_strategies::TOOL,
+    list_contexts::TOOL,
     get_configuration::TOOL,
 ];
 
@@ -288,6 +290,14 @@ mod tests {
         assert_eq!(names.len(), TOOLS.len());
         assert!(TOOLS[0].job(None, &Policy::default()).is_ok());
         assert!(Tool::named("nope").is_none());
+    }
+
+    #[test]
+    fn what_a_model_pays_for_is_little() {
+        // Four more tools are to come: all together may have 7,500.
+        let bytes = TOOLS.iter().map(|tool| tool.name.len() + tool.description.len() + joined(tool.input).len());
+        let bytes: usize = bytes.sum();
+        assert!(bytes <= 6000, "{bytes} bytes");
     }
 
     #[test]

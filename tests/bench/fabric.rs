@@ -82,8 +82,26 @@ fn answer(target: &str, body: &str, names: &mut Names, output: &mut impl Write) 
         }
         "models/names" => json(output, r#"{"models":["m"],"vendors":{"V":["m"]}}"#),
         "config" => json(output, "{}"),
+        path if path.starts_with("patterns/") => json(output, &pattern(path)),
         _ => json(output, "[]"),
     }
+}
+
+/// A text of some 5 KiB that is another for each name.
+fn pattern(path: &str) -> String {
+    const WORDS: [&str; 12] = [
+        "meeting", "text", "summary", "report", "risk", "code", "review", "lesson", "letter", "plan", "budget", "test",
+    ];
+    let mut seed: u32 = path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let mut word = || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        format!("{}{}", WORDS[(seed >> 16) as usize % WORDS.len()], seed >> 26)
+    };
+    let mut text = format!("# IDENTITY and PURPOSE\n\nYou extract the {} of a {}.\n", word(), word());
+    while text.len() < 5 << 10 {
+        text.push_str(&format!("\n- Look for the {} in each {} that has a {}.", word(), word(), word()));
+    }
+    serde_json::json!({"Name": path.trim_start_matches("patterns/"), "Description": "", "Pattern": text}).to_string()
 }
 
 fn json(output: &mut impl Write, body: &str) -> io::Result<()> {

@@ -35,10 +35,11 @@ pub(crate) struct Bench {
 
 type Section = (&'static str, fn(&Bench) -> Vec<Row>);
 
-const SECTIONS: [Section; 10] = [
+const SECTIONS: [Section; 11] = [
     ("start", stdio::start),
     ("stdio", stdio::round_trips),
     ("patterns", stdio::list_patterns),
+    ("search", stdio::search),
     ("relay", stdio::relay),
     ("size", stdio::size),
     ("growth", stdio::growth),

@@ -12,6 +12,7 @@ use crate::{Bench, clock::now_ns, http};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
 const LIST_PATTERNS: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{}}"#;
+const SEARCH: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{"query":"what are the risks in the report of our meeting"}}"#;
 
 /// A child that speaks in lines.
 pub(crate) struct Pipe {
@@ -155,6 +156,25 @@ pub(crate) fn list_patterns(bench: &Bench) -> Vec<Row> {
                 .rate(ours.per_second())
                 .times_floor(ours.seconds, floor.seconds)
                 .note("floor: GET /patterns/names"),
+        );
+    }
+    rows
+}
+
+/// `fabric_list_patterns` with a query: the first one, which reads all patterns and builds the index, and those after it,
+/// beside a `ping`.
+pub(crate) fn search(bench: &Bench) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for count in [250, 10_000] {
+        let mut pipe = Pipe::server(&format!("{}/names-{count}", bench.fabric));
+        let first = pipe.exchange(SEARCH, 1, 1);
+        let (floor, ours) = (pipe.exchange(r#""method":"ping""#, 2000, 1), pipe.exchange(SEARCH, 2000, 1));
+        rows.push(Row::new(format!("stdio first search of {count} patterns")).latency(&first));
+        rows.push(
+            Row::new(format!("stdio search of {count} patterns"))
+                .latency(&ours)
+                .times_floor(ours.p50(), floor.p50())
+                .note("floor: ping"),
         );
     }
     rows

@@ -8,6 +8,7 @@ use crate::support::expect;
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Http, HttpServer};
 use crate::support::process::Program;
+use crate::support::reply::Reply;
 use crate::support::rng::{Rng, cases};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::web::{base64, modern_headers};
@@ -72,6 +73,9 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
     cases(600, |rng, _| {
         let name = name(rng);
         fabric.forget();
+        // Only names that are not there are refused for that.
+        fabric.on("GET /strategies", Reply::json(json!([{"name": name}])));
+        fabric.on("GET /contexts/names", Reply::json(json!([name])));
         for field in ["pattern_name", "strategy_name", "context_name", "session_name"] {
             let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
             arguments[field] = json!(name);

@@ -44,6 +44,7 @@ fn a_line_may_have_8_mib() {
 fn arguments_have_their_bounds() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
+    fabric.on("GET /strategies", Reply::json(json!([{"name": "n".repeat(128)}])));
     let many = |count: usize| (0..count).map(|n| (format!("v{n}"), json!("x"))).collect::<serde_json::Map<_, _>>();
     let rows: Vec<(&str, Value, Value)> = vec![
         ("strategy_name", json!("n".repeat(128)), json!("n".repeat(129))),

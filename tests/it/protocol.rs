@@ -69,8 +69,8 @@ fn prompts_are_patterns_rendered_by_fabric() {
         let input = argument("input_text", "The text that the pattern works on.", false);
         let strategy = argument("strategy_name", "A prompting strategy to put before the pattern.", false);
         let variable = argument("lang_code", "Value of the pattern's variable lang_code.", true);
-        let ai = json!({"name": "ai", "description": "You answer briefly.", "arguments": [input, strategy]});
-        let translate = json!({"name": "translate", "description": "You translate text into {{lang_code}}.",
+        let ai = json!({"name": "ai", "description": "AI.", "arguments": [input, strategy]});
+        let translate = json!({"name": "translate", "description": "Translate text into {{lang_code}}.",
                                "arguments": [input, variable, strategy]});
         let list = client.result("prompts/list", Value::Null);
         // Descriptions are Fabric's business: what is told of them here is that there is one.
@@ -79,7 +79,7 @@ fn prompts_are_patterns_rendered_by_fabric() {
             prompt["description"] = list["prompts"][at]["description"].clone();
             prompt
         };
-        let prompts = json!([title(described(ai, 0), "Ai"), title(described(translate, 1), "Translate")]);
+        let prompts = json!([title(described(ai, 0), "AI"), title(described(translate, 1), "Translate")]);
         expect(&mut client, era, "prompts/list", Value::Null, true, json!({"prompts": prompts}));
         let prompt = |at: usize, text: &str| {
             let message = json!({"role": "user", "content": {"type": "text", "text": text}});

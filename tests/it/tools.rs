@@ -1,4 +1,4 @@
-//! The six tools against a Fabric that behaves: exact results, exact requests.
+//! The tools against a Fabric that behaves: exact results, exact requests.
 
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ fn every_tool_answers_in_every_revision() {
             ("fabric_get_pattern_details", json!({"pattern_name": "ai"})),
             ("fabric_list_models", json!({})),
             ("fabric_list_strategies", json!({})),
+            ("fabric_list_contexts", json!({})),
             ("fabric_get_configuration", json!({})),
         ];
         for (tool, arguments) in calls {
@@ -49,14 +50,18 @@ fn every_tool_answers_in_every_revision() {
 #[test]
 fn patterns_are_sorted_and_can_be_searched() {
     let (fabric, mut client) = ready();
+    let all = data(&mut client, "fabric_list_patterns", json!({}));
+    assert_eq!(all, json!({"patterns": fixtures::sorted_names()}), "no matches without a query");
     let mut list = |arguments: Value| data(&mut client, "fabric_list_patterns", arguments)["patterns"].clone();
-    assert_eq!(list(json!({})), json!(fixtures::sorted_names()));
-    assert_eq!(list(json!({"query": "SUMM"})), json!(["summarize", "summarize_meeting"]));
-    assert_eq!(list(json!({"query": "meeting  summ"})), json!(["summarize_meeting"]));
-    assert_eq!(list(json!({"query": "ÜBERBLICK"})), json!(["überblick für alle"]));
-    assert_eq!(list(json!({"query": "nothing like this"})), json!([]));
     assert_eq!(list(json!({"limit": 2})), json!(fixtures::sorted_names()[..2]));
-    assert_eq!(list(json!({"query": "summ", "limit": 1})), json!(["summarize"]));
+    assert_eq!(list(json!({"query": "shortened texts"}))[0], "summarize");
+    assert_eq!(list(json!({"query": "minutes of a MEETING", "limit": 1})), json!(["summarize_meeting"]));
+    assert_eq!(list(json!({"query": "ÜBERBLICK"}))[0], "überblick für alle");
+    assert_eq!(list(json!({"query": "sumarize"}))[0], "summarize");
+    assert_eq!(list(json!({"query": "evidence"})), json!(["analyze_claims"]));
+    for empty in ["", "  "] {
+        assert_eq!(list(json!({"query": empty})), json!(fixtures::sorted_names()));
+    }
     for empty in [Value::Null, json!([])] {
         fabric.on("GET /patterns/names", Reply::json(empty));
         assert_eq!(list(json!({})), json!([]));
@@ -70,16 +75,16 @@ fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
     let prompt = |name: &str| fixtures::PATTERNS.iter().find(|(known, _)| *known == name).unwrap().1;
     assert_eq!(
         details("summarize"),
-        json!({"name": "summarize", "description": "You shorten a text to its main points.",
-               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
+        json!({"name": "summarize", "description": "Shorten a text to its main points.",
+               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": ["summaries"], "variables": []})
     );
     assert_eq!(details("translate")["variables"], json!(["lang_code"]), "`input` is not a variable");
     // Fabric looks a variable up by all that stands between the braces, blanks included.
     assert_eq!(details("write_letter")["variables"], json!([" recipient ", "sender"]));
     assert_eq!(details("plugins")["variables"], json!([]), "plugins and extensions are not variables");
-    assert_eq!(details("summarize_meeting")["description"], "You turn a meeting into decisions.");
+    assert_eq!(details("summarize_meeting")["description"], "Turn a meeting into decisions.");
     assert_eq!(details("empty")["system_prompt"], "");
-    assert_eq!(details("überblick für alle")["description"], "Du gibst einen Überblick.");
+    assert_eq!(details("überblick für alle")["description"], "Überblick für alle.");
 }
 
 #[test]

@@ -13,9 +13,16 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::budget::Full;
+use crate::config::MAX_NAME;
+use crate::text;
+
+mod stored;
+
+pub(crate) use stored::Stored;
 
 use super::client::{Media, pause};
 use super::events::{self, Decoder};
+use super::types::can_be_given;
 use super::{
     Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize, template,
 };
@@ -130,6 +137,13 @@ impl Client {
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
     }
 
+    /// Lets a run through, or says why not. Costs a `GET` of the pattern if there are variables or the input has a `{`, and
+    /// nothing else.
+    pub(crate) fn check(&self, request: Chat, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
+        let pattern = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
+        Ok(Checked { request, pattern })
+    }
+
     /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
     /// `each` ends the run and closes the connection.
     ///
@@ -137,13 +151,12 @@ impl Client {
     /// is [`Kind::ApiError`], and so is a 200 that is not a run; one that was silent before any content is
     /// [`Kind::Timeout`]; one that ended without `complete` is [`Kind::StreamInterrupted`]; output beyond 32 MiB is
     /// [`Kind::ResponseTooLarge`]. One content event as JSON is a whole run.
-    pub(crate) fn chat(
+    pub(crate) fn run(
         &self,
-        request: Chat,
+        Checked { request, .. }: Checked,
         wait: &Arc<dyn Wait>,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         let (json, input) = (encode(&request, wait)?, request.input.len());
         // From here on only the encoded request is needed.
         drop(request);
@@ -193,24 +206,28 @@ impl Client {
         run.end()
     }
 
-    /// Refuses input and variables that Fabric's template engine would execute. Costs a `GET` of the pattern if there
-    /// are variables or the input has a `{`; not cached, because the text may have changed.
+    /// Refuses input and variables that Fabric's template engine would execute, and missing variables. Returns the
+    /// pattern where it had to be read; not cached, because the text may have changed.
     fn guard(
         &self,
         name: &Name,
         variables: &BTreeMap<String, String>,
         input: &str,
         wait: &Arc<dyn Wait>,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<Pattern>, Error> {
         names::variables(variables)?;
         if variables.is_empty() && !template::is_suspicious(input) {
-            return Ok(());
+            return Ok(None);
         }
         match self.pattern(name, wait) {
-            Ok(pattern) => template::check(&pattern, variables, input),
+            Ok(pattern) => {
+                template::check(&pattern, variables, input)?;
+                lacks_nothing("variables", name, &pattern.variables(), variables)?;
+                Ok(Some(pattern))
+            }
             // Before 1.4.429, Fabric runs patterns of a custom folder but does not show them: allow code as input, but
             // nothing that could be a template.
-            Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(()),
+            Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -240,6 +257,51 @@ impl Client {
     }
 }
 
+/// A run that the guard has let through.
+pub(crate) struct Checked {
+    request: Chat,
+    pattern: Option<Pattern>,
+}
+
+impl Checked {
+    /// The variables that were given although the pattern, as far as it is known, has none of that name.
+    pub(crate) fn unused(&self) -> Vec<String> {
+        let Some(pattern) = &self.pattern else { return Vec::new() };
+        let known = pattern.variables();
+        self.request.variables.keys().filter(|name| !known.contains(name)).cloned().collect()
+    }
+}
+
+/// Refuses a pattern without values for all its variables, which Fabric would refuse as well, but not always in words that
+/// arrive. `field` is the argument that holds them.
+pub(crate) fn lacks_nothing(
+    field: &str,
+    pattern: &Name,
+    needed: &[String],
+    given: &BTreeMap<String, String>,
+) -> Result<(), Error> {
+    let Some(missing) = needed.iter().find(|name| !given.contains_key(*name)) else { return Ok(()) };
+    let pattern = pattern.as_str();
+    if !needed.iter().all(|name| can_be_given(name)) {
+        let field = format!("{}pattern_name", field.trim_end_matches("variables"));
+        return Err(not_runnable(&field, pattern));
+    }
+    let detail = format!(
+        "`{field}` lacks \"{}\", which the pattern {pattern} needs. Nothing was run.",
+        text::shown(missing, MAX_NAME)
+    );
+    Err(Error::new(Kind::InvalidRequest, detail))
+}
+
+/// A pattern that no Fabric can run, named by the argument `field`.
+pub(crate) fn not_runnable(field: &str, pattern: &str) -> Error {
+    let detail = format!(
+        "`{field}`: no Fabric can run the pattern {pattern}, because it takes the code in its text, between `{{{{` and `}}}}`, \
+         for variables. Read its text with fabric_get_pattern_details and follow it yourself."
+    );
+    Error::new(Kind::InvalidRequest, detail)
+}
+
 /// Fabric lists the pattern but does not return its text.
 fn is_unreadable(error: &Error) -> bool {
     matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none()
@@ -247,12 +309,7 @@ fn is_unreadable(error: &Error) -> bool {
 
 /// The error for an unknown pattern, with suggestions.
 pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
-    let quoted: Vec<String> = names::closest(name.as_str(), names).into_iter().map(|n| format!("\"{n}\"")).collect();
-    let hint = match quoted.split_last() {
-        None => String::new(),
-        Some((one, [])) => format!(" Did you mean {one}?"),
-        Some((last, others)) => format!(" Did you mean {} or {last}?", others.join(", ")),
-    };
+    let hint = names::did_you_mean(name.as_str(), names);
     let detail = format!(
         "Fabric has no pattern named \"{}\".{hint} List the patterns to see all {} names.",
         name.as_str(),

@@ -5,19 +5,23 @@
 //! sent (`features`).
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
+use super::types::can_be_given;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Strategy, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Wait};
+use crate::search::{Card, Index};
 
+/// All texts of patterns that are kept, in bytes. What comes when it is used up is known by name only.
+const MOST_TEXT: usize = 32 << 20;
 /// Requests to Fabric at once while the catalogue is refreshed.
 const CATALOG_REQUESTS: usize = 8;
 
 /// All patterns and strategies, as they were when a refresh began.
-#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Snapshot {
     /// Until when it is good.
     pub(crate) until: Instant,
@@ -27,25 +31,76 @@ pub(crate) struct Snapshot {
     pub(crate) patterns: Vec<Entry>,
     /// Sorted by name.
     pub(crate) strategies: Vec<Strategy>,
+    /// Made when it is needed first: whoever only wants variables does not wait for it.
+    index: OnceLock<Index>,
 }
 
 impl Snapshot {
+    fn new(until: Instant, names: Arc<Names>, patterns: Vec<Entry>, strategies: Vec<Strategy>) -> Snapshot {
+        Snapshot { until, names, patterns, strategies, index: OnceLock::new() }
+    }
+
     /// The pattern of this name.
     pub(crate) fn pattern(&self, name: &str) -> Option<&Entry> {
-        let at = self.patterns.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()?;
-        self.patterns.get(at)
+        self.at(name).and_then(|at| self.patterns.get(at))
+    }
+
+    fn at(&self, name: &str) -> Option<usize> {
+        self.patterns.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()
+    }
+
+    /// What finds patterns by what they are good for.
+    pub(crate) fn index(&self) -> &Index {
+        let texts =
+            || self.patterns.iter().map(|entry| (entry.name.as_str(), entry.text.as_deref().unwrap_or_default()));
+        self.index.get_or_init(|| Index::build(texts()))
+    }
+
+    /// What the pattern of this name does, in one sentence: in Fabric's own words, where it has any.
+    pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
+        let own = self.pattern(name).and_then(|entry| entry.own_description.as_deref());
+        own.or_else(|| self.card(name).map(|card| card.purpose.as_str())).unwrap_or(name)
+    }
+
+    /// What the index knows of the pattern of this name.
+    pub(crate) fn card(&self, name: &str) -> Option<&Card> {
+        self.at(name).and_then(|at| self.index().cards().get(at))
+    }
+
+    /// How many patterns are known by name only.
+    pub(crate) fn unread(&self) -> usize {
+        self.patterns.iter().filter(|entry| entry.text.is_none()).count()
     }
 }
 
-/// What a list shows of one pattern.
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Snapshot").field("patterns", &self.patterns.len()).finish_non_exhaustive()
+    }
+}
+
+/// One pattern of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: String,
-    /// [`Pattern::summary`].
-    pub(crate) description: String,
+    /// The whole text; `None` if it could not be read, or there was no room for it.
+    pub(crate) text: Option<Box<str>>,
+    /// Fabric's own description, which is mostly missing.
+    own_description: Option<String>,
     /// [`Pattern::variables`].
     pub(crate) variables: Vec<String>,
+}
+
+impl Entry {
+    /// [`Pattern::is_runnable`].
+    pub(crate) fn is_runnable(&self) -> bool {
+        self.variables.iter().all(|variable| can_be_given(variable))
+    }
+
+    fn unread(name: &str) -> Entry {
+        Entry { name: name.to_owned(), text: None, own_description: None, variables: Vec::new() }
+    }
 }
 
 /// Where the catalogue reads from: Fabric, or a test.
@@ -58,6 +113,8 @@ pub(crate) trait Source: Send + Sync {
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
     /// All models.
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error>;
+    /// The names of what is stored; `None` where there is no folder of it.
+    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
 }
 
 impl Source for Client {
@@ -76,6 +133,10 @@ impl Source for Client {
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         Client::models(self, wait)
     }
+
+    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        Client::stored(self, what, wait)
+    }
 }
 
 /// How long a caller waits for another's read of a short list before it reads itself.
@@ -93,6 +154,7 @@ pub(crate) struct Catalog<S: Source = Client> {
     names: Cached<Names>,
     strategies: Cached<Option<Vec<Strategy>>>,
     models: Cached<Models>,
+    stored: [Cached<Option<Names>>; 2],
     snapshot: Cached<Snapshot>,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
@@ -106,6 +168,7 @@ impl<S: Source> Catalog<S> {
             names: Cached::new(PATIENCE),
             strategies: Cached::new(PATIENCE),
             models: Cached::new(MODELS_PATIENCE),
+            stored: [Cached::new(PATIENCE), Cached::new(PATIENCE)],
             // A refresh is many requests, each with a limit of its own.
             snapshot: Cached::new(Duration::MAX),
             on_change: OnceLock::new(),
@@ -126,6 +189,26 @@ impl<S: Source> Catalog<S> {
     /// Everything. Refreshed if its time is over, by one caller for all; a refresh that fails fails for all who waited.
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         self.snapshot_within(self.ttl, wait)
+    }
+
+    /// The same, or else only the names, where those can be had, with what was wrong.
+    pub(crate) fn snapshot_or_names(&self, wait: &Arc<dyn Wait>) -> Result<(Arc<Snapshot>, Option<Error>), Error> {
+        let asked = Instant::now();
+        let error = match self.snapshot(wait) {
+            Ok(snapshot) => return Ok((snapshot, None)),
+            Err(error) if error.kind == Kind::Cancelled => return Err(error),
+            Err(error) => error,
+        };
+        // Mostly read by the refresh that has just failed; if that could not, Fabric need not be asked again.
+        let oldest = asked.checked_sub(self.ttl).unwrap_or(asked);
+        let Some(names) = self.names.latest_since(oldest) else { return Err(error) };
+        let patterns = names.iter().map(Entry::unread).collect();
+        Ok((Arc::new(Snapshot::new(asked, names, patterns, Vec::new())), Some(error)))
+    }
+
+    /// The newest snapshot, however old, if there is one. Asks nothing of Fabric.
+    pub(crate) fn latest(&self) -> Option<Arc<Snapshot>> {
+        self.snapshot.latest()
     }
 
     fn snapshot_within(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
@@ -156,7 +239,7 @@ impl<S: Source> Catalog<S> {
             }
             strategies => strategies?.as_ref().clone().unwrap_or_default(),
         };
-        Ok(Arc::new(Snapshot { until: begun + self.ttl, names, patterns, strategies }))
+        Ok(Arc::new(Snapshot::new(begun + self.ttl, names, patterns, strategies)))
     }
 
     /// Only the names of all patterns, for which one request is enough.
@@ -211,6 +294,45 @@ impl<S: Source> Catalog<S> {
         read.map(|(_, models)| models)
     }
 
+    /// All models as they were when they were last read, if that is not too long ago. Asks nothing of Fabric.
+    pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
+        Instant::now().checked_sub(self.ttl).and_then(|oldest| self.models.latest_since(oldest))
+    }
+
+    /// All models as they are now; `None` if they cannot be had within `time`.
+    pub(crate) fn models_within(&self, time: Duration, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
+        let until = Instant::now() + time;
+        let limited: Arc<dyn Wait> = Arc::new(Until { wait: Arc::clone(wait), until });
+        match self.models.get(FRESH, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
+            Ok((_, models)) => Ok(Some(models)),
+            Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of contexts or sessions; `None` where there is no folder of them.
+    pub(crate) fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
+        self.stored_within(self.ttl, what, wait)
+    }
+
+    /// The same as they are now.
+    pub(crate) fn fresh_stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
+        self.stored_within(FRESH, what, wait)
+    }
+
+    fn stored_within(
+        &self,
+        max_age: Duration,
+        what: Stored,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Option<Names>>, Error> {
+        let [contexts, sessions] = &self.stored;
+        let cached = if what == Stored::Contexts { contexts } else { sessions };
+        cached.invalidate(Option::is_none);
+        let read = cached.get(max_age, wait.as_ref(), |_| self.source.stored(what, wait).map(Arc::new));
+        read.map(|(_, names)| names)
+    }
+
     /// Tells that the names have changed.
     fn tell(&self) {
         if let Some(hook) = self.on_change.get() {
@@ -256,7 +378,7 @@ impl<S: Source> Catalog<S> {
             }
             // Whichever way this ends, the helpers do.
             let _stop = StopOnDrop(&stop);
-            let mut general = 0;
+            let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
             let mut asked = Instant::now();
             loop {
                 let received = receiver.recv_timeout(SLICE);
@@ -271,7 +393,16 @@ impl<S: Source> Catalog<S> {
                     Err(mpsc::RecvTimeoutError::Disconnected) => break,
                 };
                 entries[at] = match result {
-                    Ok(entry) => Some(entry),
+                    Ok(mut entry) => {
+                        match room.checked_sub(entry.text.as_deref().map_or(0, str::len)) {
+                            Some(rest) => room = rest,
+                            None => {
+                                entry.text = None;
+                                left_out += 1;
+                            }
+                        }
+                        Some(entry)
+                    }
                     Err(error) => {
                         general += usize::from(is_general(&error));
                         if general >= CATALOG_REQUESTS.min(names.len()) {
@@ -282,27 +413,44 @@ impl<S: Source> Catalog<S> {
                     }
                 };
             }
+            if left_out > 0 {
+                log::warn!(
+                    "the patterns' texts have more than {} MiB together: {left_out} are known by name only",
+                    MOST_TEXT >> 20
+                );
+            }
             Ok(())
         })?;
-        let listed = |(entry, name): (Option<Entry>, &str)| {
-            entry.unwrap_or_else(|| Entry {
-                name: name.to_owned(),
-                description: Pattern::fallback_summary(name),
-                variables: Vec::new(),
-            })
-        };
+        let listed = |(entry, name): (Option<Entry>, &str)| entry.unwrap_or_else(|| Entry::unread(name));
         Ok(entries.into_iter().zip(names.iter()).map(listed).collect())
     }
 
     fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
         let pattern = self.source.pattern(&Name::parse("name", name)?, wait)?;
-        Ok(Entry { name: name.to_owned(), description: pattern.summary(), variables: pattern.variables() })
+        Ok(Entry {
+            name: name.to_owned(),
+            own_description: pattern.own_description(),
+            variables: pattern.variables(),
+            text: Some(pattern.system_prompt.into_boxed_str()),
+        })
     }
 }
 
 /// Failures that are about Fabric as a whole, not about one thing in it.
 fn is_general(error: &Error) -> bool {
     matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
+}
+
+/// Waits as another does, but not longer than until then.
+struct Until {
+    wait: Arc<dyn Wait>,
+    until: Instant,
+}
+
+impl Wait for Until {
+    fn still_waiting(&self) -> Result<(), Stop> {
+        if Instant::now() >= self.until { Err(Stop) } else { self.wait.still_waiting() }
+    }
 }
 
 /// A flag that ends whoever waits under it.

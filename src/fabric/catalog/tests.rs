@@ -64,7 +64,7 @@ impl Source for Fake {
         if self.broken.contains(name.as_str()) {
             return Err(Error::new(Kind::FabricInternal, "broken"));
         }
-        let system_prompt = format!("# PURPOSE\nYou do {}.\n{{{{x}}}}", name.as_str());
+        let system_prompt = format!("# PURPOSE\nYou extract {} from a text.\n{{{{x}}}}", name.as_str());
         Ok(Pattern { name: name.as_str().into(), system_prompt, ..Pattern::default() })
     }
 
@@ -78,6 +78,11 @@ impl Source for Fake {
         self.check()?;
         Ok(Models::default())
     }
+
+    fn stored(&self, _: Stored, _: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        self.check()?;
+        Ok(None)
+    }
 }
 
 fn catalog(fake: Fake) -> (Arc<Fake>, Catalog<Fake>) {
@@ -89,6 +94,23 @@ fn no_wait() -> Arc<dyn Wait> {
     Arc::new(NoWait)
 }
 
+#[test]
+fn without_the_texts_the_names_will_do() {
+    let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
+    assert!(catalog.snapshot_or_names(&no_wait()).unwrap().1.is_none());
+    // Its names are still fresh when Fabric goes.
+    fake.gone.store(true, Ordering::SeqCst);
+    catalog.snapshot.invalidate(|_| true);
+    let (snapshot, error) = catalog.snapshot_or_names(&no_wait()).unwrap();
+    assert_eq!(
+        (names_of(&snapshot), snapshot.unread(), error.unwrap().kind),
+        (vec!["a", "b"], 2, Kind::ApiUnavailable)
+    );
+    assert_eq!(snapshot.index().search("b", 5).hits[0].name, "b");
+    let (_, catalog) = self::catalog(Fake { gone: AtomicBool::new(true), ..Fake::of(&["a"]) });
+    assert_eq!(catalog.snapshot_or_names(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+}
+
 fn names_of(snapshot: &Snapshot) -> Vec<&str> {
     snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect()
 }
@@ -98,7 +120,11 @@ fn everything_is_read_once_and_for_its_time() {
     let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     let entry = snapshot.pattern("b").unwrap();
-    assert_eq!((entry.description.as_str(), entry.variables.as_slice()), ("You do b.", ["x".to_owned()].as_slice()));
+    assert_eq!(
+        (entry.text.as_deref(), &entry.variables[..]),
+        (Some("# PURPOSE\nYou extract b from a text.\n{{x}}"), &["x".to_owned()][..])
+    );
+    assert_eq!(snapshot.description("b"), "Extract b from a text.");
     assert_eq!(snapshot.strategies[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
     assert!(Arc::ptr_eq(&snapshot, &catalog.snapshot(&no_wait()).unwrap()));
@@ -161,9 +187,12 @@ fn single_failures_leave_the_name_and_a_plain_description() {
     let (_, catalog) = catalog(fake);
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     assert_eq!(names_of(&snapshot), names);
-    assert_eq!(snapshot.pattern("../odd").unwrap().description, "Fabric pattern ../odd");
-    assert_eq!(snapshot.pattern("a").unwrap().description, "Fabric pattern a");
-    assert_eq!(snapshot.pattern("i").unwrap().description, "You do i.");
+    assert_eq!(snapshot.pattern("a").unwrap().text, None);
+    assert_eq!(
+        (snapshot.description("a"), snapshot.description("i"), snapshot.unread()),
+        ("A.", "Extract i from a text.", 9)
+    );
+    assert!(snapshot.description("../odd").ends_with('.'));
 }
 
 #[test]
@@ -251,7 +280,8 @@ fn second_of_two(first_fails: Error) -> (Result<Arc<Snapshot>, Error>, usize) {
 #[test]
 fn a_refresh_that_fails_fails_for_all_who_waited() {
     let error = Error::new(Kind::FabricInternal, "once");
-    assert_eq!(second_of_two(error.clone()), (Err(error), 1));
+    let (result, lists) = second_of_two(error.clone());
+    assert_eq!((result.unwrap_err(), lists), (error, 1));
 }
 
 #[test]
@@ -282,7 +312,7 @@ fn one_who_waits_may_leave_and_the_refresh_goes_on() {
             std::thread::yield_now();
         }
         let leaves: Arc<dyn Wait> = Arc::new(Leaves);
-        assert_eq!(catalog.snapshot(&leaves), Err(Error::cancelled()));
+        assert_eq!(catalog.snapshot(&leaves).unwrap_err(), Error::cancelled());
         left.send(()).unwrap();
         assert_eq!(names_of(&first.join().unwrap().unwrap()), ["a"]);
     });

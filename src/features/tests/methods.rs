@@ -164,7 +164,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
     let malformed =
         "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
     let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_list_models, \
-                 fabric_list_strategies, fabric_get_configuration";
+                 fabric_list_strategies, fabric_list_contexts, fabric_get_configuration";
     for revision in Revision::ALL {
         let pipe = Pipe::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
@@ -362,7 +362,7 @@ fn discover_says_everything_before_any_handshake() {
         answer,
         result_in(
             Revision::R2026_07_28,
-            r##""supportedVersions":["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"],"capabilities":{"completions":{},"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}},"instructions":"#","ttlMs":3600000,"cacheScope":"public""##
+            r##""supportedVersions":["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"],"capabilities":{"completions":{},"extensions":{"io.modelcontextprotocol/skills":{}},"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}},"instructions":"#","ttlMs":3600000,"cacheScope":"public""##
         )
     );
     assert_eq!(pipe.session.revision(), None, "it agrees on nothing");

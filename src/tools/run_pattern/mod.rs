@@ -1,12 +1,11 @@
 //! `fabric_run_pattern`: one pattern on one text, or several in a row, each fed with the output of the one before.
 //!
-//! A run costs money: one `POST /chat` for each step, never sent twice, and nothing asked of Fabric before it but whether
-//! there are strategies, where one is named, and the pattern, where variables or input could be templates. Only a chain
-//! is checked as a whole first, so that it does not fail half-way for a reason that could be known.
+//! A run costs money: one `POST /chat` for each step, never sent twice. What is asked of Fabric before it is in `plan`.
 //!
 //! In scope here: what the tool takes. How it is run is in `run`, what comes back in `output`.
 
 mod output;
+mod plan;
 mod run;
 
 pub(crate) use output::partial;
@@ -23,10 +22,8 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_run_pattern",
     title: "Run a Fabric pattern",
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
-                  input_text and the exact pattern_name. Runs take seconds to minutes and may cost money; with stream set \
-                  to true the output is also sent as progress while it is made. Patterns with variables (see \
-                  fabric_get_pattern_details) need them in variables. With then, further patterns \
-                  work on the output, one after the other.",
+                  input_text. Takes seconds to minutes and may cost money. Variables that \
+                  fabric_get_pattern_details names must be given.",
     arguments: &ARGUMENTS,
     input: INPUT,
     output: OUTPUT,
@@ -63,40 +60,40 @@ const ARGUMENTS: [&str; 19] = [
 const INPUT: &str = r#"{
   "type":"object",
   "properties":{
-    "pattern_name":{"type":"string","description":"The exact name of the pattern, as fabric_list_patterns gives it."},
-    "input_text":{"type":"string","description":"The text that the pattern works on. May be empty."},
-    "stream":{"type":"boolean","description":"Send the output as progress while it is made; the result holds it whole all the same. Default false."},
-    "model_name":{"type":"string","description":"A model of fabric_list_models. Fabric's default if left out."},
-    "vendor_name":{"type":"string","description":"The vendor of model_name, where several have a model of that name."},
-    "strategy_name":{"type":"string","description":"A strategy of fabric_list_strategies, put before the pattern."},
-    "context_name":{"type":"string","description":"A context stored in Fabric, put before the pattern."},
-    "session_name":{"type":"string","description":"A session stored in Fabric, to continue a conversation."},
-    "language":{"type":"string","description":"Language of the output, such as de or pt-BR. As the pattern has it if left out."},
-    "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Values for the pattern's variables, by name."},
-    "attachments":{"type":"array","items":{"type":"string"},"maxItems":64,"description":"Passed on to Fabric, whose API does not read them today: put what matters into input_text."},
-    "temperature":{"type":"number","minimum":0,"maximum":2,"description":"Randomness. Default 0.7."},
-    "top_p":{"type":"number","minimum":0,"maximum":1,"description":"Nucleus sampling. Default 0.9."},
+    "pattern_name":{"type":"string","description":"Exact name, as fabric_list_patterns gives it."},
+    "input_text":{"type":"string","description":"What the pattern works on."},
+    "stream":{"type":"boolean","description":"Also send the output as progress while it is made. Default false."},
+    "model_name":{"type":"string","description":"One of fabric_list_models. Default: Fabric's."},
+    "vendor_name":{"type":"string","description":"Vendor of model_name, if several have it."},
+    "strategy_name":{"type":"string","description":"One of fabric_list_strategies."},
+    "context_name":{"type":"string","description":"A stored text to put first; see fabric_list_contexts."},
+    "session_name":{"type":"string","description":"A stored conversation to go on with; a new name begins one."},
+    "language":{"type":"string","description":"Of the output, such as de or pt-BR."},
+    "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Values of the pattern's variables, by name."},
+    "attachments":{"type":"array","items":{"type":"string"},"maxItems":64,"description":"Not read by Fabric today: use input_text."},
+    "temperature":{"type":"number","minimum":0,"maximum":2,"description":"Default 0.7."},
+    "top_p":{"type":"number","minimum":0,"maximum":1,"description":"Default 0.9."},
     "presence_penalty":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0."},
     "frequency_penalty":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0."},
-    "thinking":{"type":"string","description":"How much a reasoning model thinks: off, low, medium, high, or a number of tokens as a string."},
-    "search":{"type":"boolean","description":"Let the model search the web, where it can. Default false."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"At most this many characters of the output in the result, which says how many were left out. All if left out."},
+    "thinking":{"type":"string","description":"off, low, medium, high, or a number of tokens."},
+    "search":{"type":"boolean","description":"Let the model search the web. Default false."},
+    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"Most characters of the output. Default: all."},
     "then":{
       "type":"array",
       "maxItems":8,
       "items":{
         "type":"object",
         "properties":{
-          "pattern_name":{"type":"string","description":"The pattern of this step."},
-          "model_name":{"type":"string","description":"The model of this step. That of the call if left out."},
-          "vendor_name":{"type":"string","description":"The vendor of model_name."},
-          "strategy_name":{"type":"string","description":"The strategy of this step. None if left out."},
-          "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Values for the variables of this step's pattern."}
+          "pattern_name":{"type":"string","description":"The step's pattern."},
+          "model_name":{"type":"string","description":"Default: the call's."},
+          "vendor_name":{"type":"string","description":"Vendor of model_name."},
+          "strategy_name":{"type":"string","description":"Default: none."},
+          "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Of this pattern."}
         },
         "required":["pattern_name"],
         "additionalProperties":false
       },
-      "description":"Further patterns, each run on the output of the one before; the last one's output is the result. Checked as a whole before anything runs. Sampling, thinking, search and language are those of the call."
+      "description":"Further patterns, each run on the output before it, such as [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]; the name alone, as a string, is a step too. All are checked before any is run."
     }
   },
   "required":["pattern_name"],
@@ -143,7 +140,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
-    let further = arguments.list("then", MAX_CHAIN_STEPS)?;
+    let further = arguments.steps("then", MAX_CHAIN_STEPS)?;
     arguments.end(&ARGUMENTS)?;
     let input = std::mem::take(&mut chat.input);
     let mut steps = vec![chat];
@@ -207,6 +204,7 @@ mod tests {
             json!({"pattern_name": "résumé 2", "input_text": "", "stream": true, "model_name": "meta-llama/x", "vendor_name": "LM Studio"}),
             json!({"pattern_name": "x", "language": "pt-BR", "thinking": "2048", "search": true, "temperature": 2, "top_p": 1, "presence_penalty": -2, "frequency_penalty": 2}),
             json!({"pattern_name": "x", "variables": {"lang_code": "de"}, "attachments": ["/tmp/a.png"]}),
+            json!({"pattern_name": "x", "then": ["y", {"pattern_name": "z"}]}),
         ] {
             assert_eq!(job(value.clone()), Ok(()), "{value}");
         }
@@ -227,7 +225,9 @@ mod tests {
             (json!({"pattern_name": "create_coding_feature"}), "--allow-pattern"),
             (json!({"pattern_name": "x", "max_chars": 0}), "`max_chars` is 0"),
             (json!({"pattern_name": "x", "then": {}}), "`then` must be a list"),
-            (json!({"pattern_name": "x", "then": ["y"]}), "`then[0]` must be an object"),
+            (json!({"pattern_name": "x", "then": [5]}), "`then[0]` must be a pattern's name or an object"),
+            (json!({"pattern_name": "x", "then": [""]}), "`then[0].pattern_name` is missing"),
+            (json!({"pattern_name": "x", "then": ["../y"]}), "`then[0].pattern_name`"),
             (json!({"pattern_name": "x", "then": [{}]}), "`then[0].pattern_name` is missing"),
             (
                 json!({"pattern_name": "x", "then": [{"pattern_name": "y", "stream": true}]}),

@@ -2,11 +2,13 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::fabric::{self, Chat, Error, Kind, NO_STRATEGIES, Usage, Wait, template};
+use crate::fabric::{Chat, Error, Kind, Usage, Wait};
 use crate::sync::lock;
-use crate::tools::{Failure, Job, Outcome, Work, refused};
+use crate::text::shown;
+use crate::tools::{Failure, Job, Outcome, Work};
 
 use super::output::{Output, add, partial};
+use super::plan;
 
 /// One call, its arguments checked: the first step, and those of `then`.
 pub(super) struct RunPattern {
@@ -23,10 +25,8 @@ pub(super) struct RunPattern {
 impl Job for RunPattern {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let wait = work.wait();
-        self.check_strategies(work, &wait)?;
-        if self.steps.len() > 1 {
-            self.check_plan(work, &wait)?;
-        }
+        let mut warnings = self.warnings();
+        warnings.extend(plan::check(&self.steps, &self.input_of_plan(), work)?);
         let mut input = std::mem::take(&mut *lock(&self.input));
         // Room for what is sent was kept since the call came; now that is counted by itself.
         wait.release(input.len());
@@ -34,9 +34,11 @@ impl Job for RunPattern {
         let mut used: Option<Usage> = None;
         for (i, step) in self.steps.iter().enumerate() {
             let is_last = i + 1 == self.steps.len();
-            let output = self.step(i, step, input, work, &wait).map_err(|failure| after(&mut earlier, failure))?;
+            let output = self
+                .step(i, step, input, work, &wait, &mut warnings)
+                .map_err(|failure| after(&mut earlier, failure))?;
             if is_last {
-                return Ok(output.into_outcome(self.max_chars, used, self.warnings()));
+                return Ok(output.into_outcome(self.max_chars, used, warnings));
             }
             let (text, usage) = output.into_text();
             used = add(used, usage);
@@ -72,7 +74,15 @@ impl Job for RunPattern {
 
 impl RunPattern {
     /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
-    fn step(&self, i: usize, step: &Chat, input: String, work: &Work, wait: &Arc<dyn Wait>) -> Result<Output, Failure> {
+    fn step(
+        &self,
+        i: usize,
+        step: &Chat,
+        input: String,
+        work: &Work,
+        wait: &Arc<dyn Wait>,
+        warnings: &mut Vec<String>,
+    ) -> Result<Output, Failure> {
         let count = self.steps.len();
         work.caller.stream_text(self.stream && i + 1 == count);
         if count > 1 {
@@ -80,63 +90,26 @@ impl RunPattern {
         }
         let chat = Chat { input, ..step.clone() };
         let mut output = Output::default();
-        let ended = work.fabric.chat(chat, wait, &mut |event| {
-            output.take(event, work);
-            Ok(())
+        let ended = work.fabric.check(chat, wait).and_then(|checked| {
+            warnings.extend(checked.unused().iter().map(|name| unused(step, name)));
+            work.fabric.run(checked, wait, &mut |event| {
+                output.take(event, work);
+                Ok(())
+            })
         });
         work.caller.flush();
         let Err(error) = ended else { return Ok(output) };
-        // It may be a pattern that is not there; only a failed run asks for the names.
-        let mut error =
-            if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&step.pattern, error, wait) };
+        let mut error = plan::explain(step, error, work);
         if count > 1 {
             error.detail = format!("Step {} of {count} ({}) failed. {}", i + 1, step.pattern.as_str(), error.detail);
         }
         Err(Failure { error, partial: output.into_partial().into_iter().collect() })
     }
 
-    /// Without a folder of strategies, old versions of Fabric run the pattern as if none had been asked for. Anything
-    /// else is left to the run to find out.
-    fn check_strategies(&self, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Failure> {
-        let Some(i) = self.steps.iter().position(|step| step.strategy.is_some()) else { return Ok(()) };
-        match work.catalog.strategies(wait) {
-            Ok(strategies) if strategies.is_none() => {
-                let detail = format!("`{}strategy_name`: {NO_STRATEGIES} Nothing was run.", place(i));
-                Err(refused(detail).into())
-            }
-            Err(error) if error.kind == Kind::Cancelled => Err(error.into()),
-            _ => Ok(()),
-        }
-    }
-
-    /// Looks at the whole plan before anything is run: are all patterns there, and have they their variables?
-    fn check_plan(&self, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Failure> {
-        let names = work.catalog.fresh_names(wait)?;
-        for (i, step) in self.steps.iter().enumerate() {
-            let place = place(i);
-            if !names.contains(step.pattern.as_str()) {
-                let mut error = fabric::not_found(&step.pattern, &names);
-                error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
-                return Err(error.into());
-            }
-            let pattern = work.fabric.pattern(&step.pattern, wait)?;
-            if let Some(missing) = pattern.variables().iter().find(|variable| !step.variables.contains_key(*variable)) {
-                let pattern = step.pattern.as_str();
-                let detail = format!(
-                    "`{place}variables` lacks \"{missing}\", which the pattern {pattern} needs. Nothing was run."
-                );
-                return Err(refused(detail).into());
-            }
-            // Once more with its input when the step is run.
-            if !step.variables.is_empty() {
-                let input = if i == 0 { lock(&self.input).clone() } else { String::new() };
-                template::check(&pattern, &step.variables, &input).map_err(|error| {
-                    let place = if i == 0 { String::new() } else { format!("In then[{}]: ", i - 1) };
-                    refused(format!("{place}{} Nothing was run.", error.detail))
-                })?;
-            }
-        }
-        Ok(())
+    /// The input, where the plan of a chain needs it.
+    fn input_of_plan(&self) -> String {
+        let has_variables = self.steps.first().is_some_and(|step| !step.variables.is_empty());
+        if self.steps.len() > 1 && has_variables { lock(&self.input).clone() } else { String::new() }
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -152,9 +125,10 @@ impl RunPattern {
     }
 }
 
-/// What stands before the names of a step's arguments.
-fn place(step: usize) -> String {
-    if step == 0 { String::new() } else { format!("then[{}].", step - 1) }
+/// A variable that changes nothing.
+fn unused(step: &Chat, name: &str) -> String {
+    let pattern = step.pattern.as_str();
+    format!("The pattern {pattern} has no variable \"{}\": its value was not used.", shown(name, 64))
 }
 
 /// A failure keeps what the steps before it gave.

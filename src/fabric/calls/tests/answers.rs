@@ -2,6 +2,18 @@
 
 use super::*;
 
+impl Client {
+    /// A run, checked first.
+    pub(super) fn chat(
+        &self,
+        request: Chat,
+        wait: &Arc<dyn Wait>,
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.run(self.check(request, wait)?, wait, each)
+    }
+}
+
 #[test]
 fn json_in_place_of_a_stream_is_one_event() {
     let error = failed_run(&Fixture::always(json("{\"type\":\"error\",\"content\":\"no model\"}")));

@@ -1,0 +1,267 @@
+//! The Skills extension (`io.modelcontextprotocol/skills`, SEP-2640): every pattern that may be run is a skill of one
+//! file, so that the client's own model can do what Fabric would have let another do.
+//!
+//! In scope: `skills/list`, `skills/get`, what stands in a `SKILL.md`. Not in scope: reading it (`resources`).
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use serde::Serialize;
+
+use crate::fabric::{Entry, Error, Kind, Snapshot};
+use crate::jsonrpc;
+use crate::protocol::pages::{self, Cursor};
+use crate::protocol::params::{params, text};
+use crate::protocol::{Refusal, ResultWriter};
+use crate::search::{humanised, skill_names};
+use crate::sha256::sha256_hex;
+use crate::sync::lock;
+use crate::text::shown;
+
+use super::call::{Operation, ResultMeta, Running};
+use super::{Action, Request, Server, while_fresh};
+
+/// Longest skill, in bytes; the extension's own limit.
+const MAX_SKILL: usize = 16 << 20;
+
+/// The skills of the newest snapshot that was asked for.
+#[derive(Default)]
+pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
+
+impl Shelf {
+    /// The skills of what the catalogue knows now. Digests are computed once for each snapshot.
+    fn skills(&self, call: &Running<'_>) -> Result<Arc<Skills>, Refusal> {
+        let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
+        let mut kept = lock(&self.0);
+        if let Some(skills) = kept.as_ref().filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
+            return Ok(Arc::clone(skills));
+        }
+        let skills = Arc::new(Skills::new(snapshot, |name| call.policy.allows(name)));
+        *kept = Some(Arc::clone(&skills));
+        Ok(skills)
+    }
+}
+
+/// All skills of one snapshot. Their text is made when it is read: the same one every time.
+struct Skills {
+    snapshot: Arc<Snapshot>,
+    /// By name.
+    all: BTreeMap<String, Manifest>,
+}
+
+/// What is told of a skill's only file.
+struct Manifest {
+    /// The name of its pattern.
+    pattern: String,
+    digest: String,
+    size: usize,
+}
+
+impl Skills {
+    fn new(snapshot: Arc<Snapshot>, is_allowed: impl Fn(&str) -> bool) -> Skills {
+        let mut all = BTreeMap::new();
+        let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
+        let mut left_out = 0;
+        for entry in snapshot.patterns.iter().filter(|entry| is_allowed(&entry.name)) {
+            let name = names.get(entry.name.as_str());
+            let document = name.and_then(|name| Some((name, document(name, entry, &snapshot)?)));
+            let Some((name, document)) = document.filter(|(_, document)| document.len() <= MAX_SKILL) else {
+                left_out += 1;
+                continue;
+            };
+            let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
+            all.insert(name.clone(), Manifest { pattern: entry.name.clone(), digest, size: document.len() });
+        }
+        if left_out > 0 {
+            log::warn!(
+                "{left_out} patterns are no skills: their text is not known or too long, or their name has no letters that a skill's may have"
+            );
+        }
+        drop(names);
+        Skills { snapshot, all }
+    }
+
+    fn entry<'a>(&'a self, name: &'a str, manifest: &'a Manifest) -> SkillEntry<'a> {
+        let uri = uri(name);
+        let resources = [File { digest: &manifest.digest, size: manifest.size, uri: uri.clone() }];
+        SkillEntry { frontmatter: FrontMatter::new(name, &manifest.pattern, &self.snapshot), resources, uri }
+    }
+}
+
+fn uri(name: &str) -> String {
+    format!("skill://fabric/{name}/SKILL.md")
+}
+
+/// The name of the skill whose `SKILL.md` has this URI, if that could be one of ours.
+pub(super) fn named(uri: &str) -> Option<&str> {
+    let name = uri.strip_prefix("skill://fabric/")?.strip_suffix("/SKILL.md")?;
+    (!name.contains('/')).then_some(name)
+}
+
+/// A skill as it is listed.
+#[derive(Serialize)]
+struct SkillEntry<'a> {
+    frontmatter: FrontMatter<'a>,
+    resources: [File<'a>; 1],
+    uri: String,
+}
+
+#[derive(Serialize)]
+struct File<'a> {
+    digest: &'a str,
+    size: usize,
+    uri: String,
+}
+
+/// What stands at the top of a `SKILL.md`.
+#[derive(Serialize)]
+struct FrontMatter<'a> {
+    description: String,
+    metadata: Metadata<'a>,
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct Metadata<'a> {
+    #[serde(rename = "fabric-pattern")]
+    pattern: &'a str,
+}
+
+impl<'a> FrontMatter<'a> {
+    fn new(name: &'a str, pattern: &'a str, snapshot: &Snapshot) -> FrontMatter<'a> {
+        let (does, says) = (snapshot.description(pattern), humanised(pattern));
+        let description =
+            format!("{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}.");
+        FrontMatter { description, metadata: Metadata { pattern }, name }
+    }
+}
+
+/// A whole `SKILL.md`; `None` if the pattern's text is not known.
+fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
+    let text = entry.text.as_deref()?;
+    let front = FrontMatter::new(name, &entry.name, snapshot);
+    let (name, pattern) = (quoted(front.name), quoted(front.metadata.pattern));
+    let mut document = format!(
+        "---\nname: {name}\ndescription: {}\nmetadata:\n  fabric-pattern: {pattern}\n---\n\nFollow the instructions below \
+         yourself, on the user's input.",
+        quoted(&front.description)
+    );
+    document.push_str(&match entry.is_runnable() {
+        true => format!(
+            " Or call the tool `fabric_run_pattern` with `pattern_name` {pattern} and that input as `input_text`, so that \
+             Fabric's model does it.\n\n"
+        ),
+        false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
+    });
+    if !entry.variables.is_empty() && entry.is_runnable() {
+        let variables: Vec<String> = entry.variables.iter().map(|name| format!("`{{{{{name}}}}}`")).collect();
+        document.push_str(&format!(
+            "Variables, for which the user gives values (in a run: `variables`): {}.\n\n",
+            variables.join(", ")
+        ));
+    }
+    document.push_str(text);
+    Some(document)
+}
+
+/// A string as YAML and JSON both read it, in double quotes.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            // What YAML does not print, or takes for a line's end.
+            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}') => {
+                quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
+            }
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}
+
+/// The `SKILL.md` of the skill of this name, if there is one.
+pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
+    let skills = call.skills.skills(call)?;
+    let entry = skills.all.get(name).and_then(|manifest| skills.snapshot.pattern(&manifest.pattern));
+    let text = entry.and_then(|entry| document(name, entry, &skills.snapshot));
+    Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
+}
+
+/// Reads `skills/list`.
+pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let cursor = pages::cursor(request.params)?;
+    Ok(request.call(List { cursor }))
+}
+
+struct List {
+    cursor: Cursor,
+}
+
+impl Operation for List {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let skills = call.skills.skills(call)?;
+        let (range, next) = pages::page(self.cursor, skills.all.len())?;
+        let page = skills.all.iter().skip(range.start).take(range.len());
+        let entries: Vec<SkillEntry<'_>> = page.map(|(name, manifest)| skills.entry(name, manifest)).collect();
+        result.field("skills", &entries);
+        if let Some(next) = next {
+            result.field("nextCursor", &next);
+        }
+        result.cache(while_fresh(&skills.snapshot));
+        Ok(ResultMeta::new())
+    }
+}
+
+/// Reads `skills/get`.
+pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
+    let [uri] = params(request.params, ["uri"], usage)?;
+    let uri = text(uri, usage)?.into_owned();
+    Ok(request.call(Get { uri }))
+}
+
+struct Get {
+    uri: String,
+}
+
+impl Operation for Get {
+    /// # Errors
+    /// -32602 for a skill that is not there.
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let skills = call.skills.skills(call)?;
+        let found = named(&self.uri).and_then(|name| skills.all.get_key_value(name));
+        let Some((name, manifest)) = found else {
+            let detail = format!("There is no skill \"{}\". skills/list has them all.", shown(&self.uri, 256));
+            let error = Error::new(Kind::PatternNotFound, detail);
+            return Err(Refusal::of(jsonrpc::INVALID_PARAMS, error).with("uri", self.uri.as_str()));
+        };
+        result.field("skill", &skills.entry(name, manifest)).cache(while_fresh(&skills.snapshot));
+        Ok(ResultMeta::new())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_skill_file_of_ours_is_one() {
+        assert_eq!(named("skill://fabric/extract-wisdom/SKILL.md"), Some("extract-wisdom"));
+        for other in
+            ["skill://fabric/SKILL.md", "skill://fabric/a/b/SKILL.md", "skill://x/a/SKILL.md", "a/SKILL.md", ""]
+        {
+            assert_eq!(named(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn strings_are_quoted_for_yaml_and_json() {
+        assert_eq!(quoted("a: \"b\" \\ é漢🙂"), r#""a: \"b\" \\ é漢🙂""#);
+        for hard in ["\n---\n", "\u{85}\u{2028}\u{feff}\u{7f}\u{0}", "#x: - y"] {
+            let text = quoted(hard);
+            assert_eq!(serde_json::from_str::<String>(&text).unwrap(), hard);
+            assert!(!text.contains(['\n', '\u{85}', '\u{2028}', '\u{feff}', '\u{7f}']), "{text}");
+        }
+    }
+}

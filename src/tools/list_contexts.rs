@@ -1,0 +1,72 @@
+//! `fabric_list_contexts`: contexts and sessions that are stored in Fabric.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::fabric::{Error, Names, Stored};
+
+use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "fabric_list_contexts",
+    title: "List contexts and sessions",
+    description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
+    arguments: &[],
+    input: INPUT,
+    output: OUTPUT,
+    read_only: true,
+    prepare,
+};
+
+const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
+
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "contexts":{"type":"array","items":{"type":"string"},"description":"What context_name takes."},
+    "sessions":{"type":"array","items":{"type":"string"},"description":"Sessions there are. Any other session_name begins one."},
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
+  },
+  "required":["contexts","sessions"]
+}"#;
+
+struct ListContexts;
+
+#[derive(Serialize)]
+struct Contexts {
+    contexts: Names,
+    sessions: Names,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
+}
+
+fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+    arguments.end(TOOL.arguments)?;
+    Ok(Box::new(ListContexts))
+}
+
+impl Job for ListContexts {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let mut warnings = Vec::new();
+        let mut names = |what: Stored| {
+            let names = Arc::unwrap_or_clone(work.catalog.fresh_stored(what, &work.wait())?);
+            Ok::<Names, Error>(names.unwrap_or_else(|| {
+                warnings.push(no_folder(what));
+                Names::default()
+            }))
+        };
+        let (contexts, sessions) = (names(Stored::Contexts)?, names(Stored::Sessions)?);
+        let rows = contexts.len() + sessions.len();
+        let structured = Contexts { contexts, sessions, warnings: warnings.clone() };
+        Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
+    }
+}
+
+/// What it means that Fabric has no folder of them.
+pub(super) fn no_folder(what: Stored) -> String {
+    let what = what.plural();
+    format!(
+        "Fabric has no {what}: it cannot read their folder (HTTP 500), which mostly means that none was ever stored."
+    )
+}

@@ -1,0 +1,284 @@
+//! What is looked at before a run is paid for, and what is looked up once it has failed.
+//!
+//! A run by itself costs Fabric nothing more than a list that names of its own need; a chain is looked at as a whole, so that
+//! it does not fail half-way for a reason that could be known.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fabric::names::did_you_mean;
+use crate::fabric::{
+    Chat, Error, Kind, Models, NO_STRATEGIES, Names, Stored, Strategy, Wait, lacks_nothing, not_found, template,
+};
+use crate::text::shown;
+use crate::tools::list_contexts::no_folder;
+use crate::tools::{Work, refused};
+
+/// How long the list of models is waited for: Fabric may be asking every vendor.
+const MODELS_TIME: Duration = Duration::from_secs(5);
+/// A vendor that runs models which it does not list.
+const UNLISTED_VENDOR: &str = "codex";
+
+/// Looks at all steps before the first is run; `input` is that of the first. What comes back are warnings.
+pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<String>, Error> {
+    let wait = &work.wait();
+    let mut warnings = Vec::new();
+    strategies(steps, work, wait)?;
+    for step in steps {
+        context(step, work, wait)?;
+        warnings.extend(session(step, work, wait)?);
+    }
+    // A single run that names a wrong model fails before it costs anything, so that is looked up only then.
+    if let [step] = steps {
+        known_variables(step, work, wait)?;
+    } else {
+        patterns(steps, input, work, wait)?;
+        warnings.extend(models(steps, work, wait)?);
+    }
+    Ok(warnings)
+}
+
+/// Says more about the failure of a step, if a name in it is one that Fabric does not have.
+pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
+    let wait = &work.wait();
+    // It may be a pattern that is not there; only a failed run asks for the names.
+    let mut error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&step.pattern, error, wait) };
+    let may_be_a_name = matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
+    if may_be_a_name && !(step.model.is_empty() && step.vendor.is_empty()) {
+        match listed_models(std::slice::from_ref(step), work, wait) {
+            Err(stopped) if stopped.kind == Kind::Cancelled => return stopped,
+            Ok(Some(models)) => {
+                if let Some((_, why)) = unknown_model(&models, step) {
+                    error.detail = format!("{why} {}", error.detail);
+                }
+            }
+            _ => {}
+        }
+    }
+    error
+}
+
+/// What stands before the names of a step's arguments.
+fn place(step: usize) -> String {
+    if step == 0 { String::new() } else { format!("then[{}].", step - 1) }
+}
+
+/// Only being cancelled ends a look at a list: that it cannot be had is for the run to find out.
+fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Err(error) if error.kind == Kind::Cancelled => Err(error),
+        read => Ok(read.ok()),
+    }
+}
+
+/// Old versions of Fabric run a pattern without its strategy, where there is none of that name, and do not say so.
+fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+    let named = steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.strategy.as_ref()?.as_str())));
+    let has = |known: &Option<Vec<Strategy>>, name: &str| known.iter().flatten().any(|strategy| strategy.name == name);
+    for (i, name) in named {
+        let Some(mut known) = unless_cancelled(work.catalog.strategies(wait))? else { return Ok(()) };
+        if known.is_some() && !has(&known, name) {
+            // It may be new.
+            let Some(fresh) = unless_cancelled(work.catalog.fresh_strategies(wait))? else { return Ok(()) };
+            known = fresh;
+        }
+        let place = place(i);
+        match known.as_ref() {
+            None => return Err(refused(format!("`{place}strategy_name`: {NO_STRATEGIES} Nothing was run."))),
+            Some(all) if !has(&known, name) => {
+                let names: Names = all.iter().map(|strategy| strategy.name.as_str()).collect();
+                return Err(refused(format!(
+                    "`{place}strategy_name`: Fabric has no strategy named \"{name}\".{} fabric_list_strategies has them \
+                     all. Nothing was run.",
+                    did_you_mean(name, &names)
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Fabric fails on a context that it does not have, with a path of its host.
+fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+    let Some(name) = step.context.as_ref().map(|name| name.as_str()) else { return Ok(()) };
+    let Some(known) = stored(Stored::Contexts, name, work, wait)? else { return Ok(()) };
+    match known.as_ref() {
+        None => Err(refused(format!("`context_name`: {} Nothing was run.", no_folder(Stored::Contexts)))),
+        Some(names) if !names.contains(name) => Err(refused(format!(
+            "`context_name`: Fabric has no context named \"{name}\".{} fabric_list_contexts has them all. Nothing was run.",
+            did_you_mean(name, names)
+        ))),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Fabric begins a session that it does not have: mostly that is what was meant, but it may be a typing error.
+fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
+    let Some(name) = step.session.as_ref().map(|name| name.as_str()) else { return Ok(None) };
+    let known = stored(Stored::Sessions, name, work, wait)?;
+    let names = known.as_ref().and_then(|known| known.as_ref().as_ref());
+    Ok(names.filter(|names| !names.contains(name)).map(|names| {
+        format!(
+            "Fabric had no session named \"{name}\", so this run began without earlier messages.{}",
+            did_you_mean(name, names)
+        )
+    }))
+}
+
+/// The names of what is stored, read anew if `name` is not among those that are known; `None` if they cannot be had.
+fn stored(what: Stored, name: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Option<Names>>>, Error> {
+    let known = unless_cancelled(work.catalog.stored(what, wait))?;
+    match known.as_ref().map(|known| known.as_ref()) {
+        Some(Some(names)) if !names.contains(name) => unless_cancelled(work.catalog.fresh_stored(what, wait)),
+        _ => Ok(known),
+    }
+}
+
+/// Variables that are missing, where the catalogue happens to know the pattern. It may have changed since, so only the
+/// pattern as it is now is a reason to refuse.
+fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+    let Some(latest) = work.catalog.latest() else { return Ok(()) };
+    let Some(entry) = latest.pattern(step.pattern.as_str()) else { return Ok(()) };
+    if lacks_nothing("variables", &step.pattern, &entry.variables, &step.variables).is_ok() {
+        return Ok(());
+    }
+    match unless_cancelled(work.fabric.pattern(&step.pattern, wait))? {
+        Some(pattern) => lacks_nothing("variables", &step.pattern, &pattern.variables(), &step.variables),
+        None => Ok(()),
+    }
+}
+
+/// Are all patterns there, and have they their variables?
+fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+    let names = work.catalog.fresh_names(wait)?;
+    for (i, step) in steps.iter().enumerate() {
+        let place = place(i);
+        if !names.contains(step.pattern.as_str()) {
+            let mut error = not_found(&step.pattern, &names);
+            error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
+            return Err(error);
+        }
+        let pattern = work.fabric.pattern(&step.pattern, wait)?;
+        lacks_nothing(&format!("{place}variables"), &step.pattern, &pattern.variables(), &step.variables)?;
+        // Once more with its input when the step is run.
+        if !step.variables.is_empty() {
+            let input = if i == 0 { input } else { "" };
+            template::check(&pattern, &step.variables, input).map_err(|error| {
+                let place = if i == 0 { String::new() } else { format!("In then[{}]: ", i - 1) };
+                refused(format!("{place}{} Nothing was run.", error.detail))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// What is known of the models if it has all that these steps name, else what Fabric says now; `None` if that takes too long.
+fn listed_models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
+    let has_all = |models: &Arc<Models>| steps.iter().all(|step| unknown_model(models, step).is_none());
+    match work.catalog.known_models().filter(has_all) {
+        Some(known) => Ok(Some(known)),
+        None => work.catalog.models_within(MODELS_TIME, wait),
+    }
+}
+
+/// Are all models and vendors there?
+fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
+    if steps.iter().all(|step| step.model.is_empty() && step.vendor.is_empty()) {
+        return Ok(None);
+    }
+    let known = unless_cancelled(listed_models(steps, work, wait))?;
+    let Some(models) = known.flatten() else {
+        let seconds = MODELS_TIME.as_secs();
+        return Ok(Some(format!(
+            "Models and vendors were not checked before the run: Fabric did not list them within {seconds} s."
+        )));
+    };
+    for (i, step) in steps.iter().enumerate() {
+        if let Some((argument, why)) = unknown_model(&models, step) {
+            // A step without a model of its own has that of the call.
+            let own = i == 0 || (&step.model, &step.vendor) != (&steps[0].model, &steps[0].vendor);
+            let place = if own { place(i) } else { String::new() };
+            return Err(refused(format!("`{place}{argument}`: {why} Nothing was run.")));
+        }
+    }
+    Ok(None)
+}
+
+/// The argument that names what Fabric does not have, and why. Fabric tells no cases apart, and takes `vendor/model` as well.
+fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)> {
+    let is_same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
+    let missing = |what: String, wanted: &str, names: &Names| {
+        format!("Fabric has {what}.{} fabric_list_models has them all.", did_you_mean(wanted, names))
+    };
+    let (model, vendor) = (step.model.as_str(), step.vendor.as_str());
+    let is_empty = models.models.is_empty() && models.vendors.values().all(Vec::is_empty);
+    // Fabric lists none while it is still asking the vendors.
+    if is_empty || is_same(vendor, UNLISTED_VENDOR) {
+        return None;
+    }
+    let known_vendor = |name: &str| models.vendors.keys().find(|known| is_same(known, name));
+    let all = || models.models.iter().chain(models.vendors.values().flatten());
+    if vendor.is_empty() {
+        let is_known = model.is_empty()
+            || all().any(|known| is_same(known, model))
+            || model.split_once('/').is_some_and(|(prefix, _)| known_vendor(prefix).is_some());
+        let names = || all().map(String::as_str).collect();
+        let what = format!("no model named \"{}\"", shown(model, 128));
+        return (!is_known).then(|| ("model_name", missing(what, model, &names())));
+    }
+    let Some(known) = known_vendor(vendor) else {
+        let names = models.vendors.keys().map(String::as_str).collect();
+        return Some(("vendor_name", missing(format!("no vendor named \"{}\"", shown(vendor, 128)), vendor, &names)));
+    };
+    let of_vendor = &models.vendors[known];
+    let is_known = model.is_empty() || of_vendor.iter().any(|known| is_same(known, model));
+    let names = || of_vendor.iter().map(String::as_str).collect();
+    let what = format!("no model named \"{}\" of the vendor {known}", shown(model, 128));
+    (!is_known).then(|| ("model_name", missing(what, model, &names())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::fabric::Name;
+
+    #[test]
+    fn models_are_known_as_fabric_knows_them() {
+        let vendors = [("OpenAI", vec!["gpt-x"]), ("Ollama", vec!["llama3:8b", "meta/x"]), ("Empty", vec![])];
+        let vendors: BTreeMap<String, Vec<String>> = vendors
+            .into_iter()
+            .map(|(vendor, models)| (vendor.to_owned(), models.into_iter().map(str::to_owned).collect()))
+            .collect();
+        let models = Models { models: vendors.values().flatten().cloned().collect(), vendors };
+        let unknown = |models: &Models, model: &str, vendor: &str| {
+            let name = Name::parse("x", "p").unwrap();
+            let step = Chat { model: model.into(), vendor: vendor.into(), ..Chat::new(name, "") };
+            unknown_model(models, &step).map(|(argument, why)| format!("{argument}: {why}"))
+        };
+        for (model, vendor) in [
+            ("gpt-x", ""),
+            ("GPT-X", ""),
+            ("meta/x", ""),
+            ("ollama/anything", ""),
+            ("gpt-x", "openai"),
+            ("", "OLLAMA"),
+            ("", ""),
+            ("anything", "Codex"),
+        ] {
+            assert_eq!(unknown(&models, model, vendor), None, "{model} {vendor}");
+        }
+        let ends = "fabric_list_models has them all.";
+        for (model, vendor, why) in [
+            ("gpt-y", "", "model_name: Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? "),
+            ("zzzzzzzz", "", "model_name: Fabric has no model named \"zzzzzzzz\". "),
+            ("gpt-x", "opnai", "vendor_name: Fabric has no vendor named \"opnai\". Did you mean \"OpenAI\"? "),
+            ("gpt-x", "ollama", "model_name: Fabric has no model named \"gpt-x\" of the vendor Ollama. "),
+        ] {
+            assert_eq!(unknown(&models, model, vendor), Some(format!("{why}{ends}")));
+        }
+        assert_eq!(unknown(&Models::default(), "x", "y"), None, "not asked yet");
+    }
+}

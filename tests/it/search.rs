@@ -1,0 +1,81 @@
+//! Finding patterns by what they are good for.
+
+use serde_json::{Value, json};
+
+use crate::support::expect;
+use crate::support::fabric::FakeFabric;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::{Caller, ERAS, Era};
+
+const NEWEST: Era = Era::Legacy("2025-11-25");
+
+fn search(client: &mut Stdio, query: &str) -> Value {
+    expect::success(NEWEST, &client.call("fabric_list_patterns", json!({"query": query})))
+}
+
+#[test]
+fn what_was_found_comes_with_what_it_does_in_every_revision() {
+    for era in ERAS {
+        let fabric = FakeFabric::start();
+        let mut client = Stdio::speaking(era, Program::with(&fabric));
+        let found = client.call("fabric_list_patterns", json!({"query": "weigh evidence"}));
+        let expected = json!({
+            "patterns": ["analyze_claims"],
+            "matches": [{"name": "analyze_claims", "description": "Weigh claims against evidence."}],
+        });
+        assert_eq!(expect::success(era, &found), expected, "{era:?}");
+    }
+}
+
+#[test]
+fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    assert!(fabric.requests().is_empty(), "a client that only connects costs nothing");
+    let first = search(&mut client, "letter");
+    fabric.forget();
+    assert_eq!(search(&mut client, "letter"), first);
+    client.result("prompts/list", json!({}));
+    assert!(fabric.requests().is_empty());
+}
+
+#[test]
+fn without_texts_names_are_searched_and_a_warning_says_so() {
+    let fabric = FakeFabric::start();
+    for (name, _) in crate::support::fixtures::PATTERNS {
+        let path = if name.contains(' ') { "%C3%BCberblick%20f%C3%BCr%20alle" } else { name };
+        fabric.on(&format!("GET /patterns/{path}"), Reply::failure(500, json!("broken")));
+    }
+    let mut client = Stdio::ready(&fabric);
+    let found = search(&mut client, "a summary of a meeting");
+    assert_eq!(found["patterns"][0], "summarize_meeting", "{found}");
+    let warning = found["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("only the names were searched"), "{warning}");
+}
+
+#[test]
+fn nothing_found_is_said_with_the_nearest_names() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
+    let data = expect::success(NEWEST, &found);
+    assert_eq!((&data["patterns"], &data["matches"]), (&json!([]), &json!([])));
+    let warning = data["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("No pattern fits \"zzqqxw wwwqq\".") && warning.contains("other, plainer words"));
+    assert_eq!(found["content"][1]["text"], warning);
+}
+
+#[test]
+fn what_may_not_be_run_is_not_recommended() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).arg("--deny-pattern").arg("SUMMARIZE");
+    let mut client = Stdio::speaking(NEWEST, program);
+    let found = search(&mut client, "summarize the text");
+    let names = found["patterns"].as_array().unwrap();
+    assert!(names.contains(&json!("summarize_meeting")) && !names.contains(&json!("summarize")), "{found}");
+    assert!(found["warnings"].to_string().contains("on this server: summarize"), "{found}");
+    let nothing = search(&mut client, "create_coding_feature");
+    assert!(!nothing["patterns"].to_string().contains("create_coding_feature"), "{nothing}");
+}
