@@ -4,6 +4,8 @@
 //! mistake in a flag or variable. What the parts do is told in their own files; arrows point one way,
 //! `main → transport → mcp → tools → fabric`.
 
+#[allow(dead_code, unused_imports, reason = "the HTTP transports are about to use it")]
+mod access;
 mod check;
 mod cli;
 mod config;
