@@ -94,6 +94,11 @@ impl Access {
         }
     }
 
+    /// Looks whether the OAuth issuer can be asked, which may take [`Access::admit`]'s time. The error is one line.
+    pub(crate) fn probe(&self) -> Result<(), String> {
+        self.oauth.as_ref().map_or(Ok(()), OAuth::probe)
+    }
+
     /// Reads the tokens file again, as SIGHUP asks for.
     pub(crate) fn reload(&self) {
         self.tokens.reload();

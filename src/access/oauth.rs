@@ -143,6 +143,14 @@ impl OAuth {
         })
     }
 
+    /// Finds the issuer's metadata, for an operator to be told at the start what will not work later.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub(crate) fn probe(&self) -> Result<(), String> {
+        self.issuer.probe().map_err(|why| format!("the OAuth issuer {} {why}", self.settings.issuer))
+    }
+
     /// The metadata of this resource, if `path` asks for it.
     pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
         self.resource.document(path, endpoint)

@@ -102,7 +102,7 @@ impl Refusal {
                 role.scope()
             ),
             Refusal::Unavailable(_) => format!(
-                "Whether this token is good cannot be told now, because its issuer does not answer. Try again in {} s.",
+                "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in {} s.",
                 self.retry_after().unwrap_or_default()
             ),
         }
@@ -142,7 +142,7 @@ mod tests {
                 Refusal::Unavailable(Duration::from_millis(1001)),
                 503,
                 "unavailable",
-                "Whether this token is good cannot be told now, because its issuer does not answer. Try again in 2 s.",
+                "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in 2 s.",
             ),
         ] {
             assert_eq!((refusal.status(), refusal.label(), refusal.detail().as_str()), (status, label, detail));

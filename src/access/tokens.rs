@@ -221,7 +221,7 @@ mod tests {
         let role = "the role, the second word, is none of run, read and metrics";
         let short = "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
         for (text, expected) in [
-            (format!("{A}"), format!("line 1: {shape}")),
+            (A.to_owned(), format!("line 1: {shape}")),
             (format!("alice {A}"), format!("line 1: {shape}")),
             (format!("alice run #{A}"), format!("line 1: {shape}")),
             (

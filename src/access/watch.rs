@@ -118,7 +118,8 @@ impl Tokens {
             watch: Mutex::default(),
         };
         if let Some(file) = &tokens.file {
-            tokens.read(file, &mut lock(&tokens.watch), SystemTime::now())?;
+            let change = tokens.read(file, &mut lock(&tokens.watch), SystemTime::now())?;
+            report(file, Ok(change));
         }
         Ok(tokens)
     }

@@ -116,11 +116,12 @@ fn serve(stream: TcpStream, shared: &Shared) {
         let reply = lock(&shared.script)(&seen);
         match reply {
             Reply::Answer(status, body) => {
-                let head = format!(
-                    "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nLocation: /introspect\r\nContent-Length: {}\r\n\r\n",
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nLocation: /introspect\r\n\
+                     Content-Length: {}\r\n\r\n{body}",
                     body.len()
                 );
-                if stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body.as_bytes())).is_err() {
+                if stream.write_all(answer.as_bytes()).is_err() {
                     return;
                 }
             }

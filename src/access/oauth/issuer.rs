@@ -99,6 +99,14 @@ impl Issuer {
         }
     }
 
+    /// Finds out where it takes questions, if that is not known.
+    pub(super) fn probe(&self) -> Result<(), String> {
+        match self.endpoint(&|| false) {
+            Ok(_) => Ok(()),
+            Err(Trouble::Down(why) | Trouble::Odd(why)) => Err(why),
+        }
+    }
+
     fn endpoint(&self, is_down: &dyn Fn() -> bool) -> Result<Arc<Endpoint>, Trouble> {
         let mut known = lock(&self.endpoint);
         if let Some(endpoint) = &*known {
@@ -168,8 +176,8 @@ impl Issuer {
             .ok_or("names no introspection endpoint: tokens of such an issuer cannot be checked here")?;
         let parsed =
             WebUrl::parse(&url).map_err(|why| format!("names an introspection endpoint that is no good: {why}"))?;
-        // This machine's other services are no business of an issuer elsewhere.
-        if !parsed.is_https() && !(self.url.is_local() && !self.url.is_https()) {
+        // Other services of this machine are no business of an issuer elsewhere, and tokens go out by https only.
+        if self.url.is_https() && !parsed.is_https() {
             return Err("names an introspection endpoint without https".to_owned());
         }
         let outbound = Outbound::new(&url, self.ca_file.as_deref())?;
@@ -234,18 +242,36 @@ mod tests {
         assert!(!format!("{:?}", issuer.authorization).contains("Basic"));
     }
 
+    fn issuer(url: &str) -> Issuer {
+        let settings = Settings {
+            issuer: WebUrl::parse(url).unwrap(),
+            resource: WebUrl::parse("http://localhost/mcp").unwrap(),
+            client_id: String::new(),
+            client_secret: Secret::new(""),
+            ca_file: None,
+        };
+        Issuer::new(&settings, Duration::ZERO).unwrap()
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn an_issuer_elsewhere_has_its_endpoint_behind_https() {
+        let read = |issuer_url: &str, endpoint: &str| {
+            let metadata = format!(r#"{{"issuer": "{issuer_url}", "introspection_endpoint": "{endpoint}"}}"#);
+            issuer(issuer_url).read(metadata.as_bytes()).map(|endpoint| endpoint.url)
+        };
+        for endpoint in ["https://other.example/introspect", "https://as.example:8443/i"] {
+            assert_eq!(read("https://as.example", endpoint).as_deref(), Ok(endpoint));
+        }
+        let no_https = read("https://as.example", "http://127.0.0.1:8080/i").unwrap_err();
+        assert_eq!(no_https, "names an introspection endpoint without https");
+        assert!(read("https://as.example", "http://as.example/i").is_err());
+        assert_eq!(read("http://localhost", "http://localhost:9/i").as_deref(), Ok("http://localhost:9/i"));
+    }
+
     #[test]
     fn metadata_is_looked_for_in_this_order() {
-        let places = |issuer: &str| {
-            let settings = Settings {
-                issuer: WebUrl::parse(issuer).unwrap(),
-                resource: WebUrl::parse("http://localhost/mcp").unwrap(),
-                client_id: String::new(),
-                client_secret: Secret::new(""),
-                ca_file: None,
-            };
-            Issuer::new(&settings, Duration::ZERO).unwrap().places()
-        };
+        let places = |url: &str| issuer(url).places();
         for issuer in ["http://localhost:9", "http://localhost:9/"] {
             assert_eq!(
                 places(issuer),

@@ -309,6 +309,21 @@ fn connections_that_were_closed_meanwhile_are_no_failure() {
 }
 
 #[test]
+fn what_is_wrong_with_an_issuer_can_be_told_at_the_start() {
+    let fake = Fake::new(good);
+    let (known, _) = oauth(&fake);
+    assert_eq!(known.probe(), Ok(()));
+    assert_eq!((refusal(&known, "t"), fake.lines()), (None, vec![DISCOVERY.to_owned(), QUESTION.to_owned()]));
+    let nothing = Fake::bare();
+    let why = "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer";
+    assert_eq!(oauth(&nothing).0.probe(), Err(format!("the OAuth issuer {}/as {why}", nothing.url)));
+    assert_eq!(
+        nothing.lines(),
+        [DISCOVERY, "GET /.well-known/openid-configuration/as", "GET /as/.well-known/openid-configuration"]
+    );
+}
+
+#[test]
 fn an_endpoint_that_has_moved_is_found_again() {
     let fake = Fake::new(good);
     let (oauth, hand) = oauth(&fake);

@@ -73,7 +73,7 @@ impl WebUrl {
     }
 
     /// Does it name this machine?
-    pub(super) fn is_local(&self) -> bool {
+    fn is_local(&self) -> bool {
         is_loopback(&self.text[self.host.clone()])
     }
 
@@ -91,10 +91,8 @@ impl WebUrl {
     /// Is `other` the same URL? To the letter, but that without a path the slash may be there or not: to RFC 3986 (6.2.3)
     /// these are one URL, and the URL classes of most languages write it.
     pub(super) fn is(&self, other: &str) -> bool {
-        let bare = |url: &'_ str| {
-            if self.path().is_empty() { url.strip_suffix('/').unwrap_or(url).to_owned() } else { url.to_owned() }
-        };
-        self.text == other || bare(&self.text) == bare(other)
+        let bare = other.strip_suffix('/').unwrap_or(other);
+        self.text == other || self.path().is_empty() && self.origin() == bare
     }
 }
 
