@@ -175,6 +175,31 @@ fn metadata_that_is_no_good_lets_nobody_in() {
 }
 
 #[test]
+fn redirects_are_not_followed() {
+    for status in [301, 302, 303, 307, 308] {
+        let fake = Fake::bare();
+        let metadata = fake.metadata();
+        // What the fake's `Location` points to would be good.
+        fake.script(move |seen| match seen.line.as_str() {
+            DISCOVERY => Reply::Answer(status, String::new()),
+            "GET /introspect" => Reply::json(&metadata),
+            QUESTION => good(seen),
+            _ => Reply::Answer(404, String::new()),
+        });
+        assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
+        assert!(!fake.lines().iter().any(|line| line.ends_with(" /introspect")), "{status}");
+
+        let asked = AtomicU64::new(0);
+        let fake = Fake::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
+            0 => Reply::Answer(status, claims().to_string()),
+            _ => good(seen),
+        });
+        assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
+        assert_eq!(fake.lines(), [DISCOVERY, QUESTION], "{status}");
+    }
+}
+
+#[test]
 fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
     for (name, value, expected) in [
         ("active", json!(false), bad(Flaw::Inactive)),
