@@ -8,7 +8,7 @@
 //! In scope: from the header `Authorization` to an identity and a role, whether these still hold, and what is answered where
 //! they do not. Not in scope: what belongs to whom and what takes which role (`transport`), MCP. Nothing here has a thread.
 //!
-//! No token is in any message, and of those that OAuth clients send only digests are kept, but for open streams.
+//! No token is in any message. Of one that an OAuth client sends only the digest is kept beyond its requests and streams.
 
 mod digest;
 mod identity;

@@ -254,5 +254,7 @@ mod tests {
             Outbound::new("https://h", missing).err().as_deref(),
             Some("SSL_CERT_FILE: cannot read /no/such.pem: entity not found")
         );
+        #[cfg(not(feature = "tls"))]
+        assert!(Outbound::new("https://h", None).is_err_and(|why| why.contains("has no TLS")));
     }
 }

@@ -25,13 +25,8 @@ impl WebUrl {
         if text.len() > MAX_ADDRESS {
             return fail("the URL is longer than 2048 bytes");
         }
-        let rest = match (text.strip_prefix("https://"), text.strip_prefix("http://")) {
-            (Some(rest), _) if cfg!(feature = "tls") => rest,
-            (Some(_), _) => {
-                return fail("this build has no TLS and cannot use https://; use a build with the feature tls");
-            }
-            (None, Some(rest)) => rest,
-            (None, None) => return fail("the URL must begin with https://"),
+        let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else {
+            return fail("the URL must begin with https://");
         };
         let start = text.len() - rest.len();
         if rest.contains(['?', '#']) {
@@ -122,16 +117,12 @@ mod tests {
             ("http://[::1]:9/x", "http://[::1]:9", "/x"),
             ("http://LOCALHOST", "http://LOCALHOST", ""),
         ] {
-            if text.starts_with("https") && cfg!(not(feature = "tls")) {
-                continue;
-            }
             let url = WebUrl::parse(text).unwrap();
             assert_eq!((url.as_str(), url.origin(), url.path()), (text, origin, path));
         }
     }
 
     #[test]
-    #[cfg(feature = "tls")]
     fn other_urls_are_refused_and_not_repeated() {
         let scheme = "the URL must begin with https://";
         let local = "the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do";
@@ -178,7 +169,6 @@ mod tests {
     }
 
     #[test]
-    #[cfg(feature = "tls")]
     fn only_the_slash_of_no_path_may_differ() {
         let is = |url: &str, other: &str| WebUrl::parse(url).unwrap().is(other);
         assert!(is("https://h", "https://h") && is("https://h", "https://h/") && is("https://h/", "https://h"));
