@@ -10,6 +10,7 @@
 //!
 //! No token is in any message. Of one that an OAuth client sends only the digest is kept beyond its requests and streams.
 
+mod clock;
 mod digest;
 mod identity;
 mod oauth;

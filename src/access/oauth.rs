@@ -23,7 +23,7 @@ mod tests;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use answers::{Answers, Claim};
 use claims::Active;
@@ -31,6 +31,7 @@ use issuer::{Issuer, Trouble};
 use resource::Resource;
 pub(crate) use url::WebUrl;
 
+use super::clock::Now;
 use super::digest::{Digest, Keyed};
 use super::identity::{Identity, Role};
 use super::refusal::{Flaw, Refusal};
@@ -83,21 +84,6 @@ pub(crate) struct OAuth {
 }
 
 type Clock = Box<dyn Fn() -> Now + Send + Sync>;
-
-/// A moment, by the clock that never jumps and by the one that tokens are dated with.
-#[derive(Clone, Copy)]
-struct Now {
-    instant: Instant,
-    /// Seconds since 1970.
-    date: i64,
-}
-
-impl Now {
-    fn read() -> Now {
-        let date = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64);
-        Now { instant: Instant::now(), date }
-    }
-}
 
 /// The issuer's word that a token is good.
 #[derive(Debug)]

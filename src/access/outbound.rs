@@ -30,10 +30,33 @@ pub(super) enum Request<'a> {
     /// A POST of an encoded form. It may go out twice, so it must not do any harm.
     Form {
         /// The header `Authorization`.
-        authorization: &'a HeaderValue,
+        authorization: &'a Credentials,
         /// The form.
         body: &'a str,
     },
+}
+
+/// The value of a header `Authorization`; `Debug` does not show it.
+#[derive(Debug)]
+pub(super) struct Credentials(HeaderValue);
+
+impl Credentials {
+    /// `None` if a header cannot hold it.
+    pub(super) fn new(value: &str) -> Option<Credentials> {
+        let mut value = HeaderValue::from_str(value).ok()?;
+        value.set_sensitive(true);
+        Some(Credentials(value))
+    }
+
+    #[cfg(test)]
+    pub(super) fn expose(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+}
+
+/// The host of a URL, as it stands in it.
+pub(super) fn host(url: &str) -> Option<String> {
+    url.parse::<Uri>().ok()?.host().map(str::to_owned)
 }
 
 /// An answer, whatever its status.
@@ -98,7 +121,7 @@ impl Outbound {
                 Request::Get => agent.get(url).config().timeout_global(Some(left)).build().call(),
                 Request::Form { authorization, body } => agent
                     .post(url)
-                    .header(header::AUTHORIZATION, authorization)
+                    .header(header::AUTHORIZATION, &authorization.0)
                     .content_type("application/x-www-form-urlencoded")
                     .config()
                     .timeout_global(Some(left))

@@ -13,8 +13,9 @@ use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use super::clock::{TimeOfDay, time_of_day};
 use super::digest::{Digest, Keyed};
 use super::identity::{Identity, Role};
 use super::tokens::Table;
@@ -58,7 +59,7 @@ struct Watch {
 enum Seen {
     There {
         len: u64,
-        modified: Option<SystemTime>,
+        modified: Option<TimeOfDay>,
         /// Device, inode, and when the inode changed: with these, a file that was replaced or written under its old time.
         inode: [i64; 4],
     },
@@ -78,9 +79,9 @@ impl Seen {
         Seen::There { len: metadata.len(), modified: metadata.modified().ok(), inode }
     }
 
-    fn has_rested(&self, now: SystemTime) -> bool {
+    fn has_rested(&self, now: TimeOfDay) -> bool {
         // A time in the future is another machine's clock.
-        let age = |time: SystemTime| now.duration_since(time).unwrap_or(Duration::MAX);
+        let age = |time: TimeOfDay| now.duration_since(time).unwrap_or(Duration::MAX);
         !matches!(self, Seen::There { modified: Some(time), .. } if age(*time) < REST)
     }
 }
@@ -118,7 +119,7 @@ impl Tokens {
             watch: Mutex::default(),
         };
         if let Some(file) = &tokens.file {
-            let change = tokens.read(file, &mut lock(&tokens.watch), SystemTime::now())?;
+            let change = tokens.read(file, &mut lock(&tokens.watch), time_of_day())?;
             report(file, Ok(change));
         }
         Ok(tokens)
@@ -134,13 +135,13 @@ impl Tokens {
         let Some(file) = &self.file else { return };
         let mut watch = lock(&self.watch);
         watch.content = None;
-        report(file, self.read(file, &mut watch, SystemTime::now()));
+        report(file, self.read(file, &mut watch, time_of_day()));
     }
 
     /// Reads the file if it has changed; looks at most every second. Cheap enough for every request.
     pub(super) fn poll(&self) {
         let Some(file) = &self.file else { return };
-        if let Some(result) = self.look(file, self.begun.elapsed(), &SystemTime::now) {
+        if let Some(result) = self.look(file, self.begun.elapsed(), &time_of_day) {
             report(file, result);
         }
     }
@@ -165,12 +166,7 @@ impl Tokens {
     }
 
     /// `None` if there was nothing to do.
-    fn look(
-        &self,
-        file: &Path,
-        now: Duration,
-        time: &dyn Fn() -> SystemTime,
-    ) -> Option<Result<Option<Change>, String>> {
+    fn look(&self, file: &Path, now: Duration, time: &dyn Fn() -> TimeOfDay) -> Option<Result<Option<Change>, String>> {
         let now = now.as_millis() as u64;
         if now < self.due.load(Ordering::Relaxed) {
             return None;
@@ -198,7 +194,7 @@ impl Tokens {
     }
 
     /// Takes the file's tokens, if it is good and says something new.
-    fn read(&self, file: &Path, watch: &mut Watch, time: SystemTime) -> Result<Option<Change>, String> {
+    fn read(&self, file: &Path, watch: &mut Watch, time: TimeOfDay) -> Result<Option<Change>, String> {
         let content = content(file, watch);
         // What has not rested is looked at again.
         watch.seen.take_if(|seen| !seen.has_rested(time));
@@ -279,7 +275,7 @@ mod tests {
     struct Bench {
         path: PathBuf,
         tokens: Tokens,
-        time: SystemTime,
+        time: TimeOfDay,
         now: Duration,
     }
 
@@ -289,7 +285,7 @@ mod tests {
             let name = format!("fabric-mcp-{}-tokens-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
             let path = std::env::temp_dir().join(name);
             fs::write(&path, content).unwrap();
-            let time = SystemTime::now();
+            let time = time_of_day();
             File::options().write(true).open(&path).unwrap().set_modified(time - Duration::from_secs(9)).unwrap();
             let tokens = Tokens::open(None, Some(path.clone())).unwrap();
             Bench { path, tokens, time, now: Duration::ZERO }

@@ -8,12 +8,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
-use ureq::http::HeaderValue;
 
 use super::Settings;
 use super::claims::Introspection;
 use super::url::WebUrl;
-use crate::access::outbound::{Answer, Failure, Outbound, Request};
+use crate::access::outbound::{Answer, Credentials, Failure, Outbound, Request};
 use crate::sync::lock;
 use crate::text::percent_encode;
 
@@ -23,7 +22,7 @@ const MAX_BODY: usize = 256 << 10;
 /// The issuer of the tokens.
 pub(super) struct Issuer {
     url: WebUrl,
-    authorization: HeaderValue,
+    authorization: Credentials,
     ca_file: Option<PathBuf>,
     discovery: Outbound,
     /// Where it takes questions. Locked while that is being found out, so that one does it for all.
@@ -58,10 +57,8 @@ impl Issuer {
     pub(super) fn new(settings: &Settings, limit: Duration) -> Result<Issuer, String> {
         // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
         let (id, secret) = (percent_encode(&settings.client_id), percent_encode(settings.client_secret.expose()));
-        let mut authorization =
-            HeaderValue::from_str(&format!("Basic {}", base64(format!("{id}:{secret}").as_bytes())))
-                .map_err(|_| "the client id and secret cannot be sent".to_owned())?;
-        authorization.set_sensitive(true);
+        let authorization = Credentials::new(&format!("Basic {}", base64(format!("{id}:{secret}").as_bytes())))
+            .ok_or("the client id and secret cannot be sent")?;
         Ok(Issuer {
             discovery: Outbound::new(settings.issuer.as_str(), settings.ca_file.as_deref())?,
             url: settings.issuer.clone(),
@@ -238,7 +235,7 @@ mod tests {
         };
         let issuer = Issuer::new(&settings, Duration::ZERO).unwrap();
         let expected = format!("Basic {}", base64(b"my%20app%3A1:p%25%2B%C3%A9"));
-        assert_eq!(issuer.authorization.to_str().ok(), Some(expected.as_str()));
+        assert_eq!(issuer.authorization.expose(), expected);
         assert!(!format!("{:?}", issuer.authorization).contains("Basic"));
     }
 

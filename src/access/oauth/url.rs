@@ -3,9 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use ureq::http::Uri;
-
-use crate::access::outbound::is_loopback;
+use crate::access::outbound;
 use crate::config::MAX_ADDRESS;
 
 /// An issuer, a resource or an endpoint: https, or http on this machine; no user-info, query or fragment.
@@ -39,7 +37,7 @@ impl WebUrl {
         if !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\\"<>^`{|}".contains(&byte)) {
             return fail("the URL holds characters that must be percent-encoded");
         }
-        let Some(host) = text.parse::<Uri>().ok().and_then(|uri| uri.host().map(str::to_owned)) else {
+        let Some(host) = outbound::host(text) else {
             return fail("the URL has no host, or one that cannot be read");
         };
         let authority = &text[start..path];
@@ -69,7 +67,7 @@ impl WebUrl {
 
     /// Does it name this machine?
     fn is_local(&self) -> bool {
-        is_loopback(&self.text[self.host.clone()])
+        outbound::is_loopback(&self.text[self.host.clone()])
     }
 
     /// Scheme, host and port.
