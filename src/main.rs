@@ -26,6 +26,8 @@
 //! running call, and a bound on everything. This file wires the parts together and turns results into exit codes: 0 for
 //! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
 
+#[allow(dead_code, unused_imports, reason = "the HTTP transports are about to use it")]
+mod access;
 mod budget;
 mod calls;
 mod check;
