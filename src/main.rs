@@ -26,7 +26,6 @@
 //! running call, and a bound on everything. This file wires the parts together and turns results into exit codes: 0 for
 //! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
 
-#[allow(dead_code, unused_imports, reason = "the HTTP transports are about to use it")]
 mod access;
 mod budget;
 mod calls;
@@ -49,6 +48,7 @@ mod random;
 mod runs;
 #[allow(dead_code, unused_imports, reason = "tools, prompts, resources and skills are wired to it next")]
 mod search;
+mod service;
 #[allow(dead_code, reason = "the manifest of skills needs it next")]
 mod sha256;
 mod signals;
@@ -64,12 +64,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
 use budget::MEMORY;
 use cli::{Command, Generate};
 use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
 use features::Server;
+use signals::Signal;
 use tools::Policy;
 use transport::http::Listening;
 use transport::stdio::Stdio;
@@ -118,7 +120,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
         }
         Command::Serve(config) => {
-            logging::start(config.log_level);
+            logging::start(config.log_level, config.log_format);
             logging::install_panic_hook();
             // From here on only the log writes to stderr, since it may block.
             start(*config).or_else(|exit| {
@@ -153,9 +155,9 @@ fn generate(what: Generate) -> Result<ExitCode, ExitReason> {
         code: 1,
         reason: format!("the path of this program cannot be found: {error}"),
     })?;
-    let code = print(&generate::generate(what, &program))?;
+    let code = print(&generate::generate(&what, &program))?;
     if io::stderr().is_terminal() {
-        let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what));
+        let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(&what));
     }
     Ok(code)
 }
@@ -181,7 +183,13 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     MEMORY.set_limit(config.max_memory);
     let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
-    let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
+    let policy = Policy {
+        allowed: config.allowed_patterns.clone(),
+        denied: config.denied_patterns.clone(),
+        allowed_models: config.allowed_models.clone(),
+        default_model: config.default_model.clone(),
+        default_vendor: config.default_vendor.clone(),
+    };
     Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
 }
 
@@ -202,7 +210,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
         exit(0)
     };
     let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
-    let signals = signals::install();
+    let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each further thread would delay the first answer.
     let begun = sync::spawn(thread::Builder::new().name("behind".into()), move || {
@@ -226,28 +234,65 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
     }
 }
 
+/// Who may come in over HTTP, as `config` has it.
+fn access(config: &Config) -> Result<Access, String> {
+    let oauth = |settings: &config::OAuth| {
+        let url = |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
+        OAuth::new(OAuthSettings {
+            issuer: url("--oauth-issuer", &settings.issuer)?,
+            resource: url("--oauth-resource", &settings.resource)?,
+            client_id: settings.client_id.expose().to_owned(),
+            client_secret: settings.client_secret.clone(),
+            ca_file: config.fabric.ca_file.clone(),
+        })
+    };
+    let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
+    Ok(Access::new(tokens, config.http.oauth.as_ref().map(oauth).transpose()?))
+}
+
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
-    // Before listening, so that a signal always ends it gracefully.
-    let signals = signals::install();
-    let listening = Listening::start(server.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
+    let access = Arc::new(access(config).map_err(|reason| ExitReason { code: 2, reason })?);
+    // Before listening, so that a signal always ends it gracefully. A terminal that is closed ends what runs in it, unless
+    // there is a file to read again.
+    let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
+    let signals = signals::install(reloads);
+    let listening =
+        Listening::start(server.clone(), access.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
     log_connection(&server);
+    let auth = match (config.http.token.is_some() || config.http.tokens_file.is_some(), &config.http.oauth) {
+        (true, Some(_)) => "token,oauth",
+        (true, None) => "token",
+        (false, Some(_)) => "oauth",
+        (false, None) => "none",
+    };
     log::info!(
         "Fabric MCP Server started on {} transport at http://{}{} auth={}",
         config.transport.name(),
         listening.address(),
         config.path,
-        if config.http.token.is_some() { "token" } else { "none" }
+        auth
     );
+    service::ready(listening.address());
     match signals {
-        Some(mut signals) => {
-            let signal = signals.wait();
-            log::info!("{}: finishing what runs", signal.name());
-        }
+        Some(mut signals) => loop {
+            match signals.wait() {
+                Signal::Hangup => {
+                    service::reloading();
+                    access.reload();
+                    service::reloaded();
+                }
+                signal => {
+                    log::info!("{}: finishing what runs", signal.name());
+                    break;
+                }
+            }
+        },
         // Without signals, only the system ends the process.
         None => loop {
             thread::park();
         },
     }
+    service::stopping();
     listening.stop(config.http.drain_timeout);
     Ok(ExitCode::SUCCESS)
 }

@@ -25,6 +25,7 @@ struct Metrics {
     /// By tool. Every call asks Fabric, which takes far longer than this lock.
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
+    callers_refused: Mutex<BTreeMap<&'static str, u64>>,
     runs: AtomicUsize,
     relayed: AtomicU64,
 }
@@ -47,6 +48,11 @@ pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Durat
 /// Counts a failure of Fabric.
 pub(crate) fn fabric_error(kind: &'static str) {
     TOTAL.fabric_error(kind);
+}
+
+/// Counts a caller that was turned away for this reason.
+pub(crate) fn caller_refused(reason: &'static str) {
+    *lock(&TOTAL.callers_refused).entry(reason).or_default() += 1;
 }
 
 /// Counts bytes of a run's text from Fabric.
@@ -81,6 +87,7 @@ impl Metrics {
         Metrics {
             calls: Mutex::new(BTreeMap::new()),
             fabric_errors: Mutex::new(BTreeMap::new()),
+            callers_refused: Mutex::new(BTreeMap::new()),
             runs: AtomicUsize::new(0),
             relayed: AtomicU64::new(0),
         }
@@ -116,6 +123,14 @@ impl Metrics {
         out.family("fabric_errors_total", "counter", "Failures of Fabric, by kind.");
         for (kind, count) in &*lock(&self.fabric_errors) {
             out.sample("fabric_errors_total", format_args!("{{kind=\"{kind}\"}}"), count);
+        }
+        out.family(
+            "callers_refused_total",
+            "counter",
+            "Requests without a good token or the role they need, by reason.",
+        );
+        for (reason, count) in &*lock(&self.callers_refused) {
+            out.sample("callers_refused_total", format_args!("{{reason=\"{reason}\"}}"), count);
         }
         let calls = lock(&self.calls);
         out.family("calls_total", "counter", "Calls of tools, by tool and outcome.");

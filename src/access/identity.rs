@@ -61,6 +61,8 @@ pub(crate) enum Identity {
         /// `client_id`.
         id: Arc<str>,
     },
+    /// Whoever started this program, over stdio.
+    Local,
     /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
     Peer(IpAddr),
 }
@@ -71,6 +73,20 @@ impl Identity {
         match ip.to_canonical() {
             IpAddr::V6(ip) => Identity::Peer(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()),
             ip => Identity::Peer(ip),
+        }
+    }
+
+    /// Does what belongs to `other` exist for this caller? Where nobody shows a token nobody is known: one client may come
+    /// from several addresses.
+    pub(crate) fn shares_with(&self, other: &Identity) -> bool {
+        self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
+    }
+
+    /// A text that is this caller's alone and stays so, for what is stored.
+    pub(crate) fn owner(&self) -> String {
+        match self {
+            Identity::Client { .. } => self.to_string().replacen("oauth:", "oauth-client:", 1),
+            _ => self.to_string(),
         }
     }
 
@@ -86,6 +102,7 @@ impl fmt::Display for Identity {
             Identity::Token(_) => f.write_str("token:")?,
             Identity::User { issuer, .. } | Identity::Client { issuer, .. } => write!(f, "oauth:{}#", Escaped(issuer))?,
             Identity::Peer(_) => f.write_str("peer:")?,
+            Identity::Local => {}
         }
         Name(self).fmt(f)
     }
@@ -100,6 +117,7 @@ impl fmt::Display for Name<'_> {
             Identity::User { subject, .. } => Escaped(subject).fmt(f),
             Identity::Client { id, .. } => Escaped(id).fmt(f),
             Identity::Peer(ip) => ip.fmt(f),
+            Identity::Local => f.write_str("stdio"),
         }
     }
 }
@@ -166,7 +184,17 @@ mod tests {
     fn a_client_is_not_the_user_of_the_same_name() {
         let issuer: Arc<str> = "https://as.example".into();
         let user = Identity::User { issuer: issuer.clone(), subject: "alice".into() };
-        assert_ne!(user, Identity::Client { issuer, id: "alice".into() });
+        let client = Identity::Client { issuer, id: "alice".into() };
+        assert_ne!(user, client);
         assert_ne!(user, Identity::Token("alice".into()));
+        assert_eq!(user.owner(), "oauth:https://as.example#alice");
+        assert_eq!(client.owner(), "oauth-client:https://as.example#alice");
+        assert!(!user.shares_with(&client) && user.shares_with(&user.clone()));
+    }
+
+    #[test]
+    fn addresses_share_what_they_have() {
+        let [one, other] = ["127.0.0.1", "::1"].map(|ip| Identity::peer(ip.parse().unwrap()));
+        assert!(one.shares_with(&other) && !one.shares_with(&Identity::Token("127.0.0.1".into())));
     }
 }

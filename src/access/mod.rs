@@ -100,6 +100,11 @@ impl Access {
         self.oauth.as_ref().map_or(Ok(()), OAuth::probe)
     }
 
+    /// Has the named token that the caller came with been taken away? Unlike [`Access::is_good`] it never waits.
+    pub(crate) fn is_removed(&self, pass: &Pass) -> bool {
+        matches!(pass.proof, Proof::Token(_)) && !self.is_good(pass)
+    }
+
     /// Reads the tokens file again, as SIGHUP asks for.
     pub(crate) fn reload(&self) {
         self.tokens.reload();
@@ -123,6 +128,11 @@ impl Access {
 }
 
 impl Pass {
+    /// Of whoever started this program, over stdio.
+    pub(crate) fn local() -> Pass {
+        Pass { identity: Identity::Local, role: Role::Run, proof: Proof::None }
+    }
+
     /// May the caller do what takes this role?
     ///
     /// # Errors

@@ -21,7 +21,7 @@ use std::path::Path;
 
 use lexopt::Arg;
 
-use crate::config::{Config, MAX_SECRET};
+use crate::config::{Config, MAX_SECRET, Secret};
 use flags::{Flag, FlagId, Takes};
 
 pub(crate) use help::{help, version};
@@ -49,7 +49,7 @@ pub(crate) enum Command {
 }
 
 /// What `--generate` prints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
     /// The manual page.
     Man,
@@ -61,6 +61,14 @@ pub(crate) enum Generate {
     CompleteFish,
     /// A unit for systemd.
     SystemdUnit,
+    /// The same for several on one machine, by port.
+    SystemdTemplate,
+    /// The group that reads the tokens file, for systemd-sysusers.
+    Sysusers,
+    /// A scrape configuration and alert rules for Prometheus.
+    Prometheus,
+    /// A line of the tokens file.
+    Token(Secret),
     /// A snippet for the configuration of an MCP client.
     ClientConfig(McpClient),
 }

@@ -1,11 +1,12 @@
 //! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, a systemd unit, client configurations. Not in scope: installing them: the
+//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens. Not in scope: installing them: the
 //! program only writes to stdout.
 
 mod clients;
 mod completions;
 mod man;
+mod prometheus;
 mod unit;
 
 use std::path::Path;
@@ -13,19 +14,23 @@ use std::path::Path;
 use crate::cli::{Generate, McpClient};
 
 /// The whole file, ended by a newline. `program` is the path of this program.
-pub(crate) fn generate(what: Generate, program: &Path) -> String {
+pub(crate) fn generate(what: &Generate, program: &Path) -> String {
     match what {
         Generate::Man => man::page(),
         Generate::CompleteBash => completions::bash(),
         Generate::CompleteZsh => completions::zsh(),
         Generate::CompleteFish => completions::fish(),
         Generate::SystemdUnit => unit::unit(program),
-        Generate::ClientConfig(client) => clients::snippet(client, program),
+        Generate::SystemdTemplate => unit::template(program),
+        Generate::Sysusers => unit::SYSUSERS.to_owned(),
+        Generate::Prometheus => prometheus::RULES.to_owned(),
+        Generate::Token(line) => line.expose().to_owned(),
+        Generate::ClientConfig(client) => clients::snippet(*client, program),
     }
 }
 
 /// Where to save the file, for the user. Not part of it.
-pub(crate) fn hint(what: Generate) -> &'static str {
+pub(crate) fn hint(what: &Generate) -> &'static str {
     match what {
         Generate::Man => "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
         Generate::CompleteBash => "save as fabric-mcp in ~/.local/share/bash-completion/completions",
@@ -33,6 +38,14 @@ pub(crate) fn hint(what: Generate) -> &'static str {
         Generate::CompleteFish => "save as fabric-mcp.fish in ~/.config/fish/completions",
         Generate::SystemdUnit => {
             "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs"
+        }
+        Generate::SystemdTemplate => {
+            "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs"
+        }
+        Generate::Sysusers => "save as /etc/sysusers.d/fabric-mcp.conf, then run systemd-sysusers",
+        Generate::Prometheus => "the first part belongs into prometheus.yml, the second is a file of rules",
+        Generate::Token(_) => {
+            "append it to the tokens file, and give the last word to the client: it is shown only here"
         }
         Generate::ClientConfig(McpClient::ClaudeDesktop) => {
             "merge into claude_desktop_config.json (in the app: Settings, Developer, Edit Config), then restart the app"
@@ -152,16 +165,20 @@ mod tests {
             Generate::CompleteZsh,
             Generate::CompleteFish,
             Generate::SystemdUnit,
+            Generate::SystemdTemplate,
+            Generate::Sysusers,
+            Generate::Prometheus,
+            Generate::Token(config::Secret::new("alice run fmcp_0\n")),
             Generate::ClientConfig(McpClient::ClaudeDesktop),
             Generate::ClientConfig(McpClient::ClaudeCode),
             Generate::ClientConfig(McpClient::Vscode),
             Generate::ClientConfig(McpClient::Cursor),
             Generate::ClientConfig(McpClient::Zed),
         ] {
-            let text = generate(what, Path::new("/opt/fabric-mcp"));
+            let text = generate(&what, Path::new("/opt/fabric-mcp"));
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
             assert!(text.lines().all(|line| line.trim_end() == line), "{what:?}: {text}");
-            assert!(!hint(what).is_empty() && !hint(what).contains('\n'), "{what:?}");
+            assert!(!hint(&what).is_empty() && !hint(&what).contains('\n'), "{what:?}");
         }
     }
 }

@@ -19,14 +19,14 @@ use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, Once, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
-use crate::config::LogLevel;
+use crate::config::{LogFormat, LogLevel};
 use crate::sync::lock;
 use crate::time::Stamp;
 
@@ -38,6 +38,9 @@ const MAX_LOG_LINE: usize = 4 << 10;
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
 
+/// How lines are written.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
 static LOGGER: Logger = Logger {
     queue: Queue::new(),
     started: AtomicBool::new(false),
@@ -47,7 +50,8 @@ static LOGGER: Logger = Logger {
 
 /// Starts logging records of `level` and above. The thread starts with the first line, since the first answer should not
 /// wait for it. Called again, it only changes the level.
-pub(crate) fn start(level: LogLevel) {
+pub(crate) fn start(level: LogLevel, format: LogFormat) {
+    let _ = FORMAT.set(format);
     LOGGER.critical_only.store(level == LogLevel::Critical, Ordering::Relaxed);
     log::set_max_level(match level {
         LogLevel::Debug => LevelFilter::Debug,
@@ -116,6 +120,27 @@ impl Drop for RequestScope {
     }
 }
 
+/// Has each line of this thread say whose call it is of, as `caller=name`, until the guard is dropped.
+pub(crate) fn caller_scope(name: String) -> CallerScope {
+    CallerScope { before: CALLER.replace(Some(name)), _not_send: PhantomData }
+}
+
+/// See [`caller_scope`].
+#[must_use = "the scope ends when this is dropped"]
+pub(crate) struct CallerScope {
+    before: Option<String>,
+    /// Dropped on another thread, it would change that thread's caller.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for CallerScope {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        // Fails while the thread is being torn down.
+        let _ = CALLER.try_with(|caller| caller.replace(before));
+    }
+}
+
 /// Logs each panic as one error line with its location, thread and request id, but without its message, which may hold a
 /// caller's text. Before [`start`], panics go to the default hook.
 pub(crate) fn install_panic_hook() {
@@ -133,6 +158,7 @@ pub(crate) fn install_panic_hook() {
 
 thread_local! {
     static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -208,6 +234,10 @@ impl LogLine {
         let mut message = Escaped(String::new());
         // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
+        // Behind what may have been cut: it must not get lost.
+        if let Some(name) = CALLER.try_with(|caller| caller.try_borrow().ok()?.clone()).ok().flatten() {
+            logfmt(&mut message.0, "caller", name);
+        }
         LogLine { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.0 }
     }
 

@@ -7,15 +7,17 @@
 //! In scope: what the client takes, when to decide, signs of life, noticing that the client has left. Not in scope: what
 //! is said.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use crate::access::{Access, Pass};
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::features::Sink;
 use crate::http::{EventStream, Head};
 use crate::sync::lock;
 
-use super::web::{JSON, Later};
+use super::web::{Guest, JSON, Later};
 use crate::calls::admission::Stops;
 
 /// Which of the two kinds of answer a client takes.
@@ -190,12 +192,31 @@ fn last_event(mut stream: EventStream, body: &[&[u8]]) {
 
 /// Where the notifications of a call go, and what stops it.
 pub(super) struct CallSink {
-    /// The answer they come before.
-    pub(super) reply: Arc<Reply>,
+    reply: Arc<Reply>,
     /// What stops the call whoever waits for it.
     pub(super) stops: Stops,
     /// Whether leaving means cancelling: modern.
-    pub(super) leaving_cancels: bool,
+    leaving_cancels: bool,
+    access: Arc<Access>,
+    pass: Arc<Pass>,
+    /// The caller's token was taken away: it hears nothing more, but what is paid for goes on.
+    cut: AtomicBool,
+}
+
+impl CallSink {
+    /// For a call of `guest` that is answered by `reply`.
+    pub(super) fn new(reply: Arc<Reply>, stops: Stops, leaving_cancels: bool, guest: Guest<'_>) -> CallSink {
+        let (access, pass) = (guest.access.clone(), guest.pass.clone());
+        CallSink { reply, stops, leaving_cancels, access, pass, cut: AtomicBool::new(false) }
+    }
+
+    fn is_cut(&self) -> bool {
+        if !self.cut.load(Ordering::Relaxed) && self.access.is_removed(&self.pass) {
+            self.cut.store(true, Ordering::Relaxed);
+            self.reply.finish_without(|| (401, Vec::new()));
+        }
+        self.cut.load(Ordering::Relaxed)
+    }
 }
 
 impl Sink for CallSink {
@@ -206,7 +227,7 @@ impl Sink for CallSink {
     }
 
     fn stopped(&self) -> bool {
-        self.stops.is_stopped() || (self.leaving_cancels && self.reply.is_gone())
+        self.stops.is_stopped() || (!self.is_cut() && self.leaving_cancels && self.reply.is_gone())
     }
 
     fn idle(&self) {

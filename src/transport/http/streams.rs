@@ -17,6 +17,8 @@ use crate::features::{Registration, Sink};
 use crate::http::EventStream;
 use crate::sync::lock;
 
+use super::web::Guest;
+
 /// Notifications of changed lists that may wait for one stream; further ones are dropped, for they say the same.
 const MAX_WAITING_CHANGES: usize = 16;
 /// How often a stream on which nothing happens looks whether its client is still there.
@@ -126,9 +128,9 @@ impl Channel {
         out.is_gone()
     }
 
-    /// Keeps the stream going on this thread until it is over. `farewell` may send something before the end if we end it,
+    /// Keeps the stream going on this thread until it is over, which it is once the caller may not stay. `farewell` may send something before the end if we end it,
     /// or are about to; if the client left it is not called.
-    pub(super) fn carry(&self, farewell: impl FnOnce()) {
+    pub(super) fn carry(&self, guest: Guest<'_>, farewell: impl FnOnce()) {
         let mut farewell = Some(farewell);
         let mut mail = self.mail();
         loop {
@@ -161,6 +163,10 @@ impl Channel {
                 return self.end();
             }
             drop(out);
+            // May take its time, so nothing is locked meanwhile.
+            if !guest.may_stay() {
+                self.end();
+            }
             mail = self.mail();
             if mail.changes.is_empty() && !mail.ended && (!mail.leaving || farewell.is_none()) {
                 mail = self.wake.wait_timeout(mail, STREAM_TICK).unwrap_or_else(PoisonError::into_inner).0;
