@@ -50,6 +50,11 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Most bytes there may be.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// A charge of nothing yet.
     pub(crate) const fn open(&'static self) -> Charge {
         Charge { budget: self, held: 0, charged: 0, large: false }

@@ -114,7 +114,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Generate(what) => generate(what),
         Command::Check { json, config } => {
             let (server, config, _demo) = assemble(*config)?;
-            match check::run(&server, &config, json, &mut io::stdout()) {
+            let access = access(&config).map_err(|reason| ExitReason { code: 2, reason })?;
+            match check::run(&server, &config, &access, json, &mut io::stdout()) {
                 Ok(good) => Ok(ExitCode::from(u8::from(!good))),
                 Err(error) => unwritable(&error),
             }

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
+use crate::access::Access;
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Wait};
 use crate::features::Server;
@@ -41,7 +42,13 @@ pub(crate) fn log_connection(client: &Client) {
 ///
 /// # Errors
 /// Those of `out`.
-pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut dyn Write) -> io::Result<bool> {
+pub(crate) fn run(
+    server: &Arc<Server>,
+    config: &Config,
+    access: &Access,
+    json: bool,
+    out: &mut dyn Write,
+) -> io::Result<bool> {
     let mut writer = ReportWriter::new(out, json);
     let mut report = Report { url: config.fabric.url.clone(), demo: config.demo, ..Report::default() };
     writer.begin(&report)?;
@@ -57,6 +64,13 @@ pub(crate) fn run(server: &Arc<Server>, config: &Config, json: bool, out: &mut d
     if reachable {
         ask_for_the_rest(server.fabric(), &mut report);
         writer.contents(&report)?;
+    }
+    if let Err(what) = access.probe() {
+        report.problems.push(Problem::error(
+            "oauth-issuer",
+            format!("OAuth callers cannot come in: {what}."),
+            "Check --oauth-issuer, and whether the issuer can be reached from here and has introspection.",
+        ));
     }
     report.mcp = handshake::all(server);
     report.problems.extend(report.mcp.iter().filter_map(|era| era.problem()));

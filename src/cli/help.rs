@@ -44,7 +44,22 @@ fn entry(flag: &Flag) -> String {
     let default = if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) };
     let variable = flag.env().map(|name| format!(" [{name}]")).unwrap_or_default();
     let head = format!("  {short}--{}{alias}{space}{}{variable}", flag.long, flag.placeholder());
-    format!("{head}\n          {}{repeated}{default}\n", flag.help)
+    format!("{head}\n{}\n", wrapped(&format!("{}{repeated}{default}", flag.help)))
+}
+
+/// Indented lines of 100 characters at most.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![" ".repeat(9)];
+    for word in text.split(' ') {
+        if lines.last().is_some_and(|line| line.len() + 1 + word.len() > 100) {
+            lines.push(" ".repeat(9));
+        }
+        if let Some(line) = lines.last_mut() {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
 }
 
 #[cfg(test)]
@@ -54,8 +69,9 @@ mod tests {
     #[test]
     fn every_flag_and_variable_is_in_the_help() {
         let text = help();
+        let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for flag in FLAGS {
-            assert!(text.contains(&format!("--{}", flag.long)) && text.contains(flag.help), "--{}", flag.long);
+            assert!(text.contains(&format!("--{}", flag.long)) && words.contains(flag.help), "--{}", flag.long);
             assert!(flag.env().is_none_or(|name| text.contains(&format!("[{name}]"))), "--{}", flag.long);
         }
         assert!(VARIABLES.iter().all(|variable| text.contains(variable.name)));

@@ -82,6 +82,7 @@ fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
          ProtectKernelModules=yes\n\
          ProtectKernelTunables=yes\n\
          PrivateDevices=yes\n\
+         PrivateMounts=yes\n\
          PrivateTmp=yes\n\
          PrivateUsers=yes\n\
          # AF_UNIX is for services that resolve names.\n\

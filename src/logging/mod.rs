@@ -2,7 +2,7 @@
 //!
 //! In scope: which records are logged, escaping, the queue, panics. Not in scope: what is worth a line.
 //!
-//! `simple_logger` writes the lines: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
+//! `simple_logger` writes the lines that are not JSON: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
 //! with the time of the call (its timestamps need another crate), or go on when stderr is closed (it panics); these are
 //! done here.
 //!
@@ -11,6 +11,8 @@
 //! - A closed stderr ends nothing: the panic is caught, and the next line is tried again.
 //! - Only our own records are logged: at trace level, ureq shows each byte it sends, API key included.
 //! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
+
+mod json;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -227,6 +229,8 @@ struct LogLine {
     level: Level,
     target: String,
     message: String,
+    /// Whose call it is of. By itself, so that it is not lost where the message is cut.
+    caller: Option<String>,
 }
 
 impl LogLine {
@@ -234,25 +238,73 @@ impl LogLine {
         let mut message = Escaped(String::new());
         // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
-        // Behind what may have been cut: it must not get lost.
-        if let Some(name) = CALLER.try_with(|caller| caller.try_borrow().ok()?.clone()).ok().flatten() {
-            logfmt(&mut message.0, "caller", name);
+        let caller = CALLER.try_with(|caller| caller.try_borrow().ok()?.clone()).ok().flatten();
+        LogLine {
+            at: Stamp::now(),
+            level: record.level(),
+            target: record.target().to_owned(),
+            message: message.0,
+            caller,
         }
-        LogLine { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.0 }
     }
 
     fn dropped(count: u64) -> LogLine {
         let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message }
+        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message, caller: None }
     }
 
     fn write(&self, to: &dyn Log) {
+        let priority = if journald_reads_stderr() { priority(self.level) } else { "" };
+        if FORMAT.get() == Some(&LogFormat::Json) {
+            let (time, level) = (self.at.to_string(), self.level.as_str());
+            let object = json::object(&time, level, &self.target, &self.message, self.caller.as_deref());
+            let _ = io::stderr().write_all(format!("{priority}{object}\n").as_bytes());
+            return;
+        }
         // If stderr is closed, the next call panics.
-        let _ = io::stderr().write_all(format!("{} ", self.at).as_bytes());
-        to.log(
-            &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
-        );
+        let _ = io::stderr().write_all(format!("{priority}{} ", self.at).as_bytes());
+        let mut message = self.message.clone();
+        if let Some(caller) = &self.caller {
+            logfmt(&mut message, "caller", caller);
+        }
+        to.log(&Record::builder().level(self.level).target(&self.target).args(format_args!("{message}")).build());
     }
+}
+
+/// The priority of a line for journald, as sd-daemon(3) has it.
+fn priority(level: Level) -> &'static str {
+    match level {
+        Level::Error => "<3>",
+        Level::Warn => "<4>",
+        Level::Info => "<6>",
+        Level::Debug | Level::Trace => "<7>",
+    }
+}
+
+/// Does journald read stderr? `JOURNAL_STREAM` says which socket it reads, and is inherited by programs that write
+/// elsewhere.
+fn journald_reads_stderr() -> bool {
+    static READS: OnceLock<bool> = OnceLock::new();
+    *READS.get_or_init(|| {
+        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        !stream.is_empty() && stderr_is().is_some_and(|stderr| stderr == stream)
+    })
+}
+
+/// Device and inode of stderr, as `JOURNAL_STREAM` has them.
+#[cfg(unix)]
+fn stderr_is() -> Option<String> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    let copy = io::stderr().as_fd().try_clone_to_owned().ok()?;
+    let metadata = std::fs::File::from(copy).metadata().ok()?;
+    Some(format!("{}:{}", metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn stderr_is() -> Option<String> {
+    None
 }
 
 /// A message as it is formatted: escaped to one line, cut at [`MAX_LOG_LINE`] bytes.

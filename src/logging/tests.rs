@@ -4,7 +4,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 fn line(message: &str) -> LogLine {
-    LogLine { at: Stamp::now(), level: Level::Info, target: "fabric_mcp".to_owned(), message: message.to_owned() }
+    LogLine {
+        at: Stamp::now(),
+        level: Level::Info,
+        target: "fabric_mcp".to_owned(),
+        message: message.to_owned(),
+        caller: None,
+    }
 }
 
 fn of(message: fmt::Arguments<'_>) -> String {

@@ -85,6 +85,7 @@ impl RunPattern {
             Ok(())
         });
         work.caller.flush();
+        output.count_usage(&step.model, work);
         let Err(error) = ended else { return Ok(output) };
         // It may be a pattern that is not there; only a failed run asks for the names.
         let mut error =

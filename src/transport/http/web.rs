@@ -175,6 +175,7 @@ impl<'a> Visit<'a> {
 
     /// Answers with a body of known size.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+        metrics::responded(status);
         self.exchange.respond(status, &with_cors(headers, self.origin), body);
     }
 
@@ -190,6 +191,7 @@ impl<'a> Visit<'a> {
 
     /// The same with further headers.
     pub(super) fn stream_with(self, headers: &[(&str, &str)]) -> EventStream {
+        metrics::responded(200);
         let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
         self.exchange.stream(&with_cors(&headers, self.origin))
     }
@@ -255,11 +257,13 @@ impl Later {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+        metrics::responded(status);
         self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 
     /// Answers with a stream, whose head goes out at once.
     pub(super) fn stream(self) -> EventStream {
+        metrics::responded(200);
         self.deferred.stream(&with_cors(&STREAM, self.origin.as_deref()))
     }
 }
