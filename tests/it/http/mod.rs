@@ -1,5 +1,6 @@
 //! The HTTP transports over real sockets: a client of Streamable HTTP, and what the files below share.
 
+mod access;
 mod cancelling;
 mod crowds;
 mod ending;
