@@ -5,6 +5,7 @@ mod cancelling;
 mod crowds;
 mod ending;
 mod guard;
+mod oauth;
 mod operations;
 mod sessions;
 mod sse;
