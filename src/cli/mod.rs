@@ -213,7 +213,7 @@ fn explain(error: lexopt::Error) -> UsageError {
 }
 
 /// Flags that people try, and the variables to use instead: every user of the machine can read a command line.
-const SECRETS: [(&str, &str); 7] = [
+const SECRETS: [(&str, &str); 9] = [
     ("api-key", "FABRIC_API_KEY"),
     ("apikey", "FABRIC_API_KEY"),
     ("fabric-api-key", "FABRIC_API_KEY"),
@@ -221,6 +221,8 @@ const SECRETS: [(&str, &str); 7] = [
     ("auth-token", "FABRIC_MCP_AUTH_TOKEN"),
     ("bearer-token", "FABRIC_MCP_AUTH_TOKEN"),
     ("token", "FABRIC_MCP_AUTH_TOKEN"),
+    ("client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
+    ("oauth-client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
 ];
 
 fn unknown_long(name: &str) -> UsageError {

@@ -39,6 +39,7 @@ mod readme;
 mod schemas;
 mod secrets;
 mod secrets_transports;
+mod service;
 mod stdio_bad_input;
 mod stdio_protocol;
 mod strategies;

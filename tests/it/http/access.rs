@@ -30,17 +30,17 @@ const RITA: &str = "rita read token-of-thirty-two-characters-r\n";
 const PROM: &str = "prom metrics token-of-thirty-two-characters-p\n";
 
 /// A file of tokens that is gone with this.
-struct File(PathBuf);
+pub(crate) struct File(pub(crate) PathBuf);
 
 impl File {
-    fn new(name: &str, lines: &[&str]) -> File {
+    pub(crate) fn new(name: &str, lines: &[&str]) -> File {
         let file = File(std::env::temp_dir().join(format!("fabric-mcp-tokens-{}-{name}", std::process::id())));
         file.write(lines);
         file
     }
 
     /// As editors do it: another file takes its place.
-    fn write(&self, lines: &[&str]) {
+    pub(crate) fn write(&self, lines: &[&str]) {
         let new = self.0.with_extension("new");
         fs::write(&new, lines.concat()).unwrap();
         fs::rename(&new, &self.0).unwrap();
