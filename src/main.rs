@@ -14,7 +14,7 @@
 //!
 //! Arrows point one way; `tests/it/layers.rs` holds them. The road of one `tools/call`:
 //!
-//! 1. [`transport`] reads a line or body of limited size.
+//! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`] has said before whose.
 //! 2. [`jsonrpc`] decodes it once; params stay raw until a feature reads them.
 //! 3. [`protocol`] finds era and revision and checks the envelope.
 //! 4. [`features`] finds the method in its table and reads the params; cheap methods are answered here.

@@ -9,7 +9,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::access::{Access, Pass};
 use crate::config::{GONE_CHECK, SSE_COMMENT};
@@ -19,6 +19,9 @@ use crate::sync::lock;
 
 use super::web::{Guest, JSON, Later};
 use crate::calls::admission::Stops;
+
+/// How often it is looked whether the caller of a call may still hear of it.
+const CALLER_CHECK: Duration = Duration::from_millis(500);
 
 /// Which of the two kinds of answer a client takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,21 +204,34 @@ pub(super) struct CallSink {
     pass: Arc<Pass>,
     /// The caller's token was taken away: it hears nothing more, but what is paid for goes on.
     cut: AtomicBool,
+    /// When it was last looked whether it was.
+    looked: Mutex<Instant>,
 }
 
 impl CallSink {
     /// For a call of `guest` that is answered by `reply`.
     pub(super) fn new(reply: Arc<Reply>, stops: Stops, leaving_cancels: bool, guest: Guest<'_>) -> CallSink {
         let (access, pass) = (guest.access.clone(), guest.pass.clone());
-        CallSink { reply, stops, leaving_cancels, access, pass, cut: AtomicBool::new(false) }
+        let (cut, looked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        CallSink { reply, stops, leaving_cancels, access, pass, cut, looked }
     }
 
     fn is_cut(&self) -> bool {
-        if !self.cut.load(Ordering::Relaxed) && self.access.is_removed(&self.pass) {
+        if !self.cut.load(Ordering::Relaxed) && self.is_due() && self.access.is_removed(&self.pass) {
             self.cut.store(true, Ordering::Relaxed);
             self.reply.finish_without(|| (401, Vec::new()));
         }
         self.cut.load(Ordering::Relaxed)
+    }
+
+    /// A run asks at every piece of its output whether it is to stop.
+    fn is_due(&self) -> bool {
+        let mut looked = lock(&self.looked);
+        let due = looked.elapsed() >= CALLER_CHECK;
+        if due {
+            *looked = Instant::now();
+        }
+        due
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 //! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde_json::Map;
@@ -76,11 +77,11 @@ impl<E: Endpoint> Handler for Web<E> {
         let ip = self.guard.caller(head, visit.exchange.peer().ip());
         let pass = match self.access.admit(head.headers_named("authorization"), ip) {
             Ok(pass) => pass,
-            Err(refusal) => return visit.refuse_caller(&self.access, refusal, None),
+            Err(refusal) => return visit.refuse_caller(&self.access, ip, refusal, None),
         };
         let _scope = caller_scope(&pass);
         if let Err(refusal) = pass.require(if metrics { Role::Metrics } else { Role::Read }) {
-            return visit.refuse_caller(&self.access, refusal, Some(&pass));
+            return visit.refuse_caller(&self.access, ip, refusal, Some(&pass));
         }
         if !allowed {
             return visit.not_allowed(methods);
@@ -217,9 +218,9 @@ impl<'a> Visit<'a> {
         self.refuse(refused.status, refused.detail);
     }
 
-    /// Answers a caller that may not come in, or not do this.
-    fn refuse_caller(self, access: &Access, refusal: access::Refusal, pass: Option<&Pass>) {
-        log::info!("{}: answered {}: {}", self.exchange.peer(), refusal.status(), refusal.detail());
+    /// Answers a caller at `ip` that may not come in, or not do this.
+    fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::Refusal, pass: Option<&Pass>) {
+        log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
         metrics::caller_refused(refusal.label());
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
