@@ -365,3 +365,24 @@ fn only_allowed_models_are_run() {
     let models: Vec<_> = sent.iter().map(|prompt| (&prompt["model"], &prompt["vendor"])).collect();
     assert_eq!(models, [(&json!("Mid"), &json!("")), (&json!("small"), &json!("W")), (&json!("small"), &json!("V"))]);
 }
+
+#[test]
+fn what_models_read_and_wrote_is_counted_by_model_and_caller() {
+    let fabric = FakeFabric::start();
+    let usage = json!({"type": "usage", "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}});
+    fabric.on("POST /chat", Reply::sse().content("x").event(usage).complete());
+    let file = File::new("usage", &[ALICE, BOB]);
+    let server = HttpServer::start(file.program(&fabric).arg("--default-model").arg("small"));
+    for letter in ['a', 'a', 'b'] {
+        assert_eq!(send(&server, letter, &paid()).status, 200);
+    }
+    let metrics = get(&server, "/metrics", 'a').text();
+    for line in [
+        "fabric_mcp_tokens_total{model=\"small\",direction=\"input\"} 9",
+        "fabric_mcp_tokens_total{model=\"small\",direction=\"output\"} 12",
+        "fabric_mcp_caller_tokens_total{caller=\"alice\",direction=\"output\"} 8",
+        "fabric_mcp_caller_tokens_total{caller=\"bob\",direction=\"input\"} 3",
+    ] {
+        assert!(metrics.lines().any(|l| l == line), "{line}\n{metrics}");
+    }
+}
