@@ -49,6 +49,11 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// The limit, in bytes.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit.load(Ordering::Relaxed)
+    }
+
     /// An empty charge.
     pub(crate) const fn open(&'static self) -> Charge {
         Charge { budget: self, held: 0, charged: 0, large: false }

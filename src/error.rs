@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     PatternNotFound,
     /// An invalid name, variable, argument or pattern.
     InvalidRequest,
+    /// The caller's role does not allow it.
+    Forbidden,
     /// Workers and queue are full, or the rate limit was hit.
     TooManyRequests,
     /// The caller cancelled.
@@ -39,7 +41,7 @@ pub(crate) enum Kind {
 impl Kind {
     /// Every kind, for tests over all of them.
     #[cfg(test)]
-    pub(crate) const ALL: [Kind; 12] = [
+    pub(crate) const ALL: [Kind; 13] = [
         Kind::ApiUnavailable,
         Kind::ApiUnauthorized,
         Kind::FabricInternal,
@@ -49,6 +51,7 @@ impl Kind {
         Kind::ResponseTooLarge,
         Kind::PatternNotFound,
         Kind::InvalidRequest,
+        Kind::Forbidden,
         Kind::TooManyRequests,
         Kind::Cancelled,
         Kind::Internal,
@@ -66,6 +69,7 @@ impl Kind {
             Kind::ResponseTooLarge => "response-too-large",
             Kind::PatternNotFound => "pattern-not-found",
             Kind::InvalidRequest => "invalid-request",
+            Kind::Forbidden => "forbidden",
             Kind::TooManyRequests => "too-many-requests",
             Kind::Cancelled => "cancelled",
             Kind::Internal => "internal-server-error",
@@ -84,6 +88,7 @@ impl Kind {
             Kind::ResponseTooLarge => "The answer is too large",
             Kind::PatternNotFound => "No such pattern",
             Kind::InvalidRequest => "The request was refused",
+            Kind::Forbidden => "Not allowed for this caller",
             Kind::TooManyRequests => "Too many requests",
             Kind::Cancelled => "Cancelled",
             Kind::Internal => "Internal error",

@@ -14,7 +14,7 @@
 //!
 //! Arrows point one way; `tests/it/layers.rs` holds them. The road of one `tools/call`:
 //!
-//! 1. [`transport`] reads a line or body of limited size.
+//! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`] has said before whose.
 //! 2. [`jsonrpc`] decodes it once; params stay raw until a feature reads them.
 //! 3. [`protocol`] finds era and revision and checks the envelope.
 //! 4. [`features`] finds the method in its table and reads the params; cheap methods are answered here.
@@ -26,6 +26,7 @@
 //! running call, and a bound on everything. This file wires the parts together and turns results into exit codes: 0 for
 //! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
 
+mod access;
 mod budget;
 mod calls;
 mod check;
@@ -50,6 +51,7 @@ mod random;
 #[allow(dead_code, reason = "used from the next change on")]
 mod runs;
 mod search;
+mod service;
 mod sha256;
 mod signals;
 mod sync;
@@ -65,6 +67,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
 use budget::MEMORY;
 use check::Look;
 use cli::{Command, Generate, Launch, McpClient};
@@ -73,6 +76,7 @@ use demo::Demo;
 use fabric::{Catalog, Client};
 use features::Server;
 use oneshot::NotCalled;
+use signals::Signal;
 use tools::Policy;
 use transport::http::Listening;
 use transport::stdio::Stdio;
@@ -138,6 +142,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Check { json, config } => {
             let (server, config, _demo) = assemble(*config)?;
+            let access = access(&config).map_err(|reason| ExitReason { code: 2, reason })?;
             let look = match json {
                 true => Look::Json,
                 false if has_colours(io::stdout().is_terminal()) => Look::Coloured,
@@ -145,7 +150,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             };
             let say = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
             let patient = !json && io::stderr().is_terminal();
-            match check::run(&server, &config, look, &mut io::stdout(), patient.then_some(&say)) {
+            match check::run(&server, &config, &access, look, &mut io::stdout(), patient.then_some(&say)) {
                 Ok(good) => Ok(ExitCode::from(u8::from(!good))),
                 Err(error) => unwritable(&error),
             }
@@ -155,7 +160,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 // Fails if stderr is closed.
                 let _ = io::stderr().write_all(TYPED.as_bytes());
             }
-            logging::start(config.log_level);
+            logging::start(config.log_level, config.log_format);
             logging::install_panic_hook();
             // From here on only the log writes to stderr, since it may block.
             start(*config).or_else(|exit| {
@@ -243,7 +248,13 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     MEMORY.set_limit(config.max_memory);
     let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
-    let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
+    let policy = Policy {
+        allowed: config.allowed_patterns.clone(),
+        denied: config.denied_patterns.clone(),
+        allowed_models: config.allowed_models.clone(),
+        default_model: config.default_model.clone(),
+        default_vendor: config.default_vendor.clone(),
+    };
     Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
 }
 
@@ -264,7 +275,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
         exit(0)
     };
     let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
-    let signals = signals::install();
+    let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each further thread would delay the first answer.
     let begun = thread::Builder::new().name("behind".into()).spawn(move || {
@@ -288,28 +299,65 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
     }
 }
 
+/// Who may come in over HTTP, as `config` has it.
+fn access(config: &Config) -> Result<Access, String> {
+    let oauth = |settings: &config::OAuth| {
+        let url = |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
+        OAuth::new(OAuthSettings {
+            issuer: url("--oauth-issuer", &settings.issuer)?,
+            resource: url("--oauth-resource", &settings.resource)?,
+            client_id: settings.client_id.expose().to_owned(),
+            client_secret: settings.client_secret.clone(),
+            ca_file: config.fabric.ca_file.clone(),
+        })
+    };
+    let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
+    Ok(Access::new(tokens, config.http.oauth.as_ref().map(oauth).transpose()?))
+}
+
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
-    // Before listening, so that a signal always ends it gracefully.
-    let signals = signals::install();
-    let listening = Listening::start(server.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
+    let access = Arc::new(access(config).map_err(|reason| ExitReason { code: 2, reason })?);
+    // Before listening, so that a signal always ends it gracefully. A terminal that is closed ends what runs in it, unless
+    // there is a file to read again.
+    let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
+    let signals = signals::install(reloads);
+    let listening =
+        Listening::start(server.clone(), access.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
     log_connection(&server);
+    let auth = match (config.http.token.is_some() || config.http.tokens_file.is_some(), &config.http.oauth) {
+        (true, Some(_)) => "token,oauth",
+        (true, None) => "token",
+        (false, Some(_)) => "oauth",
+        (false, None) => "none",
+    };
     log::info!(
         "Fabric MCP Server started on {} transport at http://{}{} auth={}",
         config.transport.name(),
         listening.address(),
         config.path,
-        if config.http.token.is_some() { "token" } else { "none" }
+        auth
     );
+    service::ready(listening.address());
     match signals {
-        Some(mut signals) => {
-            let signal = signals.wait();
-            log::info!("{}: finishing what runs", signal.name());
-        }
+        Some(mut signals) => loop {
+            match signals.wait() {
+                Signal::Hangup => {
+                    service::reloading();
+                    access.reload();
+                    service::reloaded();
+                }
+                signal => {
+                    log::info!("{}: finishing what runs", signal.name());
+                    break;
+                }
+            }
+        },
         // Without signals, only the system ends the process.
         None => loop {
             thread::park();
         },
     }
+    service::stopping();
     listening.stop(config.http.drain_timeout);
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,8 @@
 //! In scope: counters of calls on every transport, and the text format. Not in scope: access, and the numbers of connections
 //! and sessions, which are arguments of [`render`].
 
+mod process;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Mutex;
@@ -12,9 +14,15 @@ use std::time::Duration;
 use crate::budget::MEMORY;
 use crate::error::Error;
 use crate::sync::lock;
+use crate::time;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.];
+
+/// Callers, and models, that have a label of their own; the rest is [`OTHER`].
+const MAX_LABELS: usize = 100;
+/// Whatever has no label of its own.
+const OTHER: &str = "other";
 
 /// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
@@ -26,8 +34,25 @@ struct Metrics {
     /// By tool. Every call asks Fabric, which takes far longer than the lock is held.
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
+    callers_refused: Mutex<BTreeMap<&'static str, u64>>,
+    responses: Mutex<BTreeMap<u16, u64>>,
+    used: Mutex<Used>,
     runs: AtomicUsize,
     relayed: AtomicU64,
+}
+
+/// Tokens that runs used, read and written.
+struct Used {
+    by_model: BTreeMap<String, (u64, u64)>,
+    by_caller: BTreeMap<String, (u64, u64)>,
+}
+
+impl Used {
+    fn add(to: &mut BTreeMap<String, (u64, u64)>, name: &str, input: u64, output: u64) {
+        let name = if to.len() < MAX_LABELS || to.contains_key(name) { name } else { OTHER };
+        let sum = to.entry(name.to_owned()).or_default();
+        *sum = (sum.0.saturating_add(input), sum.1.saturating_add(output));
+    }
 }
 
 /// The calls of one tool.
@@ -49,6 +74,21 @@ pub(crate) fn failure(error: &Error) {
     if error.kind.is_of_fabric() {
         TOTAL.fabric_error(error.kind.name());
     }
+}
+
+/// Counts a caller that was turned away for this reason.
+pub(crate) fn caller_refused(reason: &'static str) {
+    *lock(&TOTAL.callers_refused).entry(reason).or_default() += 1;
+}
+
+/// Counts an answer over HTTP.
+pub(crate) fn responded(status: u16) {
+    *lock(&TOTAL.responses).entry(status).or_default() += 1;
+}
+
+/// Counts the tokens that a run of `model` for `caller` read and wrote.
+pub(crate) fn used(model: &str, caller: &str, input: u64, output: u64) {
+    TOTAL.used(model, caller, input, output);
 }
 
 /// Counts bytes of output relayed from Fabric.
@@ -74,8 +114,8 @@ impl Drop for RunInFlight {
 }
 
 /// All metrics in version 0.0.4 of the text format.
-pub(crate) fn render(connections: usize, sessions: usize) -> String {
-    TOTAL.render(connections, sessions)
+pub(crate) fn render(connections: usize, sessions: usize, fabric_up: bool) -> String {
+    TOTAL.render(connections, sessions, fabric_up)
 }
 
 impl Metrics {
@@ -83,6 +123,9 @@ impl Metrics {
         Metrics {
             calls: Mutex::new(BTreeMap::new()),
             fabric_errors: Mutex::new(BTreeMap::new()),
+            callers_refused: Mutex::new(BTreeMap::new()),
+            responses: Mutex::new(BTreeMap::new()),
+            used: Mutex::new(Used { by_model: BTreeMap::new(), by_caller: BTreeMap::new() }),
             runs: AtomicUsize::new(0),
             relayed: AtomicU64::new(0),
         }
@@ -97,16 +140,24 @@ impl Metrics {
         calls.time += took;
     }
 
+    fn used(&self, model: &str, caller: &str, input: u64, output: u64) {
+        let mut used = lock(&self.used);
+        Used::add(&mut used.by_model, model, input, output);
+        Used::add(&mut used.by_caller, caller, input, output);
+    }
+
     fn fabric_error(&self, kind: &'static str) {
         *lock(&self.fabric_errors).entry(kind).or_default() += 1;
     }
 
-    fn render(&self, connections: usize, sessions: usize) -> String {
+    fn render(&self, connections: usize, sessions: usize, fabric_up: bool) -> String {
         let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
         out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
         out.single("runs_in_flight", "gauge", "Runs of a pattern at this moment.", self.runs.load(Ordering::Relaxed));
         out.single("memory_bytes", "gauge", "What requests, runs and answers hold of --max-memory.", MEMORY.used());
+        out.single("memory_limit_bytes", "gauge", "How much --max-memory is.", MEMORY.limit());
+        out.single("fabric_up", "gauge", "Whether Fabric answers.", u8::from(fabric_up));
         out.single("connections", "gauge", "Connections at this moment.", connections);
         out.single("sessions", "gauge", "Legacy sessions that are remembered.", sessions);
         out.single(
@@ -119,6 +170,32 @@ impl Metrics {
         for (kind, count) in &*lock(&self.fabric_errors) {
             out.sample("fabric_errors_total", format_args!("{{kind=\"{kind}\"}}"), count);
         }
+        out.family(
+            "callers_refused_total",
+            "counter",
+            "Requests without a good token or the role they need, by reason.",
+        );
+        for (reason, count) in &*lock(&self.callers_refused) {
+            out.sample("callers_refused_total", format_args!("{{reason=\"{reason}\"}}"), count);
+        }
+        out.family("http_responses_total", "counter", "Answers over HTTP, by status.");
+        for (status, count) in &*lock(&self.responses) {
+            out.sample("http_responses_total", format_args!("{{status=\"{status}\"}}"), count);
+        }
+        let used = lock(&self.used);
+        for (family, label, help, sums) in [
+            ("tokens_total", "model", "Tokens that models read and wrote, by model.", &used.by_model),
+            ("caller_tokens_total", "caller", "Tokens that models read and wrote, by caller.", &used.by_caller),
+        ] {
+            out.family(family, "counter", help);
+            for (name, (input, output)) in sums {
+                let name = escaped(name);
+                for (direction, sum) in [("input", input), ("output", output)] {
+                    out.sample(family, format_args!("{{{label}=\"{name}\",direction=\"{direction}\"}}"), sum);
+                }
+            }
+        }
+        drop(used);
         let calls = lock(&self.calls);
         out.family("calls_total", "counter", "Calls of tools, by tool and outcome.");
         for (tool, calls) in &*calls {
@@ -137,8 +214,23 @@ impl Metrics {
             out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), calls.time.as_secs_f64());
             out.sample("call_duration_seconds_count", format_args!("{{tool=\"{tool}\"}}"), count);
         }
+        drop(calls);
+        for (name, kind, help, value) in process::metrics() {
+            let _ = write!(out.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
+        }
+        let _ = write!(
+            out.0,
+            "# HELP process_start_time_seconds When it started, in seconds since 1970.\n\
+             # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {}\n",
+            time::started()
+        );
         out.0
     }
+}
+
+/// A label's value.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 /// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
@@ -170,11 +262,16 @@ mod tests {
         metrics.call("fabric_run_pattern", "cancelled", Some(Duration::from_secs(3600)));
         metrics.call("fabric_run_pattern", "too-many-requests", None);
         metrics.fabric_error("fabric-api-error");
-        let text = metrics.render(3, 2);
+        metrics.used("a\"b", "alice", 10, 5);
+        metrics.used("a\"b", "bob", 1, 1);
+        let text = metrics.render(3, 2, true);
         for line in [
             "# TYPE fabric_mcp_runs_in_flight gauge",
             "fabric_mcp_runs_in_flight 0",
             "fabric_mcp_connections 3",
+            "fabric_mcp_fabric_up 1",
+            "fabric_mcp_tokens_total{model=\"a\\\"b\",direction=\"input\"} 11",
+            "fabric_mcp_caller_tokens_total{caller=\"alice\",direction=\"output\"} 5",
             "fabric_mcp_sessions 2",
             "fabric_mcp_relayed_bytes_total 0",
             "fabric_mcp_fabric_errors_total{kind=\"fabric-api-error\"} 1",
@@ -191,5 +288,17 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with('\n') && !text.contains("\n\n"));
+    }
+
+    #[test]
+    fn only_so_many_callers_have_a_label() {
+        let metrics = Metrics::new();
+        for n in 0..MAX_LABELS + 5 {
+            metrics.used("m", &format!("c{n:03}"), 1, 2);
+        }
+        let text = metrics.render(0, 0, false);
+        assert_eq!(text.matches("caller_tokens_total{").count(), 2 * (MAX_LABELS + 1));
+        assert!(text.contains("fabric_mcp_caller_tokens_total{caller=\"other\",direction=\"output\"} 10\n"), "{text}");
+        assert!(text.contains("fabric_mcp_caller_tokens_total{caller=\"c099\",direction=\"input\"} 1\n"), "{text}");
     }
 }

@@ -10,6 +10,7 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
+use crate::access::Pass;
 use crate::cli::flags;
 use crate::config::MAX_MESSAGE;
 use crate::features::{Action, Server, Sink};
@@ -112,7 +113,7 @@ fn input(stdin: impl Read) -> Result<String, NotCalled> {
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
 fn cancel_on_signal(screen: &Arc<Screen>) {
-    let Some(mut signals) = signals::install() else { return };
+    let Some(mut signals) = signals::install(false) else { return };
     let screen = screen.clone();
     // Without this thread, the second Ctrl-C ends the process all the same.
     let _ = thread::Builder::new().name("signals".into()).spawn(move || {
@@ -132,7 +133,7 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
     server.receive(&session, Inbound::read(level.as_bytes(), false), None);
     let call = ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}));
     let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
-        Action::Call(call) => call.run(server, screen.clone()),
+        Action::Call(call) => call.run(server, &Pass::local(), screen.clone()),
         Action::Answer(answer) => answer,
         _ => return Value::Null,
     };

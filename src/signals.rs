@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT for a thread that waits for them.
+//! SIGTERM, SIGINT and SIGHUP for a thread that waits for them.
 //!
 //! In scope: the self-pipe from the signal handler to that thread; the second signal, which ends the process at once. Not
 //! in scope: the graceful end on the first one (`transport`). SIGPIPE stays ignored, as Rust's runtime sets it.
@@ -11,7 +11,7 @@ pub(crate) use elsewhere::install;
 #[cfg(unix)]
 pub(crate) use unix::install;
 
-/// A signal that asks the process to end.
+/// A signal that asks the process to end, or to read its files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(unix), expect(dead_code, reason = "only Unix has them"))]
 pub(crate) enum Signal {
@@ -19,6 +19,8 @@ pub(crate) enum Signal {
     Interrupt,
     /// SIGTERM, sent by service managers.
     Terminate,
+    /// SIGHUP: read the files again.
+    Hangup,
 }
 
 impl Signal {
@@ -27,6 +29,7 @@ impl Signal {
         match self {
             Signal::Interrupt => "SIGINT",
             Signal::Terminate => "SIGTERM",
+            Signal::Hangup => "SIGHUP",
         }
     }
 }
@@ -40,15 +43,18 @@ mod unix {
 
     use super::Signal;
 
-    // POSIX: `signal` with these two numbers, and the value of SIG_IGN, are the same on every Unix Rust supports.
+    // POSIX: `signal` with these numbers, and the value of SIG_IGN, are the same on every Unix Rust supports.
+    const SIGHUP: c_int = 1;
     const SIGINT: c_int = 2;
     const SIGTERM: c_int = 15;
     const SIG_IGN: usize = 1;
 
     /// The end of the pipe that the handler writes to.
     static PIPE: AtomicI32 = AtomicI32::new(-1);
-    /// Whether a signal has arrived before.
+    /// Whether a signal that ends the process has arrived before.
     static RECEIVED: AtomicBool = AtomicBool::new(false);
+    /// Whether a SIGHUP has not been told yet, so that many of them cannot fill the pipe.
+    static HANGUP: AtomicBool = AtomicBool::new(false);
 
     #[allow(unsafe_code, reason = "std has no signals; these are POSIX functions with their POSIX signatures")]
     unsafe extern "C" {
@@ -63,8 +69,8 @@ mod unix {
     }
 
     /// Installs the handlers; `None` if there is no pipe, or they are installed already. A SIGINT that the process was
-    /// started to ignore (`nohup`, a background job of a script) stays ignored.
-    pub(crate) fn install() -> Option<Signals> {
+    /// started to ignore (`nohup`, a background job of a script) stays ignored. SIGHUP is left as it is unless `hangup`.
+    pub(crate) fn install(hangup: bool) -> Option<Signals> {
         let (reader, writer) = std::io::pipe().ok()?;
         let free = PIPE.compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if !free {
@@ -80,17 +86,26 @@ mod unix {
                 signal(SIGINT, SIG_IGN);
             }
             signal(SIGTERM, handler);
+            if hangup {
+                signal(SIGHUP, handler);
+            }
         }
         Some(Signals { pipe: reader })
     }
 
     impl Signals {
-        /// Blocks until a signal arrives. The next one ends the process with exit code 128 + its number.
+        /// Blocks until a signal arrives. After one that ends the process, the next such ends it with exit code 128 + its
+        /// number.
         pub(crate) fn wait(&mut self) -> Signal {
             let mut number = [0];
             loop {
                 match self.pipe.read(&mut number) {
                     Ok(1) if number[0] == SIGINT as u8 => return Signal::Interrupt,
+                    Ok(1) if number[0] == SIGHUP as u8 => {
+                        // Before the files are read: one that comes meanwhile counts again.
+                        HANGUP.store(false, Ordering::SeqCst);
+                        return Signal::Hangup;
+                    }
                     Ok(1) => return Signal::Terminate,
                     Err(error) if error.kind() == ErrorKind::Interrupted => {}
                     // Cannot happen while PIPE is open. If it does, sleep: do not end or spin.
@@ -101,7 +116,11 @@ mod unix {
     }
 
     extern "C" fn on_signal(number: c_int) {
-        if RECEIVED.swap(true, Ordering::SeqCst) {
+        if number == SIGHUP {
+            if HANGUP.swap(true, Ordering::SeqCst) {
+                return;
+            }
+        } else if RECEIVED.swap(true, Ordering::SeqCst) {
             #[allow(unsafe_code, reason = "the only way to end a process that is safe in a handler")]
             // SAFETY: async-signal-safe by POSIX; takes any int.
             unsafe {
@@ -111,7 +130,7 @@ mod unix {
         let byte = number as u8;
         #[allow(unsafe_code, reason = "std's own writing is not safe in a handler")]
         // SAFETY: async-signal-safe by POSIX; one byte that lives until it returns, to a pipe that is never closed. It
-        // cannot block: only the first signal writes, to an empty pipe. It cannot fail, so errno stays as it was.
+        // cannot block: the pipe holds far more than the one byte of each kind. It cannot fail, so errno stays as it was.
         unsafe {
             write(PIPE.load(Ordering::SeqCst), &raw const byte, 1);
         }
@@ -126,7 +145,7 @@ mod elsewhere {
     pub(crate) enum Signals {}
 
     /// Always `None`.
-    pub(crate) fn install() -> Option<Signals> {
+    pub(crate) fn install(_hangup: bool) -> Option<Signals> {
         None
     }
 
@@ -149,11 +168,17 @@ mod tests {
     #[test]
     #[ignore = "the other tests' child process"]
     fn child() {
-        let mut signals = install().unwrap();
-        assert!(install().is_none());
+        let mut signals = install(true).unwrap();
+        assert!(install(true).is_none());
         let say = |text: &str| writeln!(std::io::stdout(), "\nsaid {text}").unwrap();
         say("ready");
-        say(signals.wait().name());
+        loop {
+            let signal = signals.wait();
+            say(signal.name());
+            if signal != Signal::Hangup {
+                break;
+            }
+        }
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();
         std::process::exit(0);
@@ -200,6 +225,19 @@ mod tests {
             drop(child.stdin.take());
             assert_eq!(child.wait().unwrap().code(), Some(0));
         }
+    }
+
+    #[test]
+    fn hangups_are_reported_however_many_there_are() {
+        let (mut child, mut lines) = start();
+        for _ in 0..3 {
+            send(&child, "HUP");
+            assert_eq!(said(&mut lines), "SIGHUP");
+        }
+        send(&child, "TERM");
+        assert_eq!(said(&mut lines), "SIGTERM");
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(0));
     }
 
     #[test]

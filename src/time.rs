@@ -3,6 +3,7 @@
 //! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
 
 use std::fmt;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: i64 = 86_400;
@@ -13,6 +14,12 @@ const LAST: i64 = 253_402_300_799;
 /// Now, like `2026-07-28T12:00:00Z`. A clock beyond the years of RFC 3339 gives its first or last second.
 pub(crate) fn now() -> String {
     rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
+}
+
+/// When the process started, or this was asked first, in seconds since 1970.
+pub(crate) fn started() -> i64 {
+    static STARTED: OnceLock<i64> = OnceLock::new();
+    *STARTED.get_or_init(|| milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
 /// A point in time for the log, shown in milliseconds: `2026-07-28T12:00:00.000Z`.

@@ -1,16 +1,15 @@
 //! Which calls may run now: the bound on runs at once, the rate limit, and the end of everything.
 //!
-//! In scope: counting. Not in scope: who a caller is (`guard` knows the token, `http` the peer).
+//! In scope: counting, and what a caller's role allows. Not in scope: who a caller is (`access`).
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::access::{Identity, Pass, Role};
 use crate::fabric::{Error, Kind};
 use crate::features::Call;
-use crate::http::network;
 use crate::protocol::Answer;
 use crate::sync::{lock, wait_while};
 
@@ -21,31 +20,16 @@ const MAX_RATED_CALLERS: usize = 10_000;
 /// The period of the rate limit.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Whom the rate limit counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Who {
-    /// Whoever has the token: there is one.
-    Token,
-    /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
-    Peer(IpAddr),
-}
-
-impl Who {
-    /// The caller at `ip`.
-    pub(crate) fn peer(ip: IpAddr) -> Who {
-        Who::Peer(network(ip))
-    }
-}
-
 /// Lets calls in, one process's worth.
 pub(crate) struct Admission {
     max_runs: usize,
+    per_caller: usize,
     per_minute: u32,
     running: Mutex<Counts>,
     changed: Condvar,
     /// For each caller the time until which its rate is used up: the theoretical arrival time of GCRA, the generic cell rate
     /// algorithm.
-    rates: Mutex<HashMap<Who, Instant>>,
+    rates: Mutex<HashMap<Identity, Instant>>,
     closed: AtomicBool,
     aborting: AtomicBool,
 }
@@ -54,13 +38,17 @@ pub(crate) struct Admission {
 struct Counts {
     calls: usize,
     runs: usize,
+    /// Runs by caller, where that is limited.
+    by_caller: HashMap<Identity, usize>,
 }
 
 impl Admission {
-    /// At most `max_runs` runs at once, and for each caller `per_minute` new ones a minute; 0 is no limit.
-    pub(crate) fn new(max_runs: usize, per_minute: u32) -> Arc<Admission> {
+    /// At most `max_runs` runs at once, and for each caller `per_caller` at once and `per_minute` new ones a minute; of
+    /// these two 0 is no limit.
+    pub(crate) fn new(max_runs: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
         Arc::new(Admission {
             max_runs,
+            per_caller,
             per_minute,
             running: Mutex::default(),
             changed: Condvar::new(),
@@ -73,27 +61,37 @@ impl Admission {
     /// Lets a call in, for as long as the permit is kept.
     ///
     /// # Errors
-    /// For runs only: `too-many-requests`, and what [`Admission::still_open`] says.
-    pub(crate) fn admit(self: &Arc<Admission>, call: &Call, who: Who) -> Result<Permit, Error> {
+    /// For runs only: `forbidden`, `too-many-requests`, and what [`Admission::still_open`] says.
+    pub(crate) fn admit(self: &Arc<Admission>, call: &Call, pass: &Pass) -> Result<Permit, Error> {
         self.still_open(call)?;
-        self.enter(call.runs(), who, Instant::now())
+        if call.is_run() {
+            pass.require(Role::Run).map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
+        }
+        self.enter(call.runs(), &pass.identity, Instant::now())
     }
 
-    fn enter(self: &Arc<Admission>, runs: u32, who: Who, now: Instant) -> Result<Permit, Error> {
+    fn enter(self: &Arc<Admission>, runs: u32, who: &Identity, now: Instant) -> Result<Permit, Error> {
         let mut running = self.running();
         let run = runs > 0;
         if run {
             if running.runs >= self.max_runs {
                 return Err(busy());
             }
+            let own = running.by_caller.get(who).copied().unwrap_or(0);
+            if self.per_caller > 0 && own >= self.per_caller {
+                return Err(busy_caller(self.per_caller));
+            }
             self.spend(runs, who, now)?;
+            if self.per_caller > 0 {
+                running.by_caller.insert(who.clone(), own + 1);
+            }
             running.runs += 1;
         }
         running.calls += 1;
-        Ok(Permit { admission: self.clone(), run })
+        Ok(Permit { admission: self.clone(), run: run.then(|| who.clone()) })
     }
 
-    fn spend(&self, runs: u32, who: Who, now: Instant) -> Result<(), Error> {
+    fn spend(&self, runs: u32, who: &Identity, now: Instant) -> Result<(), Error> {
         if self.per_minute == 0 {
             return Ok(());
         }
@@ -107,10 +105,10 @@ impl Admission {
         }
         let interval = MINUTE / self.per_minute;
         let mut rates = lock(&self.rates);
-        if rates.len() >= MAX_RATED_CALLERS && !rates.contains_key(&who) {
+        if rates.len() >= MAX_RATED_CALLERS && !rates.contains_key(who) {
             make_room(&mut rates, now);
         }
-        let used_until = rates.entry(who).or_insert(now);
+        let used_until = rates.entry(who.clone()).or_insert(now);
         let next = (*used_until).max(now) + interval * runs;
         let over = next.saturating_duration_since(now).saturating_sub(MINUTE);
         if !over.is_zero() {
@@ -169,11 +167,11 @@ impl Admission {
 }
 
 /// Drops callers whose rate is fully available; if there are none, the one who has used least.
-fn make_room(rates: &mut HashMap<Who, Instant>, now: Instant) {
+fn make_room(rates: &mut HashMap<Identity, Instant>, now: Instant) {
     let before = rates.len();
     rates.retain(|_, used_until| *used_until > now);
     if rates.len() == before
-        && let Some(least) = rates.iter().min_by_key(|(_, used_until)| **used_until).map(|(who, _)| *who)
+        && let Some(least) = rates.iter().min_by_key(|(_, used_until)| **used_until).map(|(who, _)| who.clone())
     {
         rates.remove(&least);
     }
@@ -185,6 +183,13 @@ pub(crate) fn busy() -> Error {
         Kind::TooManyRequests,
         "Too many calls are running and waiting already. Wait for one of them to end, then try again.",
     )
+}
+
+fn busy_caller(most: usize) -> Error {
+    let detail = format!(
+        "This server takes at most {most} runs at once from one caller. Wait for one of yours to end, then try again."
+    );
+    Error::new(Kind::TooManyRequests, detail)
 }
 
 /// The end of calls that are stopped because the process ends.
@@ -228,14 +233,23 @@ impl Stops {
 /// A place among the running calls, given back when dropped.
 pub(crate) struct Permit {
     admission: Arc<Admission>,
-    run: bool,
+    /// Whose run it is, if it is one.
+    run: Option<Identity>,
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut running = self.admission.running();
         running.calls -= 1;
-        running.runs -= usize::from(self.run);
+        if let Some(who) = &self.run {
+            running.runs -= 1;
+            if let Some(own) = running.by_caller.get_mut(who) {
+                *own -= 1;
+                if *own == 0 {
+                    running.by_caller.remove(who);
+                }
+            }
+        }
         drop(running);
         self.admission.changed.notify_all();
     }
@@ -247,28 +261,43 @@ mod tests {
 
     #[test]
     fn runs_at_once_are_bounded_and_other_calls_are_not() {
-        let admission = Admission::new(1, 0);
+        let admission = Admission::new(1, 0, 0);
         let now = Instant::now();
-        let run = admission.enter(1, Who::Token, now).unwrap();
-        let _call = admission.enter(0, Who::Token, now).unwrap();
-        assert_eq!(admission.enter(1, Who::Token, now).err().map(|e| e.kind), Some(Kind::TooManyRequests));
+        let run = admission.enter(1, &Identity::Local, now).unwrap();
+        let _call = admission.enter(0, &Identity::Local, now).unwrap();
+        assert_eq!(admission.enter(1, &Identity::Local, now).err().map(|e| e.kind), Some(Kind::TooManyRequests));
         drop(run);
-        assert!(admission.enter(1, Who::Token, now).is_ok());
+        assert!(admission.enter(1, &Identity::Local, now).is_ok());
+    }
+
+    #[test]
+    fn a_caller_has_its_share_of_the_runs() {
+        let admission = Admission::new(9, 2, 0);
+        let now = Instant::now();
+        let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
+        let enter = |who| admission.enter(1, who, now);
+        let (first, _second) = (enter(&a).unwrap(), enter(&a).unwrap());
+        assert!(enter(&a).err().unwrap().detail.contains("at most 2 runs at once from one caller"));
+        let other = enter(&b).unwrap();
+        assert!(admission.enter(0, &a, now).is_ok(), "only runs count");
+        drop((first, other));
+        assert!(enter(&a).is_ok());
+        assert_eq!(admission.running().by_caller, HashMap::from([(a, 1)]), "nobody is remembered for nothing");
     }
 
     #[test]
     fn a_rate_is_used_up_and_comes_back() {
-        let admission = Admission::new(100, 2);
+        let admission = Admission::new(100, 0, 2);
         let begin = Instant::now();
-        let at = |seconds| admission.enter(1, Who::Token, begin + Duration::from_secs(seconds));
+        let at = |seconds| admission.enter(1, &Identity::Local, begin + Duration::from_secs(seconds));
         assert!(at(0).is_ok() && at(0).is_ok());
         let refused = at(0).err().unwrap();
         assert_eq!(refused.retry_after, Some(Duration::from_secs(30)));
         assert!(at(29).is_err() && at(30).is_ok() && at(30).is_err());
-        let other = Who::peer("10.0.0.1".parse().unwrap());
+        let other = &Identity::peer("10.0.0.1".parse().unwrap());
         assert!(admission.enter(1, other, begin).is_ok(), "each has its own");
-        assert!(admission.enter(0, Who::Token, begin).is_ok(), "only runs count");
-        let third = Who::peer("10.0.0.2".parse().unwrap());
+        assert!(admission.enter(0, &Identity::Local, begin).is_ok(), "only runs count");
+        let third = &Identity::peer("10.0.0.2".parse().unwrap());
         assert!(admission.enter(3, third, begin).is_err_and(|error| error.retry_after.is_none()), "never allowed");
         assert!(
             admission.enter(2, third, begin).is_ok() && admission.enter(1, third, begin).is_err(),
@@ -278,17 +307,17 @@ mod tests {
 
     #[test]
     fn the_memory_of_callers_is_bounded() {
-        let admission = Admission::new(usize::MAX, 1);
+        let admission = Admission::new(usize::MAX, 0, 1);
         let now = Instant::now();
         for n in 0..=MAX_RATED_CALLERS as u32 {
-            assert!(admission.enter(1, Who::peer(std::net::Ipv4Addr::from_bits(n).into()), now).is_ok());
+            assert!(admission.enter(1, &Identity::peer(std::net::Ipv4Addr::from_bits(n).into()), now).is_ok());
         }
         assert_eq!(admission.rates.lock().unwrap().len(), MAX_RATED_CALLERS);
     }
 
     #[test]
     fn one_ipv6_network_is_one_caller() {
-        let who = |ip: &str| Who::peer(ip.parse().unwrap());
+        let who = |ip: &str| Identity::peer(ip.parse().unwrap());
         assert_eq!(who("2001:db8::1"), who("2001:db8::ffff:1"));
         assert_ne!(who("2001:db8::1"), who("2001:db8:0:1::1"));
         assert_eq!(who("::ffff:10.0.0.1"), who("10.0.0.1"));

@@ -18,13 +18,21 @@ pub(crate) mod workers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::access::{Identity, Pass};
 use crate::features::{Call, Server, Sink, refuse};
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
+use crate::logging;
 use crate::protocol::{Answer, ID_IN_USE, Refusal};
 
 /// Runs a call on this thread. A panic in it costs this call only; the panic hook has logged where it was.
-pub(crate) fn run(server: &Server, call: &Call, sink: Arc<dyn Sink>) -> Answer {
-    catch_unwind(AssertUnwindSafe(|| call.run(server, sink))).unwrap_or_else(|_| call.panicked())
+pub(crate) fn run(server: &Server, call: &Call, pass: &Pass, sink: Arc<dyn Sink>) -> Answer {
+    let _scope = caller_scope(pass);
+    catch_unwind(AssertUnwindSafe(|| call.run(server, pass, sink))).unwrap_or_else(|_| call.panicked())
+}
+
+/// Has this thread's lines of the log say whose call they are of, until the guard is dropped.
+pub(crate) fn caller_scope(pass: &Pass) -> Option<logging::CallerScope> {
+    (pass.identity != Identity::Local).then(|| logging::caller_scope(pass.identity.name().to_string()))
 }
 
 /// The answer to a request whose id is in use: the first one goes on.
@@ -56,7 +64,7 @@ mod tests {
             "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
         let action = server.receive(&Arc::new(Session::stdio()), Inbound::read(message, false), None);
         let Action::Call(call) = action else { panic!("no call") };
-        let text = String::from_utf8(run(&server, &call, Arc::new(Broken)).body).unwrap();
+        let text = String::from_utf8(run(&server, &call, &Pass::local(), Arc::new(Broken)).body).unwrap();
         assert!(text.starts_with(r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":["#), "{text}");
         assert!(text.contains("urn:fabric-mcp:error:internal-server-error") && text.contains("request_id"), "{text}");
         assert!(!text.contains("s3cret"), "{text}");

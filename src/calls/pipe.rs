@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::panicking;
 use std::time::Duration;
 
+use crate::access::Pass;
 use crate::budget::MEMORY;
 use crate::fabric::{Error, Kind, too_many};
 use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink};
@@ -21,7 +22,7 @@ use crate::jsonrpc::{self, NoId};
 use crate::protocol::{Answer, Inbound, Session};
 use crate::sync::lock;
 
-use super::admission::{self, Admission, Stops, Who};
+use super::admission::{self, Admission, Stops};
 use super::batch::Room;
 use super::inflight::{Cancel, Inflight, Writing};
 use super::poller::Poller;
@@ -115,9 +116,9 @@ impl<L: Line> Pipe<L> {
         self.shop.server.receive(&self.session, inbound, None)
     }
 
-    /// Does it, for `who`.
-    pub(crate) fn act(&self, action: Action, who: Who) {
-        self.act_in(action, who, &Reply::Line(self.line.clone()));
+    /// Does it, for the caller with this pass.
+    pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
+        self.act_in(action, pass, &Reply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let sink = Arc::new(Told(self.line.clone()));
             let _ = self.follower.set(self.shop.server.subscriptions().add(Listener::legacy(sink)));
@@ -142,12 +143,12 @@ impl<L: Line> Pipe<L> {
         self.inflight.cancel_all();
     }
 
-    fn act_in(&self, action: Action, who: Who, reply: &Reply<L>) {
+    fn act_in(&self, action: Action, pass: &Arc<Pass>, reply: &Reply<L>) {
         match action {
             Action::Nothing => {}
             Action::Answer(answer) => reply.send(answer, Flush::Later),
             Action::Cancel(id) => self.inflight.cancel(&id),
-            Action::Call(call) => self.call(call, who, reply),
+            Action::Call(call) => self.call(call, pass, reply),
             Action::Listen(listen) => self.listen(&listen),
             Action::Batch(actions) => {
                 let room = Room::beside(&actions);
@@ -158,18 +159,18 @@ impl<L: Line> Pipe<L> {
                     _writing: Writing::begin(&self.inflight),
                 }));
                 for action in actions {
-                    self.act_in(action, who, &batch);
+                    self.act_in(action, pass, &batch);
                 }
             }
         }
     }
 
-    fn call(&self, call: Box<Call>, who: Who, reply: &Reply<L>) {
+    fn call(&self, call: Box<Call>, pass: &Arc<Pass>, reply: &Reply<L>) {
         // Ids in use have been refused; but over HTTP two messages may come at the same moment.
         let Some(cancel) = self.inflight.begin(call.id()) else {
             return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
         };
-        let permit = match self.shop.admission.admit(&call, who) {
+        let permit = match self.shop.admission.admit(&call, pass) {
             Ok(permit) => permit,
             Err(error) => {
                 self.inflight.finish(call.id(), &cancel);
@@ -180,7 +181,7 @@ impl<L: Line> Pipe<L> {
         let job = {
             let (server, inflight, call, cancel, reply) =
                 (self.shop.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
-            let admission = self.shop.admission.clone();
+            let (admission, pass) = (self.shop.admission.clone(), pass.clone());
             let stops = Stops::new(cancel.clone(), admission.clone());
             let sink = Arc::new(CallSink { line: self.line.clone(), stops });
             move || {
@@ -191,7 +192,7 @@ impl<L: Line> Pipe<L> {
                 }
                 let end = Ending { inflight: &inflight, call: &call, cancel: &cancel };
                 let answer = reply.room(&call, || match admission.still_open(&call) {
-                    Ok(()) => sink.stops.answer(&call, super::run(&server, &call, sink.clone())),
+                    Ok(()) => sink.stops.answer(&call, super::run(&server, &call, &pass, sink.clone())),
                     Err(stopped) => call.fail(stopped),
                 });
                 let _writing = Writing::begin(&inflight);

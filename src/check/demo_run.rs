@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::access::Pass;
 use crate::features::{Action, Server, Sink};
 use crate::protocol::{Inbound, Revision, Session};
 use crate::sync::lock;
@@ -57,7 +58,8 @@ pub(super) fn run(
     let sink = Arc::new(TextChannel(Mutex::new(pieces)));
     let server = server.clone();
     // The thread drops the sink and with it the only sender, which ends the loop below.
-    let running = thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, sink))?;
+    let running =
+        thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, &Pass::local(), sink))?;
     let mut seen = DemoRun::default();
     for piece in arrived {
         if seen.pieces == 0 {

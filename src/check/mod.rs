@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
+use crate::access::Access;
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Wait};
 use crate::features::Server;
@@ -48,6 +49,7 @@ pub(crate) fn log_connection(client: &Client) {
 pub(crate) fn run(
     server: &Arc<Server>,
     config: &Config,
+    access: &Access,
     look: Look,
     out: &mut dyn Write,
     say: Say<'_>,
@@ -67,6 +69,13 @@ pub(crate) fn run(
     if reachable {
         ask_for_the_rest(server.fabric(), config, &mut report, say);
         writer.contents(&report)?;
+    }
+    if let Err(what) = access.probe() {
+        report.problems.push(Problem::error(
+            "oauth-issuer",
+            format!("OAuth callers cannot come in: {what}."),
+            "Check --oauth-issuer, and whether the issuer can be reached from here and has introspection.",
+        ));
     }
     report.mcp = handshake::all(server);
     report.problems.extend(report.mcp.iter().filter_map(|era| era.problem()));

@@ -15,6 +15,7 @@ pub(crate) enum FlagId {
     Port,
     Path,
     LogLevel,
+    LogFormat,
     Demo,
     FabricUrl,
     ConnectTimeout,
@@ -25,13 +26,21 @@ pub(crate) enum FlagId {
     CatalogTtl,
     AllowPattern,
     DenyPattern,
+    AllowModel,
+    DefaultModel,
+    DefaultVendor,
     MaxRuns,
     MaxMemory,
     AllowedHost,
     AllowedOrigin,
+    TokensFile,
     AuthTokenFile,
+    OauthIssuer,
+    OauthResource,
     AllowUnauthenticated,
+    TrustedProxy,
     MaxCallsPerMinute,
+    MaxRunsPerCaller,
     MaxConnections,
     DrainTimeout,
     Check,
@@ -170,6 +179,10 @@ pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
 pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
 /// File that holds this token.
 pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
+/// How we are known to the OAuth issuer.
+pub(crate) const OAUTH_CLIENT_ID: &str = "FABRIC_MCP_OAUTH_CLIENT_ID";
+/// The secret that goes with it.
+pub(crate) const OAUTH_CLIENT_SECRET: &str = "FABRIC_MCP_OAUTH_CLIENT_SECRET";
 /// Certificates to trust.
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 
@@ -177,7 +190,9 @@ pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 pub(crate) const VARIABLES: &[EnvOnly] = &[
     EnvOnly { name: API_KEY, help: "Key of Fabric's API, as given to fabric --serve --api-key" },
     EnvOnly { name: AUTH_TOKEN, help: "Bearer token that callers over http and sse must show" },
-    EnvOnly { name: CERT_FILE, help: "PEM file of the certificates to trust for an https:// Fabric" },
+    EnvOnly { name: OAUTH_CLIENT_ID, help: "Client id by which this server asks the OAuth issuer about tokens" },
+    EnvOnly { name: OAUTH_CLIENT_SECRET, help: "Secret of that client" },
+    EnvOnly { name: CERT_FILE, help: "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer" },
 ];
 
 /// Every flag.
@@ -214,6 +229,12 @@ pub(crate) const FLAGS: &[Flag] = &[
             Section::Server,
             "What is logged: debug, info, warning, error or critical",
         )
+    },
+    Flag {
+        takes: Takes::One("FORMAT"),
+        choices: &["logfmt", "json"],
+        default: "logfmt",
+        ..setting(FlagId::LogFormat, "log-format", Section::Server, "How a line of the log is written: logfmt or json")
     },
     Flag {
         ..setting(
@@ -268,6 +289,18 @@ pub(crate) const FLAGS: &[Flag] = &[
         ..setting(FlagId::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
     },
     Flag {
+        takes: Takes::Many("NAME"),
+        ..setting(FlagId::AllowModel, "allow-model", Section::Runs, "Run only this model, and others so allowed")
+    },
+    Flag {
+        takes: Takes::One("NAME"),
+        ..setting(FlagId::DefaultModel, "default-model", Section::Runs, "Model of runs that name none")
+    },
+    Flag {
+        takes: Takes::One("NAME"),
+        ..setting(FlagId::DefaultVendor, "default-vendor", Section::Runs, "Vendor of --default-model")
+    },
+    Flag {
         takes: Takes::One("COUNT"),
         default: "16, on http and sse 512",
         ..setting(FlagId::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
@@ -303,10 +336,32 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         takes: Takes::One("FILE"),
         ..setting(
+            FlagId::TokensFile,
+            "tokens-file",
+            Section::Http,
+            "File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes",
+        )
+    },
+    Flag {
+        takes: Takes::One("FILE"),
+        ..setting(
             FlagId::AuthTokenFile,
             "auth-token-file",
             Section::Http,
             "File that holds the bearer token callers must show",
+        )
+    },
+    Flag {
+        takes: Takes::One("URL"),
+        ..setting(FlagId::OauthIssuer, "oauth-issuer", Section::Http, "Let in callers with OAuth tokens of this issuer")
+    },
+    Flag {
+        takes: Takes::One("URL"),
+        ..setting(
+            FlagId::OauthResource,
+            "oauth-resource",
+            Section::Http,
+            "This server's endpoint as OAuth clients name it: the audience of tokens",
         )
     },
     Flag {
@@ -318,13 +373,32 @@ pub(crate) const FLAGS: &[Flag] = &[
         )
     },
     Flag {
+        takes: Takes::Many("ADDRESS"),
+        ..setting(
+            FlagId::TrustedProxy,
+            "trusted-proxy",
+            Section::Http,
+            "Take the caller's address from X-Forwarded-For of this proxy",
+        )
+    },
+    Flag {
         takes: Takes::One("COUNT"),
         default: "0",
         ..setting(
             FlagId::MaxCallsPerMinute,
             "max-calls-per-minute",
             Section::Http,
-            "Most runs a minute per token or peer, a chain being several; 0 sets no limit",
+            "Most runs a minute per caller, a chain being several; 0 sets no limit",
+        )
+    },
+    Flag {
+        takes: Takes::One("COUNT"),
+        default: "0",
+        ..setting(
+            FlagId::MaxRunsPerCaller,
+            "max-runs-per-caller",
+            Section::Http,
+            "Most runs at once per caller; 0 sets no limit",
         )
     },
     Flag {
@@ -361,14 +435,18 @@ pub(crate) const FLAGS: &[Flag] = &[
             "complete-zsh",
             "complete-fish",
             "systemd-unit",
+            "systemd-template",
+            "sysusers",
+            "prometheus",
             "client-config",
             "client-command",
+            "token",
         ],
         ..command(
             FlagId::Generate,
             "generate",
-            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, client-config [CLIENT], client-command \
-             CLIENT",
+            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, systemd-template, sysusers, prometheus, \
+             client-config [CLIENT], client-command CLIENT, token NAME ROLE",
         )
     },
     Flag {

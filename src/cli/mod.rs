@@ -23,7 +23,7 @@ use std::path::Path;
 
 use lexopt::Arg;
 
-use crate::config::{Config, MAX_SECRET};
+use crate::config::{Config, MAX_SECRET, Secret};
 use flags::{Flag, FlagId, Takes};
 
 pub(crate) use help::{PRECEDENCE, help, version};
@@ -95,6 +95,14 @@ pub(crate) enum Generate {
     CompleteFish,
     /// A unit for systemd.
     SystemdUnit,
+    /// The same for several on one machine, by port.
+    SystemdTemplate,
+    /// The group that reads the tokens file, for systemd-sysusers.
+    Sysusers,
+    /// A scrape configuration and alert rules for Prometheus.
+    Prometheus,
+    /// A line of the tokens file.
+    Token(Secret),
     /// The list of clients and their files.
     Clients,
     /// A snippet for the configuration of an MCP client.
@@ -308,7 +316,7 @@ fn explain(error: lexopt::Error) -> UsageError {
 }
 
 /// Flags that people try, and the variables to use instead: every user of the machine can read a command line.
-const SECRETS: [(&str, &str); 7] = [
+const SECRETS: [(&str, &str); 9] = [
     ("api-key", "FABRIC_API_KEY"),
     ("apikey", "FABRIC_API_KEY"),
     ("fabric-api-key", "FABRIC_API_KEY"),
@@ -316,6 +324,8 @@ const SECRETS: [(&str, &str); 7] = [
     ("auth-token", "FABRIC_MCP_AUTH_TOKEN"),
     ("bearer-token", "FABRIC_MCP_AUTH_TOKEN"),
     ("token", "FABRIC_MCP_AUTH_TOKEN"),
+    ("client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
+    ("oauth-client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
 ];
 
 fn unknown_long(name: &str) -> UsageError {

@@ -8,11 +8,13 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId};
+use super::flags::{
+    self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET,
+};
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
-    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, LogLevel, MEMORY_RANGE,
-    STDIO_MAX_RUNS, Secret, Transport,
+    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, LogFormat, LogLevel,
+    MEMORY_RANGE, OAuth, STDIO_MAX_RUNS, Secret, Transport,
 };
 use crate::net::Host;
 
@@ -53,6 +55,10 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         path: settings.one(FlagId::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
         fabric,
         log_level: settings.one(FlagId::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
+        log_format: settings.one(FlagId::LogFormat, &values::log_format)?.unwrap_or(LogFormat::Logfmt),
+        allowed_models: settings.many(FlagId::AllowModel, &values::model)?,
+        default_model: settings.one(FlagId::DefaultModel, &values::model)?.unwrap_or_default(),
+        default_vendor: settings.one(FlagId::DefaultVendor, &values::model)?.unwrap_or_default(),
         allowed_patterns: settings.many(FlagId::AllowPattern, &values::pattern)?,
         denied_patterns: settings.many(FlagId::DenyPattern, &values::pattern)?,
         catalog_ttl: settings.seconds(FlagId::CatalogTtl, 300)?,
@@ -62,6 +68,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         demo,
         warnings,
     };
+    require_default_model(&settings, &config)?;
     require_token(&settings, &mut config)?;
     Ok(config)
 }
@@ -84,11 +91,65 @@ fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<Str
         allowed_hosts: settings.many(FlagId::AllowedHost, &values::allowed_host)?,
         allowed_origins: settings.many(FlagId::AllowedOrigin, &values::allowed_origin)?,
         token: token(settings, read_file, warnings)?,
+        tokens_file: settings.path(FlagId::TokensFile).map(|(file, _)| file),
+        oauth: oauth(settings)?,
+        trusted_proxies: settings.many(FlagId::TrustedProxy, &values::address)?,
+        max_runs_per_caller: settings.count(FlagId::MaxRunsPerCaller, 0, MAX_MAX_RUNS, 0)?,
         allow_unauthenticated: settings.switch(FlagId::AllowUnauthenticated)?,
         max_calls_per_minute: settings.count(FlagId::MaxCallsPerMinute, 0, MAX_CALLS_PER_MINUTE, 0)?,
         drain_timeout: settings.seconds(FlagId::DrainTimeout, 10)?,
         max_connections: settings.count(FlagId::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
     })
+}
+
+/// All four settings of OAuth, or none.
+fn oauth(settings: &Settings<'_>) -> Result<Option<OAuth>, UsageError> {
+    let issuer = settings.one(FlagId::OauthIssuer, &values::web_url)?;
+    let resource = settings.one(FlagId::OauthResource, &values::web_url)?;
+    let (client_id, client_secret) = (settings.secret(OAUTH_CLIENT_ID)?, settings.secret(OAUTH_CLIENT_SECRET)?);
+    let missing = [
+        ("--oauth-issuer", issuer.is_none()),
+        ("--oauth-resource", resource.is_none()),
+        (OAUTH_CLIENT_ID, client_id.is_none()),
+        (OAUTH_CLIENT_SECRET, client_secret.is_none()),
+    ];
+    let (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) =
+        (issuer, resource, client_id, client_secret)
+    else {
+        let named =
+            |wanted: bool| move |(name, is_missing): &(&'static str, bool)| (*is_missing == wanted).then_some(*name);
+        let missed: Vec<&str> = missing.iter().filter_map(named(true)).collect();
+        return match missing.iter().find_map(named(false)) {
+            None => Ok(None),
+            Some(given) => Err(named_error(given, &missed)),
+        };
+    };
+    Ok(Some(OAuth { issuer, resource, client_id, client_secret }))
+}
+
+fn named_error(given: &str, missed: &[&str]) -> UsageError {
+    named(given, format_args!("OAuth needs {} too; set it, or unset the rest", missed.join(" and ")))
+}
+
+/// With `--allow-model`, Fabric's own default would be a way around it.
+fn require_default_model(settings: &Settings<'_>, config: &Config) -> Result<(), UsageError> {
+    let allowed = &config.allowed_models;
+    if config.default_model.is_empty() && !config.default_vendor.is_empty() {
+        let name = settings.name(FlagId::DefaultVendor);
+        return Err(named(&name, "there is no --default-model; a vendor alone names nothing, so give both"));
+    }
+    if allowed.is_empty() || allowed.iter().any(|model| model.eq_ignore_ascii_case(&config.default_model)) {
+        return Ok(());
+    }
+    let name = settings.name(FlagId::AllowModel);
+    Err(named(
+        &name,
+        format_args!(
+            "--default-model must be one of the allowed models, for a run that names none would get Fabric's default; \
+             give --default-model {}",
+            values::shown(&allowed[0])
+        ),
+    ))
 }
 
 fn token(
@@ -129,7 +190,7 @@ fn token(
 /// A server that other machines can reach, by itself or through a proxy that may name it, needs a token or
 /// `--allow-unauthenticated`.
 fn require_token(settings: &Settings<'_>, config: &mut Config) -> Result<(), UsageError> {
-    if config.transport == Transport::Stdio || config.http.token.is_some() {
+    if config.transport == Transport::Stdio || !config.http.is_open() {
         return Ok(());
     }
     let is_local = |host: &str| Host::parse(host).is_ok_and(|host| host.is_loopback());

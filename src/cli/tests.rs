@@ -48,9 +48,10 @@ fn without_anything_the_defaults_hold() {
         format!("{config:?}"),
         "Config { transport: Stdio, host: \"127.0.0.1\", port: 8000, path: \"/mcp\", fabric: Fabric { url: \
          \"http://127.0.0.1:8080\", api_key: None, ca_file: None, connect_timeout: 5s, idle_timeout: 300s, run_timeout: \
-         3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, allowed_patterns: [], denied_patterns: \
-         [], catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
-         allow_unauthenticated: false, max_calls_per_minute: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
+         3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, log_format: Logfmt, \
+         allowed_patterns: [], denied_patterns: [], allowed_models: [], default_model: \"\", default_vendor: \"\", catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
+         tokens_file: None, oauth: None, trusted_proxies: [], allow_unauthenticated: false, max_calls_per_minute: 0, \
+         max_runs_per_caller: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
          false, warnings: [] }"
     );
 }
@@ -73,7 +74,7 @@ fn each_default_in_the_table_is_the_true_one() {
 #[test]
 fn each_choice_in_the_table_is_taken() {
     for flag in FLAGS {
-        for choice in flag.values().iter().filter(|choice| **choice != "client-command") {
+        for choice in flag.values().iter().filter(|choice| !["client-command", "token"].contains(*choice)) {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
@@ -89,16 +90,23 @@ fn flags_and_variables_say_the_same_and_flags_win() {
     let defaults = format!("{:?}", config_with("", &[]));
     for flag in FLAGS {
         let Some(variable) = flag.env() else { continue };
+        // These need one another.
+        let together = ["oauth-issuer", "oauth-resource", "allow-model", "default-vendor"];
+        if together.contains(&flag.long) {
+            continue;
+        }
         let (value, other) = match flag.placeholder() {
             "" => ("true", "false"),
             "TRANSPORT" => ("sse", "http"),
+            "ADDRESS" if flag.id == FlagId::TrustedProxy => ("10.0.0.1", "::1"),
             "ADDRESS" => ("localhost", "::1"),
+            "FORMAT" => ("JSON", "logfmt"),
             "PORT" => ("0", "65535"),
             "PATH" => ("/", "/x/y"),
             "LEVEL" => ("Warn", "DEBUG"),
             "URL" => ("http://fabric", "http://other"),
             "SECONDS" => ("0.25", "604800"),
-            "NAME" => ("create_coding_feature", "a b"),
+            "NAME" => ("create_coding_feature", "other"),
             "COUNT" => ("1", "4096"),
             "MIB" => ("32", "65536"),
             "HOST" => ("mcp.example.com:8443", "mcp"),
@@ -269,7 +277,7 @@ fn wrong_flags_are_reported_in_one_line() {
         (
             "--generate pdf",
             "--generate: \"pdf\" is unknown; give one of man, complete-bash, complete-zsh, complete-fish, systemd-unit, \
-             client-config, client-command",
+             systemd-template, sysusers, prometheus, client-config, client-command, token",
         ),
         ("--generate client-confg", "--generate: \"client-confg\" is unknown; did you mean client-config?"),
         ("--generate client-config zeb", &format!("--generate client-config: \"zeb\" {NO_CLIENT}; did you mean zed?")),
@@ -288,6 +296,12 @@ fn wrong_flags_are_reported_in_one_line() {
         (
             "--url http://x/mcp",
             "--url only goes with --install and --generate client-config; add one of them or leave it out",
+        ),
+        ("--install zed --url http://x", "--url: the URL has no path; did you mean http://x/mcp?"),
+        ("--install zed --url x/mcp", "--url: the URL has no scheme; did you mean http://x/mcp?"),
+        (
+            "--install zed --url http://joe:hunter2@x/mcp",
+            "--url: the URL holds a user name or password; take the part before the @ out: the token goes into a header",
         ),
         ("--install zed --url http://x", "--url: the URL has no path; did you mean http://x/mcp?"),
         ("--install zed --url x/mcp", "--url: the URL has no scheme; did you mean http://x/mcp?"),
@@ -549,4 +563,44 @@ fn a_token_file_is_read_within_bounds() {
     assert_eq!(read_secret(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
     std::fs::remove_file(&file).unwrap();
     assert_eq!(read_secret(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+}
+
+#[test]
+fn settings_that_need_one_another_say_so() {
+    let oauth = "--oauth-issuer https://as.example --oauth-resource https://mcp.example.com/mcp";
+    let vars = [("FABRIC_MCP_OAUTH_CLIENT_ID", "id"), ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours")];
+    let config = format!("{:?}", config_with(oauth, &vars));
+    assert!(config.contains("issuer: \"https://as.example\"") && !config.contains("s3cret"), "{config}");
+    assert_eq!(
+        error_with(oauth, &vars[..1]),
+        "--oauth-issuer: OAuth needs FABRIC_MCP_OAUTH_CLIENT_SECRET too; set it, or unset the rest"
+    );
+    assert_eq!(
+        error_with("", &vars[1..]),
+        "FABRIC_MCP_OAUTH_CLIENT_SECRET: OAuth needs --oauth-issuer and --oauth-resource and FABRIC_MCP_OAUTH_CLIENT_ID \
+         too; set it, or unset the rest"
+    );
+    assert_eq!(
+        error_with("--oauth-issuer http://as.example", &vars),
+        "--oauth-issuer: the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do"
+    );
+    for (args, words) in [
+        ("--allow-model a", "--allow-model: --default-model must be one of the allowed models"),
+        ("--allow-model a --default-model b", "give --default-model a"),
+        ("--default-vendor V", "--default-vendor: there is no --default-model"),
+        ("--trusted-proxy nginx", "--trusted-proxy: \"nginx\" is not an address"),
+        ("--generate token", "--generate token: give a name and a role"),
+        ("--generate token a", "--generate token: give a name and a role"),
+        ("--generate token a admin", "\"admin\" is not a role; give run, read or metrics"),
+        ("--generate token a#b run", "--generate token: a name has"),
+        ("--generate token a run x", "\"x\" belongs to no flag"),
+    ] {
+        let error = error_with(args, &[]);
+        assert!(error.contains(words), "{args}: {error}");
+    }
+    let config = config_with("--allow-model a --allow-model B --default-model A --default-vendor V", &[]);
+    assert_eq!((config.allowed_models.len(), &*config.default_model, &*config.default_vendor), (2, "A", "V"));
+    let open = "--transport http --host 0.0.0.0";
+    assert!(parse_with(&format!("{open} --tokens-file x"), &[]).is_ok());
+    assert!(parse_with(&format!("{open} {oauth}"), &vars).is_ok());
 }

@@ -5,13 +5,15 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
 use super::flags::{self, CLIENTS, FlagId};
 use super::topics::TOPICS;
 use super::{Generate, Help, Launch, McpClient, UsageError};
-use crate::config::{self, LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Transport};
+use crate::access::{self, Role, WebUrl};
+use crate::config::{self, LogFormat, LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Secret, Transport};
 use crate::net::{Authority, Host};
 
 /// Shortest time that can be set.
@@ -60,6 +62,34 @@ pub(super) fn log_level(text: &str) -> Result<LogLevel, String> {
         "error" => Ok(LogLevel::Error),
         "critical" => Ok(LogLevel::Critical),
         _ => Err(wrong(text, "is not a log level; give debug, info, warning, error or critical")),
+    }
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text.to_ascii_lowercase().as_str() {
+        "logfmt" => Ok(LogFormat::Logfmt),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(wrong(text, "is not a format of the log; give logfmt or json")),
+    }
+}
+
+/// The address of a proxy.
+pub(super) fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse::<IpAddr>()
+        .map(|ip| ip.to_canonical())
+        .map_err(|_| wrong(text, "is not an address; give one without a port, such as 127.0.0.1"))
+}
+
+/// An URL of OAuth. The error repeats nothing of it.
+pub(super) fn web_url(text: &str) -> Result<String, String> {
+    WebUrl::parse(text).map(|_| text.to_owned())
+}
+
+/// The name of a model or vendor.
+pub(super) fn model(text: &str) -> Result<String, String> {
+    match text.chars().count() {
+        1..=MAX_NAME if !text.chars().any(char::is_control) && text.trim() == text => Ok(text.to_owned()),
+        _ => Err(wrong(text, format_args!("is no such name; give 1 to {MAX_NAME} characters, as Fabric lists it"))),
     }
 }
 
@@ -248,7 +278,10 @@ pub(super) fn generate(
     launch: &dyn Fn() -> Result<Launch, UsageError>,
 ) -> Result<Generate, UsageError> {
     let what = what.to_string_lossy();
-    let most_words = usize::from(what.starts_with("client-"));
+    let most_words = match &*what {
+        "token" => 2,
+        _ => usize::from(what.starts_with("client-")),
+    };
     if let Some(word) = words.get(most_words) {
         return Err(super::unexpected_word(word, false));
     }
@@ -264,6 +297,10 @@ pub(super) fn generate(
         "complete-zsh" => Generate::CompleteZsh,
         "complete-fish" => Generate::CompleteFish,
         "systemd-unit" => Generate::SystemdUnit,
+        "systemd-template" => Generate::SystemdTemplate,
+        "sysusers" => Generate::Sysusers,
+        "prometheus" => Generate::Prometheus,
+        "token" => token(words)?,
         "client-config" if word.is_none() => Generate::Clients,
         "client-config" => for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?,
         "client-command" => for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?,
@@ -276,6 +313,22 @@ pub(super) fn generate(
             return Err(UsageError(format!("--generate: {}", wrong(&what, format_args!("is unknown; {hint}")))));
         }
     })
+}
+
+/// A line of the tokens file, whose name is checked where the line is made.
+fn token(words: &[OsString]) -> Result<Generate, UsageError> {
+    let fail = |why: String| Err(UsageError(format!("--generate token: {why}")));
+    let [name, role] = words else {
+        return fail("give a name and a role, as in --generate token alice read".to_owned());
+    };
+    let (name, role) = (name.to_string_lossy(), role.to_string_lossy());
+    let Some(role) = Role::named(&role) else {
+        return fail(wrong(&role, "is not a role; give run, read or metrics"));
+    };
+    match access::generate(&name, role) {
+        Ok(line) => Ok(Generate::Token(Secret::new(line))),
+        Err(why) => fail(why.to_owned()),
+    }
 }
 
 /// The client called `word`, given to `flag`.

@@ -6,6 +6,7 @@
 mod url;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -122,6 +123,15 @@ pub(crate) enum LogLevel {
     Critical,
 }
 
+/// How a line of the log is written: `--log-format`, default logfmt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// Time, level, target, and a message of `key=value`.
+    Logfmt,
+    /// One JSON object.
+    Json,
+}
+
 /// The settings of one run of the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Config {
@@ -137,10 +147,19 @@ pub(crate) struct Config {
     pub(crate) fabric: Fabric,
     /// `--log-level`; default info.
     pub(crate) log_level: LogLevel,
+    /// `--log-format`; default logfmt.
+    pub(crate) log_format: LogFormat,
     /// Patterns that are refused by default and that the operator allows: `--allow-pattern`.
     pub(crate) allowed_patterns: Vec<String>,
     /// Patterns the operator refuses: `--deny-pattern`. A pattern that is on both lists is refused.
     pub(crate) denied_patterns: Vec<String>,
+    /// Models that may be run, all if there are none: `--allow-model`.
+    pub(crate) allowed_models: Vec<String>,
+    /// What is run where no model is named; empty for Fabric's own default: `--default-model`. One of `allowed_models`, if
+    /// there are any.
+    pub(crate) default_model: String,
+    /// Its vendor, or empty: `--default-vendor`.
+    pub(crate) default_vendor: String,
     /// How long the list of patterns and strategies is good: `--catalog-ttl`; default 300 s.
     pub(crate) catalog_ttl: Duration,
     /// Runs at once: `--max-runs`; default [`STDIO_MAX_RUNS`] or [`HTTP_MAX_RUNS`].
@@ -166,14 +185,42 @@ pub(crate) struct Http {
     pub(crate) allowed_origins: Vec<String>,
     /// The bearer token callers must show: `FABRIC_MCP_AUTH_TOKEN` or `FABRIC_MCP_AUTH_TOKEN_FILE`. Visible ASCII.
     pub(crate) token: Option<Secret>,
+    /// Named tokens: `FABRIC_MCP_TOKENS_FILE` or `--tokens-file`.
+    pub(crate) tokens_file: Option<PathBuf>,
+    /// Where OAuth tokens come from.
+    pub(crate) oauth: Option<OAuth>,
+    /// Proxies whose `X-Forwarded-For` is believed: `--trusted-proxy`.
+    pub(crate) trusted_proxies: Vec<IpAddr>,
     /// `--allow-unauthenticated`: listen beyond loopback without a token. Without it that is a start-up error.
     pub(crate) allow_unauthenticated: bool,
-    /// Runs per minute and token or peer address; 0, the default, means no limit. `--max-calls-per-minute`.
+    /// Runs per minute and caller; 0, the default, means no limit. `--max-calls-per-minute`.
     pub(crate) max_calls_per_minute: u32,
+    /// Runs at once per caller; 0, the default, means no limit. `--max-runs-per-caller`.
+    pub(crate) max_runs_per_caller: usize,
     /// How long runs may go on after SIGTERM or SIGINT: `--drain-timeout`; default 10 s.
     pub(crate) drain_timeout: Duration,
     /// Connections at once: `--max-connections`; default 512.
     pub(crate) max_connections: usize,
+}
+
+impl Http {
+    /// May anybody come in?
+    pub(crate) fn is_open(&self) -> bool {
+        self.token.is_none() && self.tokens_file.is_none() && self.oauth.is_none()
+    }
+}
+
+/// How this server is known to an OAuth authorization server.
+#[derive(Clone, Debug)]
+pub(crate) struct OAuth {
+    /// `--oauth-issuer`, an URL.
+    pub(crate) issuer: String,
+    /// `--oauth-resource`, an URL.
+    pub(crate) resource: String,
+    /// `FABRIC_MCP_OAUTH_CLIENT_ID`.
+    pub(crate) client_id: Secret,
+    /// `FABRIC_MCP_OAUTH_CLIENT_SECRET`.
+    pub(crate) client_secret: Secret,
 }
 
 /// How often it is logged that connections cannot be accepted, or have to make room, while that goes on.

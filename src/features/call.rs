@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 
+use crate::access::{Identity, Pass};
 use crate::budget::{Charge, Full};
 use crate::fabric::{Catalog, Client, Error, Kind, Wait, no_room};
 use crate::jsonrpc::Id;
@@ -48,6 +49,8 @@ pub(super) struct Running<'a> {
     pub(super) skills: &'a skills::Shelf,
     pub(super) notifier: &'a Arc<Notifier>,
     pub(super) request_id: &'a str,
+    /// Who called.
+    pub(super) identity: &'a Identity,
 }
 
 impl Running<'_> {
@@ -99,7 +102,7 @@ impl Call {
 
     /// Does its work and makes the answer. Notifications go to `sink` meanwhile. Blocks as long as Fabric takes, within
     /// the limits of the configuration.
-    pub(crate) fn run(&self, server: &Server, sink: Arc<dyn Sink>) -> Answer {
+    pub(crate) fn run(&self, server: &Server, pass: &Pass, sink: Arc<dyn Sink>) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
         let memory = std::mem::replace(&mut *lock(&self.memory), Charge::none());
         let notifier = Arc::new(Notifier::new(sink, self.context.clone(), self.session.clone(), memory));
@@ -110,6 +113,7 @@ impl Call {
             skills: &server.skills,
             notifier: &notifier,
             request_id: &self.request_id,
+            identity: &pass.identity,
         };
         let mut answer = self.answer(|result| {
             self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))

@@ -145,8 +145,12 @@ struct ToolCall {
 
 impl Operation for ToolCall {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let work =
-            tools::Work { fabric: call.fabric.clone(), catalog: call.catalog.clone(), caller: call.notifier.clone() };
+        let work = tools::Work {
+            fabric: call.fabric.clone(),
+            catalog: call.catalog.clone(),
+            caller: call.notifier.clone(),
+            identity: call.identity.clone(),
+        };
         let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
         Ok(write(&outcome, call.request_id, result))
     }

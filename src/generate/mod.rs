@@ -1,10 +1,11 @@
 //! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, a systemd unit, client configurations. Not in scope: installing them: the
+//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens. Not in scope: installing them: the
 //! program only writes to stdout.
 
 mod completions;
 mod man;
+mod prometheus;
 mod unit;
 
 use std::ffi::OsString;
@@ -28,6 +29,10 @@ pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<
         Generate::CompleteZsh => completions::zsh(),
         Generate::CompleteFish => completions::fish(),
         Generate::SystemdUnit => unit::unit(program),
+        Generate::SystemdTemplate => unit::template(program),
+        Generate::Sysusers => unit::SYSUSERS.to_owned(),
+        Generate::Prometheus => prometheus::RULES.to_owned(),
+        Generate::Token(line) => line.expose().to_owned(),
         Generate::Clients => list(env),
         Generate::ClientConfig(client, launch) => clients::config(*client, &path, launch),
         Generate::ClientCommand(client, launch) => {
@@ -67,6 +72,14 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
         Generate::CompleteFish => "save as fabric-mcp.fish in ~/.config/fish/completions".to_owned(),
         Generate::SystemdUnit => {
             "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs".to_owned()
+        }
+        Generate::SystemdTemplate => {
+            "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs".to_owned()
+        }
+        Generate::Sysusers => "save as /etc/sysusers.d/fabric-mcp.conf, then run systemd-sysusers".to_owned(),
+        Generate::Prometheus => "the first part belongs into prometheus.yml, the second is a file of rules".to_owned(),
+        Generate::Token(_) => {
+            "append it to the tokens file, and give the last word to the client: it is shown only here".to_owned()
         }
         Generate::Clients => "next: fabric-mcp --install CLIENT".to_owned(),
         Generate::ClientConfig(client, launch) => {
@@ -200,6 +213,10 @@ mod tests {
             Generate::CompleteZsh,
             Generate::CompleteFish,
             Generate::SystemdUnit,
+            Generate::SystemdTemplate,
+            Generate::Sysusers,
+            Generate::Prometheus,
+            Generate::Token(config::Secret::new("alice run fmcp_0\n")),
             Generate::Clients,
         ];
         for client in McpClient::ALL {

@@ -8,9 +8,23 @@ use crate::cli::flags::{self, FlagId};
 /// What `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
+/// The group that may read the tokens file, as sysusers.d has it: the service's user exists only while it runs.
+pub(super) const SYSUSERS: &str = "# The group that reads the tokens of fabric-mcp.\ng fabric-mcp-tokens -\n";
+
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
-    let (transport, token_file) = (flags::get(FlagId::Transport).long, flags::get(FlagId::AuthTokenFile).long);
+    text(program, "# fabric-mcp on http://127.0.0.1:8000/mcp.", "", "fabric-mcp")
+}
+
+/// The unit that starts `program` on the port that is its instance.
+pub(super) fn template(program: &Path) -> String {
+    let port = format!(" --{} %i", flags::get(FlagId::Port).long);
+    let first = "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
+    text(program, first, &port, "fabric-mcp/%i")
+}
+
+fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
+    let (transport, tokens) = (flags::get(FlagId::Transport).long, flags::get(FlagId::TokensFile).long);
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
@@ -20,9 +34,12 @@ pub(super) fn unit(program: &Path) -> String {
         ""
     };
     format!(
-        "# fabric-mcp on http://127.0.0.1:8000/mcp. Before the first start, make the token that clients must show:\n\
-         #   install -d -m 700 /etc/fabric-mcp\n\
-         #   (umask 077; openssl rand -hex 32 > /etc/fabric-mcp/token)\n\
+        "{first} Before the first start, make the token that a client must show:\n\
+         #   fabric-mcp --generate sysusers > /etc/sysusers.d/fabric-mcp.conf && systemd-sysusers\n\
+         #   install -d -m 750 -g fabric-mcp-tokens /etc/fabric-mcp\n\
+         #   install -m 640 -g fabric-mcp-tokens /dev/null /etc/fabric-mcp/tokens\n\
+         #   fabric-mcp --generate token NAME run >> /etc/fabric-mcp/tokens\n\
+         # More of these can follow at any time, and lines can go: the file is read again when it changes.\n\
          # Other settings, such as FABRIC_BASE_URL and FABRIC_API_KEY, go into /etc/fabric-mcp/env, a line NAME=VALUE each,\n\
          # readable by root only. What the flags in ExecStart= say, no line there can undo.\n\
          {hidden}\
@@ -32,13 +49,15 @@ pub(super) fn unit(program: &Path) -> String {
          After=network-online.target\n\
          \n\
          [Service]\n\
-         Type=exec\n\
-         ExecStart={} --{transport} http --{token_file} %d/token\n\
-         LoadCredential=token:/etc/fabric-mcp/token\n\
+         Type=notify\n\
+         ExecStart={} --{transport} http{port} --{tokens} /etc/fabric-mcp/tokens\n\
+         ExecReload=/bin/kill -HUP $MAINPID\n\
          EnvironmentFile=-/etc/fabric-mcp/env\n\
          Restart=on-failure\n\
          # 2: a wrong setting, which another start does not mend.\n\
          RestartPreventExitStatus=2\n\
+         # It asks itself twice in this time whether it still answers.\n\
+         WatchdogSec=60\n\
          # Longer than --drain-timeout.\n\
          TimeoutStopSec=20\n\
          LimitNOFILE=65536\n\
@@ -46,6 +65,9 @@ pub(super) fn unit(program: &Path) -> String {
          MemoryMax=768M\n\
          \n\
          DynamicUser=yes\n\
+         SupplementaryGroups=fabric-mcp-tokens\n\
+         StateDirectory={state}\n\
+         StateDirectoryMode=0700\n\
          UMask=0077\n\
          CapabilityBoundingSet=\n\
          NoNewPrivileges=yes\n\
@@ -60,6 +82,7 @@ pub(super) fn unit(program: &Path) -> String {
          ProtectKernelModules=yes\n\
          ProtectKernelTunables=yes\n\
          PrivateDevices=yes\n\
+         PrivateMounts=yes\n\
          PrivateTmp=yes\n\
          PrivateUsers=yes\n\
          # AF_UNIX is for services that resolve names.\n\
@@ -98,18 +121,31 @@ mod tests {
     fn it_is_hardened_and_takes_secrets_from_files() {
         let unit = unit(Path::new("/usr/bin/fabric-mcp"));
         for line in [
-            "ExecStart=/usr/bin/fabric-mcp --transport http --auth-token-file %d/token",
+            "Type=notify",
+            "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens",
+            "ExecReload=/bin/kill -HUP $MAINPID",
+            "SupplementaryGroups=fabric-mcp-tokens",
+            "StateDirectory=fabric-mcp",
             "MemoryMax=768M",
             "DynamicUser=yes",
             "NoNewPrivileges=yes",
             "ProtectSystem=strict",
             "RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX",
-            "LoadCredential=token:/etc/fabric-mcp/token",
         ] {
             assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
         }
         assert!(!unit.contains("\nEnvironment="), "EnvironmentFile= would win over it");
         assert!(!unit.contains("hides this program"));
+    }
+
+    #[test]
+    fn the_template_differs_in_what_each_instance_has_alone() {
+        let (unit, template) = (unit(Path::new("/usr/bin/x")), template(Path::new("/usr/bin/x")));
+        let other: Vec<&str> = template.lines().filter(|line| !unit.lines().any(|l| l == *line)).collect();
+        assert_eq!(other.len(), 3, "{other:?}");
+        assert_eq!(other[1], "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens");
+        assert_eq!(other[2], "StateDirectory=fabric-mcp/%i");
+        assert!(SYSUSERS.contains("\ng fabric-mcp-tokens -\n"));
     }
 
     #[test]

@@ -51,7 +51,6 @@ mod tests;
 pub(crate) use body::{Body, BodyError};
 pub(crate) use connection::Exchange;
 pub(crate) use deferred::Deferred;
-pub(crate) use registry::network;
 pub(crate) use request::Head;
 pub(crate) use server::HttpServer;
 pub(crate) use stream::EventStream;

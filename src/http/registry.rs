@@ -85,7 +85,7 @@ fn first_to_go<R: Ord + Copy>(candidates: impl Iterator<Item = (IpAddr, R, u64)>
 }
 
 /// An IPv4 address, or the /64 prefix of an IPv6 address, all addresses of which one owner has.
-pub(crate) fn network(ip: IpAddr) -> IpAddr {
+fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
         ip => ip,

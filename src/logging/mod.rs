@@ -2,7 +2,7 @@
 //!
 //! In scope: which records are logged, escaping, the queue, panics. Not in scope: what is worth a line.
 //!
-//! `simple_logger` writes the lines: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
+//! `simple_logger` writes the lines that are not JSON: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
 //! with the time of the call (its timestamps need another crate), or go on when stderr is closed (it panics); these are
 //! done here.
 //!
@@ -12,6 +12,8 @@
 //! - Only our own records are logged: at trace level, ureq shows each byte it sends, API key included.
 //! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
 
+mod json;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -19,14 +21,14 @@ use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, Once, PoisonError};
+use std::sync::{Condvar, Mutex, Once, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use simple_logger::SimpleLogger;
 
-use crate::config::LogLevel;
+use crate::config::{LogFormat, LogLevel};
 use crate::error::Error;
 use crate::sync::lock;
 use crate::time::Stamp;
@@ -39,6 +41,9 @@ const MAX_LOG_LINE: usize = 4 << 10;
 /// The target of records that are logged even at level `critical`.
 const CRITICAL: &str = "critical";
 
+/// How lines are written.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
 static LOGGER: Logger = Logger {
     queue: Queue::new(),
     started: AtomicBool::new(false),
@@ -48,7 +53,8 @@ static LOGGER: Logger = Logger {
 
 /// Starts logging records of `level` and above. The thread starts with the first line, since the first answer should not
 /// wait for it. Called again, it only changes the level.
-pub(crate) fn start(level: LogLevel) {
+pub(crate) fn start(level: LogLevel, format: LogFormat) {
+    let _ = FORMAT.set(format);
     LOGGER.critical_only.store(level == LogLevel::Critical, Ordering::Relaxed);
     log::set_max_level(match level {
         LogLevel::Debug => LevelFilter::Debug,
@@ -128,6 +134,27 @@ impl Drop for RequestScope {
     }
 }
 
+/// Has each line of this thread say whose call it is of, as `caller=name`, until the guard is dropped.
+pub(crate) fn caller_scope(name: String) -> CallerScope {
+    CallerScope { before: CALLER.replace(Some(name)), _not_send: PhantomData }
+}
+
+/// See [`caller_scope`].
+#[must_use = "the scope ends when this is dropped"]
+pub(crate) struct CallerScope {
+    before: Option<String>,
+    /// Dropped on another thread, it would change that thread's caller.
+    _not_send: PhantomData<*const ()>,
+}
+
+impl Drop for CallerScope {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        // Fails while the thread is being torn down.
+        let _ = CALLER.try_with(|caller| caller.replace(before));
+    }
+}
+
 /// Logs each panic as one error line with its location, thread and request id, but without its message, which may hold a
 /// caller's text. Before [`start`], panics go to the default hook.
 pub(crate) fn install_panic_hook() {
@@ -145,6 +172,7 @@ pub(crate) fn install_panic_hook() {
 
 thread_local! {
     static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -213,6 +241,8 @@ struct LogLine {
     level: Level,
     target: String,
     message: String,
+    /// Whose call it is of. By itself, so that it is not lost where the message is cut.
+    caller: Option<String>,
 }
 
 impl LogLine {
@@ -220,21 +250,73 @@ impl LogLine {
         let mut message = Escaped(String::new());
         // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
-        LogLine { at: Stamp::now(), level: record.level(), target: record.target().to_owned(), message: message.0 }
+        let caller = CALLER.try_with(|caller| caller.try_borrow().ok()?.clone()).ok().flatten();
+        LogLine {
+            at: Stamp::now(),
+            level: record.level(),
+            target: record.target().to_owned(),
+            message: message.0,
+            caller,
+        }
     }
 
     fn dropped(count: u64) -> LogLine {
         let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message }
+        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message, caller: None }
     }
 
     fn write(&self, to: &dyn Log) {
+        let priority = if journald_reads_stderr() { priority(self.level) } else { "" };
+        if FORMAT.get() == Some(&LogFormat::Json) {
+            let (time, level) = (self.at.to_string(), self.level.as_str());
+            let object = json::object(&time, level, &self.target, &self.message, self.caller.as_deref());
+            let _ = io::stderr().write_all(format!("{priority}{object}\n").as_bytes());
+            return;
+        }
         // If stderr is closed, the next call panics.
-        let _ = io::stderr().write_all(format!("{} ", self.at).as_bytes());
-        to.log(
-            &Record::builder().level(self.level).target(&self.target).args(format_args!("{}", self.message)).build(),
-        );
+        let _ = io::stderr().write_all(format!("{priority}{} ", self.at).as_bytes());
+        let mut message = self.message.clone();
+        if let Some(caller) = &self.caller {
+            logfmt(&mut message, "caller", caller);
+        }
+        to.log(&Record::builder().level(self.level).target(&self.target).args(format_args!("{message}")).build());
     }
+}
+
+/// The priority of a line for journald, as sd-daemon(3) has it.
+fn priority(level: Level) -> &'static str {
+    match level {
+        Level::Error => "<3>",
+        Level::Warn => "<4>",
+        Level::Info => "<6>",
+        Level::Debug | Level::Trace => "<7>",
+    }
+}
+
+/// Does journald read stderr? `JOURNAL_STREAM` says which socket it reads, and is inherited by programs that write
+/// elsewhere.
+fn journald_reads_stderr() -> bool {
+    static READS: OnceLock<bool> = OnceLock::new();
+    *READS.get_or_init(|| {
+        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        !stream.is_empty() && stderr_is().is_some_and(|stderr| stderr == stream)
+    })
+}
+
+/// Device and inode of stderr, as `JOURNAL_STREAM` has them.
+#[cfg(unix)]
+fn stderr_is() -> Option<String> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    let copy = io::stderr().as_fd().try_clone_to_owned().ok()?;
+    let metadata = std::fs::File::from(copy).metadata().ok()?;
+    Some(format!("{}:{}", metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn stderr_is() -> Option<String> {
+    None
 }
 
 /// A message as it is formatted: escaped to one line, cut at [`MAX_LOG_LINE`] bytes.

@@ -4,7 +4,13 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 
 fn line(message: &str) -> LogLine {
-    LogLine { at: Stamp::now(), level: Level::Info, target: "fabric_mcp".to_owned(), message: message.to_owned() }
+    LogLine {
+        at: Stamp::now(),
+        level: Level::Info,
+        target: "fabric_mcp".to_owned(),
+        message: message.to_owned(),
+        caller: None,
+    }
 }
 
 fn of(message: fmt::Arguments<'_>) -> String {
@@ -186,7 +192,7 @@ fn child() {
     match std::env::var("FABRIC_MCP_TEST_LOGGING").unwrap().as_str() {
         "levels" => {
             install_panic_hook();
-            start(LogLevel::Info);
+            start(LogLevel::Info, LogFormat::Logfmt);
             log::debug!("debug");
             log::info!("info\nline");
             log::warn!(target: "ureq", "not ours");
@@ -195,14 +201,14 @@ fn child() {
                 panic!("text of the caller");
             });
             assert!(worker.unwrap().join().is_err());
-            start(LogLevel::Critical);
+            start(LogLevel::Critical, LogFormat::Logfmt);
             log::error!("error");
             critical("the end");
             assert!(flush(Duration::from_secs(60)));
         }
         "blocked" => {
             install_panic_hook();
-            start(LogLevel::Info);
+            start(LogLevel::Info, LogFormat::Logfmt);
             // More than the pipe, the queue and the writer hold together, were they never read.
             for n in 0..20_000 {
                 log::info!("{n} {}", "x".repeat(100));
@@ -213,7 +219,7 @@ fn child() {
             // Until the parent has closed our stderr.
             std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
             install_panic_hook();
-            start(LogLevel::Info);
+            start(LogLevel::Info, LogFormat::Logfmt);
             for n in 0..100 {
                 log::info!("{n}");
             }
@@ -278,7 +284,7 @@ fn a_closed_stderr_ends_nothing() {
 #[ignore = "a measurement"]
 fn cost_of_logging() {
     let before = std::time::Instant::now();
-    start(LogLevel::Info);
+    start(LogLevel::Info, LogFormat::Logfmt);
     let started = before.elapsed();
     log::info!("first");
     let first = before.elapsed() - started;

@@ -22,6 +22,7 @@ use log::Level;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::access::Identity;
 use crate::fabric::{Catalog, Client, Error, Kind, Wait};
 use crate::{logging, metrics};
 
@@ -124,6 +125,8 @@ pub(crate) struct Work {
     pub(crate) catalog: Arc<Catalog>,
     /// Whoever waits for the result.
     pub(crate) caller: Arc<dyn Caller>,
+    /// Who that is.
+    pub(crate) identity: Identity,
 }
 
 impl Work {

@@ -1,6 +1,6 @@
-//! Which patterns may be run.
+//! Which patterns may be run, and with which models.
 
-use crate::fabric::{Error, Name, names};
+use crate::fabric::{Chat, Error, Name, names};
 
 use super::refused;
 
@@ -14,6 +14,12 @@ pub(crate) struct Policy {
     pub(crate) allowed: Vec<String>,
     /// Patterns that may not be run. Denying wins over allowing.
     pub(crate) denied: Vec<String>,
+    /// Models that may be run: `--allow-model`. All, if there are none.
+    pub(crate) allowed_models: Vec<String>,
+    /// What is sent where a run names no model: `--default-model`. Empty for Fabric's own default.
+    pub(crate) default_model: String,
+    /// Its vendor, or empty: `--default-vendor`.
+    pub(crate) default_vendor: String,
 }
 
 impl Policy {
@@ -32,6 +38,34 @@ impl Policy {
     /// Whether a pattern of this name may be run here, as far as the operator is concerned.
     pub(crate) fn allows(&self, pattern: &str) -> bool {
         self.refusal(pattern).is_none()
+    }
+
+    /// Gives a run that names no model the default, and refuses a model that may not be run here. `field` is what names it.
+    ///
+    /// # Errors
+    /// `invalid-request`, naming the models that may be run.
+    pub(crate) fn model(&self, field: &str, chat: &mut Chat) -> Result<(), Error> {
+        if chat.model.is_empty() && !self.default_model.is_empty() {
+            chat.model.clone_from(&self.default_model);
+            if chat.vendor.is_empty() {
+                chat.vendor.clone_from(&self.default_vendor);
+            }
+        }
+        if self.allowed_models.is_empty() {
+            return Ok(());
+        }
+        // In the operator's spelling: Fabric takes a model's name in upper and lower case.
+        match self.allowed_models.iter().find(|allowed| allowed.eq_ignore_ascii_case(&chat.model)) {
+            Some(allowed) => {
+                chat.model.clone_from(allowed);
+                Ok(())
+            }
+            None => Err(refused(format!(
+                "`{field}`: the model {} may not be run on this server; allowed: {} (--allow-model).",
+                chat.model,
+                self.allowed_models.join(", ")
+            ))),
+        }
     }
 
     fn refusal(&self, pattern: &str) -> Option<String> {
@@ -58,7 +92,7 @@ mod tests {
         let name = |n| Name::parse("pattern_name", n).unwrap();
         let verdict = |allowed: &[&str], denied: &[&str], pattern| {
             let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-            Policy { allowed: own(allowed), denied: own(denied) }
+            Policy { allowed: own(allowed), denied: own(denied), ..Policy::default() }
                 .check("pattern_name", &name(pattern))
                 .map_err(|e| e.detail)
         };
@@ -71,8 +105,31 @@ mod tests {
         assert!(verdict(&[], &["über. "], "U\u{308}BER").is_err());
         assert!(verdict(&[], &[], "create_codıng_feature").is_err());
         assert_eq!(verdict(&["Create_Coding_Feature"], &[], WRITES_FILES), Ok(()));
-        let policy = Policy { allowed: vec![], denied: vec!["zz".into()] };
+        let policy = Policy { denied: vec!["zz".into()], ..Policy::default() };
         assert!(policy.allows("summarize") && !policy.allows("ZZ") && !policy.allows(WRITES_FILES));
         assert!(!policy.allows("zz."), "a folder that cannot be asked for is not listed either");
+    }
+
+    #[test]
+    fn runs_get_the_default_model_and_no_other_than_the_allowed() {
+        let run = |policy: &Policy, model: &str, vendor: &str| {
+            let mut chat = Chat::new(Name::parse("pattern_name", "summarize").unwrap(), String::new());
+            (chat.model, chat.vendor) = (model.to_owned(), vendor.to_owned());
+            policy.model("model_name", &mut chat).map(|()| (chat.model, chat.vendor)).map_err(|error| error.detail)
+        };
+        let ok = |model: &str, vendor: &str| Ok((model.to_owned(), vendor.to_owned()));
+        let free = Policy::default();
+        assert_eq!(run(&free, "", ""), ok("", ""));
+        assert_eq!(run(&free, "any", "V"), ok("any", "V"));
+        let default = Policy { default_model: "small".into(), default_vendor: "A".into(), ..Policy::default() };
+        assert_eq!(run(&default, "", ""), ok("small", "A"));
+        assert_eq!(run(&default, "", "B"), ok("small", "B"));
+        assert_eq!(run(&default, "large", ""), ok("large", ""));
+        let strict = Policy { allowed_models: vec!["small".into(), "Mid".into()], ..default };
+        assert_eq!(run(&strict, "", ""), ok("small", "A"));
+        assert_eq!(run(&strict, "MID", "C"), ok("Mid", "C"));
+        let told = "`model_name`: the model large may not be run on this server; allowed: small, Mid (--allow-model).";
+        assert_eq!(run(&strict, "large", ""), Err(told.to_owned()));
+        assert!(run(&strict, "small ", "").is_err() && run(&strict, "ſmall", "").is_err());
     }
 }

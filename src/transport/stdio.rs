@@ -15,7 +15,8 @@ use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Session};
 use crate::sync::lock;
 
-use crate::calls::admission::{Admission, Who};
+use crate::access::Pass;
+use crate::calls::admission::Admission;
 use crate::calls::pipe::{Flush, Line, Pipe, Shop};
 use crate::calls::poller::Poller;
 use crate::calls::workers::Workers;
@@ -38,7 +39,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
         let shop = Shop {
             workers: Arc::new(Workers::new(max_calls, MAX_QUEUED_RUNS)),
             // The workers are limit enough for one client.
-            admission: Admission::new(usize::MAX, 0),
+            admission: Admission::new(usize::MAX, 0, 0),
             poller: Poller::new(server.clone()),
             server,
         };
@@ -52,6 +53,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
+        let pass = Arc::new(Pass::local());
         let writer = self.pipe.line();
         while let Some(fits) = read_line(&mut input, &mut line)? {
             if !fits {
@@ -60,7 +62,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 writer.send(&[&answer.body], Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
                 let action = self.pipe.read(Inbound::read(&line, false));
-                self.pipe.act(action, Who::Token);
+                self.pipe.act(action, &pass);
             }
             // What was answered so far waits only while there is another message to answer.
             if !input.buffer().contains(&b'\n') {

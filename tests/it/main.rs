@@ -44,6 +44,7 @@ mod schemas;
 mod search;
 mod secrets;
 mod secrets_transports;
+mod service;
 mod skills;
 mod stdio_bad_input;
 mod stdio_protocol;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::http::access::File;
 use crate::support::expect::no_leak;
-use crate::support::fabric::FakeFabric;
+use crate::support::fabric::{FakeFabric, closed_port};
 use crate::support::fixtures::{CONFIG_CANARY, HOST_PATH, PATTERN_CANARY};
 use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
@@ -19,6 +20,10 @@ use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
 
 const KEY: &str = "canary-key-93f2c1aa";
 const TOKEN: &str = "canary-token-7be1d0c2";
+/// Of a line of the tokens file.
+const NAMED: &str = "canary-named-6c05-b6d1-4f6f-90ac-11ee";
+/// By which the OAuth issuer knows us.
+const SECRET: &str = "canary-secret-0b93d7";
 const GUESS: &str = "canary-guess-55aa";
 const INPUT: &str = "canary-input";
 const OUTPUT: &str = "canary-output";
@@ -26,9 +31,10 @@ const VARIABLE: &str = "canary-variable";
 const MODEL: &str = "canary-model";
 
 /// What must never be in a log or a metric, whatever the level.
-const NEVER_LOGGED: [&str; 8] = [KEY, TOKEN, GUESS, INPUT, OUTPUT, VARIABLE, PATTERN_CANARY, CONFIG_CANARY];
+const NEVER_LOGGED: [&str; 10] =
+    [KEY, TOKEN, NAMED, SECRET, GUESS, INPUT, OUTPUT, VARIABLE, PATTERN_CANARY, CONFIG_CANARY];
 /// What must never be in anything said to a client.
-const NEVER_SAID: [&str; 4] = [KEY, TOKEN, CONFIG_CANARY, HOST_PATH];
+const NEVER_SAID: [&str; 6] = [KEY, TOKEN, NAMED, SECRET, CONFIG_CANARY, HOST_PATH];
 
 fn run() -> Value {
     json!({"pattern_name": "translate", "input_text": INPUT, "stream": true, "model_name": MODEL,
@@ -194,9 +200,16 @@ fn no_canary_is_found_over_any_transport_at_any_level() {
 fn row(wire: Wire, era: Era, level: &str) {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
+    let tokens = File::new(&format!("secrets-{wire:?}-{era:?}-{level}"), &[&format!("alice read {NAMED}\n")]);
     let program = Program::with(&fabric)
         .env("FABRIC_API_KEY", KEY)
         .env("FABRIC_MCP_AUTH_TOKEN", TOKEN)
+        .env("FABRIC_MCP_TOKENS_FILE", tokens.0.to_str().unwrap())
+        .env("FABRIC_MCP_OAUTH_ISSUER", &format!("http://127.0.0.1:{}", closed_port()))
+        .env("FABRIC_MCP_OAUTH_RESOURCE", "https://mcp.example.com/mcp")
+        .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
+        .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
+        .env("FABRIC_MCP_LOG_FORMAT", if level == "info" { "json" } else { "logfmt" })
         .env("FABRIC_MCP_LOG_LEVEL", level);
     // Only errors say nothing of where it listens.
     let program =
@@ -207,6 +220,11 @@ fn row(wire: Wire, era: Era, level: &str) {
     if let Some(server) = client.server() {
         said.push_str(&knock(server));
         let bearer = format!("Bearer {TOKEN}");
+        let bad = "bob read short\n";
+        tokens.write(&[&format!("alice read {NAMED}\n"), bad, NAMED]);
+        let named = format!("Bearer {NAMED}");
+        let answer = server.connect().request("GET", "/metrics", &[("Authorization", &named)], None);
+        assert_eq!(answer.status, 200, "{}", answer.text());
         let metrics = server.connect().request("GET", "/metrics", &[("Authorization", &bearer)], None);
         assert_eq!(metrics.status, 200, "{}", metrics.text());
         let text = metrics.text();

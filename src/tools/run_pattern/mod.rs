@@ -126,6 +126,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     let mut chat = Chat::new(pattern.clone(), arguments.text("input_text")?);
     chat.model = arguments.model("model_name")?;
     chat.vendor = arguments.model("vendor_name")?;
+    policy.model("model_name", &mut chat)?;
     chat.strategy = arguments.name("strategy_name")?;
     chat.context = arguments.name("context_name")?;
     chat.session = arguments.name("session_name")?;
@@ -163,6 +164,7 @@ fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat
     let vendor = step.model("vendor_name")?;
     if !(model.is_empty() && vendor.is_empty()) {
         (chat.model, chat.vendor) = (model, vendor);
+        policy.model(&step.path("model_name"), &mut chat)?;
     }
     chat.strategy = step.name("strategy_name")?;
     chat.variables = step.variables("variables")?;

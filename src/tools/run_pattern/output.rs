@@ -43,6 +43,15 @@ impl Output {
         }
     }
 
+    /// Counts what the step used, as far as Fabric has said it.
+    pub(super) fn count_usage(&self, model: &str, work: &Work) {
+        if let Some(usage) = &self.usage {
+            let model = if model.is_empty() { "default" } else { model };
+            let (input, output) = (usage.input_tokens, usage.output_tokens);
+            metrics::used(model, &work.identity.name().to_string(), input, output);
+        }
+    }
+
     /// The text alone, for the step that follows, and what it used.
     pub(super) fn into_text(self) -> (String, Option<Usage>) {
         (self.text, self.usage)

@@ -1,13 +1,12 @@
-//! Who may come in over HTTP: the names a request may use for us, the pages it may come from, the token it must show.
+//! Where a request may come from over HTTP: the names it may use for us, the pages it may come from, its address.
 //!
-//! In scope: `Host` and `Origin` (against DNS rebinding), the bearer token, CORS. Not in scope: how often somebody may
-//! call (`admission`).
+//! In scope: `Host` and `Origin` (against DNS rebinding), proxies, CORS. Not in scope: who a caller is (`access`) and how
+//! often it may call (`admission`).
 
-use std::hint::black_box;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use crate::config::{Http, Secret};
+use crate::config::Http;
 use crate::http::Head;
 use crate::net::{Authority, Host};
 use crate::text::shown;
@@ -30,7 +29,7 @@ pub(super) struct Guard {
     bound_name: String,
     hosts: Vec<Authority>,
     origins: Vec<String>,
-    token: Option<Secret>,
+    proxies: Vec<IpAddr>,
 }
 
 impl Guard {
@@ -41,13 +40,8 @@ impl Guard {
             bound_name: name.to_ascii_lowercase(),
             hosts: settings.allowed_hosts.clone(),
             origins: settings.allowed_origins.clone(),
-            token: settings.token.clone(),
+            proxies: settings.trusted_proxies.clone(),
         }
-    }
-
-    /// Is a token asked for?
-    pub(super) fn has_token(&self) -> bool {
-        self.token.is_some()
     }
 
     /// Checks `Host` and `Origin`. Gives the origin, if there is one, as CORS has to repeat it.
@@ -79,27 +73,23 @@ impl Guard {
         }
     }
 
-    /// Checks the bearer token.
-    ///
-    /// # Errors
-    /// 401.
-    pub(super) fn token(&self, head: &Head) -> Result<(), Refused> {
-        let Some(token) = &self.token else { return Ok(()) };
-        let mut values = head.headers_named("authorization");
-        let given = match (values.next(), values.next()) {
-            (Some(value), None) => value.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")),
-            _ => None,
-        };
-        match given {
-            Some((_, given)) if same(given.trim_start().as_bytes(), token.expose().as_bytes()) => Ok(()),
-            given => {
-                let what = if given.is_some() { "The bearer token is not the right one" } else { "A token is needed" };
-                let detail = format!(
-                    "{what}: send the header \"Authorization: Bearer TOKEN\" with the token this server was started with."
-                );
-                Err(Refused { status: 401, detail })
+    /// Where the caller is: `peer`, or where the nearest proxy that is not ours was called from.
+    pub(super) fn caller(&self, head: &Head, peer: IpAddr) -> IpAddr {
+        let values: Vec<&str> = head.headers_named("x-forwarded-for").collect();
+        self.forwarded(&values, peer.to_canonical())
+    }
+
+    fn forwarded(&self, values: &[&str], peer: IpAddr) -> IpAddr {
+        let mut at = peer;
+        // Each proxy adds on the right whom it was called by; what a stranger has written there says nothing.
+        for hop in values.iter().rev().flat_map(|value| value.rsplit(',')) {
+            if !self.proxies.contains(&at) {
+                break;
             }
+            let Some(before) = address(hop.trim()) else { break };
+            at = before;
         }
+        at
     }
 
     fn is_host(&self, text: &str) -> bool {
@@ -137,13 +127,11 @@ impl Guard {
     }
 }
 
-/// Compares in a time that depends on the length of `given` alone.
-fn same(given: &[u8], token: &[u8]) -> bool {
-    let mut differs = u8::from(given.len() != token.len());
-    for (at, byte) in given.iter().enumerate() {
-        differs |= byte ^ token.get(at % token.len().max(1)).unwrap_or(&0);
-    }
-    black_box(differs) == 0
+/// An entry of `X-Forwarded-For`: some proxies add a port.
+fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    let ip = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    ip.map(|ip| ip.to_canonical())
 }
 
 /// What every answer to a page of an allowed origin carries.
@@ -195,7 +183,11 @@ mod tests {
                 .map(|host| Authority::parse(host).unwrap())
                 .into(),
             allowed_origins: vec!["https://app.example.com".into(), "chrome-extension://abc".into()],
-            token: Some(Secret::new("0123456789abcdef")),
+            token: None,
+            tokens_file: None,
+            oauth: None,
+            trusted_proxies: ["10.0.0.1", "10.0.0.2", "2001:db8::1"].map(|ip| ip.parse().unwrap()).into(),
+            max_runs_per_caller: 0,
             allow_unauthenticated: false,
             max_calls_per_minute: 0,
             drain_timeout: Duration::ZERO,
@@ -277,16 +269,24 @@ mod tests {
     }
 
     #[test]
-    fn tokens_compare_whole() {
-        for (given, token, equal) in [
-            ("abc", "abc", true),
-            ("abd", "abc", false),
-            ("ab", "abc", false),
-            ("abcabc", "abc", false),
-            ("", "abc", false),
-            ("abca", "abc", false),
+    fn only_our_proxies_say_who_has_called() {
+        let guard = guard("127.0.0.1:8000", "127.0.0.1");
+        for (peer, values, caller) in [
+            ("10.0.0.1", &["198.51.100.7"][..], "198.51.100.7"),
+            ("10.0.0.1", &[], "10.0.0.1"),
+            ("10.0.0.3", &["198.51.100.7"], "10.0.0.3"),
+            ("10.0.0.1", &["1.1.1.1, 198.51.100.7"], "198.51.100.7"),
+            ("10.0.0.1", &["1.1.1.1", "198.51.100.7, 10.0.0.2"], "198.51.100.7"),
+            ("10.0.0.1", &["10.0.0.2"], "10.0.0.2"),
+            ("10.0.0.1", &["198.51.100.7, unknown"], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.7,"], "10.0.0.1"),
+            ("10.0.0.1", &["198.51.100.7:4711"], "198.51.100.7"),
+            ("2001:db8::1", &["[2001:db8::7]:4711"], "2001:db8::7"),
+            ("2001:db8::1", &["[2001:db8::7]"], "2001:db8::7"),
+            ("::ffff:10.0.0.1", &["::ffff:198.51.100.7"], "198.51.100.7"),
         ] {
-            assert_eq!(same(given.as_bytes(), token.as_bytes()), equal, "{given}");
+            let peer: IpAddr = peer.parse().unwrap();
+            assert_eq!(guard.forwarded(values, peer.to_canonical()).to_string(), caller, "{peer} {values:?}");
         }
     }
 }

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
 use crate::features::Server;
 use crate::http;
@@ -43,7 +44,7 @@ impl Listening {
     ///
     /// # Errors
     /// One line that says why it cannot listen there, and what to do.
-    pub(crate) fn start(server: Arc<Server>, config: &Config) -> Result<Listening, String> {
+    pub(crate) fn start(server: Arc<Server>, access: Arc<Access>, config: &Config) -> Result<Listening, String> {
         let limits = HttpLimits { max_connections: config.http.max_connections, ..HttpLimits::default() };
         // Calls run on the connections' threads.
         let limits = HttpLimits { stack_size: limits.stack_size.max(WORKER_STACK), ..limits };
@@ -52,15 +53,17 @@ impl Listening {
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
         let ops = Ops::new(server.fabric().clone(), Arc::downgrade(&http));
-        let admission = Admission::new(config.max_runs, config.http.max_calls_per_minute);
+        let admission =
+            Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
         let streams = Arc::new(Streams::default());
+        let path = config.path.clone();
         let streams_carry_answers = config.transport == Transport::Sse;
         let served = if streams_carry_answers {
             let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
-            http.serve(Arc::new(Web { guard, ops, endpoint }))
+            http.serve(Arc::new(Web { guard, access, path, ops, endpoint }))
         } else {
             let endpoint = Streamable::new(config, server, admission.clone(), streams.clone());
-            http.serve(Arc::new(Web { guard, ops, endpoint }))
+            http.serve(Arc::new(Web { guard, access, path, ops, endpoint }))
         };
         served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(Listening { http, admission, streams, streams_carry_answers })

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::fabric::{Cached, Client, Error, Kind, Stop, Wait};
-use crate::{http, metrics};
+use crate::{http, metrics, time};
 
 /// Most probes that wait for Fabric; others get the last result, or "not ready".
 const MAX_WAITING: usize = 16;
@@ -36,6 +36,7 @@ impl Ops {
     /// Endpoints of a server in front of `fabric`.
     pub(super) fn new(fabric: Arc<Client>, connections: Weak<http::HttpServer>) -> Ops {
         let ask = move || fabric.pattern_names(&(Arc::new(Until(Instant::now() + READY_TIMEOUT)) as Arc<dyn Wait>));
+        time::started();
         Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections }
     }
 
@@ -50,7 +51,8 @@ impl Ops {
 
     /// The text of `/metrics`.
     pub(super) fn metrics(&self, sessions: usize) -> String {
-        metrics::render(self.connections.upgrade().map_or(0, |server| server.connections()), sessions)
+        let connections = self.connections.upgrade().map_or(0, |server| server.connections());
+        metrics::render(connections, sessions, self.ready.ask().is_none())
     }
 }
 

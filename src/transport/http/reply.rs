@@ -6,16 +6,21 @@
 //! ```
 //! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::access::{Access, Pass};
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::features::Sink;
 use crate::http::{EventStream, Head};
 use crate::sync::lock;
 
-use super::web::{JSON, Later};
+use super::web::{Guest, JSON, Later};
 use crate::calls::admission::Stops;
+
+/// How often it is checked whether the caller of a call may still receive its answer.
+const CALLER_CHECK: Duration = Duration::from_millis(500);
 
 /// The media types that a client accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,11 +197,44 @@ fn last_event(mut stream: EventStream, body: &[&[u8]]) {
 /// The sink of a call.
 pub(super) struct PostSink {
     /// Where notifications go.
-    pub(super) reply: Arc<PostReply>,
+    reply: Arc<PostReply>,
     /// What stops the call, apart from a disconnect.
     pub(super) stops: Stops,
     /// Whether a disconnect cancels the call: in the modern revision.
-    pub(super) leaving_cancels: bool,
+    leaving_cancels: bool,
+    access: Arc<Access>,
+    pass: Arc<Pass>,
+    /// The caller's token was taken away: it hears nothing more, but what is paid for goes on.
+    cut: AtomicBool,
+    /// When it was last looked whether it was.
+    looked: Mutex<Instant>,
+}
+
+impl PostSink {
+    /// For a call of `guest` that is answered by `reply`.
+    pub(super) fn new(reply: Arc<PostReply>, stops: Stops, leaving_cancels: bool, guest: Guest<'_>) -> PostSink {
+        let (access, pass) = (guest.access.clone(), guest.pass.clone());
+        let (cut, looked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        PostSink { reply, stops, leaving_cancels, access, pass, cut, looked }
+    }
+
+    fn is_cut(&self) -> bool {
+        if !self.cut.load(Ordering::Relaxed) && self.is_due() && self.access.is_removed(&self.pass) {
+            self.cut.store(true, Ordering::Relaxed);
+            self.reply.finish_without(|| (401, Vec::new()));
+        }
+        self.cut.load(Ordering::Relaxed)
+    }
+
+    /// A run asks at every piece of its output whether it is to stop.
+    fn is_due(&self) -> bool {
+        let mut looked = lock(&self.looked);
+        let due = looked.elapsed() >= CALLER_CHECK;
+        if due {
+            *looked = Instant::now();
+        }
+        due
+    }
 }
 
 impl Sink for PostSink {
@@ -207,7 +245,7 @@ impl Sink for PostSink {
     }
 
     fn stopped(&self) -> bool {
-        self.stops.is_stopped() || (self.leaving_cancels && self.reply.is_gone())
+        self.stops.is_stopped() || (!self.is_cut() && self.leaving_cancels && self.reply.is_gone())
     }
 
     fn idle(&self) {

@@ -5,7 +5,8 @@
 //!   unknown id ──adopt──▶ live ──1 h idle, or no room──▶ unknown
 //! ```
 //! An id says its revision, so a process that does not know it (a restart, another replica, one long forgotten) can go on
-//! where it was: a session grants nothing, and clients do not recover from a 404.
+//! where it was: clients do not recover from a 404. A session belongs to the caller who opened or first named it; for
+//! others it does not exist.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use crate::access::Identity;
 use crate::config::MAX_SESSIONS;
 use crate::protocol::{Revision, Session};
 use crate::random;
@@ -63,6 +65,8 @@ impl fmt::Display for SessionId {
 
 /// One live session.
 pub(super) struct Live {
+    /// Who opened it, or named it first.
+    pub(super) owner: Identity,
     /// What the protocol remembers of it.
     pub(super) session: Arc<Session>,
     /// Its calls.
@@ -96,35 +100,41 @@ impl Sessions {
         Sessions { begun: Instant::now(), max: MAX_SESSIONS, table: Mutex::default() }
     }
 
-    /// Opens a session that has agreed on `revision`.
-    pub(super) fn open(&self, session: Arc<Session>, revision: Revision) -> SessionId {
+    /// Opens a session of `owner` that has agreed on `revision`.
+    pub(super) fn open(&self, owner: &Identity, session: Arc<Session>, revision: Revision) -> SessionId {
         let id = SessionId::mint(revision);
-        self.insert(&mut self.table(), id, session);
+        self.insert(&mut self.table(), id, owner, session);
         id
     }
 
-    /// The session of that id, adopted if it is not known. `None` if it has ended.
-    pub(super) fn find(&self, id: SessionId) -> Option<Arc<Live>> {
+    /// The session of that id, adopted if it is not known. `None` if it has ended, or is another's.
+    pub(super) fn find(&self, id: SessionId, who: &Identity) -> Option<Arc<Live>> {
         let mut table = self.table();
         if let Some(live) = table.live.get(&id) {
+            if !who.shares_with(&live.owner) {
+                return None;
+            }
             live.last_used.store(self.now(), Ordering::Relaxed);
             return Some(live.clone());
         }
         if table.ended.contains(&id) {
             return None;
         }
-        Some(self.insert(&mut table, id, Arc::new(Session::of(id.revision))))
+        Some(self.insert(&mut table, id, who, Arc::new(Session::of(id.revision))))
     }
 
-    /// Is there a live session of that id?
-    pub(super) fn is_live(&self, id: SessionId) -> bool {
-        self.table().live.contains_key(&id)
+    /// Is there a live session of that id, as far as this caller may know?
+    pub(super) fn is_live(&self, id: SessionId, who: &Identity) -> bool {
+        self.table().live.get(&id).is_some_and(|live| who.shares_with(&live.owner))
     }
 
-    /// Ends a session, known or not. Gives it, if it was known. `Err` if it had ended before.
-    pub(super) fn end(&self, id: SessionId) -> Result<Option<Arc<Live>>, ()> {
+    /// Ends a session, known or not. Gives it, if it was known. `Err` if it had ended before, or is another's.
+    pub(super) fn end(&self, id: SessionId, who: &Identity) -> Result<Option<Arc<Live>>, ()> {
         let mut table = self.table();
         table.forget_ended(self.now());
+        if table.live.get(&id).is_some_and(|live| !who.shares_with(&live.owner)) {
+            return Err(());
+        }
         if !table.ended.insert(id) {
             return Err(());
         }
@@ -138,7 +148,7 @@ impl Sessions {
         self.table().live.len()
     }
 
-    fn insert(&self, table: &mut Table, id: SessionId, session: Arc<Session>) -> Arc<Live> {
+    fn insert(&self, table: &mut Table, id: SessionId, owner: &Identity, session: Arc<Session>) -> Arc<Live> {
         // While the table is locked, so that no time in it is later.
         let now = self.now();
         if table.live.len() >= self.max || now - table.swept >= SWEEP {
@@ -148,6 +158,7 @@ impl Sessions {
             table.forget_longest_idle();
         }
         let live = Arc::new(Live {
+            owner: owner.clone(),
             session,
             inflight: Inflight::default(),
             stream: Mutex::default(),
@@ -207,10 +218,11 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
+    const WHO: &Identity = &Identity::Local;
     const REVISION: Revision = Revision::R2025_06_18;
 
     fn open(sessions: &Sessions) -> SessionId {
-        sessions.open(Arc::new(Session::of(REVISION)), REVISION)
+        sessions.open(WHO, Arc::new(Session::of(REVISION)), REVISION)
     }
 
     #[test]
@@ -242,14 +254,31 @@ mod tests {
     fn unknown_ids_are_adopted_and_ended_ones_are_not() {
         let sessions = Sessions::new();
         let unknown = SessionId::mint(REVISION);
-        assert!(!sessions.is_live(unknown));
-        assert_eq!(sessions.find(unknown).unwrap().session.revision(), Some(REVISION));
-        assert!(sessions.is_live(unknown));
-        assert!(sessions.end(unknown).unwrap().is_some());
-        assert!(sessions.find(unknown).is_none() && sessions.end(unknown).is_err() && !sessions.is_live(unknown));
+        assert!(!sessions.is_live(unknown, WHO));
+        assert_eq!(sessions.find(unknown, WHO).unwrap().session.revision(), Some(REVISION));
+        assert!(sessions.is_live(unknown, WHO));
+        assert!(sessions.end(unknown, WHO).unwrap().is_some());
+        assert!(
+            sessions.find(unknown, WHO).is_none()
+                && sessions.end(unknown, WHO).is_err()
+                && !sessions.is_live(unknown, WHO)
+        );
         let never_seen = SessionId::mint(REVISION);
-        assert!(sessions.end(never_seen).unwrap().is_none());
-        assert!(sessions.find(never_seen).is_none());
+        assert!(sessions.end(never_seen, WHO).unwrap().is_none());
+        assert!(sessions.find(never_seen, WHO).is_none());
+    }
+
+    #[test]
+    fn a_session_is_its_owners_alone() {
+        let sessions = Sessions::new();
+        let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
+        let opened = sessions.open(&a, Arc::new(Session::of(REVISION)), REVISION);
+        let named = SessionId::mint(REVISION);
+        assert!(sessions.find(named, &a).is_some());
+        for id in [opened, named] {
+            assert!(sessions.find(id, &b).is_none() && sessions.end(id, &b).is_err() && !sessions.is_live(id, &b));
+            assert!(sessions.find(id, &a).is_some() && sessions.is_live(id, &a) && sessions.end(id, &a).is_ok());
+        }
     }
 
     #[test]
@@ -258,17 +287,17 @@ mod tests {
         let begun = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
         let sessions = Sessions { begun, max: 3, table: Mutex::default() };
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
-        let used: Vec<_> = ids.iter().map(|id| sessions.find(*id).unwrap()).collect();
+        let used: Vec<_> = ids.iter().map(|id| sessions.find(*id, WHO).unwrap()).collect();
         for (age, live) in used.iter().enumerate() {
             live.last_used.store(age as u64, Ordering::Relaxed);
         }
         let [first, _, _]: [Arc<Live>; 3] = used.try_into().ok().unwrap();
         open(&sessions);
         assert_eq!(sessions.len(), 3);
-        assert_eq!(ids.map(|id| sessions.is_live(id)), [true, false, true]);
+        assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [true, false, true]);
         drop(first);
         open(&sessions);
-        assert_eq!(ids.map(|id| sessions.is_live(id)), [false, false, true]);
+        assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [false, false, true]);
     }
 
     #[test]
@@ -279,18 +308,18 @@ mod tests {
         sessions.table().live[&ids[2]].last_used.store(late, Ordering::Relaxed);
         sessions.table().forget_idle(late);
         // Of the three, two have not been used for an hour and a millisecond.
-        assert_eq!(ids.map(|id| sessions.is_live(id)), [false, false, true]);
+        assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [false, false, true]);
     }
 
     #[test]
     fn ended_ids_are_forgotten_after_an_hour() {
         let sessions = Sessions::new();
         let id = open(&sessions);
-        assert!(sessions.end(id).is_ok());
+        assert!(sessions.end(id, WHO).is_ok());
         sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY));
-        assert!(sessions.find(id).is_none());
+        assert!(sessions.find(id, WHO).is_none());
         sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY) + 1000);
-        assert!(sessions.find(id).is_some());
+        assert!(sessions.find(id, WHO).is_some());
     }
 
     #[test]
@@ -298,11 +327,11 @@ mod tests {
         let sessions = Sessions::new();
         let ended = |n: usize| SessionId { revision: REVISION, random: n as u128 };
         for n in 0..MAX_ENDED_SESSIONS {
-            assert!(sessions.end(ended(n)).is_ok());
+            assert!(sessions.end(ended(n), WHO).is_ok());
         }
-        assert!(sessions.find(ended(0)).is_none() && sessions.find(ended(MAX_ENDED_SESSIONS - 1)).is_none());
-        assert!(sessions.end(ended(MAX_ENDED_SESSIONS)).is_ok());
-        assert!(sessions.find(ended(0)).is_some() && sessions.find(ended(1)).is_none());
+        assert!(sessions.find(ended(0), WHO).is_none() && sessions.find(ended(MAX_ENDED_SESSIONS - 1), WHO).is_none());
+        assert!(sessions.end(ended(MAX_ENDED_SESSIONS), WHO).is_ok());
+        assert!(sessions.find(ended(0), WHO).is_some() && sessions.find(ended(1), WHO).is_none());
         assert_eq!(sessions.table().ended.len(), MAX_ENDED_SESSIONS);
     }
 }

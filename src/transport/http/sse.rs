@@ -10,6 +10,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use crate::access::Identity;
 use crate::config::Config;
 use crate::features::{Action, Server};
 use crate::http::Method;
@@ -19,7 +20,7 @@ use crate::sync::lock;
 
 use super::reply::Accepts;
 use super::streams::{Channel, Streams};
-use super::web::{Endpoint, JSON, Visit};
+use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::Admission;
 use crate::calls::pipe::{Flush, Line, Pipe, Shop};
 use crate::calls::poller::Poller;
@@ -30,13 +31,16 @@ const MESSAGES: &str = "/message";
 /// The parameter that names the session there.
 const SESSION_ID: &str = "sessionId";
 
+/// Who opened each session, and its pipe.
+type Table = HashMap<String, (Identity, Arc<Pipe<Channel>>)>;
+
 /// The two endpoints.
 pub(super) struct Sse {
     path: String,
     messages: String,
     shop: Shop,
     streams: Arc<Streams>,
-    sessions: Mutex<HashMap<String, Arc<Pipe<Channel>>>>,
+    sessions: Mutex<Table>,
 }
 
 impl Endpoint for Sse {
@@ -50,10 +54,10 @@ impl Endpoint for Sse {
         }
     }
 
-    fn serve(&self, visit: Visit<'_>) {
+    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
         match visit.head().method() {
-            Method::Post => self.post(visit),
-            _ => self.get(visit),
+            Method::Post => self.post(visit, guest),
+            _ => self.get(visit, guest),
         }
     }
 
@@ -81,7 +85,7 @@ impl Sse {
         }
     }
 
-    fn get(&self, visit: Visit<'_>) {
+    fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
         if !Accepts::read(visit.head()).events {
             return visit.refuse(406, "This path answers with a stream: accept text/event-stream.");
         }
@@ -90,20 +94,20 @@ impl Sse {
         let entered = self.streams.add(visit.stream());
         let channel = &entered.channel;
         let pipe = Arc::new(Pipe::new(self.shop.clone(), Session::http(), channel.clone(), false));
-        self.lock().insert(id.clone(), pipe.clone());
+        self.lock().insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
         channel.send_named("endpoint", format!("{}?{SESSION_ID}={id}", self.messages).as_bytes());
-        channel.carry(|| pipe.end_listening());
+        channel.carry(guest, || pipe.end_listening());
         self.lock().remove(&id);
         pipe.cancel_all();
     }
 
-    fn post(&self, visit: Visit<'_>) {
+    fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
         if !visit.is_json() {
             return visit.refuse(415, "A message is JSON: send it with Content-Type: application/json.");
         }
         let id = visit.head().query_value(SESSION_ID);
-        let pipe = id.and_then(|id| self.lock().get(id).cloned());
-        let Some(pipe) = pipe else {
+        let session = id.and_then(|id| self.lock().get(id).cloned());
+        let Some((_, pipe)) = session.filter(|(owner, _)| guest.shares_with(owner)) else {
             return visit.refuse(404, "There is no such session: it lives as long as the stream it was opened with.");
         };
         let Some((visit, body)) = visit.read_body() else { return };
@@ -114,15 +118,14 @@ impl Sse {
             }
             return;
         }
-        let who = visit.who;
         let action = pipe.read(inbound);
         // What follows may wait for a slow reader.
         drop(body);
         visit.accepted();
-        pipe.act(action, who);
+        pipe.act(action, guest.pass);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Pipe<Channel>>>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.sessions)
     }
 }

@@ -13,9 +13,10 @@ use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
+use crate::access::{self, Identity, Role};
 use crate::calls;
 use crate::config::{Config, WORKER_STACK};
-use crate::fabric::Error;
+use crate::fabric::{Error, Kind};
 use crate::features::{Action, Call, Listen, Listener, Server, refuse};
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
@@ -26,8 +27,8 @@ use super::base64;
 use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
-use super::web::{Endpoint, JSON, Visit};
-use crate::calls::admission::{Admission, Stops, Who};
+use super::web::{Endpoint, Guest, JSON, Visit};
+use crate::calls::admission::{Admission, Stops};
 use crate::calls::batch::Room;
 use crate::calls::inflight::Cancel;
 use crate::calls::poller::Poller;
@@ -60,11 +61,11 @@ impl Endpoint for Streamable {
         is_ours.then_some(METHODS)
     }
 
-    fn serve(&self, visit: Visit<'_>) {
+    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>) {
         match visit.head().method() {
-            Method::Post => self.post(visit),
-            Method::Delete => self.delete(visit),
-            _ => self.get(visit),
+            Method::Post => self.post(visit, guest),
+            Method::Delete => self.delete(visit, guest),
+            _ => self.get(visit, guest),
         }
     }
 
@@ -76,6 +77,7 @@ impl Endpoint for Streamable {
 /// One POST whose message has been read.
 struct Post<'a> {
     visit: Visit<'a>,
+    guest: Guest<'a>,
     accepts: Accepts,
 }
 
@@ -111,7 +113,7 @@ impl Streamable {
         }
     }
 
-    fn post(&self, visit: Visit<'_>) {
+    fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
         if !visit.is_json() {
             return visit.refuse(415, "A message is JSON: send it with Content-Type: application/json.");
         }
@@ -123,8 +125,8 @@ impl Streamable {
         let Some((visit, body)) = visit.read_body() else { return };
         let modern_header = visit.head().header("mcp-protocol-version").is_some_and(is_modern_version);
         let inbound = Inbound::read(&body, modern_header);
-        let post = Post { visit, accepts };
-        let head = post.visit.head();
+        let post = Post { visit, guest, accepts };
+        let (head, who) = (post.visit.head(), &guest.pass.identity);
         let next = if inbound.is_unreadable() {
             match self.server.receive(&self.stateless, inbound, None) {
                 Action::Answer(answer) => Next::Answer(400, answer),
@@ -133,9 +135,9 @@ impl Streamable {
         } else if inbound.is_modern() {
             self.modern(head, inbound)
         } else if inbound.is_initialize() {
-            self.initialize(head, inbound)
+            self.initialize(head, who, inbound)
         } else {
-            self.legacy(head, inbound)
+            self.legacy(head, who, inbound)
         };
         // What follows may take its time.
         drop(body);
@@ -161,9 +163,9 @@ impl Streamable {
         }
     }
 
-    fn initialize(&self, head: &Head, inbound: Inbound<'_>) -> Next {
+    fn initialize(&self, head: &Head, who: &Identity, inbound: Inbound<'_>) -> Next {
         let given = head.header(SESSION_ID).and_then(SessionId::parse);
-        if given.is_some_and(|id| self.sessions.is_live(id)) {
+        if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
             let answer = refuse(Refusal::new(INVALID_REQUEST, reason), inbound.id(), NoId::Absent, false);
             return Next::Answer(200, answer);
@@ -172,13 +174,13 @@ impl Streamable {
         let Action::Answer(answer) = self.server.receive(&session, inbound, None) else { return Next::Accept };
         match session.revision() {
             Some(revision) if answer.code.is_none() => {
-                Next::Welcome(self.sessions.open(session, revision).to_string(), answer)
+                Next::Welcome(self.sessions.open(who, session, revision).to_string(), answer)
             }
             _ => Next::Answer(status(&answer), answer),
         }
     }
 
-    fn legacy(&self, head: &Head, mut inbound: Inbound<'_>) -> Next {
+    fn legacy(&self, head: &Head, who: &Identity, mut inbound: Inbound<'_>) -> Next {
         let refused = |status, code, reason: &str| {
             let answer = refuse(Refusal::new(code, reason), inbound.id(), NoId::Absent, false);
             Err((status, answer))
@@ -199,7 +201,7 @@ impl Streamable {
                     &format!("This MCP-Protocol-Version is not supported: use one of {known}."),
                 )
             }
-            (Some(id), _) => match SessionId::parse(id).and_then(|id| self.sessions.find(id)) {
+            (Some(id), _) => match SessionId::parse(id).and_then(|id| self.sessions.find(id, who)) {
                 Some(live) => Ok(live),
                 None => refused(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one."),
             },
@@ -236,13 +238,21 @@ impl Streamable {
             }
             return;
         };
-        let permit = match self.admission.admit(&call, post.visit.who) {
+        let guest = post.guest;
+        let permit = match self.admission.admit(&call, guest.pass) {
             Ok(permit) => permit,
             Err(error) => {
                 if let Some((live, cancel)) = &session {
                     live.inflight.finish(call.id(), cancel);
                 }
-                return post.answer(200, &call.fail(error));
+                // An OAuth client may get itself a larger scope.
+                let refusal = (error.kind == Kind::Forbidden).then_some(access::Refusal::Forbidden(Role::Run));
+                let challenge = refusal.and_then(|refusal| guest.access.challenge(refusal, Some(guest.pass)));
+                let answer = call.fail(error);
+                return match challenge {
+                    Some(value) => post.answer_with(403, &[("WWW-Authenticate", &value)], &answer),
+                    None => post.answer(200, &answer),
+                };
             }
         };
         let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts));
@@ -250,7 +260,7 @@ impl Streamable {
             reply.open();
         }
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
-        let answer = self.call(&call, &reply, &cancel, session.is_none());
+        let answer = self.call(&call, guest, &reply, &cancel, session.is_none());
         drop(permit);
         let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
         let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
@@ -263,17 +273,24 @@ impl Streamable {
         }
     }
 
-    fn call(&self, call: &Call, reply: &Arc<PostReply>, cancel: &Cancel, leaving_cancels: bool) -> Answer {
+    fn call(
+        &self,
+        call: &Call,
+        guest: Guest<'_>,
+        reply: &Arc<PostReply>,
+        cancel: &Cancel,
+        leaving_cancels: bool,
+    ) -> Answer {
         let stops = Stops::new(cancel.clone(), self.admission.clone());
-        let sink = Arc::new(PostSink { reply: reply.clone(), stops, leaving_cancels });
-        let answer = calls::run(&self.server, call, sink.clone());
+        let sink = Arc::new(PostSink::new(reply.clone(), stops, leaving_cancels, guest));
+        let answer = calls::run(&self.server, call, guest.pass, sink.clone());
         sink.stops.answer(call, answer)
     }
 
     /// Enters ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
         let Some(post) = post.stay() else { return };
-        let who = post.visit.who;
+        let guest = post.guest;
         let room = Room::beside(&actions);
         let mut answers = Vec::new();
         let mut calls = Vec::new();
@@ -300,7 +317,7 @@ impl Streamable {
                 if cancel.is_cancelled() {
                     continue;
                 }
-                let answer = room.answer(&call, || self.in_batch(&call, who, &reply, &cancel));
+                let answer = room.answer(&call, || self.in_batch(&call, guest, &reply, &cancel));
                 if live.inflight.finish(call.id(), &cancel) {
                     lock(&answers).push(answer);
                 }
@@ -323,15 +340,15 @@ impl Streamable {
         reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| &*answer.body)));
     }
 
-    fn in_batch(&self, call: &Call, who: Who, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
-        let _permit = match self.admission.admit(call, who) {
+    fn in_batch(&self, call: &Call, guest: Guest<'_>, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
+        let _permit = match self.admission.admit(call, guest.pass) {
             Ok(permit) => permit,
             Err(error) => return call.fail(error),
         };
         if call.is_run() {
             reply.open();
         }
-        self.call(call, reply, cancel, false)
+        self.call(call, guest, reply, cancel, false)
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {
@@ -339,21 +356,22 @@ impl Streamable {
             return post.visit.refuse(406, "A subscription is answered with a stream: accept text/event-stream.");
         }
         let Some(post) = post.stay() else { return };
+        let guest = post.guest;
         let entered = self.streams.add(post.visit.stream());
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&listen.acknowledgement());
         channel.follow(|sink| self.server.subscriptions().add(listen.listener(sink)));
         self.poller.listened();
-        channel.carry(|| channel.send(&listen.end().body));
+        channel.carry(guest, || channel.send(&listen.end().body));
     }
 
-    fn get(&self, visit: Visit<'_>) {
+    fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
         let Some(id) = visit.head().header(SESSION_ID) else { return visit.not_allowed(METHODS_WITHOUT_SESSION) };
         if !Accepts::read(visit.head()).events {
             return visit.refuse(406, "A session's stream is text/event-stream: accept that.");
         }
-        let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id)) else {
+        let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity)) else {
             return visit.refuse(404, "This session has ended: send initialize to begin another one.");
         };
         if !has_known_version(visit.head()) {
@@ -370,19 +388,19 @@ impl Streamable {
             before.end();
         }
         self.follow(&live);
-        entered.channel.carry(|| {});
+        entered.channel.carry(guest, || {});
         let mut current = lock(&live.stream);
         if current.as_ref().is_some_and(|channel| Arc::ptr_eq(channel, &entered.channel)) {
             *current = None;
         }
     }
 
-    fn delete(&self, visit: Visit<'_>) {
+    fn delete(&self, visit: Visit<'_>, guest: Guest<'_>) {
         let Some(id) = visit.head().header(SESSION_ID) else { return visit.not_allowed(METHODS_WITHOUT_SESSION) };
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
-        match SessionId::parse(id).ok_or(()).and_then(|id| self.sessions.end(id)) {
+        match SessionId::parse(id).ok_or(()).and_then(|id| self.sessions.end(id, &guest.pass.identity)) {
             Ok(live) => {
                 if let Some(live) = live {
                     live.inflight.cancel_all();

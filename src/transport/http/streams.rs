@@ -17,6 +17,8 @@ use crate::features::{Registration, Sink};
 use crate::http::EventStream;
 use crate::sync::lock;
 
+use super::web::Guest;
+
 /// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
 const MAX_WAITING_CHANGES: usize = 16;
 /// How often an idle stream checks for a disconnect.
@@ -126,9 +128,9 @@ impl Channel {
         out.is_gone()
     }
 
-    /// Runs the stream on this thread until it ends. `farewell` is called before the server ends the stream, not after a
-    /// disconnect.
-    pub(super) fn carry(&self, farewell: impl FnOnce()) {
+    /// Runs the stream on this thread until it ends, which it does once the caller may not stay. `farewell` is called
+    /// before the server ends the stream, not after a disconnect.
+    pub(super) fn carry(&self, guest: Guest<'_>, farewell: impl FnOnce()) {
         let mut farewell = Some(farewell);
         let mut pending = self.pending();
         loop {
@@ -161,6 +163,10 @@ impl Channel {
                 return self.end();
             }
             drop(out);
+            // May block, so nothing is locked meanwhile.
+            if !guest.may_stay() {
+                self.end();
+            }
             pending = self.pending();
             if pending.changes.is_empty() && !pending.ended && (!pending.leaving || farewell.is_none()) {
                 pending = self.wake.wait_timeout(pending, STREAM_TICK).unwrap_or_else(PoisonError::into_inner).0;

@@ -1,22 +1,27 @@
 //! The front door of both HTTP transports: who and what is let in, and the headers that every answer carries.
 //!
 //! ```text
-//!   request ─▶ /healthz /readyz ─▶ Host, Origin (403) ─▶ path (404) ─▶ preflight ─▶ token (401) ─▶ method (405) ─▶ endpoint
+//!   request ─▶ /healthz /readyz ─▶ Host, Origin (403) ─▶ path (404) ─▶ preflight ─▶ OAuth metadata ─▶ token (401, 403, 503)
+//!           ─▶ method (405) ─▶ endpoint
 //! ```
 //! In scope: everything before a transport sees a request, and errors outside of JSON-RPC answers. Not in scope: MCP.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
 use serde_json::Map;
 
+use crate::access::{self, Access, Identity, Pass, Role};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
 use crate::jsonrpc::{self, NoId};
 use crate::protocol::error_object;
-use crate::random;
+use crate::{metrics, random};
 
 use super::guard::{Guard, Preflight, Refused, cors};
 use super::ops::Ops;
-use crate::calls::admission::Who;
+use crate::calls::caller_scope;
 
 /// What one transport serves behind the door.
 pub(super) trait Endpoint: Send + Sync + 'static {
@@ -24,7 +29,7 @@ pub(super) trait Endpoint: Send + Sync + 'static {
     fn methods(&self, path: &str) -> Option<&'static str>;
 
     /// Answers a request to one of these paths with one of these methods.
-    fn serve(&self, visit: Visit<'_>);
+    fn serve(&self, visit: Visit<'_>, guest: Guest<'_>);
 
     /// How many sessions there are.
     fn sessions(&self) -> usize;
@@ -33,6 +38,9 @@ pub(super) trait Endpoint: Send + Sync + 'static {
 /// A transport behind its door.
 pub(super) struct Web<E> {
     pub(super) guard: Guard,
+    pub(super) access: Arc<Access>,
+    /// The path of the MCP endpoint.
+    pub(super) path: String,
     pub(super) ops: Ops,
     pub(super) endpoint: E,
 }
@@ -40,7 +48,7 @@ pub(super) struct Web<E> {
 impl<E: Endpoint> Handler for Web<E> {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
-        let mut visit = Visit { exchange, origin: None, who: Who::Token };
+        let mut visit = Visit { exchange, origin: None };
         if let Some(probe) = self.ops.probe(head.path()) {
             return match head.method() {
                 Method::Get | Method::Head => {
@@ -55,15 +63,27 @@ impl<E: Endpoint> Handler for Web<E> {
             Err(refused) => return visit.turn_away(refused),
         }
         let metrics = head.path() == "/metrics";
-        let methods = if metrics { Some("GET, HEAD, OPTIONS") } else { self.endpoint.methods(head.path()) };
+        let document = self.access.document(head.path(), &self.path);
+        let reading = metrics || document.is_some();
+        let methods = if reading { Some("GET, HEAD, OPTIONS") } else { self.endpoint.methods(head.path()) };
         let Some(methods) = methods else { return visit.not_found() };
+        let allowed = methods.split(", ").any(|method| method == head.method().as_str());
         if *head.method() == Method::Options {
             return visit.respond(204, &Preflight::new(head).headers(methods), b"");
         }
-        if let Err(refused) = self.guard.token(head) {
-            return visit.turn_away(refused);
+        if let (Some(document), true) = (document, allowed) {
+            return visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], document);
         }
-        if !methods.split(", ").any(|method| method == head.method().as_str()) {
+        let ip = self.guard.caller(head, visit.exchange.peer().ip());
+        let pass = match self.access.admit(head.headers_named("authorization"), ip) {
+            Ok(pass) => pass,
+            Err(refusal) => return visit.refuse_caller(&self.access, ip, refusal, None),
+        };
+        let _scope = caller_scope(&pass);
+        if let Err(refusal) = pass.require(if metrics { Role::Metrics } else { Role::Read }) {
+            return visit.refuse_caller(&self.access, ip, refusal, Some(&pass));
+        }
+        if !allowed {
             return visit.not_allowed(methods);
         }
         if metrics {
@@ -74,10 +94,26 @@ impl<E: Endpoint> Handler for Web<E> {
                 text.as_bytes(),
             );
         }
-        if !self.guard.has_token() {
-            visit.who = Who::peer(visit.exchange.peer().ip());
-        }
-        self.endpoint.serve(visit);
+        self.endpoint.serve(visit, Guest { access: &self.access, pass: &Arc::new(pass) });
+    }
+}
+
+/// A caller that was let in, and who decides whether it may stay.
+#[derive(Clone, Copy)]
+pub(super) struct Guest<'a> {
+    pub(super) access: &'a Arc<Access>,
+    pub(super) pass: &'a Arc<Pass>,
+}
+
+impl Guest<'_> {
+    /// Is what it has shown still good? May ask the OAuth issuer.
+    pub(super) fn may_stay(&self) -> bool {
+        self.access.is_good(self.pass)
+    }
+
+    /// Does what this caller has exist for the guest?
+    pub(super) fn shares_with(&self, owner: &Identity) -> bool {
+        self.pass.identity.shares_with(owner)
     }
 }
 
@@ -91,8 +127,6 @@ const STREAM: [(&str, &str); 3] =
 pub(super) struct Visit<'a> {
     exchange: Exchange<'a>,
     origin: Option<&'a str>,
-    /// Whom the rate limit counts it for.
-    pub(super) who: Who,
 }
 
 impl<'a> Visit<'a> {
@@ -142,6 +176,7 @@ impl<'a> Visit<'a> {
 
     /// Answers with a body of known size.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+        metrics::responded(status);
         self.exchange.respond(status, &with_cors(headers, self.origin), body);
     }
 
@@ -157,6 +192,7 @@ impl<'a> Visit<'a> {
 
     /// The same with further headers.
     pub(super) fn stream_with(self, headers: &[(&str, &str)]) -> EventStream {
+        metrics::responded(200);
         let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
         self.exchange.stream(&with_cors(&headers, self.origin))
     }
@@ -179,9 +215,19 @@ impl<'a> Visit<'a> {
 
     fn turn_away(self, refused: Refused) {
         log::info!("{}: answered {}: {}", self.exchange.peer(), refused.status, refused.detail);
-        let challenge = [("WWW-Authenticate", "Bearer")];
-        let headers = if refused.status == 401 { &challenge[..] } else { &[] };
-        self.refuse_with(refused.status, headers, &Error::new(Kind::InvalidRequest, refused.detail));
+        self.refuse(refused.status, refused.detail);
+    }
+
+    /// Answers a caller at `ip` that may not come in, or not do this.
+    fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::Refusal, pass: Option<&Pass>) {
+        log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
+        metrics::caller_refused(refusal.label());
+        let challenge = access.challenge(refusal, pass);
+        let retry = refusal.retry_after().map(|seconds| seconds.to_string());
+        let challenge = challenge.iter().map(|value| ("WWW-Authenticate", value.as_str()));
+        let headers: Vec<_> = challenge.chain(retry.iter().map(|value| ("Retry-After", value.as_str()))).collect();
+        let kind = if refusal.status() == 403 { Kind::Forbidden } else { Kind::InvalidRequest };
+        self.refuse_with(refusal.status(), &headers, &Error::new(kind, refusal.detail()));
     }
 
     /// In OAuth's shape, for it is OAuth's discovery that asks for paths we do not have.
@@ -212,11 +258,13 @@ impl Later {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+        metrics::responded(status);
         self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 
     /// Answers with a stream, whose head goes out at once.
     pub(super) fn stream(self) -> EventStream {
+        metrics::responded(200);
         self.deferred.stream(&with_cors(&STREAM, self.origin.as_deref()))
     }
 }

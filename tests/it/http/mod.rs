@@ -1,9 +1,11 @@
 //! The HTTP transports over real sockets: a client of Streamable HTTP, and what the files below share.
 
+pub(crate) mod access;
 mod cancelling;
 mod crowds;
 mod ending;
 mod guard;
+mod oauth;
 mod operations;
 mod sessions;
 mod sse;
@@ -34,13 +36,13 @@ fn request(id: Value, method: &str, params: Value) -> Value {
 }
 
 /// A modern request, and the headers that go with it.
-struct Modern {
+pub(crate) struct Modern {
     message: Value,
     headers: Vec<(&'static str, String)>,
 }
 
 impl Modern {
-    fn new(id: Value, method: &'static str, params: Value) -> Modern {
+    pub(crate) fn new(id: Value, method: &'static str, params: Value) -> Modern {
         let mut headers = vec![("MCP-Protocol-Version", MODERN.to_owned()), ("Mcp-Method", method.to_owned())];
         if let Some(name) = params["name"].as_str().or(params["uri"].as_str()) {
             headers.push(("Mcp-Name", name.to_owned()));
@@ -60,7 +62,7 @@ impl Modern {
         self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
     }
 
-    fn send(&self, http: &mut Http, path: &str) -> Answer {
+    pub(crate) fn send(&self, http: &mut Http, path: &str) -> Answer {
         http.post(path, &self.headers(), &self.message)
     }
 
@@ -100,7 +102,7 @@ fn run(token: Value) -> Value {
     json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": token}})
 }
 
-fn list_patterns() -> Value {
+pub(crate) fn list_patterns() -> Value {
     json!({"name": "fabric_list_patterns", "arguments": {}})
 }
 

@@ -1,0 +1,201 @@
+//! Who a caller is, and what it may do.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+
+/// What a caller may do; each role may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Role {
+    /// Only `/metrics`.
+    Metrics,
+    /// Everything that makes no run.
+    Read,
+    /// Everything.
+    Run,
+}
+
+impl Role {
+    const ALL: [Role; 3] = [Role::Metrics, Role::Read, Role::Run];
+
+    /// The role of that name.
+    pub(crate) fn named(name: &str) -> Option<Role> {
+        Role::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// The name in the tokens file.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Role::Metrics => "metrics",
+            Role::Read => "read",
+            Role::Run => "run",
+        }
+    }
+
+    /// The smallest OAuth scope that gives it.
+    pub(crate) fn scope(self) -> &'static str {
+        match self {
+            Role::Metrics | Role::Read => "fabric:read",
+            Role::Run => "fabric:run",
+        }
+    }
+}
+
+/// A caller. What belongs to one identity does not exist for another. Shown, every byte that could upset a line of the log
+/// or a label is percent-encoded, so that two identities never look alike by that.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Identity {
+    /// Whoever has a token of this name.
+    Token(Arc<str>),
+    /// Whom an issuer calls by this subject.
+    User {
+        /// The issuer.
+        issuer: Arc<str>,
+        /// `sub`.
+        subject: Arc<str>,
+    },
+    /// A client that acts for itself. Never the same as a user, even if a client's id is a user's subject.
+    Client {
+        /// The issuer.
+        issuer: Arc<str>,
+        /// `client_id`.
+        id: Arc<str>,
+    },
+    /// Whoever started this program, over stdio.
+    Local,
+    /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
+    Peer(IpAddr),
+}
+
+impl Identity {
+    /// The caller at `ip`, where nobody shows a token.
+    pub(crate) fn peer(ip: IpAddr) -> Identity {
+        match ip.to_canonical() {
+            IpAddr::V6(ip) => Identity::Peer(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()),
+            ip => Identity::Peer(ip),
+        }
+    }
+
+    /// Does what belongs to `other` exist for this caller? Where nobody shows a token nobody is known: one client may come
+    /// from several addresses.
+    pub(crate) fn shares_with(&self, other: &Identity) -> bool {
+        self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
+    }
+
+    /// A text that is this caller's alone and stays so, for what is stored.
+    #[allow(dead_code, reason = "runs that are kept need it next")]
+    pub(crate) fn owner(&self) -> String {
+        match self {
+            Identity::Client { .. } => self.to_string().replacen("oauth:", "oauth-client:", 1),
+            _ => self.to_string(),
+        }
+    }
+
+    /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
+    pub(crate) fn name(&self) -> impl fmt::Display + '_ {
+        Name(self)
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::Token(_) => f.write_str("token:")?,
+            Identity::User { issuer, .. } | Identity::Client { issuer, .. } => write!(f, "oauth:{}#", Escaped(issuer))?,
+            Identity::Peer(_) => f.write_str("peer:")?,
+            Identity::Local => {}
+        }
+        Name(self).fmt(f)
+    }
+}
+
+struct Name<'a>(&'a Identity);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Identity::Token(name) => Escaped(name).fmt(f),
+            Identity::User { subject, .. } => Escaped(subject).fmt(f),
+            Identity::Client { id, .. } => Escaped(id).fmt(f),
+            Identity::Peer(ip) => ip.fmt(f),
+            Identity::Local => f.write_str("stdio"),
+        }
+    }
+}
+
+/// Visible ASCII without what separates or quotes values somewhere; the rest percent-encoded.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for byte in self.0.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => write!(f, "{}", char::from(byte))?,
+                b'-' | b'.' | b'_' | b'~' | b'@' | b':' | b'/' | b'+' | b'|' | b'*' | b'!' => {
+                    write!(f, "{}", char::from(byte))?;
+                }
+                _ => write!(f, "%{byte:02X}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_include_one_another() {
+        assert!(Role::Run > Role::Read && Role::Read > Role::Metrics);
+        for role in Role::ALL {
+            assert_eq!(Role::named(role.name()), Some(role));
+        }
+        for bad in ["", "Run", "admin", "run "] {
+            assert_eq!(Role::named(bad), None, "{bad}");
+        }
+        assert_eq!(Role::ALL.map(Role::scope), ["fabric:read", "fabric:read", "fabric:run"]);
+    }
+
+    #[test]
+    fn identities_are_shown_so_that_no_line_breaks() {
+        let user = |subject: &str| Identity::User { issuer: "https://as.example/t".into(), subject: subject.into() };
+        for (identity, shown, name) in [
+            (Identity::Token("ci-1".into()), "token:ci-1", "ci-1"),
+            (user("auth0|42"), "oauth:https://as.example/t#auth0|42", "auth0|42"),
+            (
+                user("a b=\"c\"\r\nx%20é#"),
+                "oauth:https://as.example/t#a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
+                "a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
+            ),
+            (
+                Identity::Client { issuer: "https://as.example".into(), id: "app".into() },
+                "oauth:https://as.example#app",
+                "app",
+            ),
+            (Identity::peer("10.0.0.1".parse().unwrap()), "peer:10.0.0.1", "10.0.0.1"),
+            (Identity::peer("::ffff:10.0.0.1".parse().unwrap()), "peer:10.0.0.1", "10.0.0.1"),
+            (Identity::peer("2001:db8::7:1".parse().unwrap()), "peer:2001:db8::", "2001:db8::"),
+        ] {
+            assert_eq!((identity.to_string().as_str(), identity.name().to_string().as_str()), (shown, name));
+        }
+    }
+
+    #[test]
+    fn a_client_is_not_the_user_of_the_same_name() {
+        let issuer: Arc<str> = "https://as.example".into();
+        let user = Identity::User { issuer: issuer.clone(), subject: "alice".into() };
+        let client = Identity::Client { issuer, id: "alice".into() };
+        assert_ne!(user, client);
+        assert_ne!(user, Identity::Token("alice".into()));
+        assert_eq!(user.owner(), "oauth:https://as.example#alice");
+        assert_eq!(client.owner(), "oauth-client:https://as.example#alice");
+        assert!(!user.shares_with(&client) && user.shares_with(&user.clone()));
+    }
+
+    #[test]
+    fn addresses_share_what_they_have() {
+        let [one, other] = ["127.0.0.1", "::1"].map(|ip| Identity::peer(ip.parse().unwrap()));
+        assert!(one.shares_with(&other) && !one.shares_with(&Identity::Token("127.0.0.1".into())));
+    }
+}

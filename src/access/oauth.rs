@@ -1,0 +1,303 @@
+//! Tokens of an OAuth 2.1 authorization server, which this server is a resource of.
+//!
+//! ```text
+//!   token ─▶ a token by its form? ─▶ asked lately? ─▶ issuer down? (503) ─▶ metadata ─▶ introspection ─▶ claims ─▶ kept
+//! ```
+//! In scope: whether a token is good, for whom and until when, and what OAuth clients are told of this server. Not in scope:
+//! getting tokens, and signatures: the issuer is asked, which sees what was revoked.
+//!
+//! A good answer is kept for a minute at most and never beyond the token's end, a bad one for [`BAD`]. If the issuer cannot be
+//! reached, nobody is let in on its word, and it is tried again in ever longer steps. What goes wrong with one token only,
+//! such as an answer that is no JSON, is not held against the others, for anybody can send a token.
+
+mod answers;
+mod claims;
+mod issuer;
+mod resource;
+mod url;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use answers::{Answers, Claim};
+use claims::Active;
+use issuer::{Issuer, Trouble};
+use resource::Resource;
+pub(crate) use url::WebUrl;
+
+use super::clock::Now;
+use super::digest::{Digest, Keyed};
+use super::identity::{Identity, Role};
+use super::refusal::{Flaw, Refusal};
+use super::tokens;
+use crate::config::Secret;
+use crate::sync::lock;
+
+/// How long a good answer is kept, and after how long an open stream's token is asked about again.
+const GOOD: Duration = Duration::from_secs(60);
+/// How long a bad answer is kept.
+const BAD: Duration = Duration::from_secs(5);
+/// How long it is kept that the issuer made no sense.
+const ODD: Duration = Duration::from_secs(1);
+/// Longest exchange with the issuer.
+const EXCHANGE: Duration = Duration::from_secs(10);
+/// How long an open stream goes on when the issuer cannot confirm its token: it may miss being asked once.
+const UNCONFIRMED: Duration = Duration::from_secs(120);
+/// Waits between tries to reach the issuer: the first, and the longest they double to.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// Longest token, in bytes.
+const MAX_TOKEN: usize = 8 << 10;
+/// How often the same trouble is logged.
+const LOG: Duration = Duration::from_secs(60);
+
+/// How this server is known to its authorization server.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// `--oauth-issuer`.
+    pub(crate) issuer: WebUrl,
+    /// `--oauth-resource`: this server's MCP endpoint as clients name it; the audience.
+    pub(crate) resource: WebUrl,
+    /// `FABRIC_MCP_OAUTH_CLIENT_ID`.
+    pub(crate) client_id: String,
+    /// `FABRIC_MCP_OAUTH_CLIENT_SECRET`.
+    pub(crate) client_secret: Secret,
+    /// `SSL_CERT_FILE`.
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// The issuer's word on tokens.
+pub(crate) struct OAuth {
+    settings: Settings,
+    resource: Resource,
+    issuer: Issuer,
+    keyed: Keyed,
+    answers: Answers<Result<Arc<Good>, Refusal>>,
+    health: Mutex<Health>,
+    exchange: Duration,
+    clock: Clock,
+}
+
+type Clock = Box<dyn Fn() -> Now + Send + Sync>;
+
+/// The issuer's word that a token is good.
+#[derive(Debug)]
+struct Good {
+    active: Active,
+    /// When it was asked.
+    asked: Instant,
+}
+
+impl Good {
+    fn left(&self, date: i64) -> Duration {
+        let left = |end: i64| Duration::from_secs(end.saturating_sub(date).try_into().unwrap_or(0));
+        self.active.expires.map_or(Duration::MAX, left)
+    }
+}
+
+/// A token that was let in, for as long as a stream lives on it.
+#[derive(Debug)]
+pub(super) struct Shown {
+    token: Secret,
+    digest: Digest,
+    good: Arc<Good>,
+    /// When the issuer was asked last of what it has confirmed.
+    confirmed: Mutex<Instant>,
+}
+
+impl OAuth {
+    /// Prepares everything that does not need the issuer to be there. The error is one line.
+    pub(crate) fn new(settings: Settings) -> Result<OAuth, String> {
+        OAuth::with(settings, EXCHANGE, Box::new(Now::read))
+    }
+
+    fn with(settings: Settings, exchange: Duration, clock: Clock) -> Result<OAuth, String> {
+        Ok(OAuth {
+            resource: Resource::new(&settings.resource, &settings.issuer),
+            issuer: Issuer::new(&settings, exchange).map_err(|why| format!("--oauth-issuer: {why}"))?,
+            settings,
+            keyed: Keyed::new(),
+            answers: Answers::new(),
+            health: Mutex::default(),
+            exchange,
+            clock,
+        })
+    }
+
+    /// Finds the issuer's metadata, for an operator to be told at the start what will not work later.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub(crate) fn probe(&self) -> Result<(), String> {
+        self.issuer.probe().map_err(|why| format!("the OAuth issuer {} {why}", self.settings.issuer))
+    }
+
+    /// The metadata of this resource, if `path` asks for it.
+    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
+        self.resource.document(path, endpoint)
+    }
+
+    /// The value of `WWW-Authenticate`.
+    pub(super) fn challenge(&self, refusal: Refusal) -> Option<String> {
+        self.resource.challenge(refusal)
+    }
+
+    /// Is the token good, for whom and for what? Asks the issuer if need be, which takes [`EXCHANGE`] at most, and twice
+    /// that where its metadata must be found first.
+    pub(super) fn check(&self, token: &str) -> Result<(Identity, Role, Shown), Refusal> {
+        // A token that was made here and is good no more is none of the issuer's business.
+        if token.starts_with(tokens::PREFIX) {
+            return Err(Refusal::BadToken(Flaw::Unknown));
+        }
+        if !is_token(token) {
+            return Err(Refusal::BadToken(Flaw::Malformed));
+        }
+        let digest = self.keyed.digest(token.as_bytes());
+        let good = self.ask(token, digest)?;
+        if good.left((self.clock)().date).is_zero() {
+            return Err(Refusal::BadToken(Flaw::Expired));
+        }
+        let role = good.active.role.ok_or(Refusal::Forbidden(Role::Read))?;
+        let confirmed = Mutex::new(good.asked);
+        Ok((good.active.identity.clone(), role, Shown { token: Secret::new(token), digest, good, confirmed }))
+    }
+
+    /// May the stream that was opened on this token go on? Asks the issuer every [`GOOD`], which takes as long as
+    /// [`OAuth::check`].
+    pub(super) fn is_good(&self, shown: &Shown) -> bool {
+        let now = (self.clock)();
+        if shown.good.left(now.date).is_zero() {
+            return false;
+        }
+        let since = now.instant.saturating_duration_since(*lock(&shown.confirmed));
+        let said = match self.answers.known(shown.digest, now.instant) {
+            Some(said) => said,
+            // An answer that was forgotten for want of room.
+            None if since < GOOD => return true,
+            None => self.ask(shown.token.expose(), shown.digest),
+        };
+        match said {
+            Ok(good) => {
+                *lock(&shown.confirmed) = good.asked;
+                let (now, then) = (&good.active, &shown.good.active);
+                now.identity == then.identity && now.role >= then.role
+            }
+            Err(Refusal::Unavailable(_)) => since < UNCONFIRMED,
+            Err(_) => false,
+        }
+    }
+
+    /// What the issuer says of a token: what it has said, or what it says to whoever asks now.
+    fn ask(&self, token: &str, digest: Digest) -> Result<Arc<Good>, Refusal> {
+        let now = || (self.clock)().instant;
+        let question = match self.answers.claim(digest, &now, 2 * self.exchange) {
+            Claim::Known(said) => return said,
+            Claim::Ask(question) => question,
+            Claim::Late => return Err(Refusal::Unavailable(RETRY.0)),
+        };
+        let asked = now();
+        lock(&self.health).enter(asked, 2 * self.exchange).map_err(Refusal::Unavailable)?;
+        match self.issuer.introspect(token, &|| lock(&self.health).has_failed_since(asked)) {
+            Ok(introspection) => {
+                if lock(&self.health).worked() {
+                    log::info!("the OAuth issuer {} answers again", self.settings.issuer);
+                }
+                let date = (self.clock)().date;
+                let said = introspection.judge(&self.settings.issuer, &self.settings.resource, date);
+                let said = said.map(|active| Arc::new(Good { active, asked })).map_err(Refusal::BadToken);
+                match &said {
+                    Ok(good) => question.tell(said.clone(), asked, good.left(date).min(GOOD)),
+                    Err(_) => question.tell(said.clone(), now(), BAD),
+                }
+                said
+            }
+            Err(Trouble::Down(why)) => {
+                let wait = lock(&self.health).failed(asked, now());
+                self.complain(&why);
+                Err(Refusal::Unavailable(wait))
+            }
+            Err(Trouble::Odd(why)) => {
+                let said = Err(Refusal::Unavailable(ODD));
+                question.tell(said.clone(), now(), ODD);
+                self.complain(&why);
+                said
+            }
+        }
+    }
+
+    fn complain(&self, why: &str) {
+        if lock(&self.health).is_news(why, (self.clock)().instant) {
+            log::warn!("the OAuth issuer {} {why}; who comes with a token of it is answered 503", self.settings.issuer);
+        }
+    }
+}
+
+/// Whether the issuer can be reached.
+#[derive(Default)]
+struct Health {
+    /// In a row.
+    failures: u32,
+    /// The last failure.
+    failed: Option<Instant>,
+    /// Nobody asks before.
+    until: Option<Instant>,
+    logged: Option<(String, Instant)>,
+}
+
+impl Health {
+    /// May a question go out? Once the issuer has failed, one at a time; it has `patience`. Otherwise how long to wait.
+    fn enter(&mut self, now: Instant, patience: Duration) -> Result<(), Duration> {
+        match self.until {
+            Some(until) if now < until => return Err(until - now),
+            Some(_) => self.until = Some(now + patience),
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn has_failed_since(&self, asked: Instant) -> bool {
+        self.failed.is_some_and(|failed| asked <= failed)
+    }
+
+    /// A question that went out at `asked` has failed. How long to wait now. What failed together counts once.
+    fn failed(&mut self, asked: Instant, now: Instant) -> Duration {
+        if !self.has_failed_since(asked) {
+            self.failures += 1;
+            self.failed = Some(now);
+            let wait = RETRY.0 * 2_u32.saturating_pow(self.failures - 1).min(1 << 10);
+            self.until = Some(now + wait.min(RETRY.1));
+        }
+        self.until.map_or(RETRY.0, |until| until.saturating_duration_since(now))
+    }
+
+    /// The issuer has answered. Had it failed before?
+    fn worked(&mut self) -> bool {
+        let had_failed = self.failures > 0;
+        (self.failures, self.failed, self.until) = (0, None, None);
+        if had_failed {
+            self.logged = None;
+        }
+        had_failed
+    }
+
+    fn is_news(&mut self, why: &str, now: Instant) -> bool {
+        let is_old = |(told, at): &(String, Instant)| told == why && now.saturating_duration_since(*at) < LOG;
+        if self.logged.as_ref().is_some_and(is_old) {
+            return false;
+        }
+        self.logged = Some((why.to_owned(), now));
+        true
+    }
+}
+
+/// RFC 6750's `b64token`, of at most 8 KiB: nothing else is worth a question.
+fn is_token(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+    text.len() <= MAX_TOKEN && !digits.is_empty() && digits.bytes().all(is_digit)
+}

@@ -1,0 +1,290 @@
+//! The authorization server: where it takes questions (RFC 8414, OpenID discovery), and asking it (RFC 7662).
+//!
+//! In scope: finding the endpoint, which is kept until it stops working, and one question. Not in scope: what the answer is
+//! worth (`claims`), who waits for it and for how long it is good (`answers`).
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::Settings;
+use super::claims::Introspection;
+use super::url::WebUrl;
+use crate::access::outbound::{Answer, Credentials, Failure, Outbound, Request};
+use crate::sync::lock;
+use crate::text::percent_encode;
+
+/// Largest answer, in bytes. Metadata of OpenID providers has some 10 KB.
+const MAX_BODY: usize = 256 << 10;
+
+/// The issuer of the tokens.
+pub(super) struct Issuer {
+    url: WebUrl,
+    authorization: Credentials,
+    ca_file: Option<PathBuf>,
+    discovery: Outbound,
+    /// Where it takes questions. Locked while that is being found out, so that one does it for all.
+    endpoint: Mutex<Option<Arc<Endpoint>>>,
+    /// Longest exchange.
+    limit: Duration,
+}
+
+struct Endpoint {
+    url: String,
+    outbound: Outbound,
+}
+
+/// Why a question has no answer, in words that follow "the issuer".
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// It cannot be asked at all.
+    Down(String),
+    /// It does not answer this question.
+    Odd(String),
+}
+
+/// The part of an issuer's metadata that counts here.
+#[derive(Deserialize)]
+struct Metadata {
+    issuer: String,
+    introspection_endpoint: Option<String>,
+}
+
+impl Issuer {
+    /// Prepares everything that does not need the issuer to be there. The error is one line that names what to set right.
+    pub(super) fn new(settings: &Settings, limit: Duration) -> Result<Issuer, String> {
+        // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
+        let (id, secret) = (percent_encode(&settings.client_id), percent_encode(settings.client_secret.expose()));
+        let authorization = Credentials::new(&format!("Basic {}", base64(format!("{id}:{secret}").as_bytes())))
+            .ok_or("the client id and secret cannot be sent")?;
+        Ok(Issuer {
+            discovery: Outbound::new(settings.issuer.as_str(), settings.ca_file.as_deref())?,
+            url: settings.issuer.clone(),
+            authorization,
+            ca_file: settings.ca_file.clone(),
+            endpoint: Mutex::new(None),
+            limit,
+        })
+    }
+
+    /// What it says of `token`. `is_down` tells whether somebody found out, while this one waited, that there is no point.
+    pub(super) fn introspect(&self, token: &str, is_down: &dyn Fn() -> bool) -> Result<Introspection, Trouble> {
+        let endpoint = self.endpoint(is_down)?;
+        let body = format!("token={}&token_type_hint=access_token", percent_encode(token));
+        let request = Request::Form { authorization: &self.authorization, body: &body };
+        let answer = endpoint.outbound.exchange(&endpoint.url, request, MAX_BODY, self.limit).map_err(|failure| {
+            if let Failure::Unreachable(_) = failure {
+                self.forget(&endpoint);
+            }
+            Trouble::from(failure)
+        })?;
+        match answer.status {
+            200 => serde_json::from_slice(&answer.body)
+                .map_err(|_| Trouble::Odd("answers with something else than JSON as RFC 7662 has it".to_owned())),
+            // It may have moved.
+            status @ (300..=399 | 404 | 405 | 410) => {
+                self.forget(&endpoint);
+                Err(Trouble::Odd(format!("answers HTTP {status} at its introspection endpoint")))
+            }
+            status @ (401 | 403) => Err(Trouble::Odd(format!(
+                "refuses this server itself (HTTP {status}): check FABRIC_MCP_OAUTH_CLIENT_ID and \
+                 FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect"
+            ))),
+            status => Err(Trouble::Odd(format!("answers HTTP {status} at its introspection endpoint"))),
+        }
+    }
+
+    /// Finds out where it takes questions, if that is not known.
+    pub(super) fn probe(&self) -> Result<(), String> {
+        match self.endpoint(&|| false) {
+            Ok(_) => Ok(()),
+            Err(Trouble::Down(why) | Trouble::Odd(why)) => Err(why),
+        }
+    }
+
+    fn endpoint(&self, is_down: &dyn Fn() -> bool) -> Result<Arc<Endpoint>, Trouble> {
+        let mut known = lock(&self.endpoint);
+        if let Some(endpoint) = &*known {
+            return Ok(endpoint.clone());
+        }
+        if is_down() {
+            return Err(Trouble::Down("could not be asked a moment ago".to_owned()));
+        }
+        let endpoint = Arc::new(self.discover().map_err(Trouble::Down)?);
+        *known = Some(endpoint.clone());
+        Ok(endpoint)
+    }
+
+    fn forget(&self, endpoint: &Arc<Endpoint>) {
+        lock(&self.endpoint).take_if(|known| Arc::ptr_eq(known, endpoint));
+    }
+
+    /// Tries each place where metadata may be. Of several reasons why there is none, the first that is more than "not here"
+    /// tells most.
+    fn discover(&self) -> Result<Endpoint, String> {
+        let mut reason = None;
+        let begun = std::time::Instant::now();
+        for url in self.places() {
+            let left = self.limit.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
+            let why = match self.discovery.exchange(&url, Request::Get, MAX_BODY, left) {
+                // Not tried elsewhere: that would only take as long again.
+                Err(Failure::Unreachable(why)) => return Err(why),
+                Err(Failure::Unusable(why)) => why,
+                Ok(Answer { status: 404, .. }) => continue,
+                Ok(Answer { status: 200, body }) => match self.read(&body) {
+                    Ok(endpoint) => return Ok(endpoint),
+                    Err(why) => why,
+                },
+                Ok(Answer { status, .. }) => format!("answers HTTP {status} where its metadata should be"),
+            };
+            reason.get_or_insert(why);
+        }
+        Err(reason
+            .unwrap_or_else(|| "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer".to_owned()))
+    }
+
+    /// RFC 8414 inserts the well-known name before the path; OpenID appends it, and with MCP may insert it as well.
+    fn places(&self) -> Vec<String> {
+        let (origin, path) = (self.url.origin(), self.url.path());
+        let mut places = vec![
+            format!("{origin}/.well-known/oauth-authorization-server{path}"),
+            format!("{origin}/.well-known/openid-configuration{path}"),
+        ];
+        if !path.is_empty() {
+            places.push(format!("{origin}{path}/.well-known/openid-configuration"));
+        }
+        places
+    }
+
+    fn read(&self, body: &[u8]) -> Result<Endpoint, String> {
+        let metadata: Metadata =
+            serde_json::from_slice(body).map_err(|_| "has metadata that cannot be read".to_owned())?;
+        if metadata.issuer != self.url.as_str() {
+            return Err(
+                "names itself otherwise in its metadata: give --oauth-issuer to the letter, the slash at the end \
+                        included"
+                    .to_owned(),
+            );
+        }
+        let url = metadata
+            .introspection_endpoint
+            .ok_or("names no introspection endpoint: tokens of such an issuer cannot be checked here")?;
+        let parsed =
+            WebUrl::parse(&url).map_err(|why| format!("names an introspection endpoint that is no good: {why}"))?;
+        // Other services of this machine are no business of an issuer elsewhere, and tokens go out by https only.
+        if self.url.is_https() && !parsed.is_https() {
+            return Err("names an introspection endpoint without https".to_owned());
+        }
+        let outbound = Outbound::new(&url, self.ca_file.as_deref())?;
+        Ok(Endpoint { url, outbound })
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Trouble {
+        match failure {
+            Failure::Unreachable(why) => Trouble::Down(why),
+            Failure::Unusable(why) => Trouble::Odd(why),
+        }
+    }
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for digit in 0..4 {
+            let digit_value = (bits >> (18 - 6 * digit) & 63) as usize;
+            text.push(if digit > group.len() { '=' } else { char::from(DIGITS[digit_value]) });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Secret;
+
+    #[test]
+    fn base64_is_as_in_the_rfc() {
+        for (text, encoded) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foobar", "Zm9vYmFy"),
+            ("\u{3ff}\u{3fe}", "z7/Pvg=="),
+        ] {
+            assert_eq!(base64(text.as_bytes()), encoded, "{text}");
+        }
+    }
+
+    #[test]
+    fn credentials_are_encoded_as_in_a_form_first() {
+        let settings = Settings {
+            issuer: WebUrl::parse("http://localhost/t").unwrap(),
+            resource: WebUrl::parse("http://localhost/mcp").unwrap(),
+            client_id: "my app:1".into(),
+            client_secret: Secret::new("p%+é"),
+            ca_file: None,
+        };
+        let issuer = Issuer::new(&settings, Duration::ZERO).unwrap();
+        let expected = format!("Basic {}", base64(b"my%20app%3A1:p%25%2B%C3%A9"));
+        assert_eq!(issuer.authorization.expose(), expected);
+        assert!(!format!("{:?}", issuer.authorization).contains("Basic"));
+    }
+
+    fn issuer(url: &str) -> Issuer {
+        let settings = Settings {
+            issuer: WebUrl::parse(url).unwrap(),
+            resource: WebUrl::parse("http://localhost/mcp").unwrap(),
+            client_id: String::new(),
+            client_secret: Secret::new(""),
+            ca_file: None,
+        };
+        Issuer::new(&settings, Duration::ZERO).unwrap()
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn an_issuer_elsewhere_has_its_endpoint_behind_https() {
+        let read = |issuer_url: &str, endpoint: &str| {
+            let metadata = format!(r#"{{"issuer": "{issuer_url}", "introspection_endpoint": "{endpoint}"}}"#);
+            issuer(issuer_url).read(metadata.as_bytes()).map(|endpoint| endpoint.url)
+        };
+        for endpoint in ["https://other.example/introspect", "https://as.example:8443/i"] {
+            assert_eq!(read("https://as.example", endpoint).as_deref(), Ok(endpoint));
+        }
+        let no_https = read("https://as.example", "http://127.0.0.1:8080/i").unwrap_err();
+        assert_eq!(no_https, "names an introspection endpoint without https");
+        assert!(read("https://as.example", "http://as.example/i").is_err());
+        assert_eq!(read("http://localhost", "http://localhost:9/i").as_deref(), Ok("http://localhost:9/i"));
+    }
+
+    #[test]
+    fn metadata_is_looked_for_in_this_order() {
+        let places = |url: &str| issuer(url).places();
+        for issuer in ["http://localhost:9", "http://localhost:9/"] {
+            assert_eq!(
+                places(issuer),
+                [
+                    "http://localhost:9/.well-known/oauth-authorization-server",
+                    "http://localhost:9/.well-known/openid-configuration"
+                ]
+            );
+        }
+        assert_eq!(
+            places("http://localhost:9/realms/team/"),
+            [
+                "http://localhost:9/.well-known/oauth-authorization-server/realms/team",
+                "http://localhost:9/.well-known/openid-configuration/realms/team",
+                "http://localhost:9/realms/team/.well-known/openid-configuration"
+            ]
+        );
+    }
+}

@@ -1,0 +1,283 @@
+//! Short HTTP exchanges with a server that is not Fabric.
+//!
+//! In scope: everything that is HTTP and TLS, and its limits: no redirects, no proxy for this machine, a bounded body, one
+//! limit on all of the time. Not in scope: what is asked and what the answer means.
+
+use std::io::Read;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use ureq::http::{HeaderValue, Response, Uri, header};
+use ureq::{Agent, Body, Proxy, ProxyProtocol};
+
+/// Buffer of one connection, in each direction: room for the longest credentials and any sensible head of an answer.
+const BUFFER: usize = 16 << 10;
+/// Unused connections that are kept.
+const KEPT: usize = 16;
+
+/// One server, as it is reached.
+pub(super) struct Outbound {
+    kept: Agent,
+    fresh: Agent,
+}
+
+/// What is sent.
+#[derive(Clone, Copy)]
+pub(super) enum Request<'a> {
+    /// A GET.
+    Get,
+    /// A POST of an encoded form. It may go out twice, so it must not do any harm.
+    Form {
+        /// The header `Authorization`.
+        authorization: &'a Credentials,
+        /// The form.
+        body: &'a str,
+    },
+}
+
+/// The value of a header `Authorization`; `Debug` does not show it.
+#[derive(Debug)]
+pub(super) struct Credentials(HeaderValue);
+
+impl Credentials {
+    /// `None` if a header cannot hold it.
+    pub(super) fn new(value: &str) -> Option<Credentials> {
+        let mut value = HeaderValue::from_str(value).ok()?;
+        value.set_sensitive(true);
+        Some(Credentials(value))
+    }
+
+    #[cfg(test)]
+    pub(super) fn expose(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+}
+
+/// The host of a URL, as it stands in it.
+pub(super) fn host(url: &str) -> Option<String> {
+    url.parse::<Uri>().ok()?.host().map(str::to_owned)
+}
+
+/// An answer, whatever its status.
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// HTTP's status.
+    pub(super) status: u16,
+    /// All of the body.
+    pub(super) body: Vec<u8>,
+}
+
+/// No answer: why not, in words that follow "it".
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// There was none.
+    Unreachable(String),
+    /// There was one that cannot be used.
+    Unusable(String),
+}
+
+impl Outbound {
+    /// Prepares everything that does not need the server of `url` to be there. `ca_file` holds the certificates to trust
+    /// instead of the built-in roots.
+    pub(super) fn new(url: &str, ca_file: Option<&Path>) -> Result<Outbound, String> {
+        let uri: Uri = url.parse().map_err(|_| "it is no URL".to_owned())?;
+        let host = uri.host().ok_or("the URL has no host")?;
+        let proxy = if is_loopback(host) { None } else { usable(Proxy::try_from_env(), &uri)? };
+        let tls = Tls::new(ca_file, uri.scheme_str() == Some("https"))?;
+        let agent = |kept: usize| {
+            let builder = Agent::config_builder()
+                .http_status_as_error(false)
+                // A redirect would take the credentials along to wherever it points.
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .proxy(proxy.clone())
+                .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
+                .accept("application/json")
+                .accept_encoding("identity")
+                .input_buffer_size(BUFFER)
+                .output_buffer_size(BUFFER)
+                // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
+                .max_response_header_size(BUFFER - 1)
+                .max_idle_connections(kept)
+                .max_idle_connections_per_host(kept);
+            tls.configure(builder).build().new_agent()
+        };
+        Ok(Outbound { kept: agent(KEPT), fresh: agent(0) })
+    }
+
+    /// One exchange that ends within `time`, with an answer of at most `limit` bytes.
+    pub(super) fn exchange(
+        &self,
+        url: &str,
+        request: Request<'_>,
+        limit: usize,
+        time: Duration,
+    ) -> Result<Answer, Failure> {
+        let deadline = Instant::now() + time;
+        let send = |agent: &Agent| {
+            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            match request {
+                Request::Get => agent.get(url).config().timeout_global(Some(left)).build().call(),
+                Request::Form { authorization, body } => agent
+                    .post(url)
+                    .header(header::AUTHORIZATION, &authorization.0)
+                    .content_type("application/x-www-form-urlencoded")
+                    .config()
+                    .timeout_global(Some(left))
+                    .build()
+                    .send(body),
+            }
+        };
+        // A kept connection may just be closing.
+        let sent = match send(&self.kept) {
+            Err(ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_)) => send(&self.fresh),
+            sent => sent,
+        };
+        read(sent.map_err(|error| failure(error, time))?, limit, time)
+    }
+}
+
+fn read(response: Response<Body>, limit: usize, time: Duration) -> Result<Answer, Failure> {
+    let (head, body) = response.into_parts();
+    let too_large = || Failure::Unusable(format!("answers with more than {limit} bytes"));
+    if body.content_length().is_some_and(|length| length > limit as u64) {
+        return Err(too_large());
+    }
+    let mut bytes = Vec::new();
+    let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit as u64 + 1);
+    match reader.read_to_end(&mut bytes) {
+        Ok(read) if read > limit => Err(too_large()),
+        Ok(_) => Ok(Answer { status: head.status.as_u16(), body: bytes }),
+        Err(error) => Err(failure(error.into(), time)),
+    }
+}
+
+/// Never with a part of the request: ureq's errors have none.
+fn failure(error: ureq::Error, time: Duration) -> Failure {
+    let seconds = time.as_secs_f64();
+    Failure::Unreachable(match error {
+        ureq::Error::Timeout(_) => format!("does not answer within {seconds} s"),
+        ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
+        ureq::Error::ConnectProxyFailed(_) => {
+            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names".to_owned()
+        }
+        // rustls puts its errors into this kind.
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            format!("does not speak TLS and HTTP as expected: {error}")
+        }
+        ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
+        ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
+        ureq::Error::LargeResponseHeader(..) => "answers with headers that are too large".to_owned(),
+        ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
+        _ => "does not speak HTTP".to_owned(),
+    })
+}
+
+/// TLS as configured, or proof that none is needed.
+struct Tls {
+    #[cfg(feature = "tls")]
+    roots: Option<ureq::tls::RootCerts>,
+}
+
+impl Tls {
+    #[cfg(feature = "tls")]
+    fn new(ca_file: Option<&Path>, is_https: bool) -> Result<Tls, String> {
+        let Some(file) = ca_file.filter(|_| is_https) else { return Ok(Tls { roots: None }) };
+        let shown = file.display();
+        let pem = std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
+        let mut certificates = Vec::new();
+        for item in ureq::tls::parse_pem(&pem) {
+            match item {
+                Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
+                Ok(_) => {}
+                Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
+            }
+        }
+        if certificates.is_empty() {
+            return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
+        }
+        Ok(Tls { roots: Some(ureq::tls::RootCerts::Specific(std::sync::Arc::new(certificates))) })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    fn new(_: Option<&Path>, is_https: bool) -> Result<Tls, String> {
+        match is_https {
+            true => Err("the URL is https, but this build has no TLS: use one with the feature tls".into()),
+            false => Ok(Tls {}),
+        }
+    }
+
+    fn configure(&self, builder: AgentBuilder) -> AgentBuilder {
+        #[cfg(feature = "tls")]
+        if let Some(roots) = &self.roots {
+            return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());
+        }
+        builder
+    }
+}
+
+type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
+
+/// Does `host` name this machine, in whichever spelling?
+pub(super) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The proxy of the environment, if it is to be used for `uri` and can be.
+fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
+    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
+    match proxy.protocol() {
+        ProxyProtocol::Http => Ok(Some(proxy)),
+        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
+        other => Err(format!(
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: name an http one, or \
+             add the host to NO_PROXY"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_in_every_spelling() {
+        for host in ["127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]", "LOCALHOST", "a.localhost"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0", "127.0.0.1.example.com"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn only_proxies_that_work_are_used() {
+        let uri: Uri = "http://issuer.example".parse().unwrap();
+        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
+        assert_eq!(usable(None, &uri), Ok(None));
+        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
+        assert!(usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY")));
+        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("issuer.example").build().unwrap();
+        assert_eq!(usable(Some(exempt), &uri), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_work_is_told_at_the_start() {
+        assert!(Outbound::new("no url", None).is_err() && Outbound::new("/path", None).is_err());
+        let missing = Some(Path::new("/no/such.pem"));
+        assert!(Outbound::new("http://h", missing).is_ok());
+        #[cfg(feature = "tls")]
+        assert_eq!(
+            Outbound::new("https://h", missing).err().as_deref(),
+            Some("SSL_CERT_FILE: cannot read /no/such.pem: entity not found")
+        );
+        #[cfg(not(feature = "tls"))]
+        assert!(Outbound::new("https://h", None).is_err_and(|why| why.contains("has no TLS")));
+    }
+}

@@ -1,0 +1,153 @@
+//! Why a caller is turned away, in HTTP's and OAuth's terms.
+
+use std::time::Duration;
+
+use super::identity::Role;
+
+/// A caller that is turned away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// No token was sent.
+    NoToken,
+    /// One was sent that is no good.
+    BadToken(Flaw),
+    /// It is good, but not for this: that would take the role.
+    Forbidden(Role),
+    /// Whether it is good cannot be told now; ask again after this time.
+    Unavailable(Duration),
+}
+
+/// What is wrong with a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flaw {
+    /// Nobody here has it.
+    Unknown,
+    /// It is too long, or no token by its form.
+    Malformed,
+    /// The issuer does not know it, or no longer.
+    Inactive,
+    /// It was not issued for this server, or for nobody in particular.
+    Audience,
+    /// It is another issuer's.
+    Issuer,
+    /// It has ended.
+    Expired,
+    /// It has not begun.
+    Early,
+    /// It is no bearer token, or the issuer's answer about it is not understood.
+    Kind,
+    /// It says nobody's name.
+    Nobody,
+}
+
+impl Flaw {
+    /// What is wrong, without quotes: it stands in headers too.
+    pub(super) fn text(self) -> &'static str {
+        match self {
+            Flaw::Unknown => "nobody here has this token",
+            Flaw::Malformed => "this is not a token: it is too long or holds other characters",
+            Flaw::Inactive => "the issuer does not know the token, or it has ended or was revoked",
+            Flaw::Audience => "the token was not issued for this server: ask for it with this server as resource",
+            Flaw::Issuer => "the token is of another issuer",
+            Flaw::Expired => "the token has expired",
+            Flaw::Early => "the token is not good yet",
+            Flaw::Kind => "the token is not a plain bearer token",
+            Flaw::Nobody => "the token has neither a subject nor a client",
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            Flaw::Unknown => "unknown",
+            Flaw::Malformed => "malformed",
+            Flaw::Inactive => "inactive",
+            Flaw::Audience => "audience",
+            Flaw::Issuer => "issuer",
+            Flaw::Expired => "expired",
+            Flaw::Early => "early",
+            Flaw::Kind => "kind",
+            Flaw::Nobody => "nobody",
+        }
+    }
+}
+
+impl Refusal {
+    /// HTTP's status.
+    pub(crate) fn status(self) -> u16 {
+        match self {
+            Refusal::NoToken | Refusal::BadToken(_) => 401,
+            Refusal::Forbidden(_) => 403,
+            Refusal::Unavailable(_) => 503,
+        }
+    }
+
+    /// The reason, for metrics: one of a dozen words.
+    pub(crate) fn label(self) -> &'static str {
+        match self {
+            Refusal::NoToken => "no_token",
+            Refusal::BadToken(flaw) => flaw.label(),
+            Refusal::Forbidden(_) => "forbidden",
+            Refusal::Unavailable(_) => "unavailable",
+        }
+    }
+
+    /// What happened, why, and the way out.
+    pub(crate) fn detail(self) -> String {
+        match self {
+            Refusal::NoToken => "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned(),
+            Refusal::BadToken(flaw) => format!("The bearer token is refused: {}.", flaw.text()),
+            Refusal::Forbidden(role) => format!(
+                "This token may not do that: it takes the role {}, or the OAuth scope {}.",
+                role.name(),
+                role.scope()
+            ),
+            Refusal::Unavailable(_) => format!(
+                "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in {} s.",
+                self.retry_after().unwrap_or_default()
+            ),
+        }
+    }
+
+    /// The seconds of `Retry-After`.
+    pub(crate) fn retry_after(self) -> Option<u64> {
+        match self {
+            // Rounded up: whoever comes early is turned away once more.
+            Refusal::Unavailable(time) => Some(time.as_millis().div_ceil(1000).max(1) as u64),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_say_what_to_do() {
+        for (refusal, status, label, detail) in [
+            (Refusal::NoToken, 401, "no_token", "A token is needed: send the header \"Authorization: Bearer TOKEN\"."),
+            (
+                Refusal::BadToken(Flaw::Unknown),
+                401,
+                "unknown",
+                "The bearer token is refused: nobody here has this token.",
+            ),
+            (
+                Refusal::Forbidden(Role::Run),
+                403,
+                "forbidden",
+                "This token may not do that: it takes the role run, or the OAuth scope fabric:run.",
+            ),
+            (
+                Refusal::Unavailable(Duration::from_millis(1001)),
+                503,
+                "unavailable",
+                "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in 2 s.",
+            ),
+        ] {
+            assert_eq!((refusal.status(), refusal.label(), refusal.detail().as_str()), (status, label, detail));
+        }
+        assert_eq!(Refusal::Unavailable(Duration::ZERO).retry_after(), Some(1));
+        assert_eq!(Refusal::NoToken.retry_after(), None);
+    }
+}

@@ -1,0 +1,122 @@
+//! What systemd is told of a service of `Type=notify`, and its watchdog: datagrams to `NOTIFY_SOCKET`.
+//!
+//! In scope: sd_notify(3) as far as this program needs it. Without the variable nothing is sent. Not in scope: signals.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+/// Longest wait for our own answer, which takes a millisecond if all is well.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// The service listens on `address`. From now on the watchdog, if there is one, is told of every look that is answered.
+pub(crate) fn ready(address: SocketAddr) {
+    tell("READY=1");
+    let variable = |name| std::env::var(name).ok();
+    let Some(period) = period(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"), std::process::id()) else { return };
+    let address = reachable(address);
+    let watch = move || {
+        loop {
+            // Whether it still takes connections and has threads for them, which is more than that this thread runs.
+            if is_alive(address) {
+                tell("WATCHDOG=1");
+            } else {
+                log::error!("the server does not answer itself: the watchdog is told nothing");
+            }
+            thread::sleep(period);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("watchdog".into()).spawn(watch) {
+        log::error!("the watchdog has no thread: {error}");
+    }
+}
+
+/// The files are being read again.
+pub(crate) fn reloading() {
+    tell("RELOADING=1");
+}
+
+/// They have been read.
+pub(crate) fn reloaded() {
+    tell("READY=1");
+}
+
+/// The service is about to end.
+pub(crate) fn stopping() {
+    tell("STOPPING=1");
+}
+
+/// How often the watchdog wants to hear of this process, twice over.
+fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
+    let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
+    let microseconds = microseconds?.parse::<u64>().ok().filter(|time| *time > 0 && is_ours)?;
+    Some(Duration::from_micros(microseconds) / 2)
+}
+
+/// Where we reach ourselves.
+fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn is_alive(address: SocketAddr) -> bool {
+    let ask = || {
+        let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut begin = [0; 12];
+        stream.read_exact(&mut begin)?;
+        std::io::Result::Ok(begin.ends_with(b" 200"))
+    };
+    ask().unwrap_or(false)
+}
+
+#[cfg(unix)]
+fn tell(state: &str) {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
+    let send = || {
+        let address = match name.as_bytes().strip_prefix(b"@") {
+            #[cfg(target_os = "linux")]
+            Some(name) => <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)?,
+            _ => SocketAddr::from_pathname(&name)?,
+        };
+        UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)
+    };
+    if let Err(error) = send() {
+        log::warn!("NOTIFY_SOCKET: systemd cannot be told {state}: {error}");
+    }
+}
+
+#[cfg(not(unix))]
+fn tell(_: &str) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watchdog_is_told_twice_as_often_as_it_wants() {
+        let period = |time: &str, pid: Option<&str>| period(Some(time.to_owned()), pid.map(str::to_owned), 7);
+        assert_eq!(period("30000000", None), Some(Duration::from_secs(15)));
+        assert_eq!(period("2", Some("7")), Some(Duration::from_micros(1)));
+        for (time, pid) in [("30000000", Some("8")), ("30000000", Some("x")), ("0", None), ("", None), ("-1", None)] {
+            assert_eq!(period(time, pid), None, "{time} {pid:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_that_means_all_is_reached_on_this_machine() {
+        for (bound, asked) in [("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("10.0.0.1:80", "10.0.0.1:80")]
+        {
+            assert_eq!(reachable(bound.parse().unwrap()).to_string(), asked);
+        }
+    }
+}

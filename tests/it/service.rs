@@ -1,0 +1,70 @@
+//! As a service: what systemd is told, and the log as other programs read it.
+
+use serde_json::Value;
+
+use crate::support::fabric::FakeFabric;
+use crate::support::http::HttpServer;
+use crate::support::process::Program;
+use crate::support::{DEADLINE, http::Http};
+
+#[cfg(target_os = "linux")]
+#[test]
+fn systemd_is_told_what_happens() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let fabric = FakeFabric::start();
+    let file = std::env::temp_dir().join(format!("fabric-mcp-notify-{}", std::process::id()));
+    let name = format!("fabric-mcp-test-{}", std::process::id());
+    for (address, variable) in [
+        (SocketAddr::from_abstract_name(&name).unwrap(), format!("@{name}")),
+        (SocketAddr::from_pathname(&file).unwrap(), file.to_str().unwrap().to_owned()),
+    ] {
+        let socket = UnixDatagram::bind_addr(&address).unwrap();
+        socket.set_read_timeout(Some(DEADLINE)).unwrap();
+        let told = |wanted: &str| {
+            loop {
+                let mut text = [0; 64];
+                let length = socket.recv(&mut text).unwrap();
+                let said = std::str::from_utf8(&text[..length]).unwrap().to_owned();
+                // The watchdog is told in between.
+                if said == wanted || said != "WATCHDOG=1" {
+                    assert_eq!(said, wanted);
+                    return;
+                }
+            }
+        };
+        let program = Program::with(&fabric).env("NOTIFY_SOCKET", &variable).env("WATCHDOG_USEC", "200000");
+        let mut server = HttpServer::start(program);
+        told("READY=1");
+        told("WATCHDOG=1");
+        told("WATCHDOG=1");
+        server.process.signal("HUP");
+        told("RELOADING=1");
+        told("READY=1");
+        server.process.signal("TERM");
+        told("STOPPING=1");
+        assert_eq!(server.process.wait_exit(DEADLINE).code(), Some(0));
+        let _ = std::fs::remove_file(&file);
+    }
+}
+
+#[test]
+fn each_line_of_a_json_log_is_one_object() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).arg("--log-format").arg("json").arg("--log-level").arg("debug");
+    let server = HttpServer::start(program);
+    let mut http: Http = server.connect();
+    let list = super::http::Modern::new(serde_json::json!(1), "tools/call", super::http::list_patterns());
+    assert_eq!(list.send(&mut http, "/mcp").status, 200);
+    server.process.wait_stderr("fabric_list_patterns");
+    let log = server.process.stderr();
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for line in &lines {
+        assert!(["time", "level", "target"].iter().all(|key| line[key].is_string()), "{line}");
+    }
+    let call = lines.iter().find(|line| line["tool"] == "fabric_list_patterns").unwrap();
+    assert_eq!((&call["level"], &call["ok"], &call["caller"]), (&"info".into(), &true.into(), &"127.0.0.1".into()));
+    assert!(call["duration_ms"].is_u64() && call["request_id"].is_string() && call.get("message").is_none(), "{call}");
+    assert!(lines.iter().any(|line| line["message"].as_str().is_some_and(|text| text.contains("auth=none"))), "{log}");
+}
