@@ -18,6 +18,7 @@ mod sanitize;
 pub(crate) mod template;
 mod types;
 mod wait;
+mod youtube;
 
 pub(crate) use cached::Cached;
 pub(crate) use calls::{NO_STRATEGIES, no_room, not_found, too_many};
@@ -29,5 +30,6 @@ pub(crate) use names::Name;
 pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy};
 pub(crate) use wait::{NoWait, Stop, Wait};
+pub(crate) use youtube::{Transcript, VideoId};
 
 pub(crate) use crate::error::{Cause, Error, Kind};

@@ -1,4 +1,4 @@
-//! The six tools: what they are called, what they take, and what they do with Fabric.
+//! The tools: what they are called, what they take, and what they do with Fabric.
 //!
 //! In scope: the registry, arguments, jobs and their outcome, the log line of a call. Not in scope: MCP's messages
 //! (`mcp` turns definitions and outcomes into them) and HTTP (`fabric`).
@@ -7,6 +7,7 @@ mod arguments;
 mod echo;
 mod get_configuration;
 mod get_pattern_details;
+mod get_transcript;
 mod list_models;
 mod list_patterns;
 mod list_strategies;
@@ -31,13 +32,14 @@ pub(crate) use run_pattern::partial;
 
 /// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
 /// server out call it with `{}`.
-pub(crate) static TOOLS: [Tool; 6] = [
+pub(crate) static TOOLS: [Tool; 7] = [
     list_patterns::TOOL,
     get_pattern_details::TOOL,
     run_pattern::TOOL,
     list_models::TOOL,
     list_strategies::TOOL,
     get_configuration::TOOL,
+    get_transcript::TOOL,
 ];
 
 /// What a tool is: everything that clients are told of it, and how its arguments become a job.

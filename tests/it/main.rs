@@ -51,4 +51,5 @@ mod templates;
 mod tls;
 mod tools;
 mod tools_arguments;
+mod transcripts;
 mod unread_output;

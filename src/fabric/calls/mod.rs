@@ -17,7 +17,8 @@ use crate::budget::Full;
 use super::client::{Media, pause};
 use super::events::{self, Decoder};
 use super::{
-    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize, template,
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript, VideoId, Wait, names,
+    sanitize, template, youtube,
 };
 
 /// What it means that Fabric has no folder of strategies, and what to do.
@@ -128,6 +129,32 @@ impl Client {
         let path = "/config";
         let body = self.get(path, self.request_limits(), wait)?;
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+    }
+
+    /// `POST /youtube/transcript`, sent once: yt-dlp runs for it on Fabric's host, which may take as long as a list of models.
+    pub(crate) fn transcript(
+        &self,
+        video: &VideoId,
+        language: Option<&str>,
+        timestamps: bool,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Transcript, Error> {
+        #[derive(Serialize)]
+        struct Video<'a> {
+            url: String,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            language: Option<&'a str>,
+            timestamps: bool,
+        }
+        let path = "/youtube/transcript";
+        let request = encode(&Video { url: video.url(), language, timestamps }, wait)?;
+        let response = self.post_explained(path, request, self.models_limits(), wait, Some(youtube::explain))?;
+        let found: Transcript =
+            decode(&response.into_bytes(self.max_body)?).ok_or_else(|| self.unexpected("POST", path))?;
+        match found.transcript.trim().is_empty() {
+            true => Err(Error::new(Kind::ApiError, youtube::NO_TRANSCRIPT).after_status(200)),
+            false => Ok(found),
+        }
     }
 
     /// `POST /chat`, once and never again. Each event goes to `each` as soon as it is read, errors sanitised; an error
