@@ -83,7 +83,7 @@ impl Client {
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", name.percent_encoded());
         let request = encode(&Apply { input, variables }, wait)?;
-        self.post(&path, request, self.request_limits(), wait)
+        self.post(&path, request, self.request_limits(), wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = decode(&body).and_then(|body| Pattern::from_body(body, name));
@@ -148,7 +148,7 @@ impl Client {
         }
         let path = "/youtube/transcript";
         let request = encode(&Video { url: video.url(), language, timestamps }, wait)?;
-        let response = self.post_explained(path, request, self.models_limits(), wait, Some(youtube::explain))?;
+        let response = self.post(path, request, self.models_limits(), wait, Some(youtube::explain))?;
         let found: Transcript =
             decode(&response.into_bytes(self.max_body)?).ok_or_else(|| self.unexpected("POST", path))?;
         match found.transcript.trim().is_empty() {
@@ -175,7 +175,7 @@ impl Client {
         // From here on only what is sent is held.
         drop(request);
         wait.release(input);
-        let mut response = self.post("/chat", json, self.run_limits(), wait)?;
+        let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
         let mut run = EventRelay { each, wait, limit: self.max_output, received: 0, failed: None, is_complete: false };
         if response.media == Media::Json {
             let not_a_run = response.not_a_run();

@@ -208,19 +208,8 @@ impl Client {
     }
 
     /// The answer to `POST path`, sent once and never again, with its body still to be read. Not sent at all for a caller
-    /// who has left already: it costs money.
+    /// who has left already: it costs money. `explain` may read more off a failure's body.
     pub(super) fn post<'c>(
-        &'c self,
-        path: &'c str,
-        json: Vec<u8>,
-        limits: Limits,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<FabricResponse<'c>, Error> {
-        self.post_explained(path, json, limits, wait, None)
-    }
-
-    /// The same; `explain` may read more off the body of a failure.
-    pub(super) fn post_explained<'c>(
         &'c self,
         path: &'c str,
         json: Vec<u8>,
