@@ -23,7 +23,7 @@ use super::{
 
 /// What it means that Fabric has no folder of strategies, and what to do.
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
-    means that they were never fetched. EventRelay `fabric --setup` on Fabric's host and choose Strategies there.";
+    means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
 
 /// Waits before an empty list of models is asked for again: Fabric may still be asking the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] =
