@@ -1,7 +1,7 @@
 //! The one error type of a call: its kind, with a URN, and a sentence that is safe to show.
 //!
 //! Not in scope: how a JSON-RPC error or a tool's result carries it (`protocol`, `tools`), and detecting failures. A
-//! `detail` never holds a key, a path of any host, or the body of an HTTP error.
+//! `detail` never holds a key, a path of any host, or the body of an HTTP error as it came.
 
 use std::fmt;
 use std::time::Duration;

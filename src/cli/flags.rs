@@ -273,7 +273,12 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag {
         takes: Takes::One("SECONDS"),
         default: "120",
-        ..setting(FlagId::ModelsTimeout, "models-timeout", Section::Fabric, "Longest time to list the models")
+        ..setting(
+            FlagId::ModelsTimeout,
+            "models-timeout",
+            Section::Fabric,
+            "Longest time to list the models or get a transcript",
+        )
     },
     Flag {
         takes: Takes::One("SECONDS"),

@@ -267,7 +267,7 @@ pub(crate) struct Fabric {
     pub(crate) run_timeout: Duration,
     /// Longest time in total for any other request; default 30 s. `--request-timeout`.
     pub(crate) request_timeout: Duration,
-    /// The same for the list of models, which may ask every vendor; default 120 s. `--models-timeout`.
+    /// The same for the list of models, which may ask every vendor, and for a transcript; default 120 s. `--models-timeout`.
     pub(crate) models_timeout: Duration,
 }
 

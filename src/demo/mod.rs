@@ -58,6 +58,14 @@ const STRATEGIES: [DemoStrategy; 3] = [
 /// Names and texts of contexts.
 const CONTEXTS: [(&str, &str); 1] = [("plain_english", "Write plain English for readers who are not native speakers.")];
 
+/// Times and lines of the one video that the demo knows, whatever is asked for.
+const TRANSCRIPT: [(&str, &str); 4] = [
+    ("00:00:00", "Welcome. Our team ships every Friday, and last Friday it went wrong."),
+    ("00:00:07", "The cache was down for nine minutes, and every page that needs it failed."),
+    ("00:00:15", "We agreed on two things: requests to the cache are tried twice, then the database is asked."),
+    ("00:00:24", "Mara builds that by Wednesday, and Tom writes the test that takes the cache away."),
+];
+
 /// What `/config` returns, with made-up keys. Empty means not set.
 const CONFIG: [(&str, &str); 11] = [
     ("anthropic", "demo-key-that-opens-nothing-0001"),
@@ -146,6 +154,7 @@ impl Handler for Routes {
             (Method::Get, ["contexts", "names"]) => json(exchange, 200, &CONTEXTS.map(|(name, _)| name)),
             (Method::Get, ["sessions", "names"]) => json(exchange, 200, &[(); 0]),
             (Method::Post, ["chat"]) => chat(exchange),
+            (Method::Post, ["youtube", "transcript"]) => transcript(exchange),
             _ => exchange.respond(404, &[("Content-Type", "text/plain")], b"404 page not found"),
         }
     }
@@ -212,6 +221,18 @@ fn chat(mut exchange: Exchange<'_>) {
         }
     }
     let _ = stream.finish();
+}
+
+fn transcript(mut exchange: Exchange<'_>) {
+    let asked = body(&mut exchange).and_then(|body| serde_json::from_str(&body).ok()).unwrap_or(Value::Null);
+    let Some((_, id)) = field(&asked, "url").split_once("?v=") else { return bad_request(exchange, "invalid request") };
+    let text = match asked["timestamps"] == true {
+        true => TRANSCRIPT.map(|(time, line)| format!("[{time}] {line}")).join("\n"),
+        false => TRANSCRIPT.map(|(_, line)| line).join(" "),
+    };
+    let (title, description) = ("What broke on Friday", "A made-up video: the demo asks nobody for transcripts.");
+    let video = json!({"transcript": text, "videoId": id, "title": title, "description": description});
+    json(exchange, 200, &video);
 }
 
 /// A string field; empty if there is none.
@@ -382,6 +403,13 @@ mod tests {
             ("GET /sessions/names", "", 200, "[]"),
             ("POST /chat", "nonsense", 400, r#"{"error":"invalid request format: "#),
             ("GET /chat", "", 404, "404 page not found"),
+            (
+                "POST /youtube/transcript",
+                r#"{"url":"https://www.youtube.com/watch?v=x","timestamps":true}"#,
+                200,
+                r#"{"description":"A made-up video: the demo asks nobody for transcripts.","title":"What broke on Friday","transcript":"[00:00:00] Welcome. Our"#,
+            ),
+            ("POST /youtube/transcript", "nonsense", 400, r#"{"error":"invalid request"}"#),
             ("GET /", "", 404, "404 page not found"),
         ] {
             let (got, _, answer) = ask(&demo, line, body);

@@ -17,6 +17,7 @@ mod sanitize;
 pub(crate) mod template;
 mod types;
 mod wait;
+mod youtube;
 
 pub(crate) use cached::Cached;
 pub(crate) use calls::{NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many};
@@ -28,5 +29,6 @@ pub(crate) use names::Name;
 pub(crate) use sanitize::sanitize;
 pub(crate) use types::{Chat, Models, Pattern, Strategy};
 pub(crate) use wait::{NoWait, Stop, Wait};
+pub(crate) use youtube::{Transcript, VideoId};
 
 pub(crate) use crate::error::{Cause, Error, Kind};

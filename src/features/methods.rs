@@ -52,7 +52,7 @@ const OLDEST: Revision = Revision::R2024_11_05;
 const LEGACY: Revision = Revision::NEWEST_LEGACY;
 const MODERN: Revision = Revision::R2026_07_28;
 
-static METHODS: [Method; 15] = [
+static METHODS: &[Method] = &[
     Method::new("initialize", initialize).until(LEGACY).lifecycle(),
     Method::new("ping", ping).until(LEGACY).lifecycle(),
     Method::new("logging/setLevel", set_level).until(LEGACY).capability("logging", "{}", OLDEST),
@@ -172,7 +172,7 @@ mod tests {
     fn names_are_unique_and_capabilities_are_json() {
         let names: std::collections::HashSet<_> = METHODS.iter().map(|method| method.name).collect();
         assert_eq!(names.len(), METHODS.len());
-        for method in &METHODS {
+        for method in METHODS {
             let value = method.capability.as_ref().map_or("{}", |capability| capability.value);
             assert!(serde_json::from_str::<Value>(value).is_ok_and(|value| value.is_object()), "{}", method.name);
         }

@@ -7,6 +7,7 @@ mod arguments;
 mod echo;
 mod get_configuration;
 mod get_pattern_details;
+mod get_transcript;
 mod list_contexts;
 mod list_models;
 mod list_patterns;
@@ -33,7 +34,7 @@ pub(crate) use run_pattern::partial;
 
 /// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
 /// server out call it with `{}`.
-pub(crate) static TOOLS: [Tool; 7] = [
+pub(crate) static TOOLS: &[Tool] = &[
     list_patterns::TOOL,
     get_pattern_details::TOOL,
     run_pattern::TOOL,
@@ -41,6 +42,7 @@ pub(crate) static TOOLS: [Tool; 7] = [
     list_strategies::TOOL,
     list_contexts::TOOL,
     get_configuration::TOOL,
+    get_transcript::TOOL,
 ];
 
 /// What a tool is: everything that clients are told of it, and how its arguments become a job.
@@ -255,7 +257,7 @@ pub(crate) fn joined(schema: &str) -> String {
 /// The catalogue for `--list-tools`: each tool's name, what it does in a line, and its arguments.
 pub(crate) fn catalogue() -> String {
     let mut text = String::new();
-    for tool in &TOOLS {
+    for tool in TOOLS {
         let first = tool.description.split_inclusive(". ").next().unwrap_or_default().trim_end();
         text.push_str(&format!("{}\n    {first}\n", tool.name));
         let schema: Value = serde_json::from_str(tool.input).unwrap_or_default();
@@ -329,7 +331,7 @@ mod tests {
                 _ => {}
             }
         }
-        for tool in &TOOLS {
+        for tool in TOOLS {
             for schema in [tool.input, tool.output] {
                 let text = joined(schema);
                 let schema = parsed(schema);
@@ -344,7 +346,7 @@ mod tests {
 
     #[test]
     fn schemas_and_lists_name_the_same_arguments_in_the_same_order_and_what_is_required_comes_first() {
-        for tool in &TOOLS {
+        for tool in TOOLS {
             let schema = parsed(tool.input);
             let declared = schema["properties"].as_object().unwrap();
             assert_eq!(declared.len(), tool.arguments.len(), "{}", tool.name);
@@ -408,7 +410,7 @@ mod tests {
 
     #[test]
     fn an_unknown_argument_is_named_with_the_allowed_ones() {
-        for tool in &TOOLS {
+        for tool in TOOLS {
             let raw = RawValue::from_string(r#"{"pattern_name":"x","nonsense":1}"#.into()).unwrap();
             let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{} took nonsense", tool.name) };
             assert_eq!(error.kind, Kind::InvalidRequest);

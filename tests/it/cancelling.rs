@@ -88,6 +88,7 @@ fn any_call_to_fabric_can_be_cancelled() {
         ("fabric_list_strategies", "GET /strategies", json!({})),
         ("fabric_get_configuration", "GET /config", json!({})),
         ("fabric_get_pattern_details", "GET /patterns/ai", json!({"pattern_name": "ai"})),
+        ("fabric_get_transcript", "POST /youtube/transcript", json!({"url": "https://youtu.be/abc-DEF_123"})),
     ];
     for (tool, route, arguments) in calls {
         fabric.once(route, Reply::silence());

@@ -65,6 +65,11 @@ fn everything_works_with_the_demo() {
         for tool in ["fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"] {
             expect::success(era, &client.call(tool, json!({})));
         }
+        let video = json!({"url": "https://youtu.be/abc-DEF_123", "timestamps": true});
+        let result = client.call("fabric_get_transcript", video);
+        expect::success(era, &result);
+        let said = result["content"][0]["text"].as_str().unwrap();
+        assert!(said.starts_with("[00:00:00] Welcome.") && said.lines().count() == 4, "{said}");
         let plain = names.iter().find(|name| {
             let details = client.call("fabric_get_pattern_details", json!({"pattern_name": name}));
             let text = details["content"][0]["text"].as_str().unwrap_or("");

@@ -81,6 +81,7 @@ fn the_catalogue_names_every_tool_and_its_arguments() {
         "fabric_list_models",
         "fabric_list_strategies",
         "fabric_get_configuration",
+        "fabric_get_transcript",
         "pattern_name",
         "input_text",
         "temperature",

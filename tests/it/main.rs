@@ -55,4 +55,5 @@ mod templates;
 mod tls;
 mod tools;
 mod tools_arguments;
+mod transcripts;
 mod unread_output;

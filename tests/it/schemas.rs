@@ -294,6 +294,7 @@ fn session(era: Era) -> Checked {
         ("fabric_list_strategies", json!({})),
         ("fabric_list_contexts", json!({})),
         ("fabric_get_configuration", json!({})),
+        ("fabric_get_transcript", json!({"url": "https://youtu.be/abc-DEF_123"})),
         ("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "one two", "attachments": ["x.png"]})),
         ("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "one two", "stream": true})),
         ("fabric_run_pattern", json!({"pattern_name": "nope"})),

@@ -231,8 +231,10 @@ fn only_the_allowed_routes_are_ever_called() {
     }
     data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "ai"}));
     data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    data(&mut client, "fabric_get_transcript", json!({"url": "https://youtu.be/abc-DEF_123"}));
     for request in fabric.requests() {
-        let allowed = request.method == "GET" || request.path == "/chat" || request.path.ends_with("/apply");
+        let posts = ["/chat", "/youtube/transcript"].contains(&&*request.path) || request.path.ends_with("/apply");
+        let allowed = request.method == "GET" || posts;
         assert!(allowed, "{}", request.route());
     }
 }

@@ -24,12 +24,13 @@ use super::client::{Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
 use super::{
-    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Wait, names, sanitize, template,
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript, VideoId, Wait, names,
+    sanitize, template, youtube,
 };
 
 /// What it means that Fabric has no folder of strategies, and what to do.
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
-    means that they were never fetched. EventRelay `fabric --setup` on Fabric's host and choose Strategies there.";
+    means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
 
 /// Delays before retries of an empty list of models: Fabric may still be asking the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] =
@@ -89,7 +90,7 @@ impl Client {
         self.guard(name, variables, input, wait)?;
         let path = format!("/patterns/{}/apply", name.percent_encoded());
         let request = encode(&Apply { input, variables }, wait)?;
-        self.post(&path, request, self.request_limits(), wait)
+        self.post(&path, request, self.request_limits(), wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
                 let pattern = decode(&body).and_then(|body| Pattern::from_body(body, name));
@@ -137,6 +138,32 @@ impl Client {
         decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
     }
 
+    /// `POST /youtube/transcript`, sent once: yt-dlp runs for it on Fabric's host, which may take as long as a list of models.
+    pub(crate) fn transcript(
+        &self,
+        video: &VideoId,
+        language: Option<&str>,
+        timestamps: bool,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Transcript, Error> {
+        #[derive(Serialize)]
+        struct Video<'a> {
+            url: String,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            language: Option<&'a str>,
+            timestamps: bool,
+        }
+        let path = "/youtube/transcript";
+        let request = encode(&Video { url: video.url(), language, timestamps }, wait)?;
+        let response = self.post(path, request, self.models_limits(), wait, Some(youtube::explain))?;
+        let found: Transcript =
+            decode(&response.into_bytes(self.max_body)?).ok_or_else(|| self.unexpected("POST", path))?;
+        match found.transcript.trim().is_empty() {
+            true => Err(Error::new(Kind::ApiError, youtube::NO_TRANSCRIPT).after_status(200)),
+            false => Ok(found),
+        }
+    }
+
     /// Lets a run through, or says why not. Costs a `GET` of the pattern if there are variables or the input has a `{`, and
     /// nothing else.
     pub(crate) fn check(&self, request: Chat, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
@@ -161,7 +188,7 @@ impl Client {
         // From here on only the encoded request is needed.
         drop(request);
         wait.release(input);
-        let mut response = self.post("/chat", json, self.run_limits(), wait)?;
+        let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
         let mut run = EventRelay { each, wait, limit: self.max_output, received: 0, failed: None, is_complete: false };
         if response.media == Media::Json {
             let not_a_run = response.not_a_run();

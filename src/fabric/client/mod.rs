@@ -16,7 +16,7 @@ mod response;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -84,6 +84,9 @@ struct AttemptError {
     error: Error,
     retryable: bool,
 }
+
+/// Says more about the error of a request, from the body that came with it.
+type Explain = fn(Error, &[u8]) -> Error;
 
 /// How far an attempt has got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,7 +189,8 @@ impl Client {
                 Some(key) => request.header("X-API-Key", key),
                 None => request,
             };
-            let call = Attempt { client: self, method: "GET", path, limits, attempt, begun: Instant::now() };
+            let call =
+                Attempt { client: self, method: "GET", path, limits, explain: None, attempt, begun: Instant::now() };
             let waiting = WaitScope::enter(wait);
             let sent = request.config().timeout_global(Some(left)).build().call();
             let result = call.opened(sent, waiting).and_then(|response| response.read_all(self.max_body));
@@ -203,13 +207,14 @@ impl Client {
     }
 
     /// The response to `POST path`, with its body unread. Sent once, and not at all if the caller has left: it costs
-    /// money.
+    /// money. `explain` may read more from the body of a failure.
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
         json: Vec<u8>,
         limits: Limits,
         wait: &Arc<dyn Wait>,
+        explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
@@ -217,7 +222,7 @@ impl Client {
             Some(key) => request.header("X-API-Key", key),
             None => request,
         };
-        let call = Attempt { client: self, method: "POST", path, limits, attempt: 1, begun: Instant::now() };
+        let call = Attempt { client: self, method: "POST", path, limits, explain, attempt: 1, begun: Instant::now() };
         let request = request.header(header::CONTENT_LENGTH, json.len());
         let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
         let waiting = WaitScope::enter(wait);
@@ -239,6 +244,7 @@ struct Attempt<'c> {
     method: &'static str,
     path: &'c str,
     limits: Limits,
+    explain: Option<Explain>,
     /// Its number, from 1.
     attempt: usize,
     begun: Instant,
@@ -277,7 +283,15 @@ impl<'c> Attempt<'c> {
                 waiting.hurry(self.client.after_error);
                 let _ = std::io::copy(&mut body, &mut std::io::sink());
             }
-            return Err(self.refused(head.status.as_u16(), &head.headers));
+            let mut failure = self.refused(head.status.as_u16(), &head.headers);
+            if let Some(explain) = self.explain {
+                waiting.hurry(self.client.after_error);
+                let mut said = Vec::new();
+                // What came before it broke off may still say why.
+                let _ = body.take(SMALL_BODY).read_to_end(&mut said);
+                failure.error = explain(failure.error, &said);
+            }
+            return Err(failure);
         }
         let media = head.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

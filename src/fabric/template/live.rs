@@ -49,7 +49,8 @@ impl Live {
     }
 
     fn post(&self, path: &str, body: &Value) -> Option<String> {
-        let response = self.client.post(path, body.to_string().into_bytes(), self.client.run_limits(), &self.wait);
+        let response =
+            self.client.post(path, body.to_string().into_bytes(), self.client.run_limits(), &self.wait, None);
         let bytes = response.and_then(|response| response.into_bytes(config::MAX_FABRIC_BODY)).ok()?;
         Some(String::from_utf8(bytes).unwrap())
     }

@@ -22,6 +22,7 @@ pub(super) fn reply(method: &str, path: &str, request: &Request) -> Reply {
         ("GET", "/contexts/names") => Reply::json(json!(["work"])),
         ("GET", "/sessions/names") => Reply::json(Value::Null),
         ("POST", "/chat") => chat(&request.json()),
+        ("POST", "/youtube/transcript") => transcript(&request.json()),
         _ => match (method, path.strip_prefix("/patterns/")) {
             ("GET", Some(name)) => fixtures::pattern(name).map_or_else(|| no_pattern(name), Reply::json),
             ("POST", Some(name)) if name.ends_with("/apply") => {
@@ -72,6 +73,13 @@ fn chat(ask: &Value) -> Reply {
         .event(json!({"type": "usage", "usage": {"input_tokens": 6, "output_tokens": 8, "total_tokens": 14}}))
         .complete()
         .in_one()
+}
+
+/// Says what was asked for.
+fn transcript(ask: &Value) -> Reply {
+    let (id, language) = (ask["url"].as_str().unwrap_or("").split_once("?v=").map(|(_, id)| id), &ask["language"]);
+    let text = format!("Said in {}, with times: {}", language.as_str().unwrap_or("en"), ask["timestamps"]);
+    Reply::json(json!({"transcript": text, "videoId": id, "title": "A title", "description": "What it is about"}))
 }
 
 fn decode(path: &str) -> String {

@@ -1,0 +1,304 @@
+//! Transcripts of YouTube's videos: which video an address names, what Fabric answers, and what its failures mean.
+//!
+//! Fabric hands what it reads off an address to yt-dlp, a program on its host. So it is sent an address that is made here
+//! from the video's ID, and nothing of what the caller wrote.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{Error, Kind, sanitize};
+
+/// What every refusal of an address ends with.
+const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
+                    https://youtu.be/VIDEO_ID.";
+
+/// What it means that Fabric has no text to give.
+pub(super) const NO_TRANSCRIPT: &str = "Fabric got no transcript of this video from YouTube: it may have none, or not be \
+    public. Try another language or video; if every video fails, update yt-dlp on Fabric's host, and check that it reaches \
+    YouTube from there.";
+
+/// Pages of YouTube that look like IDs: each shows a list or whatever is on air.
+const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
+
+/// The ID of a video: 11 letters of base64url.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct VideoId(String);
+
+impl VideoId {
+    /// Reads the address of one video at youtube.com, youtu.be or their subdomains. A refusal is
+    /// [`Kind::InvalidRequest`], begins with `field` and repeats nothing of `url`.
+    pub(crate) fn parse(field: &str, url: &str) -> Result<VideoId, Error> {
+        VideoId::read(url).map_err(|why| Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}")))
+    }
+
+    fn read(url: &str) -> Result<VideoId, &'static str> {
+        if url.is_empty() {
+            return Err("is missing");
+        }
+        if !url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
+            return Err("has blanks or characters that no address has");
+        }
+        let is_http = |(scheme, _): &(&str, &str)| ["http", "https"].iter().any(|s| s.eq_ignore_ascii_case(scheme));
+        let Some((_, rest)) = url.split_once("://").filter(is_http) else {
+            return Err("does not begin with https:// or http://");
+        };
+        let rest = rest.split('#').next().unwrap_or_default();
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (host, path) = place.split_once('/').unwrap_or((place, ""));
+        // Port and user info are no part of the names of YouTube.
+        let host = host.to_ascii_lowercase();
+        let path = path.strip_suffix('/').unwrap_or(path);
+        let id = if is_at(&host, "youtu.be") {
+            Some(path)
+        } else if is_at(&host, "youtube.com") {
+            match path.split_once('/') {
+                // Which of several counts is not for us to guess.
+                None if path == "watch" && parameters(query, "v").count() == 1 => parameters(query, "v").next(),
+                Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
+                _ => None,
+            }
+        } else {
+            return Err("is not at youtube.com or youtu.be");
+        };
+        let is_id = |id: &&str| {
+            id.len() == 11
+                && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+                && !NOT_IDS.contains(id)
+        };
+        match id.filter(is_id) {
+            Some(id) => Ok(VideoId(id.to_owned())),
+            None if parameters(query, "list").next().is_some() => Err("names a playlist and no video"),
+            None => Err("does not name one video"),
+        }
+    }
+
+    /// The ID alone.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The address that every version of Fabric reads the same ID off.
+    pub(super) fn url(&self) -> String {
+        format!("https://www.youtube.com/watch?v={}", self.0)
+    }
+}
+
+/// The values of a parameter of a query.
+fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
+    query.split('&').filter_map(move |pair| pair.split_once('=').filter(|pair| pair.0 == name)).map(|pair| pair.1)
+}
+
+/// Is `host` that domain or below it?
+fn is_at(host: &str, domain: &str) -> bool {
+    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let below = host.strip_suffix(domain);
+    below.is_some_and(|below| below.is_empty() || below.strip_suffix('.').is_some_and(|l| l.split('.').all(is_label)))
+}
+
+/// What Fabric has of a video.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Transcript {
+    /// The text; with times, a line for each.
+    pub(crate) transcript: String,
+    /// Fabric without a key for YouTube gives the ID here.
+    pub(crate) title: Option<String>,
+    /// Only with a key, and in new versions.
+    pub(crate) description: Option<String>,
+}
+
+/// Says more about the `error` of a request for a transcript, from the body that came with it.
+///
+/// Fabric's reasons are in the language of its host. What is looked for stands in all of them: names of programs, of their
+/// options and of formats.
+pub(super) fn explain(error: Error, body: &[u8]) -> Error {
+    let status = error.status.unwrap_or_default();
+    let because = |kind, detail: &str| Error { kind, detail: detail.to_owned(), ..error.clone() };
+    if status == 404 && body.starts_with(b"404 page not found") {
+        return because(
+            Kind::ApiError,
+            "This version of Fabric is too old to get transcripts (HTTP 404), or the path in FABRIC_BASE_URL is wrong. \
+             Update Fabric on its host.",
+        );
+    }
+    let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let Some(said) = said["error"].as_str().filter(|_| matches!(status, 400 | 500)) else { return error };
+    let has = |marks: &[&str]| marks.iter().any(|mark| said.contains(mark));
+    // Old versions repeat what yt-dlp said, which may hold any word.
+    let is_quote = said.starts_with("yt-dlp failed");
+    if has(&["--sleep-requests", "Too Many Requests"]) {
+        because(Kind::ApiError, "YouTube takes no more requests from Fabric's host for now. Try again in some minutes.")
+    } else if has(&["--cookies-from-browser"]) {
+        because(
+            Kind::ApiError,
+            "YouTube wants Fabric's host to sign in: it takes it for a robot, or does not show this video to everybody. \
+             Try another video; cookies can be given in yt-dlp's own configuration on Fabric's host.",
+        )
+    } else if !is_quote && said.contains("yt-dlp") && said.contains("PATH") {
+        because(
+            Kind::FabricInternal,
+            "Fabric needs yt-dlp to get transcripts, and does not find it on its host: install yt-dlp there, in the PATH \
+             of `fabric --serve`.",
+        )
+    } else if !is_quote && said.contains("VTT") {
+        because(Kind::ApiError, NO_TRANSCRIPT)
+    } else if has(&["googleapi:"]) || (said.contains("API") && said.contains("fabric --setup")) {
+        because(
+            Kind::FabricInternal,
+            "Fabric has no YouTube API key that works, and this version of it gets no transcript without one: give it \
+             one by `fabric --setup` on its host, or update Fabric.",
+        )
+    } else {
+        let reason = sanitize(said);
+        because(Kind::ApiError, &format!("Fabric could not get the transcript (HTTP {status}). Its reason: {reason}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "abc-DEF_123";
+
+    #[test]
+    fn an_address_of_one_video_is_its_id() {
+        for url in [
+            "https://www.youtube.com/watch?v=ID",
+            "http://youtube.com/watch?v=ID&list=PL1&index=2",
+            "HTTPS://M.YouTube.COM/watch?feature=youtu.be%20&v=ID&t=1m2s#top",
+            "https://music.youtube.com/watch/?v=ID",
+            "https://youtu.be/ID",
+            "https://www.youtu.be/ID/?si=x&t=5",
+            "https://youtube.com/shorts/ID?x",
+            "https://www.youtube.com/live/ID/",
+            "https://www.youtube.com/embed/ID?start=1",
+            "https://www.youtube.com/v/ID",
+            "https://www.youtube.com/e/ID",
+        ] {
+            assert_eq!(VideoId::parse("url", &url.replace("ID", ID)).unwrap().as_str(), ID, "{url}");
+        }
+        let dashed = VideoId::parse("url", "https://youtu.be/--exec=rm_x").unwrap_err();
+        assert!(dashed.detail.contains("does not name one video"), "{dashed}");
+        let dashed = VideoId::parse("url", "https://youtu.be/--exec-rm_x").unwrap();
+        assert_eq!(dashed.url(), "https://www.youtube.com/watch?v=--exec-rm_x");
+    }
+
+    #[test]
+    fn everything_else_is_refused_and_says_what_to_give() {
+        const CHARACTERS: &str = "has blanks or characters that no address has";
+        const SCHEME: &str = "does not begin with https:// or http://";
+        const HOST: &str = "is not at youtube.com or youtu.be";
+        const PLAYLIST: &str = "names a playlist and no video";
+        const VIDEO: &str = "does not name one video";
+        for (url, why) in [
+            (" https://youtu.be/ID", CHARACTERS),
+            ("https://youtu.be/ID\n", CHARACTERS),
+            ("https://you\ttu.be/ID", CHARACTERS),
+            ("https://evil.org\\@youtu.be/ID", CHARACTERS),
+            ("https://youtu.be\\ID", CHARACTERS),
+            ("https://youtu.be/ID\0", CHARACTERS),
+            ("https://yоutu.be/ID", CHARACTERS),
+            ("", "is missing"),
+            ("ID", SCHEME),
+            ("--exec=x", SCHEME),
+            ("youtu.be/ID", SCHEME),
+            ("//youtu.be/ID", SCHEME),
+            ("ftp://youtu.be/ID", SCHEME),
+            ("file:///youtu.be/ID", SCHEME),
+            ("javascript:https://youtu.be/ID", SCHEME),
+            ("-https://youtu.be/ID", SCHEME),
+            ("https://youtube.com.evil.org/watch?v=ID", HOST),
+            ("https://evil.org/youtube.com/watch?v=ID", HOST),
+            ("https://evil.org/https://youtu.be/ID", HOST),
+            ("https://evil.org#@youtu.be/ID", HOST),
+            ("https://evil.org?@youtu.be/ID", HOST),
+            ("https://evilyoutube.com/watch?v=ID", HOST),
+            ("https://evil-youtu.be/ID", HOST),
+            ("https://user@youtube.com/watch?v=ID", HOST),
+            ("https://youtube.com@evil.org/watch?v=ID", HOST),
+            ("https://user:x@www.youtube.com/watch?v=ID", HOST),
+            ("https://youtube.com:443/watch?v=ID", HOST),
+            ("https://youtube.com./watch?v=ID", HOST),
+            ("https://.youtube.com/watch?v=ID", HOST),
+            ("https://a..youtube.com/watch?v=ID", HOST),
+            ("https://%77ww.youtube.com/watch?v=ID", HOST),
+            ("https://[::1].youtube.com/watch?v=ID", HOST),
+            ("https:///youtu.be/ID", HOST),
+            ("https://www.youtube-nocookie.com/embed/ID", HOST),
+            ("https://vimeo.com/1", HOST),
+            ("https://www.youtube.com/playlist?list=PL1", PLAYLIST),
+            ("https://www.youtube.com/watch?list=PL1", PLAYLIST),
+            ("https://www.youtube.com/embed/videoseries?list=PL1", PLAYLIST),
+            ("https://www.youtube.com/embed/live_stream?channel=x", VIDEO),
+            ("https://www.youtube.com", VIDEO),
+            ("https://youtu.be", VIDEO),
+            ("https://youtu.be/", VIDEO),
+            ("https://youtu.be//ID", VIDEO),
+            ("https://youtu.be/ID/x", VIDEO),
+            ("https://youtu.be/IDx", VIDEO),
+            ("https://youtu.be/short", VIDEO),
+            ("https://youtu.be/abc%2DEF_123", VIDEO),
+            ("https://www.youtube.com/@channel", VIDEO),
+            ("https://www.youtube.com/Watch?v=ID", VIDEO),
+            ("https://www.youtube.com/watch", VIDEO),
+            ("https://www.youtube.com/watch?v=", VIDEO),
+            ("https://www.youtube.com/watch?v=ID&v=ID", VIDEO),
+            ("https://www.youtube.com/watch?%76=ID", VIDEO),
+            ("https://www.youtube.com/watch#?v=ID", VIDEO),
+            ("https://www.youtube.com/x/watch?v=ID", VIDEO),
+            ("https://www.youtube.com/redirect?q=https://youtu.be/ID", VIDEO),
+        ] {
+            let error = VideoId::parse("url", &url.replace("ID", ID)).unwrap_err();
+            assert_eq!((error.kind, error.detail), (Kind::InvalidRequest, format!("`url` {why}: {GIVE}")), "{url:?}");
+        }
+    }
+
+    fn explained(status: u16, body: &str) -> (Kind, String) {
+        let error = explain(Error::new(Kind::from_status(status), "generic").after_status(status), body.as_bytes());
+        assert_eq!(error.status, Some(status));
+        (error.kind, error.detail)
+    }
+
+    #[test]
+    fn failures_are_told_apart_in_every_language_of_fabric() {
+        let no_tool = "needs yt-dlp to get transcripts";
+        let (none, key) = ("got no transcript of this video", "no YouTube API key that works");
+        let (busy, robot) = ("takes no more requests", "wants Fabric's host to sign in");
+        let quoted = "Its reason: ";
+        for (said, kind, words) in [
+            ("yt-dlp not found in PATH. Please install", Kind::FabricInternal, no_tool),
+            ("在 PATH 中未找到 yt-dlp。", Kind::FabricInternal, no_tool),
+            ("no VTT files found in directory", Kind::ApiError, none),
+            ("keine VTT-Dateien im Verzeichnis gefunden", Kind::ApiError, none),
+            ("VTTファイルに", Kind::ApiError, none),
+            ("limite ; réessayez avec '--sleep-requests 1'", Kind::ApiError, busy),
+            ("bot: --yt-dlp-args='--cookies-from-browser BROWSER'", Kind::ApiError, robot),
+            ("YouTube API-Schlüssel erforderlich. Führen Sie 'fabric --setup' aus", Kind::FabricInternal, key),
+            ("x: googleapi: Error 400: API key not valid.", Kind::FabricInternal, key),
+            ("yt-dlp failed with language 'en': ERROR: no VTT in PATH", Kind::ApiError, quoted),
+            ("mkdir /tmp/fabric-youtube-x: permission denied", Kind::ApiError, "Its reason: mkdir [path]: permission"),
+        ] {
+            let (got, detail) = explained(500, &serde_json::json!({ "error": said }).to_string());
+            assert!(got == kind && detail.contains(words), "{said}: {got:?} {detail}");
+        }
+    }
+
+    #[test]
+    fn only_what_fabric_itself_says_is_looked_at() {
+        let old = explained(404, "404 page not found");
+        assert!(old.0 == Kind::ApiError && old.1.contains("too old"), "{old:?}");
+        let generic = |status| (Kind::from_status(status), "generic".to_owned());
+        for (status, body) in [
+            (404, "{\"error\":\"VTT\"}"),
+            (404, "nothing here"),
+            (401, "{\"error\":\"VTT\"}"),
+            (502, "{\"error\":\"VTT\"}"),
+            (500, "VTT"),
+            (500, "\"VTT\""),
+            (500, "{\"error\":5}"),
+            (500, ""),
+            (500, "{\"error\":\"VT"),
+        ] {
+            assert_eq!(explained(status, body), generic(status), "{status} {body}");
+        }
+    }
+}

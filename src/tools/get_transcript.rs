@@ -1,0 +1,176 @@
+//! `fabric_get_transcript`: what is said in a video of YouTube. It runs no model, so it costs nothing.
+
+use serde::Serialize;
+
+use crate::fabric::{Error, VideoId};
+use crate::jsonrpc;
+
+use super::{Arguments, Failure, Job, Json, Outcome, Policy, Tool, Work, refused};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "fabric_get_transcript",
+    title: "Get a YouTube transcript",
+    description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
+                  To work on it, pass the text to fabric_run_pattern as input_text. Takes up to a minute.",
+    arguments: &["url", "language", "timestamps"],
+    input: INPUT,
+    output: OUTPUT,
+    read_only: true,
+    prepare,
+};
+
+const INPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "url":{"type":"string","description":"Address of one video at youtube.com or youtu.be."},
+    "language":{"type":"string","description":"Wanted language, such as de or pt-BR. Default en."},
+    "timestamps":{"type":"boolean","description":"Begin each line with its time. Default false."}
+  },
+  "required":["url"],
+  "additionalProperties":false
+}"#;
+
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "transcript":{"type":"string","description":"The text."},
+    "video_id":{"type":"string","description":"The video's ID."},
+    "title":{"type":"string","description":"Its title."},
+    "description":{"type":"string","description":"Its description."}
+  },
+  "required":["transcript","video_id"]
+}"#;
+
+struct GetTranscript {
+    video: VideoId,
+    language: Option<String>,
+    timestamps: bool,
+}
+
+#[derive(Serialize)]
+struct VideoText {
+    transcript: String,
+    video_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    description: Option<String>,
+}
+
+impl Json for VideoText {
+    fn write(&self, out: &mut Vec<u8>) {
+        jsonrpc::write_json(out, self);
+    }
+
+    fn text(&self) -> Option<&str> {
+        Some(&self.transcript)
+    }
+}
+
+fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+    let url = arguments.string("url")?.unwrap_or_default();
+    let video = VideoId::parse("url", &url)?;
+    let language = arguments.string("language")?.map(language).transpose()?;
+    let timestamps = arguments.flag("timestamps")?;
+    arguments.end(TOOL.arguments)?;
+    Ok(Box::new(GetTranscript { video, language, timestamps }))
+}
+
+/// Fabric panics on a single character, and yt-dlp takes it for a regular expression, `all` for every language there is.
+fn language(value: String) -> Result<String, Error> {
+    let (code, rest) = value.split_once('-').unwrap_or((&value, "x"));
+    let is_code = matches!(code.len(), 2 | 3) && code.bytes().all(|b| b.is_ascii_lowercase()) && code != "all";
+    let is_part = |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    if is_code && value.len() <= 35 && rest.split('-').all(is_part) {
+        return Ok(value);
+    }
+    Err(refused("`language` must be the code of a language, such as de, fil or pt-BR."))
+}
+
+impl Job for GetTranscript {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let found = work.fabric.transcript(&self.video, self.language.as_deref(), self.timestamps, &work.wait())?;
+        let bytes = found.transcript.len();
+        let is_said = |text: &String| !text.is_empty() && text != self.video.as_str();
+        let text = VideoText {
+            transcript: found.transcript,
+            video_id: self.video.as_str().to_owned(),
+            title: found.title.filter(is_said),
+            description: found.description.filter(is_said),
+        };
+        Ok(Outcome { structured: Box::new(text), warnings: Vec::new(), rows: None, bytes: Some(bytes) })
+    }
+
+    /// Which video it is, is the caller's business, and yt-dlp names it in what it says.
+    fn private(&self) -> Option<Vec<&str>> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tools::joined;
+    use serde_json::{Value, json};
+
+    fn refusal(value: Value) -> Option<String> {
+        let raw = serde_json::value::to_raw_value(&value).unwrap();
+        TOOL.job(Some(&raw), &Policy::default()).err().map(|e| e.detail)
+    }
+
+    #[test]
+    fn it_takes_little_room_in_the_context_of_a_model() {
+        let size = TOOL.name.len() + TOOL.title.len() + TOOL.description.len() + joined(TOOL.input).len();
+        assert!(size <= 650, "{size}");
+    }
+
+    #[test]
+    fn a_language_is_a_code() {
+        for good in ["de", "pt-BR", "fil", "zh-Hans", "es-419", "en-orig", "zh-Hant-TW", "al"] {
+            let video = json!({"url": "https://youtu.be/abc-DEF_123", "language": good, "timestamps": true});
+            assert_eq!(refusal(video), None, "{good}");
+        }
+        for bad in [
+            "d",
+            "é",
+            "é1",
+            "all",
+            "all-x",
+            "DE",
+            "german",
+            "pt_BR",
+            "de-",
+            "-de",
+            "--",
+            "de--x",
+            ".*",
+            "de.*",
+            "de,fr",
+            "de ",
+            "d1",
+            "de-ninechars",
+            "de-aaaaaaaa-aaaaaaaa-aaaaaaaa-aaaaaaaa",
+        ] {
+            let refusal = refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": bad}));
+            let words = "`language` must be the code of a language, such as de, fil or pt-BR.";
+            assert_eq!(refusal.as_deref(), Some(words), "{bad}");
+        }
+        for empty in [json!(""), Value::Null] {
+            assert_eq!(refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": empty})), None);
+        }
+    }
+
+    #[test]
+    fn bad_arguments_are_named() {
+        for (value, words) in [
+            (json!({}), "`url` is missing: give the address of one video, such as"),
+            (json!({"url": 5}), "`url` must be a string"),
+            (json!({"url": "https://youtu.be/abc-DEF_123", "timestamps": "yes"}), "`timestamps` must be true or false"),
+            (json!({"url": "https://youtu.be/abc-DEF_123", "x": 1}), "`x` is not an argument"),
+            (json!({"url": "x".repeat(5000)}), "`url` is 5000 bytes long"),
+        ] {
+            let refusal = refusal(value.clone()).unwrap_or_default();
+            assert!(refusal.starts_with(words), "{value}: {refusal}");
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Transcripts of videos: what Fabric is asked for, what comes back, and what its failures mean.
+
+use serde_json::{Value, json};
+
+use crate::faults::table::{API_ERROR, INTERNAL, TOO_LARGE, UNAUTHORIZED, UNAVAILABLE};
+use crate::support::expect;
+use crate::support::fabric::FakeFabric;
+use crate::support::fixtures::HOST_PATH;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::stdio::Stdio;
+use crate::support::transports::{self, EACH};
+use crate::support::{Caller, DEADLINE, Era};
+
+const TOOL: &str = "fabric_get_transcript";
+const ROUTE: &str = "POST /youtube/transcript";
+const ID: &str = "--exec-rm_x";
+const NEWEST: Era = Era::Legacy("2025-11-25");
+
+fn video() -> Value {
+    json!({ "url": format!("http://user.youtube.com/shorts/{ID}?list=PL1&x=%0A--exec") })
+}
+
+#[test]
+fn the_text_comes_over_every_transport_and_fabric_sees_an_address_of_ours() {
+    for (wire, era) in transports::all() {
+        let fabric = FakeFabric::start();
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
+        let result = client.call(TOOL, video());
+        let data = expect::success(era, &result);
+        assert_eq!(result["content"][0]["text"], "Said in en, with times: false", "{wire:?} {era:?}");
+        if result.get("structuredContent").is_some() {
+            let whole = json!({"transcript": "Said in en, with times: false", "video_id": ID, "title": "A title",
+                "description": "What it is about"});
+            assert_eq!(data, whole, "{wire:?} {era:?}");
+        }
+        let mut with_all = video();
+        with_all["language"] = json!("pt-BR");
+        with_all["timestamps"] = json!(true);
+        let result = client.call(TOOL, with_all);
+        assert_eq!(result["content"][0]["text"], "Said in pt-BR, with times: true", "{wire:?} {era:?}");
+        let url = format!("https://www.youtube.com/watch?v={ID}");
+        let asked: Vec<Value> = fabric.requests_of(ROUTE).iter().map(|request| request.json()).collect();
+        let second = json!({"url": url, "language": "pt-BR", "timestamps": true});
+        assert_eq!(asked, [json!({"url": url, "timestamps": false}), second], "{wire:?} {era:?}");
+        fabric.expect_chats(0);
+    }
+}
+
+#[test]
+fn what_names_no_video_never_reaches_fabric() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    for url in ["--exec=x", "https://youtube.com.evil.org/watch?v=abc-DEF_123", "https://youtu.be/a b", "", "\u{0}"] {
+        let said = expect::failure(NEWEST, &client.call(TOOL, json!({ "url": url })), "invalid-request");
+        assert!(said.contains("give the address of one video, such as https://www.youtube.com/watch?v="), "{said}");
+    }
+    for language in ["d", "all", "de --exec"] {
+        let mut arguments = video();
+        arguments["language"] = json!(language);
+        let said = expect::failure(NEWEST, &client.call(TOOL, arguments), "invalid-request");
+        assert!(said.contains("such as de, fil or pt-BR"), "{said}");
+    }
+    assert_eq!(fabric.requests_of(ROUTE).len(), 0);
+}
+
+#[test]
+fn title_and_description_are_left_out_where_fabric_has_none() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    for reply in [
+        json!({"transcript": "said", "title": ID}),
+        json!({"transcript": "said", "videoId": ID, "title": "", "description": ""}),
+        json!({"transcript": "said", "title": null, "description": null, "more": 1}),
+    ] {
+        fabric.once(ROUTE, Reply::json(reply));
+        let data = expect::success(NEWEST, &client.call(TOOL, video()));
+        assert_eq!(data, json!({"transcript": "said", "video_id": ID}));
+    }
+}
+
+#[test]
+fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
+    let failure = |text: &str| Reply::failure(500, json!({ "error": text }));
+    let quote = format!("yt-dlp failed with language 'en': ERROR: [youtube] {ID}: gone, see {HOST_PATH}/yt-dlp.log");
+    let rows = [
+        (failure("yt-dlp not found in PATH. Please install it"), INTERNAL, "install yt-dlp there"),
+        (failure("YouTube API key required. Run 'fabric --setup' to configure"), INTERNAL, "no YouTube API key"),
+        (failure("no VTT files found in directory"), API_ERROR, "Try another language or video"),
+        (failure("limit exceeded, try '--sleep-requests 1'"), API_ERROR, "Try again in some minutes."),
+        (failure("bot detection: '--cookies-from-browser BROWSER'"), API_ERROR, "wants Fabric's host to sign in"),
+        (failure(&quote), API_ERROR, "Its reason: yt-dlp failed with language 'en': ERROR: [youtube]"),
+        (Reply::new(404, "text/plain", "404 page not found"), API_ERROR, "too old to get transcripts"),
+        (Reply::json(json!({"transcript": " "})), API_ERROR, "got no transcript of this video"),
+        (Reply::json(json!({"error": "x"})), API_ERROR, "is not what Fabric answers"),
+        (Reply::failure(500, json!(HOST_PATH)), INTERNAL, "Its own log tells why."),
+        (Reply::failure(401, json!({"error": "x"})), UNAUTHORIZED, "wants an API key"),
+        (Reply::failure(502, json!({"error": "x"})), UNAVAILABLE, "behind its proxy"),
+        (Reply::closes(), UNAVAILABLE, "closed the connection"),
+        (Reply::json(json!({"transcript": "x".repeat(16 << 20)})), TOO_LARGE, "16 MiB"),
+    ];
+    for (wire, era) in EACH {
+        let fabric = FakeFabric::start();
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
+        for (reply, kind, words) in &rows {
+            fabric.forget();
+            fabric.once(ROUTE, reply.clone());
+            let result = client.call(TOOL, video());
+            let said = expect::failure(era, &result, kind);
+            assert!(said.contains(words), "{wire:?}: {said}");
+            expect::no_leak(&result.to_string());
+            assert_eq!(fabric.requests_of(ROUTE).len(), 1, "{words}");
+        }
+        expect::success(era, &client.call(TOOL, video()));
+    }
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    for (reply, ..) in &rows {
+        fabric.once(ROUTE, reply.clone());
+        client.call(TOOL, video());
+    }
+    client.close_stdin();
+    client.wait_exit(DEADLINE);
+    let log = client.stderr();
+    expect::no_leak(&log);
+    assert!(log.contains("tool=fabric_get_transcript") && log.contains("install yt-dlp there"), "{log}");
+    assert!(!log.contains(ID), "{log}");
+}
+
+#[test]
+fn it_has_the_time_of_a_list_of_models() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).env("FABRIC_MCP_REQUEST_TIMEOUT", "600").env("FABRIC_MCP_MODELS_TIMEOUT", "1");
+    let mut client = Stdio::speaking(NEWEST, program);
+    fabric.once(ROUTE, Reply::silence());
+    let said = expect::failure(NEWEST, &client.call(TOOL, video()), UNAVAILABLE);
+    assert!(said.contains("within 1 s") && said.contains("raise --models-timeout"), "{said}");
+}
