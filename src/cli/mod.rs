@@ -9,6 +9,7 @@
 //!
 //! Parsing, the names of variables, `--help` and `--generate` all use the table [`flags::FLAGS`].
 
+mod flag;
 pub(crate) mod flags;
 mod help;
 mod launch;

@@ -149,7 +149,11 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
         )
     } else {
         let reason = sanitize(said);
-        because(Kind::ApiError, &format!("Fabric could not get the transcript (HTTP {status}). Its reason: {reason}"))
+        let detail = format!(
+            "Fabric could not get the transcript (HTTP {status}): perhaps the video is not public, or yt-dlp on Fabric's \
+             host needs an update. Its reason: {reason}"
+        );
+        because(Kind::ApiError, &detail)
     }
 }
 

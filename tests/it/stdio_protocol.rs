@@ -182,6 +182,7 @@ fn tools_are_listed_as_each_revision_knows_them() {
     let expected = [
         "fabric_get_configuration",
         "fabric_get_pattern_details",
+        "fabric_get_transcript",
         "fabric_list_contexts",
         "fabric_list_models",
         "fabric_list_patterns",

@@ -346,6 +346,8 @@ fn a_proxy_that_is_trusted_says_who_calls() {
 fn only_allowed_models_are_run() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["x"]));
+    let models = json!({"models": ["small", "Mid"], "vendors": {"V": ["small", "Mid"], "W": ["small"]}});
+    fabric.on("GET /models/names", Reply::json(models));
     let flags = ["--allow-model", "small", "--allow-model", "Mid", "--default-model", "small", "--default-vendor", "V"];
     let server = HttpServer::start(flags.iter().fold(Program::with(&fabric), |program, arg| program.arg(arg)));
     let run = |arguments| {
