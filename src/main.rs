@@ -43,7 +43,6 @@ mod metrics;
 mod net;
 mod protocol;
 mod random;
-#[allow(dead_code, reason = "used from the next change on")]
 mod runs;
 #[allow(dead_code, unused_imports, reason = "tools, prompts, resources and skills are wired to it next")]
 mod search;
@@ -67,7 +66,8 @@ use cli::{Command, Generate};
 use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
-use features::Server;
+use features::{Kept, Server};
+use runs::{Accounts, Folder, Runs};
 use tools::Policy;
 use transport::http::Listening;
 use transport::stdio::Stdio;
@@ -109,7 +109,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::ListTools => print(&tools::catalogue()),
         Command::Generate(what) => generate(what),
         Command::Check { json, config } => {
-            let (server, config, _demo) = assemble(*config)?;
+            // What is tried out is not kept.
+            let mut config = *config;
+            config.kept.state_dir = None;
+            let (server, config, _demo) = assemble(config)?;
             match check::run(&server, &config, json, &mut io::stdout()) {
                 Ok(good) => Ok(ExitCode::from(u8::from(!good))),
                 Err(error) => unwritable(&error),
@@ -180,15 +183,43 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy { allowed: config.allowed_patterns.clone(), denied: config.denied_patterns.clone() };
-    Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
+    let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists: is_named(&config) };
+    Ok((Arc::new(Server::new(client, catalog, policy, kept)), config, demo))
+}
+
+/// The store of runs. Without its folder it keeps them in memory.
+fn keep_runs(kept: &config::Kept) -> Runs {
+    let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero()).and_then(|path| {
+        Folder::open(path).inspect_err(|reason| log::warn!("{reason}; runs are kept in memory only")).ok()
+    });
+    let accounts: Accounts = Box::new(|| {
+        let mut charge = MEMORY.open();
+        Box::new(move |bytes| match bytes.checked_sub(charge.held()) {
+            Some(more) => charge.grow_into_free(more).is_ok(),
+            None => {
+                charge.shrink(charge.held() - bytes);
+                true
+            }
+        })
+    });
+    let runs = Runs::new(kept.keep, folder, Some(accounts));
+    let kept_runs = runs.clone();
+    MEMORY.reclaim_with(move |bytes| kept_runs.shrink(bytes));
+    runs
+}
+
+/// Are callers told apart, so that each has runs of its own?
+fn is_named(config: &Config) -> bool {
+    config.transport == Transport::Stdio || config.http.token.is_some()
 }
 
 /// Logs whether Fabric answers. In the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
-    let client = server.fabric().clone();
-    if let Err(error) =
-        sync::spawn(thread::Builder::new().name("log_connection".into()), move || check::log_connection(&client))
-    {
+    let (client, runs) = (server.fabric().clone(), server.runs().clone());
+    if let Err(error) = sync::spawn(thread::Builder::new().name("log_connection".into()), move || {
+        runs.sweep();
+        check::log_connection(&client);
+    }) {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
 }

@@ -43,8 +43,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, for tests over all of them.
-    #[cfg(test)]
+    /// Every kind.
     pub(crate) const ALL: [Kind; 12] = [
         Kind::ApiUnavailable,
         Kind::ApiUnauthorized,
@@ -76,6 +75,11 @@ impl Kind {
             Kind::Cancelled => "cancelled",
             Kind::Internal => "internal-server-error",
         }
+    }
+
+    /// The kind of that [`Kind::name`].
+    pub(crate) fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     /// A short human title, the same for every failure of this kind.
@@ -212,6 +216,18 @@ impl Error {
         if !matches!(self.kind, Kind::InvalidRequest | Kind::PatternNotFound | Kind::Cancelled) {
             logging::logfmt(line, "reason", shown(&self.detail));
         }
+    }
+
+    /// A panic.
+    pub(crate) fn bug(request_id: &str) -> Error {
+        let detail = "fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id";
+        Error::new(Kind::Internal, format!("{detail} {request_id}."))
+    }
+
+    /// The process ends first.
+    pub(crate) fn stopped() -> Error {
+        let detail = "The server was stopped before this call had ended. Try again once it is back.";
+        Error::new(Kind::Cancelled, detail)
     }
 
     /// The caller cancelled: nobody reads the text.

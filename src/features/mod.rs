@@ -30,15 +30,16 @@ use std::sync::Arc;
 use serde_json::value::RawValue;
 
 use crate::budget::{Charge, MEMORY};
-use crate::config::{MAX_BATCH_ANSWERS, MAX_VALUES};
+use crate::config::{self, MAX_BATCH_ANSWERS, MAX_VALUES};
 use crate::fabric::{Catalog, Client, Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{Answer, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
+use crate::runs::Runs;
 use crate::text::shown;
 use crate::tools::Policy;
 
-pub(crate) use call::Call;
+pub(crate) use call::{Call, Visitor};
 pub(crate) use refusal::refuse;
 pub(crate) use sink::Sink;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
@@ -73,6 +74,17 @@ impl Action {
     }
 }
 
+/// The runs of the server, and how calls wait for them.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    /// All of them.
+    pub(crate) runs: Runs,
+    /// The settings.
+    pub(crate) settings: config::Kept,
+    /// Whether callers are told apart, so that each may list its own.
+    pub(crate) lists: bool,
+}
+
 /// All features, with what their answers are made from. One for the whole process.
 pub(crate) struct Server {
     fabric: Arc<Client>,
@@ -80,6 +92,7 @@ pub(crate) struct Server {
     policy: Policy,
     subscriptions: Arc<Subscriptions>,
     tools: tools::Lists,
+    kept: Kept,
 }
 
 /// One request, its envelope read: what a feature reads its params from.
@@ -103,11 +116,11 @@ impl Request<'_> {
 
 impl Server {
     /// A server in front of `fabric`.
-    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy) -> Server {
+    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy, kept: Kept) -> Server {
         let subscriptions = Arc::new(Subscriptions::default());
         let listeners = subscriptions.clone();
         catalog.on_change(move || listeners.lists_changed());
-        Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default() }
+        Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default(), kept }
     }
 
     /// A server whose Fabric cannot be reached, for tests of everything else.
@@ -126,12 +139,19 @@ impl Server {
         };
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        Server::new(fabric, catalog, Policy::default())
+        let settings = config::Kept { answer_within: time, task_after: time, keep: time, state_dir: None };
+        let kept = Kept { runs: Runs::new(time, None, None), settings, lists: true };
+        Server::new(fabric, catalog, Policy::default(), kept)
     }
 
     /// Fabric, for requests outside of any call.
     pub(crate) fn fabric(&self) -> &Arc<Client> {
         &self.fabric
+    }
+
+    /// The runs.
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.kept.runs
     }
 
     /// Who is sent changes of the lists.

@@ -29,7 +29,8 @@ const CHUNK_LEVEL: Level = Level::Info;
 
 /// Tells one caller how its call goes.
 pub(super) struct Notifier {
-    sink: Arc<dyn Sink>,
+    /// Until the call is answered.
+    sink: Mutex<Option<Arc<dyn Sink>>>,
     context: RequestContext,
     session: Arc<Session>,
     state: Mutex<State>,
@@ -86,7 +87,25 @@ impl Notifier {
             progress: 0,
             last: Instant::now(),
         };
-        Notifier { sink, context, session, state: Mutex::new(state), memory: Mutex::new(memory) }
+        Notifier {
+            sink: Mutex::new(Some(sink)),
+            context,
+            session,
+            state: Mutex::new(state),
+            memory: Mutex::new(memory),
+        }
+    }
+
+    /// The call is being answered: from now on nothing is sent for it, and its caller may leave.
+    pub(super) fn detach(&self) {
+        *lock(&self.sink) = None;
+    }
+
+    fn notify(&self, message: &[u8]) {
+        // Under the lock, so that nothing is on its way when `detach` returns.
+        if let Some(sink) = &*lock(&self.sink) {
+            sink.notify(message);
+        }
     }
 
     /// Only the thread that runs the call comes here, so nobody ever waits for this.
@@ -100,7 +119,7 @@ impl Notifier {
         state.last = Instant::now();
         let message = text.filter(|_| self.context.revision.knows(Feature::ProgressMessage));
         let params = Progress { progress_token, progress: state.progress, message };
-        self.sink.notify(&jsonrpc::notification("notifications/progress", &params));
+        self.notify(&jsonrpc::notification("notifications/progress", &params));
     }
 
     /// Modern callers ask for log messages with each request, legacy ones once per connection. To a legacy one that has
@@ -117,7 +136,7 @@ impl Notifier {
         if self.wants_chunks() {
             let data = Chunk { r#type: kind.name(), format, content };
             let params = LogMessage { level: CHUNK_LEVEL.name(), logger: "fabric_run_pattern", data };
-            self.sink.notify(&jsonrpc::notification("notifications/message", &params));
+            self.notify(&jsonrpc::notification("notifications/message", &params));
         }
     }
 
@@ -149,7 +168,7 @@ impl Wait for Notifier {
     }
 
     fn still_waiting(&self) -> Result<(), Stop> {
-        if self.sink.stopped() {
+        if lock(&self.sink).as_ref().is_some_and(|sink| sink.stopped()) {
             return Err(Stop);
         }
         let mut state = self.state();
@@ -158,7 +177,9 @@ impl Wait for Notifier {
             self.progress(&mut state, 1, None);
         }
         drop(state);
-        self.sink.idle();
+        if let Some(sink) = &*lock(&self.sink) {
+            sink.idle();
+        }
         Ok(())
     }
 
@@ -214,8 +235,8 @@ impl tools::Caller for Notifier {
         self.flush_pending(&mut self.state());
     }
 
-    fn stream_text(&self, wanted: bool) {
-        self.state().stream_text = wanted;
+    fn begin_step(&self, stream: bool, _: bool) {
+        self.state().stream_text = stream;
     }
 
     fn say(&self, message: &str) {

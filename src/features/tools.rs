@@ -1,6 +1,6 @@
 //! `tools/list` and `tools/call`: definitions and outcomes as each revision has them.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,12 +8,13 @@ use serde_json::{Map, Value, json};
 
 use crate::budget::Full;
 use crate::config::STATIC_TTL;
-use crate::fabric::{Error, no_room, too_many};
+use crate::fabric::{Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params, text};
 use crate::protocol::{Answer, Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
+use crate::runs::Start;
 use crate::text::shown;
-use crate::tools::{self, Failure, Job, Outcome, TOOLS, Tool, partial};
+use crate::tools::{self, Failure, Job, Outcome, Paid, TOOLS, Tool, partial};
 use crate::{random, time};
 
 use super::call::{Operation, ResultMeta, Running};
@@ -111,7 +112,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     };
     let revision = request.context.revision;
     match tool.job(arguments, &server.policy) {
-        Ok(job) => Ok(request.call(ToolCall { tool, job })),
+        Ok(job) => Ok(request.call(ToolCall { tool, job: job.into() })),
         Err(error) => {
             let request_id = random::request_id();
             tools::log_refused(tool, None, &error, &request_id);
@@ -140,14 +141,23 @@ pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
 /// A `tools/call`, its arguments checked.
 struct ToolCall {
     tool: &'static Tool,
-    job: Box<dyn Job>,
+    job: Arc<dyn Job>,
 }
 
 impl Operation for ToolCall {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let work =
-            tools::Work { fabric: call.fabric.clone(), catalog: call.catalog.clone(), caller: call.notifier.clone() };
-        let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
+        let work = tools::Work {
+            fabric: call.fabric.clone(),
+            catalog: call.catalog.clone(),
+            caller: call.notifier.clone(),
+            runs: call.kept.runs.clone(),
+            owner: call.owner.clone(),
+            run: None,
+        };
+        let outcome = match self.job.paid() {
+            None => tools::run(self.tool, self.job.as_ref(), &work, call.request_id),
+            Some(paid) => self.start(paid, work, call),
+        };
         Ok(write(&outcome, call.request_id, result))
     }
 
@@ -158,6 +168,34 @@ impl Operation for ToolCall {
 
     fn runs(&self) -> u32 {
         self.job.runs()
+    }
+}
+
+impl ToolCall {
+    /// Starts a run, and waits for it as long as its caller may be kept waiting.
+    fn start(&self, paid: Paid, work: tools::Work, call: &Running<'_>) -> Result<Outcome, Failure> {
+        let keeps = call.kept.runs.keeps();
+        if !keeps && paid.wait.is_some() {
+            let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
+            return Err(self.refused(Error::new(Kind::InvalidRequest, detail), call));
+        }
+        let Paid { patterns, model, wait, max_chars } = paid;
+        let writer = call.kept.runs.begin(Start { owner: call.owner.clone(), patterns, model });
+        let started =
+            tools::start(self.tool, self.job.clone(), work, writer, call.held.take(), call.request_id, |_| {})
+                .map_err(|error| self.refused(error, call))?;
+        let limit = wait.or(Some(call.kept.settings.answer_within).filter(|limit| !limit.is_zero()));
+        if !started.wait(limit.filter(|_| keeps)) {
+            // Before anybody is told of it.
+            started.run.persist();
+            call.notifier.detach();
+        }
+        tools::result(&started.run, max_chars, keeps)
+    }
+
+    fn refused(&self, error: Error, call: &Running<'_>) -> Failure {
+        tools::log_refused(self.tool, Some(self.job.as_ref()), &error, call.request_id);
+        error.into()
     }
 }
 

@@ -180,8 +180,10 @@ fn tools_are_listed_as_each_revision_knows_them() {
     let mut names = orders.remove(0);
     names.sort_unstable();
     let expected = [
+        "fabric_cancel_run",
         "fabric_get_configuration",
         "fabric_get_pattern_details",
+        "fabric_get_run",
         "fabric_list_models",
         "fabric_list_patterns",
         "fabric_list_strategies",
@@ -203,7 +205,7 @@ fn schemas_are_plain_and_annotations_true() {
             plain(schema);
         }
         assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{tool}");
-        let runs = tool["name"] == "fabric_run_pattern";
+        let runs = ["fabric_run_pattern", "fabric_cancel_run"].map(Value::from).contains(&tool["name"]);
         let notes = &tool["annotations"];
         assert_eq!(notes["readOnlyHint"], !runs, "{tool}");
         assert_eq!(notes["idempotentHint"], !runs, "{tool}");

@@ -163,8 +163,8 @@ fn templates_are_listed_in_full() {
 fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025_11_25() {
     let malformed =
         "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
-    let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_list_models, \
-                 fabric_list_strategies, fabric_get_configuration";
+    let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_get_run, \
+                 fabric_cancel_run, fabric_list_models, fabric_list_strategies, fabric_get_configuration";
     for revision in Revision::ALL {
         let pipe = Pipe::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));

@@ -1,12 +1,14 @@
 //! Running the steps, one after the other.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::fabric::{self, Chat, Error, Kind, NO_STRATEGIES, Usage, Wait, template};
 use crate::sync::lock;
 use crate::tools::{Failure, Job, Outcome, Work, refused};
 
 use super::output::{Output, add, partial};
+use crate::tools::Paid;
 
 /// One call, its arguments checked: the first step, and those of `then`.
 pub(super) struct RunPattern {
@@ -18,6 +20,7 @@ pub(super) struct RunPattern {
     pub(super) echo: Option<String>,
     pub(super) stream: bool,
     pub(super) max_chars: Option<usize>,
+    pub(super) wait: Option<Duration>,
 }
 
 impl Job for RunPattern {
@@ -36,7 +39,7 @@ impl Job for RunPattern {
             let is_last = i + 1 == self.steps.len();
             let output = self.step(i, step, input, work, &wait).map_err(|failure| after(&mut earlier, failure))?;
             if is_last {
-                return Ok(output.into_outcome(self.max_chars, used, self.warnings()));
+                return Ok(output.into_outcome(self.max_chars, used, self.warnings(), work));
             }
             let (text, usage) = output.into_text();
             used = add(used, usage);
@@ -49,6 +52,15 @@ impl Job for RunPattern {
 
     fn runs(&self) -> u32 {
         self.steps.len() as u32
+    }
+
+    fn paid(&self) -> Option<Paid> {
+        Some(Paid {
+            patterns: self.steps.iter().map(|step| step.pattern.as_str().to_owned()).collect(),
+            model: self.steps.first().map(|step| step.model.clone()).unwrap_or_default(),
+            wait: self.wait,
+            max_chars: self.max_chars,
+        })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {
@@ -74,12 +86,13 @@ impl RunPattern {
     /// One `POST /chat`. Only the last step's text is streamed: that of the others is not the result.
     fn step(&self, i: usize, step: &Chat, input: String, work: &Work, wait: &Arc<dyn Wait>) -> Result<Output, Failure> {
         let count = self.steps.len();
-        work.caller.stream_text(self.stream && i + 1 == count);
+        let is_result = i + 1 == count;
+        work.caller.begin_step(self.stream && is_result, is_result);
         if count > 1 {
             work.caller.say(&format!("Step {} of {count}: {}\n", i + 1, step.pattern.as_str()));
         }
         let chat = Chat { input, ..step.clone() };
-        let mut output = Output::default();
+        let mut output = Output::new(is_result);
         let ended = work.fabric.chat(chat, wait, &mut |event| {
             output.take(event, work);
             Ok(())
@@ -92,7 +105,7 @@ impl RunPattern {
         if count > 1 {
             error.detail = format!("Step {} of {count} ({}) failed. {}", i + 1, step.pattern.as_str(), error.detail);
         }
-        Err(Failure { error, partial: output.into_partial().into_iter().collect() })
+        Err(Failure { error, partial: output.into_partial(work).into_iter().collect() })
     }
 
     /// Without a folder of strategies, old versions of Fabric run the pattern as if none had been asked for. Anything
