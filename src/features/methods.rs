@@ -6,14 +6,14 @@ use crate::jsonrpc::Id;
 use crate::protocol::handshake::{self, Offer};
 use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 
-use super::{Action, Listen, Request, Server, completion, prompts, resources, tools};
+use super::{Action, Listen, Request, Server, completion, prompts, resources, tasks, tools};
 
 /// How a model uses this server well: sent once, to every client.
 const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one with \
 fabric_list_patterns (or its query), look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
 variables, then call fabric_run_pattern with the whole text as input_text. A run calls a language model, takes seconds \
 to minutes and may cost money: run a pattern once, set stream to true to follow it, and never repeat a run only to see \
-its output again.";
+its output again. A run that takes long is answered with its run_id while it works: fabric_get_run gets the rest.";
 
 /// One method.
 pub(super) struct Method {
@@ -50,7 +50,7 @@ const OLDEST: Revision = Revision::R2024_11_05;
 const LEGACY: Revision = Revision::NEWEST_LEGACY;
 const MODERN: Revision = Revision::R2026_07_28;
 
-static METHODS: [Method; 13] = [
+static METHODS: [Method; 18] = [
     Method::new("initialize", initialize).until(LEGACY).lifecycle(),
     Method::new("ping", ping).until(LEGACY).lifecycle(),
     Method::new("logging/setLevel", set_level).until(LEGACY).capability("logging", "{}", OLDEST),
@@ -64,6 +64,11 @@ static METHODS: [Method; 13] = [
     Method::new("resources/templates/list", resources::templates),
     Method::new("resources/read", resources::read).mirrors("uri"),
     Method::new("completion/complete", completion::complete).capability("completions", "{}", Revision::R2025_03_26),
+    Method::new("tasks/get", tasks::get).since(LEGACY).mirrors("taskId"),
+    Method::new("tasks/cancel", tasks::cancel).since(LEGACY).mirrors("taskId"),
+    Method::new("tasks/update", tasks::update).since(MODERN).mirrors("taskId"),
+    Method::new("tasks/result", tasks::result).since(LEGACY).until(LEGACY),
+    Method::new("tasks/list", tasks::list).since(LEGACY).until(LEGACY),
 ];
 
 impl Method {
@@ -117,23 +122,25 @@ impl Method {
 }
 
 /// What is offered to clients of `revision`. Tools never change while the program runs.
-fn offer(revision: Revision) -> Offer {
+fn offer(server: &Server, revision: Revision) -> Offer {
     let mut capabilities = Map::new();
     for Capability { name, value, first } in METHODS.iter().filter_map(|method| method.capability.as_ref()) {
         if revision >= *first {
             capabilities.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
         }
     }
+    tasks::offer(&server.kept, revision, &mut capabilities);
     Offer { capabilities: Value::Object(capabilities), instructions: INSTRUCTIONS }
 }
 
-fn initialize(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    handshake::initialize(request.session, &request.id, request.params, offer).map(Action::Answer)
+fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    handshake::initialize(request.session, &request.id, request.params, |revision| offer(server, revision))
+        .map(Action::Answer)
 }
 
-fn discover(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let revision = request.context.revision;
-    Ok(Action::Answer(handshake::discover(&request.id, revision, &offer(revision))))
+    Ok(Action::Answer(handshake::discover(&request.id, revision, &offer(server, revision))))
 }
 
 fn ping(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {

@@ -21,6 +21,7 @@ mod refusal;
 mod resources;
 mod sink;
 mod subscriptions;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tools;

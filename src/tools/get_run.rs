@@ -134,11 +134,15 @@ impl GetRun {
         Ok(Outcome::rows(json!({ "runs": runs }), rows))
     }
 
-    /// Waits for the end or the time, and relays what comes meanwhile.
+    /// Waits for the end or the time. Who does that is relayed the text, from `offset` on.
     fn follow(&self, run: &Run, work: &Work) -> Result<(), Error> {
         work.caller.begin_step(true, true);
         let begun = std::time::Instant::now();
-        let mut seen = run.record().bytes;
+        let record = run.record();
+        let mut seen = match record.state {
+            State::Working => run.read_chars(0, self.offset).len() as u64,
+            _ => return Ok(()),
+        };
         loop {
             let left = self.wait.saturating_sub(begun.elapsed());
             match run.wait(Some(seen), left, &mut || work.caller.still_waiting().is_ok()) {

@@ -34,7 +34,7 @@ pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use policy::Policy;
 pub(crate) use run_pattern::partial;
 pub(crate) use run_result::{request_id, result};
-pub(crate) use started::{Paid, Started, start};
+pub(crate) use started::{Paid, start};
 
 /// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
 /// server out call it with `{}`.
