@@ -150,7 +150,11 @@ impl<L: Line> Pipe<L> {
             Action::Answer(answer) => reply.send(answer, Flush::Later),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => self.call(call, who, reply),
-            Action::Listen(listen) => self.listen(&listen),
+            Action::Listen(mut listen) => {
+                let owner = who.owner(self.shop.server.runs().has_folder());
+                listen.admit(&self.shop.server, &owner);
+                self.listen(&listen);
+            }
             Action::Batch(actions) => {
                 let room = Room::beside(&actions);
                 let batch = Reply::Batch(Arc::new(Batch {

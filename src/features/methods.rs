@@ -152,8 +152,8 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     Ok(empty(&request))
 }
 
-fn listen(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(Action::Listen(Box::new(Listen::new(&request.id, request.context.revision, request.params)?)))
+fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    Ok(Action::Listen(Box::new(Listen::new(&request.id, &request.context, server.kept.runs.keeps(), request.params)?)))
 }
 
 fn empty(request: &Request<'_>) -> Action {

@@ -118,7 +118,7 @@ impl Request<'_> {
 impl Server {
     /// A server in front of `fabric`.
     pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy, kept: Kept) -> Server {
-        let subscriptions = Arc::new(Subscriptions::default());
+        let subscriptions = Arc::new(Subscriptions::new(kept.settings.keep));
         let listeners = subscriptions.clone();
         catalog.on_change(move || listeners.lists_changed());
         Server { fabric, catalog, policy, subscriptions, tools: tools::Lists::default(), kept }

@@ -27,6 +27,8 @@ pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 const MISSING_CAPABILITY: i32 = -32021;
 /// How often clients should ask, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
+/// Longest result that is told unasked, in bytes.
+const MAX_TOLD: usize = 256 << 10;
 /// Tasks on one page of a list.
 const PAGE: usize = 100;
 
@@ -121,6 +123,18 @@ pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option
         result.end_body(meta)
     });
     (task(&record, revision, keep), body)
+}
+
+/// `notifications/tasks` of 2026-07-28; `None` for one that is too long to wait for a reader: clients ask for it.
+pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Option<Vec<u8>> {
+    let (mut params, body) = detailed(run, keep);
+    if let Some(body) = body.filter(|body| body.len() <= MAX_TOLD).map(|body| serde_json::from_slice(&body)) {
+        params.insert("result".into(), body.ok()?);
+    } else if run.record().state != State::Cancelled {
+        return None;
+    }
+    params.insert("_meta".into(), meta.into());
+    Some(jsonrpc::notification("notifications/tasks", &params))
 }
 
 /// `notifications/tasks/status` of 2025-11-25.

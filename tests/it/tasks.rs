@@ -112,6 +112,28 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
 }
 
 #[test]
+fn a_subscriber_hears_the_end_of_its_tasks() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("part ").gate().content("rest").complete());
+    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).arg("--task-after").arg("0"));
+    let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
+    let id = created["taskId"].as_str().unwrap();
+    let filter = json!({"notifications": {"taskIds": [id, "run_00000000000000000000000000000000"]}});
+    client.begin("subscriptions/listen", knowing(filter.clone()));
+    let note = client.next_note();
+    assert_eq!(note["params"]["notifications"], json!({"taskIds": [id]}), "only what is there: {note}");
+    fabric.wait_held(1);
+    fabric.release();
+    let note = client.next_note();
+    assert_eq!(note["method"], "notifications/tasks", "{note}");
+    task(&note["params"], "completed", "summarize: completed, 9 characters", "Ms");
+    assert_eq!(note["params"]["result"]["content"][0]["text"], "part rest");
+    assert!(note["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_i64(), "{note}");
+    let error = client.error("subscriptions/listen", filter);
+    assert_eq!(error["code"], -32021, "{error}");
+}
+
+#[test]
 fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["whole"]));

@@ -145,7 +145,11 @@ impl Streamable {
             Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
             Next::Run(call, None) => self.run(post, call, None),
             Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
-            Next::Listen(listen) => self.listen(post, &listen),
+            Next::Listen(mut listen) => {
+                let owner = post.visit.who.owner(self.server.runs().has_folder());
+                listen.admit(&self.server, &owner);
+                self.listen(post, &listen);
+            }
             Next::Batch(live, actions) => self.batch(post, &live, actions),
         }
     }
