@@ -8,7 +8,7 @@ use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work, refused};
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
     title: "Cancel a run",
-    description: "Stop a run, and get what had arrived of its output.",
+    description: "Stop a run; returns its output so far.",
     arguments: &["run_id"],
     input: INPUT,
     output: OUTPUT,

@@ -18,7 +18,7 @@ use super::{Arguments, ChunkKind, Failure, Job, Json, Outcome, Policy, Tool, Wor
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
     title: "Get a run",
-    description: "Get the output of a run that fabric_run_pattern started, waiting for its end if it still works. Without \
+    description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
     arguments: &["run_id", "wait_seconds", "offset", "max_chars"],
     input: INPUT,
@@ -39,7 +39,7 @@ const INPUT: &str = r#"{
     "run_id":{"type":"string","description":"The run."},
     "wait_seconds":{"type":"integer","minimum":0,"maximum":50,"description":"Default 50."},
     "offset":{"type":"integer","minimum":0,"maximum":33554432,"description":"Characters to skip."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"Most characters of output."}
+    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"Most characters."}
   },
   "additionalProperties":false
 }"#;

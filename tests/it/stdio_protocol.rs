@@ -335,8 +335,10 @@ fn the_other_fields_of_a_call_are_taken_or_ignored() {
     let (_fabric, mut client) = start();
     client.initialize("2025-11-25");
     let with_task = json!({"name": "fabric_list_patterns", "task": {"ttl": 5}});
-    expect::success(Era::Legacy("2025-11-25"), &client.result("tools/call", with_task));
+    assert_eq!(client.error("tools/call", with_task.clone())["code"], -32601, "only runs can be tasks");
     assert_eq!(client.error("tools/call", json!({"name": "fabric_list_patterns", "arguments": []}))["code"], -32602);
+    client.initialize("2025-06-18");
+    expect::success(Era::Legacy("2025-06-18"), &client.result("tools/call", with_task));
 }
 
 #[test]
