@@ -249,7 +249,13 @@ impl ToolCall {
                 return Ok(ResultMeta::new());
             }
         }
-        Ok(write(&tools::result(run, max_chars, keeps), call.request_id, result))
+        let outcome = tools::result(run, max_chars, keeps);
+        let mut meta = write(&outcome, call.request_id, result);
+        if outcome.is_err() && keeps {
+            // Of a long text the result has the beginning only.
+            meta.insert("run_id".into(), run.id().to_string().into());
+        }
+        Ok(meta)
     }
 
     fn refused(&self, error: Error, call: &Running<'_>) -> Error {
