@@ -12,6 +12,7 @@ use crate::fabric::{Error, Kind};
 use crate::features::Call;
 use crate::http::network;
 use crate::protocol::Answer;
+use crate::runs::Owner;
 use crate::sync::{lock, wait_while};
 
 use super::inflight::Cancel;
@@ -24,6 +25,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Whom the rate limit counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Who {
+    /// The one client on stdio.
+    Stdio,
     /// Whoever has the token: there is one.
     Token,
     /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
@@ -35,11 +38,23 @@ impl Who {
     pub(crate) fn peer(ip: IpAddr) -> Who {
         Who::Peer(network(ip))
     }
+
+    /// Whose runs it sees; `in_folder` is whether they are kept in a state folder.
+    pub(crate) fn owner(self, in_folder: bool) -> Owner {
+        match self {
+            Who::Stdio if in_folder => Owner::Folder,
+            Who::Stdio => Owner::Process,
+            Who::Token => Owner::Named("token:default".to_owned()),
+            Who::Peer(_) => Owner::Key,
+        }
+    }
 }
 
 /// Lets calls in, one process's worth.
 pub(crate) struct Admission {
     max_runs: usize,
+    /// Where calls wait for a thread: the bound on runs that have begun.
+    max_begun: usize,
     per_minute: u32,
     running: Mutex<Counts>,
     changed: Condvar,
@@ -53,14 +68,27 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct Counts {
     calls: usize,
+    /// Runs that were let in.
     runs: usize,
+    /// Those that have begun.
+    begun: usize,
 }
 
 impl Admission {
     /// At most `max_runs` runs at once, and for each caller `per_minute` new ones a minute; 0 is no limit.
     pub(crate) fn new(max_runs: usize, per_minute: u32) -> Arc<Admission> {
+        Admission::bounded(max_runs, usize::MAX, per_minute)
+    }
+
+    /// For calls that wait for a thread: whoever may run is decided when it has one.
+    pub(crate) fn queued(max_runs: usize) -> Arc<Admission> {
+        Admission::bounded(usize::MAX, max_runs, 0)
+    }
+
+    fn bounded(max_runs: usize, max_begun: usize, per_minute: u32) -> Arc<Admission> {
         Arc::new(Admission {
             max_runs,
+            max_begun,
             per_minute,
             running: Mutex::default(),
             changed: Condvar::new(),
@@ -90,6 +118,7 @@ impl Admission {
             running.runs += 1;
         }
         running.calls += 1;
+        let run = run.then(|| RunPermit { admission: self.clone(), begun: false });
         Ok(Permit { admission: self.clone(), run })
     }
 
@@ -157,10 +186,10 @@ impl Admission {
         self.aborting.load(Ordering::Acquire)
     }
 
-    /// Waits until no call runs, at most until `deadline`. True if none does.
+    /// Waits until nothing runs, neither a call nor a run that outlives its call, at most until `deadline`. True if none does.
     pub(crate) fn wait_idle(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        wait_while(&self.changed, self.running(), left, |running| running.calls > 0).1
+        wait_while(&self.changed, self.running(), left, |running| running.calls + running.runs > 0).1
     }
 
     fn running(&self) -> MutexGuard<'_, Counts> {
@@ -189,7 +218,7 @@ pub(crate) fn busy() -> Error {
 
 /// The end of calls that are stopped because the process ends.
 pub(crate) fn stopped() -> Error {
-    Error::new(Kind::Cancelled, "The server was stopped before this call had ended. Try again once it is back.")
+    Error::stopped()
 }
 
 /// What stops one call: its own cancelling, or the end of everything.
@@ -228,14 +257,48 @@ impl Stops {
 /// A place among the running calls, given back when dropped.
 pub(crate) struct Permit {
     admission: Arc<Admission>,
-    run: bool,
+    run: Option<RunPermit>,
+}
+
+impl Permit {
+    /// The call begins. Gives the place of its run, if it is one, which may outlive the call.
+    ///
+    /// # Errors
+    /// `too-many-requests`: too many runs go on, though their calls have been answered.
+    pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn Send>>, Error> {
+        let Some(mut run) = self.run.take() else { return Ok(None) };
+        let mut running = self.admission.running();
+        if running.begun >= self.admission.max_begun {
+            drop(running);
+            return Err(busy());
+        }
+        running.begun += 1;
+        run.begun = true;
+        drop(running);
+        Ok(Some(Box::new(run)))
+    }
+}
+
+/// A place among the runs, given back when dropped.
+struct RunPermit {
+    admission: Arc<Admission>,
+    begun: bool,
+}
+
+impl Drop for RunPermit {
+    fn drop(&mut self) {
+        let mut running = self.admission.running();
+        running.runs -= 1;
+        running.begun -= usize::from(self.begun);
+        drop(running);
+        self.admission.changed.notify_all();
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut running = self.admission.running();
         running.calls -= 1;
-        running.runs -= usize::from(self.run);
         drop(running);
         self.admission.changed.notify_all();
     }

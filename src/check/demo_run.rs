@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::features::{Action, Server, Sink};
+use crate::features::{Action, Server, Sink, Visitor};
 use crate::protocol::{Inbound, Revision, Session};
+use crate::runs::Owner;
 use crate::sync::lock;
 
 use super::diagnosis::Problem;
@@ -55,9 +56,10 @@ pub(super) fn run(
     let started = Instant::now();
     let (pieces, arrived) = mpsc::channel();
     let sink = Arc::new(TextChannel(Mutex::new(pieces)));
+    let visitor = Visitor { owner: Owner::Process, sink, held: None };
     let server = server.clone();
     // The thread drops the sink and with it the only sender, which ends the loop below.
-    let running = thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, sink))?;
+    let running = thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, visitor))?;
     let mut seen = DemoRun::default();
     for piece in arrived {
         if seen.pieces == 0 {

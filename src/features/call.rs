@@ -1,19 +1,21 @@
 //! A call: a request that needs Fabric. Made where messages are read, run where time may pass.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 
 use crate::budget::{Charge, Full};
-use crate::fabric::{Catalog, Client, Error, Kind, Wait, no_room};
+use crate::fabric::{Catalog, Client, Error, Wait, no_room};
 use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
+use crate::runs::Owner;
 use crate::sync::lock;
 use crate::tools::Policy;
 use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
-use super::{Request, Server, Sink, refusal, skills};
+use super::{Kept, Request, Server, Sink, refusal, skills};
 
 /// The members that a result's `_meta` gets.
 pub(super) type ResultMeta = Map<String, Value>;
@@ -48,6 +50,21 @@ pub(super) struct Running<'a> {
     pub(super) skills: &'a skills::Shelf,
     pub(super) notifier: &'a Arc<Notifier>,
     pub(super) request_id: &'a str,
+    pub(super) kept: &'a Kept,
+    pub(super) owner: &'a Owner,
+    pub(super) context: &'a RequestContext,
+    /// For a run to take.
+    pub(super) held: Cell<Option<Box<dyn Send>>>,
+}
+
+/// Who makes a call.
+pub(crate) struct Visitor {
+    /// Whose runs it sees, and whose its own run will be.
+    pub(crate) owner: Owner,
+    /// Where its notifications go.
+    pub(crate) sink: Arc<dyn Sink>,
+    /// The place of its run among those that may run at once: kept as long as the run, which may be longer than the call.
+    pub(crate) held: Option<Box<dyn Send>>,
 }
 
 impl Running<'_> {
@@ -97,12 +114,12 @@ impl Call {
         self.operation.runs()
     }
 
-    /// Does its work and makes the answer. Notifications go to `sink` meanwhile. Blocks as long as Fabric takes, within
+    /// Does its work for `visitor` and makes the answer. Blocks as long as Fabric takes, within
     /// the limits of the configuration.
-    pub(crate) fn run(&self, server: &Server, sink: Arc<dyn Sink>) -> Answer {
+    pub(crate) fn run(&self, server: &Server, visitor: Visitor) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
         let memory = std::mem::replace(&mut *lock(&self.memory), Charge::none());
-        let notifier = Arc::new(Notifier::new(sink, self.context.clone(), self.session.clone(), memory));
+        let notifier = Arc::new(Notifier::new(visitor.sink, self.context.clone(), self.session.clone(), memory));
         let running = Running {
             fabric: &server.fabric,
             catalog: &server.catalog,
@@ -110,6 +127,10 @@ impl Call {
             skills: &server.skills,
             notifier: &notifier,
             request_id: &self.request_id,
+            kept: &server.kept,
+            owner: &visitor.owner,
+            context: &self.context,
+            held: Cell::new(visitor.held),
         };
         let mut answer = self.answer(|result| {
             self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))
@@ -128,13 +149,7 @@ impl Call {
 
     /// The answer after a panic.
     pub(crate) fn panicked(&self) -> Answer {
-        self.fail(Error::new(
-            Kind::Internal,
-            format!(
-                "fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id {}.",
-                self.request_id
-            ),
-        ))
+        self.fail(Error::bug(&self.request_id))
     }
 
     fn answer(&self, write: impl FnOnce(&mut ResultWriter) -> Result<ResultMeta, Refusal>) -> Answer {

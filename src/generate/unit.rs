@@ -11,6 +11,7 @@ const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
     let (transport, token_file) = (flags::get(FlagId::Transport).long, flags::get(FlagId::AuthTokenFile).long);
+    let state_dir = flags::get(FlagId::StateDir).long;
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
@@ -33,7 +34,9 @@ pub(super) fn unit(program: &Path) -> String {
          \n\
          [Service]\n\
          Type=exec\n\
-         ExecStart={} --{transport} http --{token_file} %d/token\n\
+         ExecStart={} --{transport} http --{token_file} %d/token --{state_dir} %S/fabric-mcp\n\
+         StateDirectory=fabric-mcp\n\
+         StateDirectoryMode=0700\n\
          LoadCredential=token:/etc/fabric-mcp/token\n\
          EnvironmentFile=-/etc/fabric-mcp/env\n\
          Restart=on-failure\n\
@@ -98,7 +101,8 @@ mod tests {
     fn it_is_hardened_and_takes_secrets_from_files() {
         let unit = unit(Path::new("/usr/bin/fabric-mcp"));
         for line in [
-            "ExecStart=/usr/bin/fabric-mcp --transport http --auth-token-file %d/token",
+            "ExecStart=/usr/bin/fabric-mcp --transport http --auth-token-file %d/token --state-dir %S/fabric-mcp",
+            "StateDirectory=fabric-mcp",
             "MemoryMax=768M",
             "DynamicUser=yes",
             "NoNewPrivileges=yes",

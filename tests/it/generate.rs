@@ -143,7 +143,10 @@ fn systemd_accepts_the_unit() {
 fn flags_of_the_unit(folder: &Folder) -> Vec<String> {
     let unit = generated(["systemd-unit"]);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
-    line.split(' ').skip(1).map(|word| word.replace("%d", folder.0.to_str().unwrap())).collect()
+    line.split(' ')
+        .skip(1)
+        .map(|word| word.replace("%d", folder.0.to_str().unwrap()).replace("%S", folder.0.to_str().unwrap()))
+        .collect()
 }
 
 #[cfg(unix)]

@@ -16,7 +16,7 @@ use std::thread;
 use crate::calls;
 use crate::config::{Config, WORKER_STACK};
 use crate::fabric::Error;
-use crate::features::{Action, Call, Listen, Listener, Server, refuse};
+use crate::features::{Action, Call, Listen, Listener, Server, Visitor, refuse};
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
 use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session};
@@ -27,7 +27,7 @@ use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, JSON, Visit};
-use crate::calls::admission::{Admission, Stops, Who};
+use crate::calls::admission::{Admission, Permit, Stops, Who};
 use crate::calls::batch::Room;
 use crate::calls::inflight::Cancel;
 use crate::calls::poller::Poller;
@@ -145,7 +145,11 @@ impl Streamable {
             Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
             Next::Run(call, None) => self.run(post, call, None),
             Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
-            Next::Listen(listen) => self.listen(post, &listen),
+            Next::Listen(mut listen) => {
+                let owner = post.visit.who.owner(self.server.runs().has_folder());
+                listen.admit(&self.server, &owner);
+                self.listen(post, &listen);
+            }
             Next::Batch(live, actions) => self.batch(post, &live, actions),
         }
     }
@@ -236,7 +240,8 @@ impl Streamable {
             }
             return;
         };
-        let permit = match self.admission.admit(&call, post.visit.who) {
+        let who = post.visit.who;
+        let mut permit = match self.admission.admit(&call, who) {
             Ok(permit) => permit,
             Err(error) => {
                 if let Some((live, cancel)) = &session {
@@ -250,7 +255,7 @@ impl Streamable {
             reply.open();
         }
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
-        let answer = self.call(&call, &reply, &cancel, session.is_none());
+        let answer = self.call(&call, &mut permit, who, &reply, &cancel, session.is_none());
         drop(permit);
         let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
         let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
@@ -263,10 +268,23 @@ impl Streamable {
         }
     }
 
-    fn call(&self, call: &Call, reply: &Arc<PostReply>, cancel: &Cancel, leaving_cancels: bool) -> Answer {
+    fn call(
+        &self,
+        call: &Call,
+        permit: &mut Permit,
+        who: Who,
+        reply: &Arc<PostReply>,
+        cancel: &Cancel,
+        leaving_cancels: bool,
+    ) -> Answer {
+        let held = match permit.begin() {
+            Ok(held) => held,
+            Err(error) => return call.fail(error),
+        };
         let stops = Stops::new(cancel.clone(), self.admission.clone());
         let sink = Arc::new(PostSink { reply: reply.clone(), stops, leaving_cancels });
-        let answer = calls::run(&self.server, call, sink.clone());
+        let owner = who.owner(self.server.runs().has_folder());
+        let answer = calls::run(&self.server, call, Visitor { owner, sink: sink.clone(), held });
         sink.stops.answer(call, answer)
     }
 
@@ -324,14 +342,14 @@ impl Streamable {
     }
 
     fn in_batch(&self, call: &Call, who: Who, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
-        let _permit = match self.admission.admit(call, who) {
+        let mut permit = match self.admission.admit(call, who) {
             Ok(permit) => permit,
             Err(error) => return call.fail(error),
         };
         if call.is_run() {
             reply.open();
         }
-        self.call(call, reply, cancel, false)
+        self.call(call, &mut permit, who, reply, cancel, false)
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {
