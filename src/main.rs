@@ -258,7 +258,7 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
 }
 
 /// The store of runs. Without its folder it keeps them in memory.
-fn keep_runs(kept: &config::Kept) -> Runs {
+fn keep_runs(kept: &config::RunSettings) -> Runs {
     let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero()).and_then(|path| {
         Folder::open(path).inspect_err(|reason| log::warn!("{reason}; runs are kept in memory only")).ok()
     });

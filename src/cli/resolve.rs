@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::flags::{self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId};
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
-    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, Kept, LogLevel, MEMORY_RANGE,
-    STDIO_MAX_RUNS, Secret, Transport,
+    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, LogLevel, MEMORY_RANGE,
+    RunSettings, STDIO_MAX_RUNS, Secret, Transport,
 };
 use crate::net::Host;
 
@@ -58,7 +58,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         catalog_ttl: settings.seconds(FlagId::CatalogTtl, 300)?,
         max_runs: settings.count(FlagId::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
         max_memory: settings.count(FlagId::MaxMemory, MEMORY_RANGE.0, MEMORY_RANGE.1, DEFAULT_MEMORY >> 20)? << 20,
-        kept: Kept {
+        kept: RunSettings {
             answer_within: settings.seconds_or_none(FlagId::AnswerWithin, 50)?,
             task_after: settings.seconds_or_none(FlagId::TaskAfter, 5)?,
             keep: settings.seconds_or_none(FlagId::KeepRuns, 3600)?,

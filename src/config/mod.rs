@@ -148,7 +148,7 @@ pub(crate) struct Config {
     /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`; default 256 MiB.
     pub(crate) max_memory: usize,
     /// How long calls wait for runs, and how long runs are kept.
-    pub(crate) kept: Kept,
+    pub(crate) kept: RunSettings,
     /// What only the HTTP transports need; `drain_timeout` counts on stdio too.
     pub(crate) http: Http,
     /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
@@ -159,7 +159,7 @@ pub(crate) struct Config {
 
 /// How long calls wait for runs, and how long runs are kept.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub(crate) struct RunSettings {
     /// A call whose run takes longer is answered with the run's id: `--answer-within`; default 50 s. 0: calls wait for the
     /// end.
     pub(crate) answer_within: Duration,

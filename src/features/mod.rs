@@ -83,7 +83,7 @@ pub(crate) struct Kept {
     /// All of them.
     pub(crate) runs: Runs,
     /// The settings.
-    pub(crate) settings: config::Kept,
+    pub(crate) settings: config::RunSettings,
     /// Whether callers are told apart, so that each may list its own.
     pub(crate) lists: bool,
 }
@@ -151,7 +151,7 @@ impl Server {
         };
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        let settings = config::Kept { answer_within: time, task_after: time, keep: time, state_dir: None };
+        let settings = config::RunSettings { answer_within: time, task_after: time, keep: time, state_dir: None };
         let kept = Kept { runs: Runs::new(time, None, None), settings, lists: true };
         Server::new(fabric, catalog, Policy::default(), kept)
     }

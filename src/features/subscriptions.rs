@@ -14,7 +14,7 @@ use crate::fabric::Error;
 use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params};
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Revision};
-use crate::runs::{Owner, Run, State};
+use crate::runs::{Owner, Run, RunState};
 use crate::sync::lock;
 
 use super::{Server, Sink, refuse, tasks};
@@ -158,13 +158,13 @@ impl Listener {
             let mut working = None;
             for run in &listener.tasks {
                 let state = run.record().state;
-                if told.insert(run.id(), state).unwrap_or(State::Working) != state {
+                if told.insert(run.id(), state).unwrap_or(RunState::Working) != state {
                     let meta = listener.meta.clone().unwrap_or_default();
                     if let Some(message) = tasks::changed(run, keep, meta) {
                         listener.sink.notify(&message);
                     }
                 }
-                if state == State::Working {
+                if state == RunState::Working {
                     working = Some(run.clone());
                 }
             }

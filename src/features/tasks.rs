@@ -14,7 +14,7 @@ use crate::jsonrpc::{self, METHOD_NOT_FOUND};
 
 use crate::protocol::params::{optional_text, params, text};
 use crate::protocol::{Refusal, ResultWriter, Revision, TASKS as EXTENSION};
-use crate::runs::{Cursor, Record, Run, State, Waited};
+use crate::runs::{Record, Run, RunCursor, RunState, Waited};
 use crate::{time, tools};
 
 use super::call::{Operation, ResultMeta, Running};
@@ -67,7 +67,7 @@ pub(super) fn are_asked_for(kept: &Kept, revision: Revision) -> bool {
 ///
 /// # Errors
 /// -32602.
-pub(super) fn requested(task: &RawValue, kept: &config::Kept) -> Result<Duration, Refusal> {
+pub(super) fn requested(task: &RawValue, kept: &config::RunSettings) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
     let [ttl] = params(Some(task), ["ttl"], usage)?;
     let Some(ttl) = crate::protocol::params::given(ttl) else { return Ok(kept.keep) };
@@ -88,11 +88,11 @@ pub(super) fn undeclared() -> Refusal {
 pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<String, Value> {
     let modern = revision == Revision::R2026_07_28;
     let status = match record.state {
-        State::Working => "working",
-        State::Cancelled => "cancelled",
-        State::Completed => "completed",
+        RunState::Working => "working",
+        RunState::Cancelled => "cancelled",
+        RunState::Completed => "completed",
         // There is a result, which says that it is an error.
-        State::Failed | State::Interrupted => {
+        RunState::Failed | RunState::Interrupted => {
             if modern {
                 "completed"
             } else {
@@ -100,7 +100,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
             }
         }
     };
-    let so_far = if record.state == State::Working { " so far" } else { "" };
+    let so_far = if record.state == RunState::Working { " so far" } else { "" };
     let message =
         format!("{}: {}, {} characters{so_far}", record.patterns.join(", "), record.state.name(), record.chars);
     let (ttl, poll) = if modern { ("ttlMs", "pollIntervalMs") } else { ("ttl", "pollInterval") };
@@ -120,7 +120,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
 pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
     let revision = Revision::R2026_07_28;
     let record = run.record();
-    let ended = matches!(record.state, State::Completed | State::Failed | State::Interrupted);
+    let ended = matches!(record.state, RunState::Completed | RunState::Failed | RunState::Interrupted);
     let body = ended.then(|| {
         let mut result = ResultWriter::body(revision);
         let meta = write_result(run, &record, &mut result);
@@ -134,7 +134,7 @@ pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Op
     let (mut params, body) = detailed(run, keep);
     if let Some(body) = body.filter(|body| body.len() <= MAX_TOLD).map(|body| serde_json::from_slice(&body)) {
         params.insert("result".into(), body.ok()?);
-    } else if run.record().state != State::Cancelled {
+    } else if run.record().state != RunState::Cancelled {
         return None;
     }
     params.insert("_meta".into(), meta.into());
@@ -283,12 +283,12 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let usage = "\"cursor\" must be a string that an earlier page gave as nextCursor.";
     let [cursor] = params(request.params, ["cursor"], usage)?;
     let cursor = optional_text(cursor, usage)?
-        .map(|text| Cursor::parse(&text).ok_or_else(|| Refusal::params(usage)))
+        .map(|text| RunCursor::parse(&text).ok_or_else(|| Refusal::params(usage)))
         .transpose()?;
     Ok(request.call(List(cursor)))
 }
 
-struct List(Option<Cursor>);
+struct List(Option<RunCursor>);
 
 impl Operation for List {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {

@@ -9,7 +9,7 @@ use crate::budget::{Charge, MEMORY};
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, no_room};
 use crate::jsonrpc;
-use crate::runs::{Record, Run, State, Waited};
+use crate::runs::{Record, Run, RunState, Waited};
 use crate::time;
 
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
@@ -140,7 +140,7 @@ impl GetRun {
         let begun = std::time::Instant::now();
         let record = run.record();
         let mut seen = match record.state {
-            State::Working => run.read_chars(0, self.offset).len() as u64,
+            RunState::Working => run.read_chars(0, self.offset).len() as u64,
             _ => return Ok(()),
         };
         loop {
@@ -183,12 +183,12 @@ pub(super) fn shown(run: &Run, offset: usize, max_chars: Option<usize>) -> Resul
             warnings.push(format!("The run was {}: this is what had arrived of its output.", record.state.name()))
         }
         Some(error) => warnings.push(format!("The run failed. {}", error.detail)),
-        None if record.state == State::Working => {
+        None if record.state == RunState::Working => {
             warnings.push("The run is still working: call fabric_get_run again for the rest.".to_owned());
         }
         None => {}
     }
-    if let Some(next) = next_offset.filter(|_| record.state != State::Working) {
+    if let Some(next) = next_offset.filter(|_| record.state != RunState::Working) {
         warnings.push(format!("There is more of the output: call fabric_get_run again with offset {next}."));
     }
     let bytes = text.len();

@@ -8,7 +8,7 @@ use crate::budget::{Charge, MEMORY};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, no_room};
 use crate::jsonrpc;
-use crate::runs::{Record, Run, State};
+use crate::runs::{Record, Run, RunState};
 
 use super::{Failure, Json, Outcome};
 
@@ -40,10 +40,10 @@ impl Rest {
 /// Why a run that has ended did not end well.
 pub(super) fn error(record: &Record) -> Option<Error> {
     match record.state {
-        State::Working | State::Completed => None,
-        State::Cancelled => Some(Error::cancelled()),
-        State::Interrupted => Some(Error::stopped()),
-        State::Failed => {
+        RunState::Working | RunState::Completed => None,
+        RunState::Cancelled => Some(Error::cancelled()),
+        RunState::Interrupted => Some(Error::stopped()),
+        RunState::Failed => {
             let kept = record.error.as_ref();
             let text = |key| kept.and_then(|kept| kept[key].as_str());
             let kind = text("kind").and_then(Kind::named).unwrap_or(Kind::Internal);
@@ -77,7 +77,7 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
     }
     let text = run.read_chars(0, max_chars.unwrap_or(MAX_RUN_OUTPUT));
     let omitted_chars = max_chars.and_then(|max| (record.chars as usize).checked_sub(max)).filter(|n| *n > 0);
-    if record.state == State::Working {
+    if record.state == RunState::Working {
         rest.warnings.push(format!(
             "The run is still working, and this is its output so far. Call fabric_get_run with run_id {} for the rest; \
              calling fabric_run_pattern again would start, and charge for, another run.",

@@ -18,7 +18,7 @@ use crate::budget::Full;
 use crate::config::WORKER_STACK;
 use crate::fabric::{Error, Kind, Stop, Wait};
 use crate::logging;
-use crate::runs::{End, Run, Writer};
+use crate::runs::{End, Run, RunWriter};
 use crate::sync::{lock, wait_while};
 
 use super::{Caller, ChunkKind, Failure, Job, Outcome, Tool, Work};
@@ -64,7 +64,7 @@ pub(crate) fn start(
     tool: &'static Tool,
     job: Arc<dyn Job>,
     work: Work,
-    writer: Writer,
+    writer: RunWriter,
     held: Option<Box<dyn Send>>,
     request_id: &str,
     told: impl FnOnce(&Run) + Send + 'static,
@@ -126,7 +126,7 @@ fn kept_error(error: &Error) -> Value {
 
 /// Hands on what a run sends: to the store, and to the call.
 struct Relay {
-    writer: Arc<Writer>,
+    writer: Arc<RunWriter>,
     caller: Arc<dyn Caller>,
     /// What comes now is part of the result, and not of an earlier step.
     is_result: AtomicBool,

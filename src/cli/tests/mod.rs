@@ -49,7 +49,7 @@ fn without_anything_the_defaults_hold() {
         "Config { transport: Stdio, host: \"127.0.0.1\", port: 8000, path: \"/mcp\", fabric: Fabric { url: \
          \"http://127.0.0.1:8080\", api_key: None, ca_file: None, connect_timeout: 5s, idle_timeout: 300s, run_timeout: \
          3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, allowed_patterns: [], denied_patterns: \
-         [], catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, kept: Kept { answer_within: 50s, task_after: 5s, keep: 3600s, state_dir: None }, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
+         [], catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, kept: RunSettings { answer_within: 50s, task_after: 5s, keep: 3600s, state_dir: None }, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
          allow_unauthenticated: false, max_calls_per_minute: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
          false, warnings: [] }"
     );
