@@ -320,6 +320,26 @@ mod tests {
     }
 
     #[test]
+    fn a_run_keeps_its_place_when_its_call_is_over() {
+        let now = Instant::now();
+        let admission = Admission::new(1, 0);
+        let mut call = admission.enter(1, Who::Token, now).unwrap();
+        let run = call.begin().unwrap();
+        drop(call);
+        assert!(admission.enter(1, Who::Token, now).is_err() && !admission.wait_idle(now));
+        drop(run);
+        assert!(admission.enter(1, Who::Token, now).is_ok() && admission.wait_idle(now));
+
+        let queued = Admission::queued(1);
+        let mut calls = [(); 2].map(|()| queued.enter(1, Who::Stdio, now).unwrap());
+        let run = calls[0].begin().unwrap();
+        assert_eq!(calls[1].begin().err().map(|error| error.kind), Some(Kind::TooManyRequests));
+        drop(run);
+        assert!(queued.enter(1, Who::Stdio, now).unwrap().begin().is_ok_and(|run| run.is_some()));
+        assert!(queued.enter(0, Who::Stdio, now).unwrap().begin().is_ok_and(|run| run.is_none()));
+    }
+
+    #[test]
     fn a_rate_is_used_up_and_comes_back() {
         let admission = Admission::new(100, 2);
         let begin = Instant::now();
