@@ -3,6 +3,8 @@
 //! In scope: counting, and a reserve for small requests. Not in scope: who charges what. Buffers of connections and threads
 //! are not charged; their number is limited elsewhere.
 
+use std::fmt;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::config::DEFAULT_MEMORY;
@@ -27,6 +29,16 @@ pub(crate) struct Budget {
     used: AtomicUsize,
     /// The highest use since memory was last released to the system.
     peak: AtomicUsize,
+    reclaim: OnceLock<Reclaim>,
+}
+
+/// Frees what can be done without: takes the bytes that are wanted, returns those freed.
+struct Reclaim(Box<dyn Fn(usize) -> usize + Send + Sync>);
+
+impl fmt::Debug for Reclaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reclaim")
+    }
 }
 
 /// The budget is exhausted.
@@ -36,7 +48,18 @@ pub(crate) struct Full;
 impl Budget {
     /// A budget of `limit` bytes without charges.
     pub(crate) const fn new(limit: usize) -> Budget {
-        Budget { limit: AtomicUsize::new(limit), used: AtomicUsize::new(0), peak: AtomicUsize::new(0) }
+        Budget {
+            limit: AtomicUsize::new(limit),
+            used: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
+            reclaim: OnceLock::new(),
+        }
+    }
+
+    /// Asks `reclaim` to free so many bytes before anything is refused. What it asks must not call it.
+    pub(crate) fn reclaim_with(&self, reclaim: impl Fn(usize) -> usize + Send + Sync + 'static) {
+        // Only the first counts.
+        let _ = self.reclaim.set(Reclaim(Box::new(reclaim)));
     }
 
     /// Changes the limit; existing charges stay.
@@ -116,6 +139,17 @@ impl Charge {
     /// # Errors
     /// [`Full`], and nothing has changed.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
+        self.grow_into_free(more).or_else(|Full| {
+            let reclaimed = self.budget.reclaim.get().map_or(0, |reclaim| reclaim.0(more.saturating_add(STEP)));
+            if reclaimed > 0 { self.grow_into_free(more) } else { Err(Full) }
+        })
+    }
+
+    /// The same, of what is free already: for what [`Budget::reclaim_with`] asks.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing has changed.
+    pub(crate) fn grow_into_free(&mut self, more: usize) -> Result<(), Full> {
         let held = self.held.checked_add(more).ok_or(Full)?;
         if held > self.charged {
             let charged = held.checked_next_multiple_of(STEP).ok_or(Full)?;
@@ -188,6 +222,18 @@ mod tests {
         assert_eq!(budget.charge(usize::MAX).err(), Some(Full));
         assert_eq!(first.grow(usize::MAX), Err(Full));
         assert_eq!(budget.used(), 3 << 20);
+    }
+
+    #[test]
+    fn before_a_charge_is_refused_what_can_be_done_without_goes() {
+        let budget = budget(4 << 20);
+        let kept = std::sync::Mutex::new(Some(budget.charge(2 << 20).unwrap()));
+        budget.reclaim_with(move |bytes| kept.lock().unwrap().take().map_or(0, |kept| kept.held().min(bytes)));
+        assert_eq!(budget.open().grow_into_free(2 << 20), Err(Full));
+        let charge = budget.charge(2 << 20).unwrap();
+        assert_eq!(budget.used(), 2 << 20);
+        assert_eq!(budget.charge(2 << 20).err(), Some(Full), "nothing is left to go");
+        drop(charge);
     }
 
     #[test]

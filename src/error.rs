@@ -39,8 +39,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Every kind, for tests over all of them.
-    #[cfg(test)]
+    /// Every kind.
     pub(crate) const ALL: [Kind; 13] = [
         Kind::ApiUnavailable,
         Kind::ApiUnauthorized,
@@ -74,6 +73,11 @@ impl Kind {
             Kind::Cancelled => "cancelled",
             Kind::Internal => "internal-server-error",
         }
+    }
+
+    /// The kind of that [`Kind::name`].
+    pub(crate) fn named(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.name() == name)
     }
 
     /// A short title for people, the same for every failure of this kind.
@@ -202,6 +206,18 @@ impl Error {
     /// The same error with the HTTP status that led to it.
     pub(crate) fn after_status(self, status: u16) -> Error {
         Error { status: Some(status), ..self }
+    }
+
+    /// A panic.
+    pub(crate) fn bug(request_id: &str) -> Error {
+        let detail = "fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id";
+        Error::new(Kind::Internal, format!("{detail} {request_id}."))
+    }
+
+    /// The process ends first.
+    pub(crate) fn stopped() -> Error {
+        let detail = "The server was stopped before this call had ended. Try again once it is back.";
+        Error::new(Kind::Cancelled, detail)
     }
 
     /// The caller cancelled; nobody reads the text.

@@ -48,7 +48,6 @@ mod net;
 mod oneshot;
 mod protocol;
 mod random;
-#[allow(dead_code, reason = "used from the next change on")]
 mod runs;
 mod search;
 mod service;
@@ -74,8 +73,9 @@ use cli::{Command, Generate, Launch, McpClient};
 use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
-use features::Server;
+use features::{Kept, Server};
 use oneshot::NotCalled;
+use runs::{Accounts, Folder, Runs};
 use signals::Signal;
 use tools::Policy;
 use transport::http::Listening;
@@ -130,7 +130,13 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Generate(what) => generate(&what),
         Command::Install { client, launch, yes } => install(client, launch.as_ref(), yes),
         Command::Call { tool, arguments, json, config } => {
-            let (server, config, _demo) = assemble(*config)?;
+            let mut config = *config;
+            // A run ends with this process: it is waited for, and kept only where another process can find it.
+            config.kept.answer_within = Duration::ZERO;
+            if config.kept.state_dir.is_none() {
+                config.kept.keep = Duration::ZERO;
+            }
+            let (server, config, _demo) = assemble(config)?;
             for warning in &config.warnings {
                 let _ = writeln!(io::stderr(), "fabric-mcp: {warning}");
             }
@@ -141,7 +147,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
         }
         Command::Check { json, config } => {
-            let (server, config, _demo) = assemble(*config)?;
+            // What is tried out is not kept.
+            let mut config = *config;
+            config.kept.state_dir = None;
+            let (server, config, _demo) = assemble(config)?;
             let access = access(&config).map_err(|reason| ExitReason { code: 2, reason })?;
             let look = match json {
                 true => Look::Json,
@@ -255,15 +264,47 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
         default_model: config.default_model.clone(),
         default_vendor: config.default_vendor.clone(),
     };
-    Ok((Arc::new(Server::new(client, catalog, policy)), config, demo))
+    let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists: is_named(&config) };
+    Ok((Arc::new(Server::new(client, catalog, policy, kept)), config, demo))
+}
+
+/// The store of runs. Without its folder it keeps them in memory.
+fn keep_runs(kept: &config::RunSettings) -> Runs {
+    let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero()).and_then(|path| {
+        Folder::open(path).inspect_err(|reason| log::warn!("{reason}; runs are kept in memory only")).ok()
+    });
+    let accounts: Accounts = Box::new(|| {
+        let mut charge = MEMORY.open();
+        Box::new(move |bytes| match bytes.checked_sub(charge.held()) {
+            Some(more) => charge.grow_into_free(more).is_ok(),
+            None => {
+                charge.shrink(charge.held() - bytes);
+                true
+            }
+        })
+    });
+    let runs = Runs::new(kept.keep, folder, Some(accounts));
+    let kept_runs = runs.clone();
+    MEMORY.reclaim_with(move |bytes| kept_runs.shrink(bytes));
+    runs
+}
+
+/// Are callers told apart, so that each has runs of its own?
+fn is_named(config: &Config) -> bool {
+    config.transport == Transport::Stdio
+        || config.http.token.is_some()
+        || config.http.tokens_file.is_some()
+        || config.http.oauth.is_some()
 }
 
 /// Logs whether Fabric answers. In the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
-    let client = server.fabric().clone();
-    if let Err(error) =
-        thread::Builder::new().name("log_connection".into()).spawn(move || check::log_connection(&client))
-    {
+    let (client, runs) = (server.fabric().clone(), server.runs().clone());
+    let log = move || {
+        runs.sweep();
+        check::log_connection(&client);
+    };
+    if let Err(error) = thread::Builder::new().name("log_connection".into()).spawn(log) {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
 }

@@ -10,10 +10,11 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Pass;
+use crate::access::Identity;
+use crate::calls::admission;
 use crate::cli::flags;
 use crate::config::MAX_MESSAGE;
-use crate::features::{Action, Server, Sink};
+use crate::features::{Action, Server, Sink, Visitor};
 use crate::protocol::{Inbound, Revision, Session};
 use crate::signals;
 use crate::sync::lock;
@@ -23,6 +24,9 @@ use crate::tools::TOOLS;
 const RUN: &str = "fabric_run_pattern";
 /// Its argument for that.
 const INPUT: &str = "input_text";
+
+/// Its argument that lets it answer early.
+const WAIT: &str = "wait_seconds";
 
 /// Why a call was not made.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,6 +44,10 @@ pub(crate) enum NotCalled {
 pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, json: bool) -> Result<bool, NotCalled> {
     check_name(tool)?;
     let mut arguments = parsed(arguments)?;
+    if tool == RUN && !arguments.get(WAIT).is_none_or(Value::is_null) {
+        // The run would end with this process.
+        return Err(NotCalled::Usage(format!("--call: a run is waited for to its end; leave {WAIT} out")));
+    }
     if tool == RUN && !json {
         // A result that is to be cut is shown when it has been cut.
         let cut = arguments.contains_key("max_chars");
@@ -133,7 +141,10 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
     server.receive(&session, Inbound::read(level.as_bytes(), false), None);
     let call = ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}));
     let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
-        Action::Call(call) => call.run(server, &Pass::local(), screen.clone()),
+        Action::Call(call) => {
+            let owner = admission::owner(&Identity::Local, server.runs().has_folder());
+            call.run(server, Visitor { identity: Identity::Local, owner, sink: screen.clone(), held: None })
+        }
         Action::Answer(answer) => answer,
         _ => return Value::Null,
     };

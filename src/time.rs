@@ -22,6 +22,11 @@ pub(crate) fn started() -> i64 {
     *STARTED.get_or_init(|| milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
+/// Milliseconds since 1970.
+pub(crate) fn milliseconds_now() -> u64 {
+    milliseconds(SystemTime::now()).unsigned_abs()
+}
+
 /// A point in time for the log, shown in milliseconds: `2026-07-28T12:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(SystemTime);
@@ -48,7 +53,8 @@ fn milliseconds(time: SystemTime) -> i64 {
     }
 }
 
-fn rfc3339_to_the_millisecond(milliseconds: i64) -> String {
+/// A time of the log or of a task, like `2026-07-28T12:00:00.000Z`, from milliseconds since 1970.
+pub(crate) fn rfc3339_to_the_millisecond(milliseconds: i64) -> String {
     let seconds = rfc3339(milliseconds.div_euclid(1000));
     format!("{}.{:03}Z", seconds.trim_end_matches('Z'), milliseconds.rem_euclid(1000))
 }

@@ -83,7 +83,6 @@ impl Identity {
     }
 
     /// A text that is this caller's alone and stays so, for what is stored.
-    #[allow(dead_code, reason = "runs that are kept need it next")]
     pub(crate) fn owner(&self) -> String {
         match self {
             Identity::Client { .. } => self.to_string().replacen("oauth:", "oauth-client:", 1),

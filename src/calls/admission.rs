@@ -11,6 +11,7 @@ use crate::access::{Identity, Pass, Role};
 use crate::fabric::{Error, Kind};
 use crate::features::Call;
 use crate::protocol::Answer;
+use crate::runs::Owner;
 use crate::sync::{lock, wait_while};
 
 use super::inflight::Cancel;
@@ -20,10 +21,22 @@ const MAX_RATED_CALLERS: usize = 10_000;
 /// The period of the rate limit.
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// Whose runs a caller sees, and whose its own are; `in_folder` is whether runs are kept in a state folder.
+pub(crate) fn owner(identity: &Identity, in_folder: bool) -> Owner {
+    match identity {
+        Identity::Local if in_folder => Owner::Folder,
+        Identity::Local => Owner::Process,
+        Identity::Peer(_) => Owner::Key,
+        named => Owner::Named(named.owner()),
+    }
+}
+
 /// Lets calls in, one process's worth.
 pub(crate) struct Admission {
     max_runs: usize,
     per_caller: usize,
+    /// Where calls wait for a thread: the bound on runs that have begun.
+    max_begun: usize,
     per_minute: u32,
     running: Mutex<Counts>,
     changed: Condvar,
@@ -37,18 +50,31 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct Counts {
     calls: usize,
+    /// Runs that were let in.
     runs: usize,
     /// Runs by caller, where that is limited.
     by_caller: HashMap<Identity, usize>,
+    /// Those that have begun.
+    begun: usize,
 }
 
 impl Admission {
     /// At most `max_runs` runs at once, and for each caller `per_caller` at once and `per_minute` new ones a minute; of
     /// these two 0 is no limit.
     pub(crate) fn new(max_runs: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
+        Admission::bounded(max_runs, usize::MAX, per_caller, per_minute)
+    }
+
+    /// For calls that wait for a thread: whoever may run is decided when it has one.
+    pub(crate) fn queued(max_runs: usize) -> Arc<Admission> {
+        Admission::bounded(usize::MAX, max_runs, 0, 0)
+    }
+
+    fn bounded(max_runs: usize, max_begun: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
         Arc::new(Admission {
             max_runs,
             per_caller,
+            max_begun,
             per_minute,
             running: Mutex::default(),
             changed: Condvar::new(),
@@ -88,7 +114,8 @@ impl Admission {
             running.runs += 1;
         }
         running.calls += 1;
-        Ok(Permit { admission: self.clone(), run: run.then(|| who.clone()) })
+        let run = run.then(|| RunPermit { admission: self.clone(), who: who.clone(), begun: false });
+        Ok(Permit { admission: self.clone(), run })
     }
 
     fn spend(&self, runs: u32, who: &Identity, now: Instant) -> Result<(), Error> {
@@ -155,10 +182,10 @@ impl Admission {
         self.aborting.load(Ordering::Acquire)
     }
 
-    /// Waits until no call runs, at most until `deadline`. True if none does.
+    /// Waits until nothing runs, neither a call nor a run that outlives its call, at most until `deadline`. True if none does.
     pub(crate) fn wait_idle(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        wait_while(&self.changed, self.running(), left, |running| running.calls > 0).1
+        wait_while(&self.changed, self.running(), left, |running| running.calls + running.runs > 0).1
     }
 
     fn running(&self) -> MutexGuard<'_, Counts> {
@@ -194,7 +221,7 @@ fn busy_caller(most: usize) -> Error {
 
 /// The end of calls that are stopped because the process ends.
 pub(crate) fn stopped() -> Error {
-    Error::new(Kind::Cancelled, "The server was stopped before this call had ended. Try again once it is back.")
+    Error::stopped()
 }
 
 /// What stops one call: its own cancelling, or the end of everything.
@@ -233,23 +260,55 @@ impl Stops {
 /// A place among the running calls, given back when dropped.
 pub(crate) struct Permit {
     admission: Arc<Admission>,
-    /// Whose run it is, if it is one.
-    run: Option<Identity>,
+    run: Option<RunPermit>,
+}
+
+impl Permit {
+    /// The call begins. Gives the place of its run, if it is one, which may outlive the call.
+    ///
+    /// # Errors
+    /// `too-many-requests`: too many runs go on, though their calls have been answered.
+    pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn Send>>, Error> {
+        let Some(mut run) = self.run.take() else { return Ok(None) };
+        let mut running = self.admission.running();
+        if running.begun >= self.admission.max_begun {
+            drop(running);
+            return Err(busy());
+        }
+        running.begun += 1;
+        run.begun = true;
+        drop(running);
+        Ok(Some(Box::new(run)))
+    }
+}
+
+/// A place among the runs, given back when dropped.
+struct RunPermit {
+    admission: Arc<Admission>,
+    who: Identity,
+    begun: bool,
+}
+
+impl Drop for RunPermit {
+    fn drop(&mut self) {
+        let mut running = self.admission.running();
+        running.runs -= 1;
+        running.begun -= usize::from(self.begun);
+        if let Some(own) = running.by_caller.get_mut(&self.who) {
+            *own -= 1;
+            if *own == 0 {
+                running.by_caller.remove(&self.who);
+            }
+        }
+        drop(running);
+        self.admission.changed.notify_all();
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
         let mut running = self.admission.running();
         running.calls -= 1;
-        if let Some(who) = &self.run {
-            running.runs -= 1;
-            if let Some(own) = running.by_caller.get_mut(who) {
-                *own -= 1;
-                if *own == 0 {
-                    running.by_caller.remove(who);
-                }
-            }
-        }
         drop(running);
         self.admission.changed.notify_all();
     }
@@ -283,6 +342,26 @@ mod tests {
         drop((first, other));
         assert!(enter(&a).is_ok());
         assert_eq!(admission.running().by_caller, HashMap::from([(a, 1)]), "nobody is remembered for nothing");
+    }
+
+    #[test]
+    fn a_run_keeps_its_place_when_its_call_is_over() {
+        let now = Instant::now();
+        let admission = Admission::new(1, 0, 0);
+        let mut call = admission.enter(1, &Identity::Local, now).unwrap();
+        let run = call.begin().unwrap();
+        drop(call);
+        assert!(admission.enter(1, &Identity::Local, now).is_err() && !admission.wait_idle(now));
+        drop(run);
+        assert!(admission.enter(1, &Identity::Local, now).is_ok() && admission.wait_idle(now));
+
+        let queued = Admission::queued(1);
+        let mut calls = [(); 2].map(|()| queued.enter(1, &Identity::Local, now).unwrap());
+        let run = calls[0].begin().unwrap();
+        assert_eq!(calls[1].begin().err().map(|error| error.kind), Some(Kind::TooManyRequests));
+        drop(run);
+        assert!(queued.enter(1, &Identity::Local, now).unwrap().begin().is_ok_and(|run| run.is_some()));
+        assert!(queued.enter(0, &Identity::Local, now).unwrap().begin().is_ok_and(|run| run.is_none()));
     }
 
     #[test]

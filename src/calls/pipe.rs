@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::access::Pass;
 use crate::budget::MEMORY;
 use crate::fabric::{Error, Kind, too_many};
-use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink};
+use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink, Visitor};
 use crate::jsonrpc::{self, NoId};
 use crate::protocol::{Answer, Inbound, Session};
 use crate::sync::lock;
@@ -62,8 +62,10 @@ pub(crate) trait Line: Send + Sync + 'static {
 pub(crate) struct Shop {
     /// The protocol.
     pub(crate) server: Arc<Server>,
-    /// Where calls run.
+    /// Where runs run.
     pub(crate) workers: Arc<Workers>,
+    /// Where all other calls do, so that they never wait for runs.
+    pub(crate) helpers: Arc<Workers>,
     /// Which may.
     pub(crate) admission: Arc<Admission>,
     /// Who looks for changes.
@@ -149,7 +151,11 @@ impl<L: Line> Pipe<L> {
             Action::Answer(answer) => reply.send(answer, Flush::Later),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => self.call(call, pass, reply),
-            Action::Listen(listen) => self.listen(&listen),
+            Action::Listen(mut listen) => {
+                let owner = admission::owner(&pass.identity, self.shop.server.runs().has_folder());
+                listen.admit(&self.shop.server, &owner);
+                self.listen(&listen);
+            }
             Action::Batch(actions) => {
                 let room = Room::beside(&actions);
                 let batch = Reply::Batch(Arc::new(Batch {
@@ -170,30 +176,35 @@ impl<L: Line> Pipe<L> {
         let Some(cancel) = self.inflight.begin(call.id()) else {
             return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
         };
-        let permit = match self.shop.admission.admit(&call, pass) {
+        let mut permit = match self.shop.admission.admit(&call, pass) {
             Ok(permit) => permit,
             Err(error) => {
                 self.inflight.finish(call.id(), &cancel);
                 return reply.send(call.fail(error), Flush::Later);
             }
         };
+        let is_run = call.is_run();
         let call = Arc::new(call);
         let job = {
             let (server, inflight, call, cancel, reply) =
                 (self.shop.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
-            let (admission, pass) = (self.shop.admission.clone(), pass.clone());
+            let admission = self.shop.admission.clone();
+            let identity = pass.identity.clone();
+            let owner = admission::owner(&identity, server.runs().has_folder());
             let stops = Stops::new(cancel.clone(), admission.clone());
             let sink = Arc::new(CallSink { line: self.line.clone(), stops });
             move || {
-                let _permit = permit;
                 // It may have been cancelled while it waited for a thread.
                 if cancel.is_cancelled() {
                     return;
                 }
                 let end = Ending { inflight: &inflight, call: &call, cancel: &cancel };
-                let answer = reply.room(&call, || match admission.still_open(&call) {
-                    Ok(()) => sink.stops.answer(&call, super::run(&server, &call, &pass, sink.clone())),
-                    Err(stopped) => call.fail(stopped),
+                let answer = reply.room(&call, || match admission.still_open(&call).and_then(|()| permit.begin()) {
+                    Ok(held) => {
+                        let visitor = Visitor { identity, owner, sink: sink.clone(), held };
+                        sink.stops.answer(&call, super::run(&server, &call, visitor))
+                    }
+                    Err(error) => call.fail(error),
                 });
                 let _writing = Writing::begin(&inflight);
                 let wanted = inflight.finish(call.id(), &cancel);
@@ -205,7 +216,8 @@ impl<L: Line> Pipe<L> {
                 }
             }
         };
-        if self.shop.workers.submit(Box::new(job)).is_err() {
+        let workers = if is_run { &self.shop.workers } else { &self.shop.helpers };
+        if workers.submit(Box::new(job)).is_err() {
             self.inflight.finish(call.id(), &cancel);
             reply.send(call.fail(admission::busy()), Flush::Later);
         }

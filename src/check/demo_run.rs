@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::access::Pass;
-use crate::features::{Action, Server, Sink};
+use crate::access::Identity;
+use crate::features::{Action, Server, Sink, Visitor};
 use crate::protocol::{Inbound, Revision, Session};
+use crate::runs::Owner;
 use crate::sync::lock;
 
 use super::diagnosis::Problem;
@@ -56,10 +57,10 @@ pub(super) fn run(
     let started = Instant::now();
     let (pieces, arrived) = mpsc::channel();
     let sink = Arc::new(TextChannel(Mutex::new(pieces)));
+    let visitor = Visitor { identity: Identity::Local, owner: Owner::Process, sink, held: None };
     let server = server.clone();
     // The thread drops the sink and with it the only sender, which ends the loop below.
-    let running =
-        thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, &Pass::local(), sink))?;
+    let running = thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, visitor))?;
     let mut seen = DemoRun::default();
     for piece in arrived {
         if seen.pieces == 0 {

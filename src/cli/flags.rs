@@ -33,6 +33,10 @@ pub(crate) enum FlagId {
     DefaultVendor,
     MaxRuns,
     MaxMemory,
+    AnswerWithin,
+    TaskAfter,
+    KeepRuns,
+    StateDir,
     AllowedHost,
     AllowedOrigin,
     TokensFile,
@@ -203,6 +207,45 @@ pub(crate) const FLAGS: &[Flag] = &[
             "max-memory",
             Section::Runs,
             "Most memory that requests, runs and their answers may hold together",
+        )
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "50",
+        ..setting(
+            FlagId::AnswerWithin,
+            "answer-within",
+            Section::Runs,
+            "Answer a call with its run's id if the run takes longer; 0 waits for the end",
+        )
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "5",
+        ..setting(
+            FlagId::TaskAfter,
+            "task-after",
+            Section::Runs,
+            "The same with an MCP task, for clients that know tasks; 0 at once",
+        )
+    },
+    Flag {
+        takes: Takes::One("SECONDS"),
+        default: "3600",
+        ..setting(
+            FlagId::KeepRuns,
+            "keep-runs",
+            Section::Runs,
+            "How long runs and their output are kept after their end; 0 keeps none",
+        )
+    },
+    Flag {
+        takes: Takes::One("DIR"),
+        ..setting(
+            FlagId::StateDir,
+            "state-dir",
+            Section::Runs,
+            "Folder where runs are kept too, to survive a restart; processes may share one",
         )
     },
     Flag {

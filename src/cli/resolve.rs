@@ -14,7 +14,7 @@ use super::flags::{
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
     self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, LogFormat, LogLevel,
-    MEMORY_RANGE, OAuth, STDIO_MAX_RUNS, Secret, Transport,
+    MEMORY_RANGE, OAuth, RunSettings, STDIO_MAX_RUNS, Secret, Transport,
 };
 use crate::net::Host;
 
@@ -64,6 +64,12 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         catalog_ttl: settings.seconds(FlagId::CatalogTtl, 300)?,
         max_runs: settings.count(FlagId::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
         max_memory: settings.count(FlagId::MaxMemory, MEMORY_RANGE.0, MEMORY_RANGE.1, DEFAULT_MEMORY >> 20)? << 20,
+        kept: RunSettings {
+            answer_within: settings.seconds_or_none(FlagId::AnswerWithin, 50)?,
+            task_after: settings.seconds_or_none(FlagId::TaskAfter, 5)?,
+            keep: settings.seconds_or_none(FlagId::KeepRuns, 3600)?,
+            state_dir: settings.path(FlagId::StateDir).map(|(path, _)| path),
+        },
         http: http(&settings, read_file, &mut warnings)?,
         demo,
         warnings,
@@ -297,6 +303,11 @@ impl Settings<'_> {
 
     fn seconds(&self, id: FlagId, default: u64) -> Result<Duration, UsageError> {
         Ok(self.one(id, &values::seconds)?.unwrap_or(Duration::from_secs(default)))
+    }
+
+    /// A time that may be 0.
+    fn seconds_or_none(&self, id: FlagId, default: u64) -> Result<Duration, UsageError> {
+        Ok(self.one(id, &values::seconds_or_none)?.unwrap_or(Duration::from_secs(default)))
     }
 
     fn count<T>(&self, id: FlagId, least: T, most: T, default: T) -> Result<T, UsageError>

@@ -172,6 +172,11 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
     }
 }
 
+/// [`seconds`], or 0.
+pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
+    if text == "0" { Ok(Duration::ZERO) } else { seconds(text) }
+}
+
 /// The path of the MCP endpoint.
 pub(super) fn path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') {

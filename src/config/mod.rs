@@ -166,12 +166,28 @@ pub(crate) struct Config {
     pub(crate) max_runs: usize,
     /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`; default 256 MiB.
     pub(crate) max_memory: usize,
+    /// How long calls wait for runs, and how long runs are kept.
+    pub(crate) kept: RunSettings,
     /// What only the HTTP transports need; `drain_timeout` counts on stdio too.
     pub(crate) http: Http,
     /// Use the built-in Fabric instead of `fabric.url`: `--demo`.
     pub(crate) demo: bool,
     /// Warnings about the settings, one line each, logged at the start.
     pub(crate) warnings: Vec<String>,
+}
+
+/// How long calls wait for runs, and how long runs are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct RunSettings {
+    /// A call whose run takes longer is answered with the run's id: `--answer-within`; default 50 s. 0: calls wait for the
+    /// end.
+    pub(crate) answer_within: Duration,
+    /// The same for callers that know tasks: `--task-after`; default 5 s.
+    pub(crate) task_after: Duration,
+    /// How long runs are kept after their end: `--keep-runs`; default 3600 s. 0: not at all.
+    pub(crate) keep: Duration,
+    /// Where they are kept too: `--state-dir`.
+    pub(crate) state_dir: Option<PathBuf>,
 }
 
 /// Who may call over HTTP, and how much at once.

@@ -1,20 +1,22 @@
 //! A call: a request that needs Fabric. Made where messages are read, run where time may pass.
 
+use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Map, Value};
 
-use crate::access::{Identity, Pass};
+use crate::access::Identity;
 use crate::budget::{Charge, Full};
-use crate::fabric::{Catalog, Client, Error, Kind, Wait, no_room};
+use crate::fabric::{Catalog, Client, Error, Wait, no_room};
 use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
+use crate::runs::Owner;
 use crate::sync::lock;
 use crate::tools::Policy;
 use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
-use super::{Request, Server, Sink, refusal, skills};
+use super::{Kept, Request, Server, Sink, refusal, skills};
 
 /// The members that a result's `_meta` gets.
 pub(super) type ResultMeta = Map<String, Value>;
@@ -51,6 +53,22 @@ pub(super) struct Running<'a> {
     pub(super) request_id: &'a str,
     /// Who called.
     pub(super) identity: &'a Identity,
+    pub(super) kept: &'a Kept,
+    pub(super) owner: &'a Owner,
+    pub(super) context: &'a RequestContext,
+    /// For a run to take.
+    pub(super) held: Cell<Option<Box<dyn Send>>>,
+}
+
+/// Who makes a call.
+pub(crate) struct Visitor {
+    pub(crate) identity: Identity,
+    /// Whose runs it sees, and whose its own run will be.
+    pub(crate) owner: Owner,
+    /// Where its notifications go.
+    pub(crate) sink: Arc<dyn Sink>,
+    /// The place of its run among those that may run at once: kept as long as the run, which may be longer than the call.
+    pub(crate) held: Option<Box<dyn Send>>,
 }
 
 impl Running<'_> {
@@ -100,12 +118,12 @@ impl Call {
         self.operation.runs()
     }
 
-    /// Does its work and makes the answer. Notifications go to `sink` meanwhile. Blocks as long as Fabric takes, within
+    /// Does its work for `visitor` and makes the answer. Blocks as long as Fabric takes, within
     /// the limits of the configuration.
-    pub(crate) fn run(&self, server: &Server, pass: &Pass, sink: Arc<dyn Sink>) -> Answer {
+    pub(crate) fn run(&self, server: &Server, visitor: Visitor) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
         let memory = std::mem::replace(&mut *lock(&self.memory), Charge::none());
-        let notifier = Arc::new(Notifier::new(sink, self.context.clone(), self.session.clone(), memory));
+        let notifier = Arc::new(Notifier::new(visitor.sink, self.context.clone(), self.session.clone(), memory));
         let running = Running {
             fabric: &server.fabric,
             catalog: &server.catalog,
@@ -113,7 +131,11 @@ impl Call {
             skills: &server.skills,
             notifier: &notifier,
             request_id: &self.request_id,
-            identity: &pass.identity,
+            identity: &visitor.identity,
+            kept: &server.kept,
+            owner: &visitor.owner,
+            context: &self.context,
+            held: Cell::new(visitor.held),
         };
         let mut answer = self.answer(|result| {
             self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))
@@ -132,13 +154,7 @@ impl Call {
 
     /// The answer after a panic.
     pub(crate) fn panicked(&self) -> Answer {
-        self.fail(Error::new(
-            Kind::Internal,
-            format!(
-                "fabric-mcp itself failed: this is a bug. Please report it with the log lines of request_id {}.",
-                self.request_id
-            ),
-        ))
+        self.fail(Error::bug(&self.request_id))
     }
 
     fn answer(&self, write: impl FnOnce(&mut ResultWriter) -> Result<ResultMeta, Refusal>) -> Answer {

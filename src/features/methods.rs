@@ -6,14 +6,14 @@ use crate::jsonrpc::Id;
 use crate::protocol::handshake::{self, Offer};
 use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 
-use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
+use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tasks, tools};
 
 /// How a model uses this server well: sent once, to every client.
 const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one by \
 describing the task as query of fabric_list_patterns, look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
 variables, then call fabric_run_pattern with the whole text as input_text. A run calls a language model, takes seconds \
 to minutes and may cost money: run a pattern once, set stream to true to follow it, and never repeat a run only to see \
-its output again.";
+its output again. A run that takes long is answered with its run_id while it works: fabric_get_run gets the rest.";
 
 /// One method.
 pub(super) struct Method {
@@ -68,6 +68,11 @@ static METHODS: &[Method] = &[
     Method::new("completion/complete", completion::complete).capability("completions", "{}", Revision::R2025_03_26),
     Method::new("skills/list", skills::list).since(MODERN).extension("io.modelcontextprotocol/skills", "{}", MODERN),
     Method::new("skills/get", skills::get).since(MODERN),
+    Method::new("tasks/get", tasks::get).since(LEGACY).mirrors("taskId"),
+    Method::new("tasks/cancel", tasks::cancel).since(LEGACY).mirrors("taskId"),
+    Method::new("tasks/update", tasks::update).since(MODERN).mirrors("taskId"),
+    Method::new("tasks/result", tasks::result).since(LEGACY).until(LEGACY),
+    Method::new("tasks/list", tasks::list).since(LEGACY).until(LEGACY),
 ];
 
 impl Method {
@@ -125,26 +130,28 @@ impl Method {
 }
 
 /// What is offered to clients of `revision`. Tools never change while the program runs.
-fn offer(revision: Revision) -> Offer {
+fn offer(server: &Server, revision: Revision) -> Offer {
     let (mut capabilities, mut extensions) = (Map::new(), Map::new());
     let known = METHODS.iter().filter_map(|method| method.capability.as_ref());
     for Capability { name, value, is_extension, .. } in known.filter(|capability| revision >= capability.first) {
         let members = if *is_extension { &mut extensions } else { &mut capabilities };
         members.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
     }
+    tasks::offer(&server.kept, revision, &mut capabilities, &mut extensions);
     if !extensions.is_empty() {
         capabilities.insert("extensions".to_owned(), Value::Object(extensions));
     }
     Offer { capabilities: Value::Object(capabilities), instructions: INSTRUCTIONS }
 }
 
-fn initialize(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    handshake::initialize(request.session, &request.id, request.params, offer).map(Action::Answer)
+fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    handshake::initialize(request.session, &request.id, request.params, |revision| offer(server, revision))
+        .map(Action::Answer)
 }
 
-fn discover(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let revision = request.context.revision;
-    Ok(Action::Answer(handshake::discover(&request.id, revision, &offer(revision))))
+    Ok(Action::Answer(handshake::discover(&request.id, revision, &offer(server, revision))))
 }
 
 fn ping(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
@@ -156,8 +163,8 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     Ok(empty(&request))
 }
 
-fn listen(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(Action::Listen(Box::new(Listen::new(&request.id, request.context.revision, request.params)?)))
+fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    Ok(Action::Listen(Box::new(Listen::new(&request.id, &request.context, server.kept.runs.keeps(), request.params)?)))
 }
 
 fn empty(request: &Request<'_>) -> Action {

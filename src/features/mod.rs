@@ -22,6 +22,7 @@ mod resources;
 mod sink;
 mod skills;
 mod subscriptions;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod tools;
@@ -32,15 +33,16 @@ use std::time::Instant;
 use serde_json::value::RawValue;
 
 use crate::budget::{Charge, MEMORY};
-use crate::config::{MAX_BATCH_ANSWERS, MAX_VALUES};
+use crate::config::{self, MAX_BATCH_ANSWERS, MAX_VALUES};
 use crate::fabric::{Catalog, Client, Error, Kind, Snapshot, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
+use crate::runs::Runs;
 use crate::text::shown;
 use crate::tools::Policy;
 
-pub(crate) use call::Call;
+pub(crate) use call::{Call, Visitor};
 pub(crate) use refusal::refuse;
 pub(crate) use sink::Sink;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
@@ -75,6 +77,17 @@ impl Action {
     }
 }
 
+/// The runs of the server, and how calls wait for them.
+#[derive(Clone)]
+pub(crate) struct Kept {
+    /// All of them.
+    pub(crate) runs: Runs,
+    /// The settings.
+    pub(crate) settings: config::RunSettings,
+    /// Whether callers are told apart, so that each may list its own.
+    pub(crate) lists: bool,
+}
+
 /// All features, with what their answers are made from. One for the whole process.
 pub(crate) struct Server {
     fabric: Arc<Client>,
@@ -83,6 +96,7 @@ pub(crate) struct Server {
     subscriptions: Arc<Subscriptions>,
     tools: tools::Lists,
     skills: skills::Shelf,
+    kept: Kept,
 }
 
 /// One request, its envelope read: what a feature reads its params from.
@@ -106,8 +120,8 @@ impl Request<'_> {
 
 impl Server {
     /// A server in front of `fabric`.
-    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy) -> Server {
-        let subscriptions = Arc::new(Subscriptions::default());
+    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy, kept: Kept) -> Server {
+        let subscriptions = Arc::new(Subscriptions::new(kept.settings.keep));
         let listeners = subscriptions.clone();
         catalog.on_change(move || listeners.lists_changed());
         Server {
@@ -117,6 +131,7 @@ impl Server {
             subscriptions,
             tools: tools::Lists::default(),
             skills: skills::Shelf::default(),
+            kept,
         }
     }
 
@@ -136,12 +151,19 @@ impl Server {
         };
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        Server::new(fabric, catalog, Policy::default())
+        let settings = config::RunSettings { answer_within: time, task_after: time, keep: time, state_dir: None };
+        let kept = Kept { runs: Runs::new(time, None, None), settings, lists: true };
+        Server::new(fabric, catalog, Policy::default(), kept)
     }
 
     /// Fabric, for requests outside of any call.
     pub(crate) fn fabric(&self) -> &Arc<Client> {
         &self.fabric
+    }
+
+    /// The runs.
+    pub(crate) fn runs(&self) -> &Runs {
+        &self.kept.runs
     }
 
     /// Who is sent changes of the lists.

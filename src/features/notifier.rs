@@ -3,10 +3,11 @@
 //! Text is collected while it keeps arriving and goes out as one notification right before the next read may block: no
 //! timers, no added delay, and a flood becomes few messages.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::budget::{Charge, Full};
 use crate::fabric::{Stop, Wait};
@@ -16,6 +17,7 @@ use crate::sync::lock;
 use crate::tools::{self, ChunkKind};
 
 use super::Sink;
+use super::tasks::RELATED_TASK;
 
 /// Silence of Fabric after which a heartbeat progress is sent.
 const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -29,10 +31,13 @@ const CHUNK_LEVEL: Level = Level::Info;
 
 /// Tells one caller how its call goes.
 pub(super) struct Notifier {
-    sink: Arc<dyn Sink>,
+    /// Until the call is answered.
+    sink: Mutex<Option<Arc<dyn Sink>>>,
     context: RequestContext,
     session: Arc<Session>,
     state: Mutex<State>,
+    /// The task that the run has become: then its caller may leave, and is told all the same (2025-11-25).
+    task: OnceLock<Value>,
     /// What the call holds of the budget.
     memory: Mutex<Charge>,
 }
@@ -58,6 +63,8 @@ struct Progress<'a> {
     progress: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     message: Option<&'a str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Value>,
 }
 
 #[derive(Serialize)]
@@ -65,6 +72,8 @@ struct LogMessage<'a> {
     level: &'a str,
     logger: &'a str,
     data: Chunk<'a>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Value>,
 }
 
 /// Fabric's own shape of a piece of output.
@@ -86,7 +95,32 @@ impl Notifier {
             progress: 0,
             last: Instant::now(),
         };
-        Notifier { sink, context, session, state: Mutex::new(state), memory: Mutex::new(memory) }
+        Notifier {
+            sink: Mutex::new(Some(sink)),
+            context,
+            session,
+            state: Mutex::new(state),
+            task: OnceLock::new(),
+            memory: Mutex::new(memory),
+        }
+    }
+
+    /// The call is being answered: from now on nothing is sent for it, and its caller may leave.
+    pub(super) fn detach(&self) {
+        *lock(&self.sink) = None;
+    }
+
+    /// The call is answered with a task: its caller may leave, and goes on being told.
+    pub(super) fn become_task(&self, id: &str) {
+        let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
+    }
+
+    /// Sends a whole message, as long as the caller is told anything.
+    pub(super) fn notify(&self, message: &[u8]) {
+        // Under the lock, so that nothing is on its way when `detach` returns.
+        if let Some(sink) = &*lock(&self.sink) {
+            sink.notify(message);
+        }
     }
 
     /// Only the thread that runs the call comes here, so nobody ever waits for this.
@@ -99,8 +133,8 @@ impl Notifier {
         state.progress += step;
         state.last = Instant::now();
         let message = text.filter(|_| self.context.revision.knows(Feature::ProgressMessage));
-        let params = Progress { progress_token, progress: state.progress, message };
-        self.sink.notify(&jsonrpc::notification("notifications/progress", &params));
+        let params = Progress { progress_token, progress: state.progress, message, meta: self.task.get() };
+        self.notify(&jsonrpc::notification("notifications/progress", &params));
     }
 
     /// Modern callers ask for log messages with each request, legacy ones once per connection. To a legacy one that has
@@ -116,8 +150,9 @@ impl Notifier {
     fn log_chunk(&self, kind: ChunkKind, format: &str, content: &str) {
         if self.wants_chunks() {
             let data = Chunk { r#type: kind.name(), format, content };
-            let params = LogMessage { level: CHUNK_LEVEL.name(), logger: "fabric_run_pattern", data };
-            self.sink.notify(&jsonrpc::notification("notifications/message", &params));
+            let params =
+                LogMessage { level: CHUNK_LEVEL.name(), logger: "fabric_run_pattern", data, meta: self.task.get() };
+            self.notify(&jsonrpc::notification("notifications/message", &params));
         }
     }
 
@@ -149,7 +184,8 @@ impl Wait for Notifier {
     }
 
     fn still_waiting(&self) -> Result<(), Stop> {
-        if self.sink.stopped() {
+        let may_leave = self.task.get().is_some();
+        if !may_leave && lock(&self.sink).as_ref().is_some_and(|sink| sink.stopped()) {
             return Err(Stop);
         }
         let mut state = self.state();
@@ -158,7 +194,9 @@ impl Wait for Notifier {
             self.progress(&mut state, 1, None);
         }
         drop(state);
-        self.sink.idle();
+        if let Some(sink) = &*lock(&self.sink) {
+            sink.idle();
+        }
         Ok(())
     }
 
@@ -214,8 +252,8 @@ impl tools::Caller for Notifier {
         self.flush_pending(&mut self.state());
     }
 
-    fn stream_text(&self, wanted: bool) {
-        self.state().stream_text = wanted;
+    fn begin_step(&self, stream: bool, _: bool) {
+        self.state().stream_text = stream;
     }
 
     fn say(&self, message: &str) {

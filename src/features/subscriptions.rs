@@ -1,29 +1,41 @@
 //! Who wants to hear that lists have changed: modern `subscriptions/listen`, and legacy clients that were promised
 //! `listChanged`.
 
-use std::sync::{Arc, Mutex};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, Weak};
+use std::thread;
+use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::config::WORKER_STACK;
 use crate::fabric::Error;
 use crate::jsonrpc::{self, Id, NoId};
-use crate::protocol::params::params;
-use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
+use crate::protocol::params::{given, params};
+use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Revision};
+use crate::runs::{Owner, Run, RunState};
 use crate::sync::lock;
 
-use super::{Sink, refuse};
+use super::{Server, Sink, refuse, tasks};
+
+/// Most tasks of one subscription.
+const MAX_TASKS: usize = 64;
+/// How often all tasks of a subscription are looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// The key under which every message of a subscription says which one it belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A `subscriptions/listen` that was accepted: 2026-07-28, basic/patterns/subscriptions.
-#[derive(Debug)]
 pub(crate) struct Listen {
     id: Id,
     revision: Revision,
     prompts: bool,
     resources: bool,
+    /// The tasks asked for; those of the caller once that is known.
+    task_ids: Vec<String>,
+    tasks: Vec<Run>,
 }
 
 impl Listen {
@@ -31,19 +43,38 @@ impl Listen {
     ///
     /// # Errors
     /// -32602 without a filter.
-    pub(super) fn new(id: &Id, revision: Revision, raw: Option<&RawValue>) -> Result<Listen, Refusal> {
+    pub(super) fn new(
+        id: &Id,
+        context: &RequestContext,
+        keeps: bool,
+        raw: Option<&RawValue>,
+    ) -> Result<Listen, Refusal> {
         let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
                      with true or false as values.";
         let wrong = || Refusal::params(usage);
         let [filter] = params(raw, ["notifications"], usage)?;
-        let [prompts, resources] =
-            params(Some(filter.ok_or_else(wrong)?), ["promptsListChanged", "resourcesListChanged"], usage)?;
+        let names = ["promptsListChanged", "resourcesListChanged", "taskIds"];
+        let [prompts, resources, tasks] = params(Some(filter.ok_or_else(wrong)?), names, usage)?;
+        let task_ids = match given(tasks).filter(|_| keeps) {
+            None => Vec::new(),
+            Some(_) if !context.tasks => return Err(tasks::undeclared()),
+            Some(raw) => serde_json::from_str::<Vec<String>>(raw.get())
+                .ok()
+                .filter(|ids| ids.len() <= MAX_TASKS)
+                .ok_or_else(|| Refusal::params(format!("taskIds must be a list of up to {MAX_TASKS} strings.")))?,
+        };
         let wanted = |member: Option<&RawValue>| match member.map_or("false", RawValue::get) {
             "true" => Ok(true),
             "false" => Ok(false),
             _ => Err(wrong()),
         };
-        Ok(Listen { id: id.clone(), revision, prompts: wanted(prompts)?, resources: wanted(resources)? })
+        let (prompts, resources) = (wanted(prompts)?, wanted(resources)?);
+        Ok(Listen { id: id.clone(), revision: context.revision, prompts, resources, task_ids, tasks: Vec::new() })
+    }
+
+    /// Finds the tasks that `owner` may hear of.
+    pub(crate) fn admit(&mut self, server: &Server, owner: &Owner) {
+        self.tasks = self.task_ids.iter().filter_map(|id| server.kept.runs.find(id, owner)).collect();
     }
 
     /// The id that cancels it.
@@ -58,6 +89,10 @@ impl Listen {
             if wanted {
                 honoured.insert(key.into(), true.into());
             }
+        }
+        if !self.task_ids.is_empty() {
+            let ids: Vec<String> = self.tasks.iter().map(|run| run.id().to_string()).collect();
+            honoured.insert("taskIds".into(), ids.into());
         }
         let params = json!({ "_meta": self.meta(), "notifications": honoured });
         jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
@@ -83,7 +118,13 @@ impl Listen {
 
     /// Whoever is told through `sink`.
     pub(crate) fn listener(&self, sink: Arc<dyn Sink>) -> Listener {
-        Listener { meta: Some(self.meta()), prompts: self.prompts, resources: self.resources, sink }
+        Listener {
+            meta: Some(self.meta()),
+            prompts: self.prompts,
+            resources: self.resources,
+            tasks: self.tasks.clone(),
+            sink,
+        }
     }
 
     fn meta(&self) -> Map<String, Value> {
@@ -99,13 +140,39 @@ pub(crate) struct Listener {
     meta: Option<Map<String, Value>>,
     prompts: bool,
     resources: bool,
+    tasks: Vec<Run>,
     sink: Arc<dyn Sink>,
 }
 
 impl Listener {
     /// A legacy client: it hears of everything it was promised, without tags.
     pub(crate) fn legacy(sink: Arc<dyn Sink>) -> Listener {
-        Listener { meta: None, prompts: true, resources: true, sink }
+        Listener { meta: None, prompts: true, resources: true, tasks: Vec::new(), sink }
+    }
+
+    /// Tells what has come of its tasks, until all have ended or it is gone itself.
+    fn watch(listener: &Weak<Listener>, keep: Duration) {
+        let mut told = HashMap::new();
+        loop {
+            let Some(listener) = listener.upgrade().filter(|listener| !listener.sink.stopped()) else { return };
+            let mut working = None;
+            for run in &listener.tasks {
+                let state = run.record().state;
+                if told.insert(run.id(), state).unwrap_or(RunState::Working) != state {
+                    let meta = listener.meta.clone().unwrap_or_default();
+                    if let Some(message) = tasks::changed(run, keep, meta) {
+                        listener.sink.notify(&message);
+                    }
+                }
+                if state == RunState::Working {
+                    working = Some(run.clone());
+                }
+            }
+            // While we wait, the listener may go.
+            drop(listener);
+            let Some(working) = working else { return };
+            working.wait(None, LOOK, &mut || true);
+        }
     }
 
     fn tell(&self) {
@@ -124,13 +191,27 @@ impl Listener {
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     listeners: Mutex<Vec<Arc<Listener>>>,
+    /// How long runs are kept.
+    keep: Duration,
 }
 
 impl Subscriptions {
+    /// Nobody yet; runs are kept for `keep`.
+    pub(super) fn new(keep: Duration) -> Subscriptions {
+        Subscriptions { keep, ..Subscriptions::default() }
+    }
+
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
         self.lock().push(listener.clone());
+        if !listener.tasks.is_empty() {
+            let (weak, keep) = (Arc::downgrade(&listener), self.keep);
+            let thread = thread::Builder::new().name("tasks".into()).stack_size(WORKER_STACK);
+            if let Err(error) = thread.spawn(move || Listener::watch(&weak, keep)) {
+                log::warn!("changes of tasks cannot be told: {error}");
+            }
+        }
         Registration { all: self.clone(), listener }
     }
 
@@ -180,7 +261,8 @@ mod tests {
 
     fn listen(params: &str) -> Result<Listen, Refusal> {
         let id = Id::from_raw(&RawValue::from_string("\"s\"".into()).unwrap()).unwrap();
-        Listen::new(&id, Revision::R2026_07_28, Some(&RawValue::from_string(params.into()).unwrap()))
+        let context = RequestContext::of(Revision::R2026_07_28);
+        Listen::new(&id, &context, true, Some(&RawValue::from_string(params.into()).unwrap()))
     }
 
     #[test]
@@ -200,6 +282,7 @@ mod tests {
 
     #[test]
     fn a_missing_filter_is_refused() {
+        let listen = |params: &str| listen(params).map(|_| ());
         assert_eq!(listen("{}").unwrap_err().code, -32602);
         assert_eq!(listen(r#"{"notifications":{"promptsListChanged":5}}"#).unwrap_err().code, -32602);
         assert_eq!(listen(r#"{"notifications":[true]}"#).unwrap_err().code, -32602, "a list is no object");

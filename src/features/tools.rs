@@ -1,6 +1,7 @@
 //! `tools/list` and `tools/call`: definitions and outcomes as each revision has them.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -8,16 +9,17 @@ use serde_json::{Map, Value, json};
 
 use crate::budget::Full;
 use crate::config::STATIC_TTL;
-use crate::fabric::{Error, no_room, too_many};
+use crate::fabric::{Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params, text};
 use crate::protocol::{Answer, Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
+use crate::runs::{self, Run, Start};
 use crate::text::shown;
-use crate::tools::{self, Failure, Job, Outcome, TOOLS, Tool, partial};
+use crate::tools::{self, Failure, Job, Outcome, Paid, TOOLS, Tool, partial};
 use crate::{random, time};
 
 use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server};
+use super::{Action, Request, Server, tasks};
 
 /// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
 const SCHEMA_VERSION: u32 = 1;
@@ -29,6 +31,9 @@ const MAX_RESULT_CHARS: u32 = 500_000;
 /// Room for what stands around the text of a result, in bytes.
 const FRAME: usize = 1 << 10;
 
+/// The tool whose calls may become tasks.
+const RUN_TOOL: &str = "fabric_run_pattern";
+
 /// `tools/list` as each revision is sent it: written once, for it never changes.
 #[derive(Default)]
 pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
@@ -37,12 +42,13 @@ pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     pages::page(pages::cursor(request.params)?, TOOLS.len())?;
     let revision = request.context.revision;
-    let list = server.tools.0[revision as usize].get_or_init(|| write_list(revision));
+    let list = server.tools.0[revision as usize]
+        .get_or_init(|| write_list(revision, tasks::are_asked_for(&server.kept, revision)));
     Ok(Action::Answer(stored(&request.id, revision, list)))
 }
 
-fn write_list(revision: Revision) -> Vec<u8> {
-    let tools: Vec<Definition> = TOOLS.iter().map(|tool| define(tool, revision)).collect();
+fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
+    let tools: Vec<Definition> = TOOLS.iter().map(|tool| define(tool, revision, tasks)).collect();
     let mut result = ResultWriter::body(revision);
     result.field("tools", &tools).cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
     result.end_body(Map::new())
@@ -57,6 +63,8 @@ struct Definition {
     #[serde(skip_serializing_if = "Option::is_none")]
     annotations: Option<Value>,
     description: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    execution: Option<Value>,
     input_schema: Box<RawValue>,
     name: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -65,7 +73,7 @@ struct Definition {
     title: Option<&'static str>,
 }
 
-fn define(tool: &Tool, revision: Revision) -> Definition {
+fn define(tool: &Tool, revision: Revision, tasks: bool) -> Definition {
     let annotations = || {
         json!({
             "title": tool.title,
@@ -79,6 +87,7 @@ fn define(tool: &Tool, revision: Revision) -> Definition {
         meta: revision.knows(Feature::ItemMeta).then(|| json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS })),
         annotations: revision.knows(Feature::ToolAnnotations).then(annotations),
         description: tool.description,
+        execution: (tasks && tool.name == RUN_TOOL).then(|| json!({ "taskSupport": "optional" })),
         input_schema: schema(tool.input),
         name: tool.name,
         output_schema: revision.knows(Feature::StructuredContent).then(|| schema(tool.output)),
@@ -97,7 +106,7 @@ fn schema(text: &str) -> Box<RawValue> {
 /// -32602 for an unknown tool, and for wrong arguments in the revisions that have it so.
 pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
-    let [name, arguments] = params(request.params, ["name", "arguments"], usage)?;
+    let [name, arguments, task] = params(request.params, ["name", "arguments", "task"], usage)?;
     let name = text(name, usage)?;
     let arguments = given(arguments);
     // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
@@ -110,8 +119,16 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         return Err(Refusal::params(format!("There is no tool \"{shown}\": the tools are {}.", names.join(", "))));
     };
     let revision = request.context.revision;
+    let task = match given(task).filter(|_| tasks::are_asked_for(&server.kept, revision)) {
+        Some(_) if tool.name != RUN_TOOL => {
+            let detail = format!("{name} cannot be a task: call it without params.task.");
+            return Err(Refusal::new(jsonrpc::METHOD_NOT_FOUND, detail));
+        }
+        Some(task) => Some(tasks::requested(task, &server.kept.settings)?),
+        None => None,
+    };
     match tool.job(arguments, &server.policy) {
-        Ok(job) => Ok(request.call(ToolCall { tool, job })),
+        Ok(job) => Ok(request.call(ToolCall { tool, job: job.into(), task })),
         Err(error) => {
             let request_id = random::request_id();
             tools::log_refused(tool, None, &error, &request_id);
@@ -140,7 +157,9 @@ pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
 /// A `tools/call`, its arguments checked.
 struct ToolCall {
     tool: &'static Tool,
-    job: Box<dyn Job>,
+    job: Arc<dyn Job>,
+    /// For how long, if a task was asked for.
+    task: Option<Duration>,
 }
 
 impl Operation for ToolCall {
@@ -150,9 +169,17 @@ impl Operation for ToolCall {
             catalog: call.catalog.clone(),
             caller: call.notifier.clone(),
             identity: call.identity.clone(),
+            runs: call.kept.runs.clone(),
+            owner: call.owner.clone(),
+            run: None,
         };
-        let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
-        Ok(write(&outcome, call.request_id, result))
+        match self.job.paid() {
+            None => {
+                let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
+                Ok(write(&outcome, call.request_id, result))
+            }
+            Some(paid) => self.start(paid, work, call, result),
+        }
     }
 
     fn fail(&self, error: Error, request_id: &str, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
@@ -163,6 +190,88 @@ impl Operation for ToolCall {
     fn runs(&self) -> u32 {
         self.job.runs()
     }
+}
+
+impl ToolCall {
+    /// Starts a run, and waits for it as long as its caller may be kept waiting.
+    fn start(
+        &self,
+        paid: Paid,
+        work: tools::Work,
+        call: &Running<'_>,
+        result: &mut ResultWriter,
+    ) -> Result<ResultMeta, Refusal> {
+        let keeps = call.kept.runs.keeps();
+        if !keeps && paid.wait.is_some() {
+            let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
+            let error = self.refused(Error::new(Kind::InvalidRequest, detail), call);
+            return Ok(write(&Err(error.into()), call.request_id, result));
+        }
+        let keep = call.kept.settings.keep;
+        let Paid { patterns, model, wait, max_chars } = paid;
+        let limit = patience(wait, call).filter(|_| keeps);
+        let start = Start { owner: call.owner.clone(), patterns, model };
+        let writer = match self.task {
+            None => call.kept.runs.begin(start),
+            Some(ttl) => call.kept.runs.begin_task(start, ttl).map_err(|runs::StoreFull| {
+                let detail = "There is no room for another task: others work or must be kept. Try again later, or                               call without params.task.";
+                Refusal::from_fabric(self.refused(Error::new(Kind::TooManyRequests, detail), call))
+            })?,
+        };
+        let notifier = self.task.map(|_| call.notifier.clone());
+        if let Some(notifier) = &notifier {
+            notifier.become_task(&writer.run().id().to_string());
+        }
+        let told = move |run: &Run| {
+            if let Some(notifier) = notifier {
+                notifier.notify(&tasks::status(run, keep));
+            }
+        };
+        let held = call.held.take();
+        let started = match tools::start(self.tool, self.job.clone(), work, writer, held, call.request_id, told) {
+            Ok(started) => started,
+            Err(error) => {
+                let error = self.refused(error, call);
+                return Ok(write(&Err(error.into()), call.request_id, result));
+            }
+        };
+        let run = &started.run;
+        if self.task.is_some() {
+            tasks::created(run, keep, result);
+            return Ok(ResultMeta::new());
+        }
+        if !started.wait(limit) {
+            let is_task = call.context.tasks && run.promise(keep).is_ok();
+            // Before anybody is told of it.
+            run.persist();
+            call.notifier.detach();
+            if is_task {
+                tasks::created(run, keep, result);
+                return Ok(ResultMeta::new());
+            }
+        }
+        let outcome = tools::result(run, max_chars, keeps);
+        let mut meta = write(&outcome, call.request_id, result);
+        if outcome.is_err() && keeps {
+            // Of a long text the result has the beginning only.
+            meta.insert("run_id".into(), run.id().to_string().into());
+        }
+        Ok(meta)
+    }
+
+    fn refused(&self, error: Error, call: &Running<'_>) -> Error {
+        tools::log_refused(self.tool, Some(self.job.as_ref()), &error, call.request_id);
+        error
+    }
+}
+
+/// How long a caller waits for its run; `None`: for as long as it takes.
+fn patience(wait: Option<Duration>, call: &Running<'_>) -> Option<Duration> {
+    let settings = &call.kept.settings;
+    let within = Some(settings.answer_within).filter(|within| !within.is_zero());
+    // Who has a progress token wants to see the output as it comes, which tasks do not show.
+    let task_after = (call.context.tasks && call.context.progress_token.is_none()).then_some(settings.task_after);
+    wait.or_else(|| task_after.into_iter().chain(within).min())
 }
 
 /// A text, as it stands in `content`.
@@ -177,7 +286,7 @@ fn content(text: &str) -> TextContent<'_> {
 }
 
 /// Writes the result of a call, good or bad.
-fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) -> ResultMeta {
+pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) -> ResultMeta {
     let revision = result.revision();
     let mut meta = Map::new();
     meta.insert("schema_version".into(), SCHEMA_VERSION.into());

@@ -25,6 +25,7 @@ pub(super) fn template(program: &Path) -> String {
 
 fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
     let (transport, tokens) = (flags::get(FlagId::Transport).long, flags::get(FlagId::TokensFile).long);
+    let state_dir = flags::get(FlagId::StateDir).long;
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
@@ -50,7 +51,7 @@ fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
          \n\
          [Service]\n\
          Type=notify\n\
-         ExecStart={} --{transport} http{port} --{tokens} /etc/fabric-mcp/tokens\n\
+         ExecStart={} --{transport} http{port} --{tokens} /etc/fabric-mcp/tokens --{state_dir} %S/{state}\n\
          ExecReload=/bin/kill -HUP $MAINPID\n\
          EnvironmentFile=-/etc/fabric-mcp/env\n\
          Restart=on-failure\n\
@@ -122,7 +123,7 @@ mod tests {
         let unit = unit(Path::new("/usr/bin/fabric-mcp"));
         for line in [
             "Type=notify",
-            "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens",
+            "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens --state-dir %S/fabric-mcp",
             "ExecReload=/bin/kill -HUP $MAINPID",
             "SupplementaryGroups=fabric-mcp-tokens",
             "StateDirectory=fabric-mcp",
@@ -143,7 +144,11 @@ mod tests {
         let (unit, template) = (unit(Path::new("/usr/bin/x")), template(Path::new("/usr/bin/x")));
         let other: Vec<&str> = template.lines().filter(|line| !unit.lines().any(|l| l == *line)).collect();
         assert_eq!(other.len(), 3, "{other:?}");
-        assert_eq!(other[1], "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens");
+        assert_eq!(
+            other[1],
+            "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens \
+             --state-dir %S/fabric-mcp/%i"
+        );
         assert_eq!(other[2], "StateDirectory=fabric-mcp/%i");
         assert!(SYSUSERS.contains("\ng fabric-mcp-tokens -\n"));
     }

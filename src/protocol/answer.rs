@@ -58,6 +58,8 @@ pub(crate) struct Cache {
 pub(crate) struct ResultWriter {
     out: Vec<u8>,
     revision: Revision,
+    /// `resultType`, for the revisions that have it.
+    kind: &'static str,
     empty: bool,
     /// What was charged in advance.
     memory: Charge,
@@ -76,11 +78,12 @@ impl ResultWriter {
 
     fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
         out.push(b'{');
-        let mut writer = ResultWriter { out, revision, empty: true, memory: Charge::none() };
-        if revision.knows(Feature::Stateless) {
-            writer.field("resultType", "complete");
-        }
-        writer
+        ResultWriter { out, revision, kind: "complete", empty: true, memory: Charge::none() }
+    }
+
+    /// What kind of result it is, where that is no complete one. Comes before all fields.
+    pub(crate) fn set_type(&mut self, kind: &'static str) {
+        self.kind = kind;
     }
 
     /// The revision it is written for.
@@ -110,10 +113,13 @@ impl ResultWriter {
 
     /// Appends the name of a field; the caller appends the value to the returned buffer.
     pub(crate) fn key(&mut self, name: &str) -> &mut Vec<u8> {
-        if !self.empty {
+        if std::mem::take(&mut self.empty) && self.revision.knows(Feature::Stateless) {
+            let kind = self.kind;
+            self.field("resultType", kind);
+        }
+        if self.out.last() != Some(&b'{') {
             self.out.push(b',');
         }
-        self.empty = false;
         jsonrpc::write_json(&mut self.out, name);
         self.out.push(b':');
         &mut self.out

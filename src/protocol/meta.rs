@@ -15,6 +15,9 @@ const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
+/// The extension by which a caller says that it knows tasks.
+pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
+
 /// The HTTP headers that repeat parts of a modern request, to be compared with its body. Values are decoded and
 /// trimmed.
 #[derive(Clone, Debug, Default)]
@@ -36,12 +39,14 @@ pub(crate) struct RequestContext {
     pub(crate) level: Option<Level>,
     /// The JSON of the progress token, if there is one.
     pub(crate) progress_token: Option<Id>,
+    /// Has the caller declared that it knows tasks? Modern only.
+    pub(crate) tasks: bool,
 }
 
 impl RequestContext {
     /// A legacy request that asks for no notifications.
     pub(crate) fn of(revision: Revision) -> RequestContext {
-        RequestContext { revision, level: None, progress_token: None }
+        RequestContext { revision, level: None, progress_token: None, tasks: false }
     }
 }
 
@@ -92,6 +97,12 @@ impl<'a> Meta<'a> {
         self.version.is_some()
     }
 
+    fn declares_tasks(&self) -> bool {
+        let member = |raw: &'a RawValue, name| jsonrpc::members(raw.get(), [name]).ok().and_then(|[member]| member);
+        let extensions = self.capabilities.and_then(|raw| member(raw, "extensions"));
+        extensions.and_then(|raw| member(raw, TASKS)).is_some_and(|raw| raw.get().starts_with('{'))
+    }
+
     fn progress_token(&self) -> Result<Option<Id>, Refusal> {
         let read = |raw| {
             Id::from_raw(raw).ok_or_else(|| {
@@ -131,7 +142,9 @@ impl<'a> Meta<'a> {
             mirror.check(&version, method, params, mirrored)?;
         }
         match Revision::named(&version) {
-            Some(revision) if !revision.is_legacy() => Ok(RequestContext { revision, level, progress_token }),
+            Some(revision) if !revision.is_legacy() => {
+                Ok(RequestContext { revision, level, progress_token, tasks: self.declares_tasks() })
+            }
             known => Err(unsupported(&version, known.is_some())),
         }
     }
@@ -141,7 +154,7 @@ impl<'a> Meta<'a> {
     /// # Errors
     /// -32602 for a bad progress token.
     pub(crate) fn legacy(&self, revision: Revision) -> Result<RequestContext, Refusal> {
-        Ok(RequestContext { revision, level: None, progress_token: self.progress_token()? })
+        Ok(RequestContext { revision, level: None, progress_token: self.progress_token()?, tasks: false })
     }
 }
 

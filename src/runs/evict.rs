@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 use super::record::{Owner, RunId};
 
 /// A kept run, as far as this question goes.
-pub(super) struct Kept<'a> {
+pub(super) struct KeptRun<'a> {
     pub(super) id: RunId,
     pub(super) owner: &'a Owner,
     /// When it ended; `None` while it works.
@@ -15,7 +15,7 @@ pub(super) struct Kept<'a> {
     pub(super) promised: bool,
 }
 
-impl Kept<'_> {
+impl KeptRun<'_> {
     fn may_go(&self) -> bool {
         self.ended.is_some() && !self.promised
     }
@@ -39,7 +39,7 @@ struct Holding {
 
 /// The runs that have to go for the rest to be within `bounds`, or as near as can be: each time the oldest finished one of
 /// the owner who holds most.
-pub(super) fn victims<'a>(kept: impl Iterator<Item = Kept<'a>>, bounds: Bounds) -> Vec<RunId> {
+pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>>, bounds: Bounds) -> Vec<RunId> {
     let (mut runs, mut bytes) = (0, 0);
     let mut owners: HashMap<&Owner, Holding> = HashMap::new();
     for run in kept {
@@ -82,7 +82,7 @@ pub(super) fn victims<'a>(kept: impl Iterator<Item = Kept<'a>>, bounds: Bounds) 
 }
 
 /// Is there room for one more run that nobody may remove?
-pub(super) fn has_room<'a>(others: impl Iterator<Item = Kept<'a>>, bounds: Bounds) -> bool {
+pub(super) fn has_room<'a>(others: impl Iterator<Item = KeptRun<'a>>, bounds: Bounds) -> bool {
     let (runs, bytes) =
         others.filter(|run| !run.may_go()).fold((0, 0), |(runs, bytes), run| (runs + 1, bytes + run.bytes));
     runs < bounds.runs && bytes < bounds.bytes
@@ -102,8 +102,8 @@ mod tests {
     /// (number, owner, ended, bytes, promised)
     type Row = (u8, Owner, Option<u64>, u64, bool);
 
-    fn kept(rows: &[Row]) -> impl Iterator<Item = Kept<'_>> {
-        rows.iter().map(|(number, owner, ended, bytes, promised)| Kept {
+    fn kept(rows: &[Row]) -> impl Iterator<Item = KeptRun<'_>> {
+        rows.iter().map(|(number, owner, ended, bytes, promised)| KeptRun {
             id: id(*number),
             owner,
             ended: *ended,
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn many_are_found_fast() {
         let owners: Vec<Owner> = (0..50).map(|n| Owner::Named(format!("{n}"))).collect();
-        let runs = (0..30_000_u64).map(|n| Kept {
+        let runs = (0..30_000_u64).map(|n| KeptRun {
             id: RunId::parse(&format!("run_{n:032x}")).unwrap(),
             owner: &owners[n as usize % 50],
             ended: Some(n),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::folder::{Folder, Part};
-use super::record::{Record, RunId, State};
+use super::record::{Record, RunId, RunState};
 
 /// How often text is written and the marker looked for.
 const TICK: Duration = Duration::from_secs(1);
@@ -107,11 +107,11 @@ impl Files {
         // Whoever left the marker has read `working` after that, and told its caller that the run is cancelled. So look once
         // more after the end could be read.
         if self.folder.is_marked(self.id) {
-            record.state = State::Cancelled;
+            record.state = RunState::Cancelled;
         }
         self.folder.write(record, true)?;
-        if record.state != State::Cancelled && self.folder.is_marked(self.id) {
-            record.state = State::Cancelled;
+        if record.state != RunState::Cancelled && self.folder.is_marked(self.id) {
+            record.state = RunState::Cancelled;
             self.folder.write(record, true)?;
         }
         Ok(())

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock;
-use super::record::{Record, RunId, State, VERSION};
+use super::record::{Record, RunId, RunState, VERSION};
 use super::text::{self, Span};
 
 /// Largest metadata file, in bytes.
@@ -77,7 +77,7 @@ impl Parts {
 }
 
 /// What a metadata file turned out to be.
-pub(super) enum Found {
+pub(super) enum FoundRun {
     Record(Box<Loaded>),
     /// There is none.
     Nothing,
@@ -87,9 +87,9 @@ pub(super) enum Found {
     Unknown,
 }
 
-impl Found {
-    fn settled(record: Record) -> Found {
-        Found::Record(Box::new(Loaded { record, held: false }))
+impl FoundRun {
+    fn settled(record: Record) -> FoundRun {
+        FoundRun::Record(Box::new(Loaded { record, held: false }))
     }
 }
 
@@ -213,58 +213,58 @@ impl Folder {
     }
 
     /// Reads a run, and settles it if its owner has died: it is `interrupted` from now on.
-    pub(super) fn load(&self, id: RunId, today: u64) -> Found {
+    pub(super) fn load(&self, id: RunId, today: u64) -> FoundRun {
         let record = match self.read(id) {
             Ok(record) => record,
             Err(found) => return found,
         };
-        if record.state != State::Working {
-            return Found::settled(self.checked(record));
+        if record.state != RunState::Working {
+            return FoundRun::settled(self.checked(record));
         }
         match self.claim(id) {
             // It may have ended in between: its end was written before the lock was given up.
             Ok(claim @ (Claim::Ours(_) | Claim::NoFile)) => match self.read(id) {
-                Ok(record) if record.state == State::Working => {
+                Ok(record) if record.state == RunState::Working => {
                     let record = self.settle(record, today);
                     drop(claim);
-                    Found::settled(record)
+                    FoundRun::settled(record)
                 }
-                Ok(record) => Found::settled(self.checked(record)),
+                Ok(record) => FoundRun::settled(self.checked(record)),
                 Err(found) => found,
             },
-            Ok(Claim::Held) | Err(_) => Found::Record(Box::new(Loaded { record: self.current(record), held: true })),
+            Ok(Claim::Held) | Err(_) => FoundRun::Record(Box::new(Loaded { record: self.current(record), held: true })),
         }
     }
 
-    fn read(&self, id: RunId) -> Result<Record, Found> {
+    fn read(&self, id: RunId) -> Result<Record, FoundRun> {
         let path = self.file(id, Part::Record);
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() && found.len() <= MAX_RECORD => {}
-            Ok(_) => return Err(Found::Damaged),
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Found::Nothing),
-            Err(_) => return Err(Found::Unknown),
+            Ok(_) => return Err(FoundRun::Damaged),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(FoundRun::Nothing),
+            Err(_) => return Err(FoundRun::Unknown),
         }
         let mut json = Vec::new();
         match File::open(&path).and_then(|file| file.take(MAX_RECORD + 1).read_to_end(&mut json)) {
             Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::NotFound => return Err(Found::Nothing),
-            Err(_) => return Err(Found::Unknown),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(FoundRun::Nothing),
+            Err(_) => return Err(FoundRun::Unknown),
         }
         #[derive(serde::Deserialize)]
         struct Version {
             version: u32,
         }
         match (serde_json::from_slice(&json), serde_json::from_slice::<Record>(&json)) {
-            (Ok(Version { version }), _) if version != VERSION => Err(Found::Unknown),
+            (Ok(Version { version }), _) if version != VERSION => Err(FoundRun::Unknown),
             (_, Ok(record)) if record.id == id => Ok(record),
-            _ => Err(Found::Damaged),
+            _ => Err(FoundRun::Damaged),
         }
     }
 
     /// A finished record without its text has lost it: a power cut, or a hand.
     fn checked(&self, mut record: Record) -> Record {
         if self.text_length(record.id) < record.bytes {
-            record.state = State::Interrupted;
+            record.state = RunState::Interrupted;
             self.measure(&mut record);
         }
         record
@@ -278,7 +278,7 @@ impl Folder {
         }
         if let Some(mark) = self.plain(record.id, Part::Cancel) {
             let at = mark.modified().map_or(record.updated, clock::milliseconds);
-            record.state = State::Cancelled;
+            record.state = RunState::Cancelled;
             record.updated = record.updated.max(at);
             record.ended = Some(record.updated);
         }
@@ -288,7 +288,7 @@ impl Folder {
     /// The owner has died. To be called with its lock only. Its end is now, so that it is kept for as long as any.
     fn settle(&self, mut record: Record, today: u64) -> Record {
         let id = record.id;
-        record.state = if self.is_marked(id) { State::Cancelled } else { State::Interrupted };
+        record.state = if self.is_marked(id) { RunState::Cancelled } else { RunState::Interrupted };
         record.updated = today;
         record.ended = Some(today);
         self.measure(&mut record);
@@ -380,8 +380,8 @@ impl Folder {
 
     /// Asks the owner of a run to stop it. True if it will; false if it has ended.
     pub(super) fn cancel(&self, id: RunId, today: u64) -> bool {
-        let works = |loaded: &Loaded| loaded.held && loaded.record.state == State::Working;
-        if !matches!(self.load(id, today), Found::Record(loaded) if works(&loaded)) {
+        let works = |loaded: &Loaded| loaded.held && loaded.record.state == RunState::Working;
+        if !matches!(self.load(id, today), FoundRun::Record(loaded) if works(&loaded)) {
             return false;
         }
         let marked = self.mark(id);
@@ -389,7 +389,7 @@ impl Folder {
             self.warn(id, "another process could not be told to stop it", error);
         }
         // The owner looks for the marker after it has written the end, so if that is not written yet, it sees it.
-        let stops = marked.is_ok() && self.read(id).is_ok_and(|record| record.state == State::Working);
+        let stops = marked.is_ok() && self.read(id).is_ok_and(|record| record.state == RunState::Working);
         if !stops {
             self.remove_parts(id, &[Part::Cancel]);
         }

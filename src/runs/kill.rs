@@ -99,7 +99,7 @@ fn check(at: &Temporary, completed: &HashMap<String, usize>, begun: &[String]) -
     let runs = Runs::new(KEEP, Some(Folder::open(&at.0).unwrap()), None);
     for (id, pieces) in completed {
         let run = runs.find(id, &me).unwrap();
-        assert_eq!(run.record().state, State::Completed);
+        assert_eq!(run.record().state, RunState::Completed);
         assert!(run.read(0, usize::MAX) == text(*pieces), "{id}");
     }
     assert!(begun.iter().all(|id| runs.find(id, &me).is_some()), "told as a task and lost");
@@ -110,8 +110,8 @@ fn check(at: &Temporary, completed: &HashMap<String, usize>, begun: &[String]) -
         assert!(whole.starts_with(&text), "{}", run.id());
         assert_eq!((record.bytes, record.chars), (text.len() as u64, text.chars().count() as u64));
         // Completed, and killed before it could say so; or cut.
-        assert!(matches!(record.state, State::Completed | State::Interrupted));
-        cut += usize::from(record.state == State::Interrupted);
+        assert!(matches!(record.state, RunState::Completed | RunState::Interrupted));
+        cut += usize::from(record.state == RunState::Interrupted);
     }
     assert!(listed.len() >= begun.len());
     for name in at.names() {

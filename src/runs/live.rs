@@ -16,10 +16,10 @@ use std::time::Duration;
 use crate::sync::{lock, wait_while};
 
 use super::clock::whole;
-use super::evict::Kept;
+use super::evict::KeptRun;
 use super::files::Files;
 use super::memory::Held;
-use super::record::{End, Owner, Record, RunId, State};
+use super::record::{End, Owner, Record, RunId, RunState};
 use super::text::Text;
 
 /// What a run costs besides its text, in bytes; an estimate.
@@ -30,7 +30,7 @@ const COPY: usize = 256 << 10;
 pub(super) const CLOSING: Duration = Duration::from_secs(5);
 
 /// A run of this process.
-pub(super) struct Live {
+pub(super) struct LiveRun {
     pub(super) id: RunId,
     pub(super) owner: Owner,
     pub(super) created: u64,
@@ -73,10 +73,10 @@ pub(crate) enum Waited {
     Stopped,
 }
 
-impl Live {
-    pub(super) fn new(record: Record, begun: Duration, files: Option<Files>, mut held: Held) -> Live {
+impl LiveRun {
+    pub(super) fn new(record: Record, begun: Duration, files: Option<Files>, mut held: Held) -> LiveRun {
         held.set(BASE);
-        Live {
+        LiveRun {
             id: record.id,
             owner: record.owner.clone(),
             created: record.created,
@@ -98,7 +98,7 @@ impl Live {
     /// Adds text. False if the account has no room for it; it is kept all the same. Nothing is added to what has ended.
     pub(super) fn append(&self, piece: &str, today: u64) -> bool {
         let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Open || inner.record.state != State::Working {
+        if inner.phase != Phase::Open || inner.record.state != RunState::Working {
             return true;
         }
         inner.text.push(piece);
@@ -137,7 +137,7 @@ impl Live {
     /// Looks whether another process wants this run to stop.
     pub(super) fn look(&self, today: u64) {
         if !self.is_cancelled() && self.free_files().is_some_and(|files| files.is_marked()) {
-            self.end(&mut lock(&self.inner), State::Cancelled, today);
+            self.end(&mut lock(&self.inner), RunState::Cancelled, today);
         }
     }
 
@@ -163,7 +163,7 @@ impl Live {
     pub(super) fn cancel(&self, today: u64) -> bool {
         let closing = |inner: &mut Inner| inner.phase == Phase::Closing;
         let (mut inner, _) = wait_while(&self.changed, lock(&self.inner), CLOSING, closing);
-        let cancelled = self.end(&mut inner, State::Cancelled, today);
+        let cancelled = self.end(&mut inner, RunState::Cancelled, today);
         drop(inner);
         if let (true, Some(files)) = (cancelled, &self.files) {
             // For the other processes, until the worker has noticed.
@@ -172,15 +172,15 @@ impl Live {
         cancelled
     }
 
-    /// The process ends: so does this, as soon as its worker or [`Live::begin_close`] says so.
+    /// The process ends: so does this, as soon as its worker or [`LiveRun::begin_close`] says so.
     pub(super) fn interrupt(&self, today: u64) {
-        self.end(&mut lock(&self.inner), State::Interrupted, today);
+        self.end(&mut lock(&self.inner), RunState::Interrupted, today);
         self.cancelled.store(true, Ordering::Release);
     }
 
     /// Ends it for all who look, and has the worker see that it shall stop. False if that was done before.
-    fn end(&self, inner: &mut Inner, state: State, today: u64) -> bool {
-        if inner.phase != Phase::Open || inner.record.state != State::Working {
+    fn end(&self, inner: &mut Inner, state: RunState, today: u64) -> bool {
+        if inner.phase != Phase::Open || inner.record.state != RunState::Working {
             return false;
         }
         inner.record.state = state;
@@ -201,7 +201,7 @@ impl Live {
         inner.phase = Phase::Closing;
         inner.text.shrink();
         let mut record = inner.record();
-        if record.state == State::Working {
+        if record.state == RunState::Working {
             record.state = end.state;
             record.updated = today;
             record.ended = Some(today);
@@ -260,7 +260,7 @@ impl Live {
         let inner = lock(&self.inner);
         // What closes or has closed is written by whoever does that.
         let record =
-            (inner.phase == Phase::Open).then(|| Record { state: State::Working, ended: None, ..inner.record() });
+            (inner.phase == Phase::Open).then(|| Record { state: RunState::Working, ended: None, ..inner.record() });
         drop(inner);
         if let Some(record) = record {
             files.persist(&record);
@@ -285,9 +285,9 @@ impl Live {
         inner.phase == Phase::Closed && inner.until <= now
     }
 
-    pub(super) fn kept(&self, now: Duration) -> Kept<'_> {
+    pub(super) fn kept(&self, now: Duration) -> KeptRun<'_> {
         let inner = lock(&self.inner);
-        Kept {
+        KeptRun {
             id: self.id,
             owner: &self.owner,
             ended: inner.record.ended.filter(|_| inner.phase == Phase::Closed),
@@ -308,7 +308,7 @@ impl Live {
     pub(super) fn wait(&self, seen: Option<u64>, limit: Duration) -> Option<Waited> {
         let state = |inner: &Inner| match seen {
             Some(seen) if inner.text.bytes() as u64 > seen => Some(Waited::More),
-            _ if inner.record.state != State::Working => Some(Waited::Ended),
+            _ if inner.record.state != RunState::Working => Some(Waited::Ended),
             _ => None,
         };
         let (inner, _) = wait_while(&self.changed, lock(&self.inner), limit, |inner| state(inner).is_none());

@@ -2,11 +2,11 @@
 //! asked for it.
 //!
 //! In scope: runs with their text, in memory and in a state folder that several processes may share; whose they are; how
-//! long they are kept. Not in scope: what a run does (whoever holds its [`Writer`]), and how it is shown: MCP and Fabric are
+//! long they are kept. Not in scope: what a run does (whoever holds its [`RunWriter`]), and how it is shown: MCP and Fabric are
 //! unknown here.
 //!
 //! ```text
-//!   Runs::begin ──> Writer ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
+//!   Runs::begin ──> RunWriter ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
 //! ```
 //!
 //! - A run is kept for `keep` after its end. When there are too many, the oldest finished one of the owner who holds most
@@ -41,10 +41,11 @@ use std::time::{Duration, Instant};
 pub(crate) use folder::Folder;
 pub(crate) use live::Waited;
 pub(crate) use memory::Accounts;
-pub(crate) use record::{End, Owner, Record, RunId, Start, State};
+pub(crate) use record::{End, Owner, Record, RunId, RunState, Start};
+#[cfg(test)]
 pub(crate) use store::Tally;
 
-use live::Live;
+use live::LiveRun;
 use store::{Place, Store};
 
 /// How often whoever waits is asked whether to go on.
@@ -56,7 +57,7 @@ pub(crate) struct Runs(Arc<Store>);
 
 /// There is no room for a run that must be kept: too many others work or were promised, or nothing is kept at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
+pub(crate) struct StoreFull;
 
 impl Runs {
     /// Keeps runs for so long after their end; their memory is charged to `accounts`.
@@ -75,17 +76,17 @@ impl Runs {
     }
 
     /// Begins a run. It is kept if there is room when it ends.
-    pub(crate) fn begin(&self, start: Start) -> Writer {
-        Writer { store: self.0.clone(), live: self.0.begin(start) }
+    pub(crate) fn begin(&self, start: Start) -> RunWriter {
+        RunWriter { store: self.0.clone(), live: self.0.begin(start) }
     }
 
     /// Begins a run that is told as a task: found for `ttl` from now at least, and on disk when this returns.
     ///
     /// # Errors
-    /// [`Full`]; nothing was begun.
-    pub(crate) fn begin_task(&self, start: Start, ttl: Duration) -> Result<Writer, Full> {
-        let live = self.0.begin_promised(start, ttl).ok_or(Full)?;
-        Ok(Writer { store: self.0.clone(), live })
+    /// [`StoreFull`]; nothing was begun.
+    pub(crate) fn begin_task(&self, start: Start, ttl: Duration) -> Result<RunWriter, StoreFull> {
+        let live = self.0.begin_promised(start, ttl).ok_or(StoreFull)?;
+        Ok(RunWriter { store: self.0.clone(), live })
     }
 
     /// The caller's run of that id. `None` for anything else, be it unknown, gone or another's.
@@ -96,14 +97,14 @@ impl Runs {
 
     /// A page of the caller's runs, the latest first, from where an earlier page ended. `None` for a caller whose runs are
     /// found by their ids only.
-    pub(crate) fn list(&self, caller: &Owner, from: Option<Cursor>, most: usize) -> Option<Page> {
+    pub(crate) fn list(&self, caller: &Owner, from: Option<RunCursor>, most: usize) -> Option<RunPage> {
         if *caller == Owner::Key {
             return None;
         }
         let (places, more) = self.0.list(caller, from.map(|cursor| (cursor.created, cursor.id)), most);
         let runs: Vec<Run> = places.into_iter().map(|place| Run { store: self.0.clone(), place }).collect();
         let last = runs.last().filter(|_| more).map(|run| run.cursor());
-        Some(Page { runs, next: last })
+        Some(RunPage { runs, next: last })
     }
 
     /// Ends all runs of this process as interrupted, with the text they have, and has them written. To be called when the
@@ -126,36 +127,37 @@ impl Runs {
     }
 
     /// How many runs there are, and what they take. Those in the folder as they were last seen.
+    #[cfg(test)]
     pub(crate) fn tally(&self) -> Tally {
         self.0.tally()
     }
 }
 
 /// Part of a list of runs.
-pub(crate) struct Page {
+pub(crate) struct RunPage {
     /// The latest first.
     pub(crate) runs: Vec<Run>,
     /// Where the next page begins, if there is one.
-    pub(crate) next: Option<Cursor>,
+    pub(crate) next: Option<RunCursor>,
 }
 
 /// A place in a list, between two runs: it stays where it is whatever comes and goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Cursor {
+pub(crate) struct RunCursor {
     created: u64,
     id: RunId,
 }
 
-impl Cursor {
+impl RunCursor {
     /// Reads what its `Display` writes; `None` for anything else.
-    pub(crate) fn parse(text: &str) -> Option<Cursor> {
+    pub(crate) fn parse(text: &str) -> Option<RunCursor> {
         let (created, id) = text.split_once('-')?;
-        let cursor = Cursor { created: created.parse().ok()?, id: RunId::parse(id)? };
+        let cursor = RunCursor { created: created.parse().ok()?, id: RunId::parse(id)? };
         (cursor.to_string() == text).then_some(cursor)
     }
 }
 
-impl std::fmt::Display for Cursor {
+impl std::fmt::Display for RunCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}-{}", self.created, self.id)
     }
@@ -177,12 +179,12 @@ impl Run {
         }
     }
 
-    fn cursor(&self) -> Cursor {
+    fn cursor(&self) -> RunCursor {
         let created = match &self.place {
             Place::Live(live) => live.created,
             Place::Stored(loaded) => loaded.record.created,
         };
-        Cursor { created, id: self.id() }
+        RunCursor { created, id: self.id() }
     }
 
     /// What is known of it now.
@@ -248,7 +250,7 @@ impl Run {
         let record = self.store.reload(known).record;
         let waited = match seen {
             Some(seen) if record.bytes > seen => Some(Waited::More),
-            _ => (record.state != State::Working).then_some(Waited::Ended),
+            _ => (record.state != RunState::Working).then_some(Waited::Ended),
         };
         if waited.is_none() {
             // Another process's: there is nobody to wake us.
@@ -272,11 +274,11 @@ impl Run {
     /// Promises to tell it as a task: found for `ttl` from its beginning at least, and on disk when this returns.
     ///
     /// # Errors
-    /// [`Full`], also for a run of another process, and for one that has ended or just ends: its end is the answer then.
-    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), Full> {
+    /// [`StoreFull`], also for a run of another process, and for one that has ended or just ends: its end is the answer then.
+    pub(crate) fn promise(&self, ttl: Duration) -> Result<(), StoreFull> {
         match &self.place {
             Place::Live(live) if self.store.promise(live, ttl) => Ok(()),
-            Place::Live(_) | Place::Stored(_) => Err(Full),
+            Place::Live(_) | Place::Stored(_) => Err(StoreFull),
         }
     }
 
@@ -288,13 +290,13 @@ impl Run {
     }
 }
 
-/// The end that a run's worker holds. Dropped without [`Writer::finish`], the run is interrupted.
-pub(crate) struct Writer {
+/// The end that a run's worker holds. Dropped without [`RunWriter::finish`], the run is interrupted.
+pub(crate) struct RunWriter {
     store: Arc<Store>,
-    live: Arc<Live>,
+    live: Arc<LiveRun>,
 }
 
-impl Writer {
+impl RunWriter {
     /// The run.
     pub(crate) fn run(&self) -> Run {
         Run { store: self.store.clone(), place: Place::Live(self.live.clone()) }
@@ -303,10 +305,10 @@ impl Writer {
     /// Adds text. Nothing is added to a run that has ended or was cancelled.
     ///
     /// # Errors
-    /// [`Full`]: there is no memory for more, even without all that was kept and may go. This piece is kept all the same, but
+    /// [`StoreFull`]: there is no memory for more, even without all that was kept and may go. This piece is kept all the same, but
     /// the worker should end the run.
-    pub(crate) fn append(&self, piece: &str) -> Result<(), Full> {
-        let Writer { store, live } = self;
+    pub(crate) fn append(&self, piece: &str) -> Result<(), StoreFull> {
+        let RunWriter { store, live } = self;
         let today = store.clock.today();
         let mut fits = live.append(piece, today);
         if !fits {
@@ -314,13 +316,13 @@ impl Writer {
             fits = live.ask_again();
         }
         live.tick(store.clock.steady(), today);
-        if fits { Ok(()) } else { Err(Full) }
+        if fits { Ok(()) } else { Err(StoreFull) }
     }
 
     /// Is the run to stop? To be asked several times a second: this is also when text that has waited for a second is written
     /// to disk, and when the word of other processes is noticed.
     pub(crate) fn is_cancelled(&self) -> bool {
-        let Writer { store, live } = self;
+        let RunWriter { store, live } = self;
         live.tick(store.clock.steady(), store.clock.today());
         live.is_cancelled()
     }
@@ -333,7 +335,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for RunWriter {
     fn drop(&mut self) {
         if !self.live.is_closed() {
             self.finish(End::interrupted());

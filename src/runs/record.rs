@@ -75,7 +75,7 @@ pub(crate) enum Owner {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum State {
+pub(crate) enum RunState {
     /// Text may still come.
     Working,
     /// It ended as it should.
@@ -88,15 +88,15 @@ pub(crate) enum State {
     Interrupted,
 }
 
-impl State {
+impl RunState {
     /// The name, as files and answers have it.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            State::Working => "working",
-            State::Completed => "completed",
-            State::Failed => "failed",
-            State::Cancelled => "cancelled",
-            State::Interrupted => "interrupted",
+            RunState::Working => "working",
+            RunState::Completed => "completed",
+            RunState::Failed => "failed",
+            RunState::Cancelled => "cancelled",
+            RunState::Interrupted => "interrupted",
         }
     }
 }
@@ -115,7 +115,7 @@ pub(crate) struct Record {
     /// The model that was asked for; empty for Fabric's default.
     pub(crate) model: String,
     /// Where it stands.
-    pub(crate) state: State,
+    pub(crate) state: RunState,
     /// When it began.
     pub(crate) created: u64,
     /// When something last changed.
@@ -161,7 +161,7 @@ impl Start {
             owner: self.owner,
             patterns: self.patterns,
             model: self.model,
-            state: State::Working,
+            state: RunState::Working,
             created: now,
             updated: now,
             ended: None,
@@ -178,35 +178,35 @@ impl Start {
 /// How a run ended, and what came of it besides text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct End {
-    pub(super) state: State,
+    pub(super) state: RunState,
     pub(super) usage: Option<Value>,
     pub(super) error: Option<Value>,
     pub(super) result: Option<Value>,
 }
 
 impl End {
-    const fn of(state: State) -> End {
+    const fn of(state: RunState) -> End {
         End { state, usage: None, error: None, result: None }
     }
 
     /// As it should.
     pub(crate) const fn completed() -> End {
-        End::of(State::Completed)
+        End::of(RunState::Completed)
     }
 
     /// With an error.
     pub(crate) fn failed(error: Value) -> End {
-        End { error: Some(error), ..End::of(State::Failed) }
+        End { error: Some(error), ..End::of(RunState::Failed) }
     }
 
     /// Stopped by its caller.
     pub(crate) const fn cancelled() -> End {
-        End::of(State::Cancelled)
+        End::of(RunState::Cancelled)
     }
 
     /// Cut off by the end of the process.
     pub(crate) const fn interrupted() -> End {
-        End::of(State::Interrupted)
+        End::of(RunState::Interrupted)
     }
 
     /// What it used.
@@ -263,7 +263,9 @@ mod tests {
 
     #[test]
     fn a_state_has_one_name() {
-        for state in [State::Working, State::Completed, State::Failed, State::Cancelled, State::Interrupted] {
+        for state in
+            [RunState::Working, RunState::Completed, RunState::Failed, RunState::Cancelled, RunState::Interrupted]
+        {
             assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }
     }

@@ -14,18 +14,19 @@ use std::time::Duration;
 use crate::sync::lock;
 
 use super::clock::{Clock, whole};
-use super::evict::{Bounds, Kept, has_room, victims};
+use super::evict::{Bounds, KeptRun, has_room, victims};
 use super::files::Files;
-use super::folder::{Folder, Found, Loaded, Part, Parts};
-use super::live::Live;
+use super::folder::{Folder, FoundRun, Loaded, Part, Parts};
+use super::live::LiveRun;
 use super::memory::{Accounts, Memory};
-use super::record::{End, Owner, Record, RunId, Start, State};
+use super::record::{End, Owner, Record, RunId, RunState, Start};
 
 /// What is kept in memory.
 const IN_MEMORY: Bounds = Bounds { runs: 1_000, bytes: 64 << 20 };
 /// What is kept in a folder.
 const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
 /// What the table needs for a run in the folder, in bytes; an estimate.
+#[cfg(test)]
 const ENTRY: usize = 256;
 
 /// The folder is read this often while runs end.
@@ -41,20 +42,20 @@ pub(super) struct Store {
     in_memory: Bounds,
     in_folder: Bounds,
     memory: Arc<Memory>,
-    table: Mutex<HashMap<RunId, Entry>>,
+    table: Mutex<HashMap<RunId, RunEntry>>,
     /// How often the folder was read.
     scans: AtomicU64,
     /// Held while the folder is read.
-    read: Mutex<Read>,
+    read: Mutex<FolderRead>,
 }
 
-enum Entry {
-    Live(Arc<Live>),
-    Stored(Stored),
+enum RunEntry {
+    Live(Arc<LiveRun>),
+    Stored(StoredRun),
 }
 
 /// What the table has of a run in the folder.
-struct Stored {
+struct StoredRun {
     owner: Owner,
     created: u64,
     /// Which reading of the folder was the last before this was entered.
@@ -69,7 +70,7 @@ struct Stored {
 
 /// When the folder was last read.
 #[derive(Default)]
-struct Read {
+struct FolderRead {
     /// What it was like then.
     stamp: Option<u64>,
     /// By the steady clock.
@@ -79,11 +80,12 @@ struct Read {
 /// A run that was found.
 #[derive(Clone)]
 pub(super) enum Place {
-    Live(Arc<Live>),
+    Live(Arc<LiveRun>),
     Stored(Box<Loaded>),
 }
 
 /// How many runs there are, and what they take.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Runs of this process that have not ended.
@@ -125,7 +127,7 @@ impl Store {
         !self.keep.is_zero()
     }
 
-    pub(super) fn begin(&self, start: Start) -> Arc<Live> {
+    pub(super) fn begin(&self, start: Start) -> Arc<LiveRun> {
         let record = start.record(RunId::new(), self.clock.today());
         let now = self.clock.steady();
         // A process's own runs are nobody else's business, and would be nobody's once it ends.
@@ -134,8 +136,8 @@ impl Store {
             let begun = Files::begin(folder, &record, now);
             begun.inspect_err(|error| folder.warn(record.id, "it could not be written", error)).ok()
         });
-        let live = Arc::new(Live::new(record, now, files, self.memory.open()));
-        lock(&self.table).insert(live.id, Entry::Live(live.clone()));
+        let live = Arc::new(LiveRun::new(record, now, files, self.memory.open()));
+        lock(&self.table).insert(live.id, RunEntry::Live(live.clone()));
         self.tidy();
         live
     }
@@ -152,7 +154,7 @@ impl Store {
     }
 
     /// Begins a run that is told as a task; `None` if there is no room for one.
-    pub(super) fn begin_promised(&self, start: Start, ttl: Duration) -> Option<Arc<Live>> {
+    pub(super) fn begin_promised(&self, start: Start, ttl: Duration) -> Option<Arc<LiveRun>> {
         self.refresh();
         if !self.keeps() || !self.has_room(None) {
             return None;
@@ -164,7 +166,7 @@ impl Store {
     }
 
     /// Promises to keep a run, if there is room.
-    pub(super) fn promise(&self, live: &Live, ttl: Duration) -> bool {
+    pub(super) fn promise(&self, live: &LiveRun, ttl: Duration) -> bool {
         self.refresh();
         let promised = self.keeps() && self.has_room(Some(live.id)) && live.promise(ttl);
         if promised {
@@ -174,7 +176,7 @@ impl Store {
     }
 
     /// Ends a run, once; the first end counts.
-    pub(super) fn close(&self, live: &Arc<Live>, end: End) {
+    pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
         let Some(mut record) = live.begin_close(end, self.clock.today()) else {
             return live.wait_closed();
         };
@@ -186,21 +188,21 @@ impl Store {
             let mut table = lock(&self.table);
             match entry {
                 _ if !self.keeps() => _ = table.remove(&live.id),
-                Some(entry) => _ = table.insert(live.id, Entry::Stored(entry)),
+                Some(entry) => _ = table.insert(live.id, RunEntry::Stored(entry)),
                 None => {}
             }
         }
         self.tidy();
     }
 
-    fn stored(&self, loaded: &Loaded, now: Duration) -> Stored {
+    fn stored(&self, loaded: &Loaded, now: Duration) -> StoredRun {
         let record = &loaded.record;
         let today = self.clock.today();
         // A clock that was set back makes a run no older, and one of the future no younger than new.
         let left = |from: u64, length: u64| Duration::from_millis(length.saturating_sub(today.saturating_sub(from)));
         let promised_until = now.saturating_add(left(record.created, record.ttl.unwrap_or(0)));
         let until = now.saturating_add(left(record.ended.unwrap_or(today), whole(self.keep)));
-        Stored {
+        StoredRun {
             owner: record.owner.clone(),
             created: record.created,
             entered: self.scans.load(Ordering::Relaxed),
@@ -241,11 +243,11 @@ impl Store {
         before.saturating_sub(self.memory.held())
     }
 
-    fn remove_files(&self, gone: Vec<(RunId, Entry)>) {
+    fn remove_files(&self, gone: Vec<(RunId, RunEntry)>) {
         for (id, entry) in gone {
             let on_disk = match entry {
-                Entry::Live(live) => live.has_files(),
-                Entry::Stored(_) => true,
+                RunEntry::Live(live) => live.has_files(),
+                RunEntry::Stored(_) => true,
             };
             if let Some(folder) = self.folder.as_ref().filter(|_| on_disk) {
                 folder.remove(id);
@@ -258,8 +260,8 @@ impl Store {
         let now = self.clock.steady();
         let (live, known) = match lock(&self.table).get(&id) {
             Some(entry) if entry.owner() != caller || entry.is_expired(now) => return None,
-            Some(Entry::Live(live)) => (Some(live.clone()), true),
-            Some(Entry::Stored(stored)) => (None, stored.ended.is_some()),
+            Some(RunEntry::Live(live)) => (Some(live.clone()), true),
+            Some(RunEntry::Stored(stored)) => (None, stored.ended.is_some()),
             None => (None, false),
         };
         if let Some(live) = live {
@@ -267,12 +269,12 @@ impl Store {
             return Some(Place::Live(live));
         }
         match self.folder.as_ref()?.load(id, self.clock.today()) {
-            Found::Record(loaded) => {
+            FoundRun::Record(loaded) => {
                 let kept = known || loaded.held || self.stored(&loaded, now).until > now;
                 let good = kept && loaded.record.owner == *caller;
                 good.then(|| Place::Stored(loaded))
             }
-            Found::Nothing | Found::Damaged | Found::Unknown => None,
+            FoundRun::Nothing | FoundRun::Damaged | FoundRun::Unknown => None,
         }
     }
 
@@ -324,36 +326,36 @@ impl Store {
         let news: Vec<(RunId, Parts)> = {
             let mut table = lock(&self.table);
             table.retain(|id, entry| match entry {
-                Entry::Stored(stored) => {
+                RunEntry::Stored(stored) => {
                     stored.entered >= scan || names.get(id).is_some_and(|parts| parts.has_record())
                 }
-                Entry::Live(_) => true,
+                RunEntry::Live(_) => true,
             });
             let is_new = |id: &RunId, parts: &Parts| match table.get(id) {
-                Some(Entry::Live(_)) => false,
-                Some(Entry::Stored(stored)) => stored.ended.is_none() || parts.has_left_overs(),
+                Some(RunEntry::Live(_)) => false,
+                Some(RunEntry::Stored(stored)) => stored.ended.is_none() || parts.has_left_overs(),
                 None => true,
             };
             names.into_iter().filter(|(id, parts)| is_new(id, parts)).collect()
         };
         for (id, parts) in news {
             match folder.load(id, today) {
-                Found::Record(loaded) => {
+                FoundRun::Record(loaded) => {
                     if !loaded.held && parts.has_left_overs() {
                         folder.remove_orphans(id, &[Part::Lock, Part::Cancel, Part::Half]);
                     }
                     let entry = self.stored(&loaded, now);
                     let mut table = lock(&self.table);
-                    let settled = |entry: &Entry| match entry {
-                        Entry::Live(_) => true,
-                        Entry::Stored(stored) => stored.ended.is_some(),
+                    let settled = |entry: &RunEntry| match entry {
+                        RunEntry::Live(_) => true,
+                        RunEntry::Stored(stored) => stored.ended.is_some(),
                     };
                     if !table.get(&id).is_some_and(settled) {
-                        table.insert(id, Entry::Stored(entry));
+                        table.insert(id, RunEntry::Stored(entry));
                     }
                 }
-                Found::Nothing | Found::Damaged => folder.remove_orphans(id, &Part::ALL),
-                Found::Unknown => {}
+                FoundRun::Nothing | FoundRun::Damaged => folder.remove_orphans(id, &Part::ALL),
+                FoundRun::Unknown => {}
             }
         }
         read.stamp = stamp;
@@ -361,11 +363,11 @@ impl Store {
 
     /// Ends all runs of this process as interrupted. Returns how many there were.
     pub(super) fn interrupt_all(&self) -> usize {
-        let open: Vec<Arc<Live>> = lock(&self.table)
+        let open: Vec<Arc<LiveRun>> = lock(&self.table)
             .values()
             .filter_map(|entry| match entry {
-                Entry::Live(live) if !live.is_closed() => Some(live.clone()),
-                Entry::Live(_) | Entry::Stored(_) => None,
+                RunEntry::Live(live) if !live.is_closed() => Some(live.clone()),
+                RunEntry::Live(_) | RunEntry::Stored(_) => None,
             })
             .collect();
         // All at once first: writing takes time, and each token costs money.
@@ -382,14 +384,15 @@ impl Store {
         open.len()
     }
 
+    #[cfg(test)]
     pub(super) fn tally(&self) -> Tally {
         let table = lock(&self.table);
         let mut tally = Tally { bytes: self.memory.held(), ..Tally::default() };
         for entry in table.values() {
             match entry {
-                Entry::Live(live) if !live.is_closed() => tally.working += 1,
-                Entry::Live(_) => tally.kept += 1,
-                Entry::Stored(_) => (tally.kept, tally.bytes) = (tally.kept + 1, tally.bytes + ENTRY),
+                RunEntry::Live(live) if !live.is_closed() => tally.working += 1,
+                RunEntry::Live(_) => tally.kept += 1,
+                RunEntry::Stored(_) => (tally.kept, tally.bytes) = (tally.kept + 1, tally.bytes + ENTRY),
             }
         }
         tally
@@ -400,47 +403,47 @@ impl Store {
         let id = known.record.id;
         let found = self.folder.as_ref().filter(|_| known.held).map(|folder| folder.load(id, self.clock.today()));
         match found {
-            Some(Found::Record(loaded)) => *loaded,
-            None | Some(Found::Unknown) => known.clone(),
-            Some(Found::Nothing | Found::Damaged) => {
-                let record = Record { state: State::Interrupted, bytes: 0, ..known.record.clone() };
+            Some(FoundRun::Record(loaded)) => *loaded,
+            None | Some(FoundRun::Unknown) => known.clone(),
+            Some(FoundRun::Nothing | FoundRun::Damaged) => {
+                let record = Record { state: RunState::Interrupted, bytes: 0, ..known.record.clone() };
                 Loaded { record, held: false }
             }
         }
     }
 }
 
-impl Entry {
+impl RunEntry {
     fn owner(&self) -> &Owner {
         match self {
-            Entry::Live(live) => &live.owner,
-            Entry::Stored(stored) => &stored.owner,
+            RunEntry::Live(live) => &live.owner,
+            RunEntry::Stored(stored) => &stored.owner,
         }
     }
 
     fn created(&self) -> u64 {
         match self {
-            Entry::Live(live) => live.created,
-            Entry::Stored(stored) => stored.created,
+            RunEntry::Live(live) => live.created,
+            RunEntry::Stored(stored) => stored.created,
         }
     }
 
     fn is_expired(&self, now: Duration) -> bool {
         match self {
-            Entry::Live(live) => live.is_expired(now),
-            Entry::Stored(stored) => stored.ended.is_some() && stored.until <= now,
+            RunEntry::Live(live) => live.is_expired(now),
+            RunEntry::Stored(stored) => stored.ended.is_some() && stored.until <= now,
         }
     }
 }
 
 /// The runs in the folder, or those in memory: finished ones that are not on disk, or not yet.
-fn shelf(table: &HashMap<RunId, Entry>, in_folder: bool, now: Duration) -> impl Iterator<Item = Kept<'_>> {
+fn shelf(table: &HashMap<RunId, RunEntry>, in_folder: bool, now: Duration) -> impl Iterator<Item = KeptRun<'_>> {
     table.iter().filter_map(move |(id, entry)| match entry {
-        Entry::Live(live) => {
+        RunEntry::Live(live) => {
             let on_disk = live.has_files() && !live.is_closed();
             (on_disk == in_folder).then(|| live.kept(now))
         }
-        Entry::Stored(stored) => in_folder.then(|| Kept {
+        RunEntry::Stored(stored) => in_folder.then(|| KeptRun {
             id: *id,
             owner: &stored.owner,
             ended: stored.ended,
@@ -450,6 +453,6 @@ fn shelf(table: &HashMap<RunId, Entry>, in_folder: bool, now: Duration) -> impl 
     })
 }
 
-fn take(table: &mut HashMap<RunId, Entry>, ids: Vec<RunId>) -> Vec<(RunId, Entry)> {
+fn take(table: &mut HashMap<RunId, RunEntry>, ids: Vec<RunId>) -> Vec<(RunId, RunEntry)> {
     ids.into_iter().filter_map(|id| table.remove_entry(&id)).collect()
 }

@@ -66,7 +66,7 @@ fn is_there(runs: &Runs, run: &Run, owner: &Owner) -> bool {
     runs.find(&run.id().to_string(), owner).is_some()
 }
 
-fn ids(page: &Page) -> Vec<RunId> {
+fn ids(page: &RunPage) -> Vec<RunId> {
     page.runs.iter().map(Run::id).collect()
 }
 
@@ -90,7 +90,7 @@ fn a_run_is_read_while_it_is_written() {
     assert_eq!(run.wait(Some(0), LONG, &mut || true), Waited::More, "the rest comes before the end");
     assert_eq!(run.wait(Some(6), LONG, &mut || true), Waited::Ended);
     let record = run.record();
-    assert_eq!((record.state, record.bytes, record.chars), (State::Completed, 6, 3));
+    assert_eq!((record.state, record.bytes, record.chars), (RunState::Completed, 6, 3));
     assert_eq!((record.created, record.ended, record.updated), (1_000_000, Some(1_000_005), 1_000_005));
     assert_eq!((record.usage, record.error, record.result), (Some(usage), None, Some(json!({"format": "markdown"}))));
     assert_eq!((record.patterns, record.model), (vec!["summarize".to_string()], "m".to_string()));
@@ -111,7 +111,7 @@ fn whoever_waits_is_woken() {
     (0..1000).for_each(|n| writer.append(&format!("{n} é")).unwrap());
     writer.finish(End::failed(json!({"type": "x"})));
     let all: String = (0..1000).map(|n| format!("{n} é")).collect();
-    assert_eq!(reader.join().unwrap(), (all, State::Failed));
+    assert_eq!(reader.join().unwrap(), (all, RunState::Failed));
 }
 
 #[test]
@@ -161,10 +161,10 @@ fn nothing_is_kept_where_nothing_shall_be() {
     writer.append("text").unwrap();
     let run = writer.run();
     assert!(is_there(&runs, &run, &me), "while it works it can be cancelled");
-    assert_eq!(run.promise(KEEP), Err(Full));
+    assert_eq!(run.promise(KEEP), Err(StoreFull));
     writer.finish(End::completed());
     assert!(!is_there(&runs, &run, &me));
-    assert_eq!((run.record().state, run.read(0, 9)), (State::Completed, "text".into()));
+    assert_eq!((run.record().state, run.read(0, 9)), (RunState::Completed, "text".into()));
 }
 
 #[test]
@@ -197,9 +197,9 @@ fn what_was_promised_stays_and_what_was_not_still_runs() {
     let writer = runs.begin(start(&me));
     writer.run().promise(ttl).unwrap();
     assert_eq!(writer.run().record().ttl, Some(7_200_000));
-    assert_eq!(runs.begin_task(start(&me), ttl).err(), Some(Full));
+    assert_eq!(runs.begin_task(start(&me), ttl).err(), Some(StoreFull));
     let ordinary = runs.begin(start(&me));
-    assert_eq!(ordinary.run().promise(ttl), Err(Full));
+    assert_eq!(ordinary.run().promise(ttl), Err(StoreFull));
     assert!(is_there(&runs, &ordinary.run(), &me));
     ordinary.finish(End::completed());
     assert!(!is_there(&runs, &ordinary.run(), &me), "nothing else may go");
@@ -209,7 +209,7 @@ fn what_was_promised_stays_and_what_was_not_still_runs() {
     assert!(!is_there(&runs, &task.run(), &me));
     assert!(runs.begin_task(start(&me), ttl).is_ok());
     writer.finish(End::completed());
-    assert_eq!(writer.run().promise(ttl), Err(Full), "it has ended");
+    assert_eq!(writer.run().promise(ttl), Err(StoreFull), "it has ended");
 }
 
 #[test]
@@ -236,12 +236,12 @@ fn cancelled_is_seen_at_once_and_stays() {
     writer.append(", and on").unwrap();
     writer.finish(End::completed().with_usage(json!(1)));
     let record = run.record();
-    assert_eq!((record.state, record.usage, run.read(0, 99)), (State::Cancelled, Some(json!(1)), "so far".into()));
+    assert_eq!((record.state, record.usage, run.read(0, 99)), (RunState::Cancelled, Some(json!(1)), "so far".into()));
     writer.finish(End::failed(json!(2)));
     assert_eq!(run.record().error, None, "the first end counts");
     let done = finished(&runs, &Owner::Process, "x");
     assert!(!done.cancel());
-    assert_eq!(done.record().state, State::Completed);
+    assert_eq!(done.record().state, RunState::Completed);
 }
 
 #[test]
@@ -251,23 +251,23 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
     writer.append("half").unwrap();
     let run = writer.run();
     drop(writer);
-    assert_eq!((run.record().state, run.read(0, 9)), (State::Interrupted, "half".into()));
+    assert_eq!((run.record().state, run.read(0, 9)), (RunState::Interrupted, "half".into()));
 }
 
 #[test]
 fn the_end_of_the_process_interrupts_what_works() {
     let (runs, _) = in_memory(KEEP);
     let done = finished(&runs, &Owner::Process, "x");
-    let writers: Vec<Writer> = (0..3).map(|_| runs.begin(start(&Owner::Process))).collect();
+    let writers: Vec<RunWriter> = (0..3).map(|_| runs.begin(start(&Owner::Process))).collect();
     assert!(writers[2].run().cancel());
     assert_eq!(runs.tally().working, 3);
     assert_eq!(runs.interrupt_all(), 3);
     assert_eq!(runs.interrupt_all(), 0);
-    assert!(writers.iter().all(Writer::is_cancelled));
+    assert!(writers.iter().all(RunWriter::is_cancelled));
     writers[0].finish(End::cancelled());
-    let states: Vec<State> = writers.iter().map(|writer| writer.run().record().state).collect();
-    assert_eq!(states, [State::Interrupted, State::Interrupted, State::Cancelled]);
-    assert_eq!(done.record().state, State::Completed);
+    let states: Vec<RunState> = writers.iter().map(|writer| writer.run().record().state).collect();
+    assert_eq!(states, [RunState::Interrupted, RunState::Interrupted, RunState::Cancelled]);
+    assert_eq!(done.record().state, RunState::Completed);
 }
 
 #[test]
@@ -288,7 +288,7 @@ fn pages_stay_in_place_while_runs_come_and_go() {
     assert_eq!(ids(&one), whole[..2]);
     hand.pass(Duration::from_millis(1));
     finished(&runs, &me, "new");
-    let cursor = Cursor::parse(&one.next.unwrap().to_string());
+    let cursor = RunCursor::parse(&one.next.unwrap().to_string());
     let two = runs.list(&me, cursor, 2).unwrap();
     assert_eq!(ids(&two), whole[2..4]);
     let three = runs.list(&me, two.next, 2).unwrap();
@@ -300,9 +300,9 @@ fn pages_stay_in_place_while_runs_come_and_go() {
 #[test]
 fn made_up_cursors_are_none() {
     let good = format!("5-{}", RunId::new());
-    assert_eq!(Cursor::parse(&good).map(|cursor| cursor.to_string()), Some(good.clone()));
+    assert_eq!(RunCursor::parse(&good).map(|cursor| cursor.to_string()), Some(good.clone()));
     for text in ["", "5", "-", &good[1..], &format!("0{good}"), &format!("+{good}"), &format!("{good} ")] {
-        assert_eq!(Cursor::parse(text), None, "{text}");
+        assert_eq!(RunCursor::parse(text), None, "{text}");
     }
 }
 
@@ -340,7 +340,7 @@ fn memory_is_charged_and_given_back() {
     assert!(runs.find(&id, &me).is_some());
     writer.append(&"x".repeat(90_000)).unwrap();
     assert!(runs.find(&id, &me).is_none(), "kept runs make room for those that work");
-    assert_eq!(writer.append(&"x".repeat(90_000)), Err(Full));
+    assert_eq!(writer.append(&"x".repeat(90_000)), Err(StoreFull));
     assert_eq!(writer.run().record().bytes, 270_000);
     writer.finish(End::failed(json!("no room")));
     drop(writer);

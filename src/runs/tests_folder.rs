@@ -116,7 +116,7 @@ fn what_was_promised_is_on_disk_before_it_is_told() {
     writer.run().promise(2 * SECOND).unwrap();
     writer.run().persist();
     assert_eq!(find(&other, &writer.run()).unwrap().record().ttl, Some(2000));
-    assert_eq!(find(&other, &writer.run()).unwrap().promise(SECOND), Err(Full), "another's");
+    assert_eq!(find(&other, &writer.run()).unwrap().promise(SECOND), Err(StoreFull), "another's");
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn processes_answer_for_each_other() {
     let run = find(&other, &writer.run()).unwrap();
     assert_eq!(
         (run.record().state, run.wait(Some(0), Duration::ZERO, &mut || true)),
-        (State::Working, Waited::TimedOut)
+        (RunState::Working, Waited::TimedOut)
     );
     writer.append("aé漢").unwrap();
     hand.pass(SECOND);
@@ -142,7 +142,7 @@ fn processes_answer_for_each_other() {
     writer.append("!").unwrap();
     writer.finish(End::completed());
     assert_eq!(run.wait(None, LONG, &mut || true), Waited::Ended);
-    assert_eq!((run.record().state, run.read(0, 99)), (State::Completed, "aé漢!".into()));
+    assert_eq!((run.record().state, run.read(0, 99)), (RunState::Completed, "aé漢!".into()));
     assert_eq!(find(&mine, &run).unwrap().read(6, 9), "!");
     let next = finished(&mine, &Owner::Folder, "");
     assert_eq!(other.list(&Owner::Folder, None, 9).unwrap().runs.len(), 2, "{}", next.id());
@@ -155,13 +155,13 @@ fn another_process_cancels() {
     let writer = mine.begin(start(&Owner::Folder));
     let run = find(&other, &writer.run()).unwrap();
     assert!(run.cancel() && !run.cancel());
-    assert_eq!(run.record().state, State::Cancelled, "from the answer on");
-    assert_eq!(find(&third, &run).unwrap().record().state, State::Cancelled);
+    assert_eq!(run.record().state, RunState::Cancelled, "from the answer on");
+    assert_eq!(find(&third, &run).unwrap().record().state, RunState::Cancelled);
     assert!(!writer.is_cancelled(), "not looked at yet");
     hand.pass(SECOND);
     assert!(writer.is_cancelled());
     writer.finish(End::cancelled());
-    assert_eq!((run.record().state, at.names().len()), (State::Cancelled, 1));
+    assert_eq!((run.record().state, at.names().len()), (RunState::Cancelled, 1));
     assert!(!find(&other, &run).unwrap().cancel());
 }
 
@@ -171,7 +171,7 @@ fn a_word_from_another_process_comes_before_the_end() {
     let (mine, other) = (process(&at, &hand), process(&at, &hand));
     let writer = mine.begin(start(&Owner::Folder));
     assert!(find(&other, &writer.run()).unwrap().cancel());
-    assert_eq!(find(&mine, &writer.run()).unwrap().record().state, State::Cancelled, "looked at when asked");
+    assert_eq!(find(&mine, &writer.run()).unwrap().record().state, RunState::Cancelled, "looked at when asked");
     writer.finish(End::completed());
     let late = mine.begin(start(&Owner::Folder));
     assert!(find(&other, &late.run()).unwrap().cancel());
@@ -179,12 +179,12 @@ fn a_word_from_another_process_comes_before_the_end() {
     for run in [writer.run(), late.run()] {
         assert_eq!(
             (run.record().state, find(&other, &run).unwrap().record().state),
-            (State::Cancelled, State::Cancelled)
+            (RunState::Cancelled, RunState::Cancelled)
         );
     }
     let own = mine.begin(start(&Owner::Folder));
     assert!(own.run().cancel());
-    assert_eq!(find(&other, &own.run()).unwrap().record().state, State::Cancelled, "before its worker has noticed");
+    assert_eq!(find(&other, &own.run()).unwrap().record().state, RunState::Cancelled, "before its worker has noticed");
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_dead_owner_leaves_an_interrupted_run() {
     hand.pass(KEEP * 5);
     let run = runs.find(&dead.id.to_string(), &Owner::Folder).unwrap();
     let record = run.record();
-    assert_eq!((record.state, record.bytes, record.chars), (State::Interrupted, 3, 2));
+    assert_eq!((record.state, record.bytes, record.chars), (RunState::Interrupted, 3, 2));
     assert_eq!((record.ended, run.read(0, 99)), (Some(19_000_000), "aé".into()));
     assert_eq!(at.names(), [format!("{}.json", dead.id), format!("{}.txt", dead.id)]);
     hand.pass(KEEP - SECOND);
@@ -207,9 +207,9 @@ fn a_dead_owner_leaves_an_interrupted_run() {
     let marked = working(&hand);
     at.leave(&marked);
     fs::write(at.file(&marked.id, "cancel"), "").unwrap();
-    let states: Vec<State> =
+    let states: Vec<RunState> =
         runs.list(&Owner::Folder, None, 9).unwrap().runs.iter().map(|run| run.record().state).collect();
-    assert_eq!(states, [State::Cancelled, State::Interrupted]);
+    assert_eq!(states, [RunState::Cancelled, RunState::Interrupted]);
 }
 
 #[test]
@@ -219,12 +219,12 @@ fn a_finished_run_that_lost_its_text_says_so() {
     let run = finished(&runs, &Owner::Folder, "aé漢");
     File::options().write(true).open(at.file(&run.id(), "txt")).unwrap().set_len(2).unwrap();
     let found = find(&runs, &run).unwrap();
-    assert_eq!((found.record().state, found.record().chars, found.read(0, 9)), (State::Interrupted, 1, "a".into()));
+    assert_eq!((found.record().state, found.record().chars, found.read(0, 9)), (RunState::Interrupted, 1, "a".into()));
     fs::write(at.file(&run.id(), "txt"), "aé漢 and more").unwrap();
     let found = find(&runs, &run).unwrap();
     assert_eq!(
         (found.record().state, found.read(0, 99), found.read_chars(1, 99)),
-        (State::Completed, "aé漢".into(), "é漢".into())
+        (RunState::Completed, "aé漢".into(), "é漢".into())
     );
     fs::write(at.file(&run.id(), "txt"), b"a\xFF\xFFbcd").unwrap();
     assert_eq!(find(&runs, &run).unwrap().read(0, 99), "a\u{FFFD}\u{FFFD}bcd");
@@ -290,14 +290,14 @@ fn nothing_is_followed_and_nothing_hangs() {
     let found = find(&runs, &text).unwrap();
     assert_eq!(
         (found.record().state, found.read(0, 99), found.read_chars(0, 99)),
-        (State::Interrupted, String::new(), String::new())
+        (RunState::Interrupted, String::new(), String::new())
     );
     assert_eq!(runs.list(&Owner::Folder, None, 9).unwrap().runs.len(), 1);
 
     let working = working(&hand);
     at.leave(&working);
     symlink(&secret, at.file(&working.id, "json.tmp")).unwrap();
-    assert_eq!(runs.find(&working.id.to_string(), &Owner::Folder).unwrap().record().state, State::Interrupted);
+    assert_eq!(runs.find(&working.id.to_string(), &Owner::Folder).unwrap().record().state, RunState::Interrupted);
     assert_eq!(fs::read_to_string(&secret).unwrap(), "secret", "not written through the link");
     hand.pass(KEEP * 2);
     runs.sweep();
@@ -318,7 +318,7 @@ fn a_disk_that_fails_costs_a_warning() {
     writer.append("two").unwrap();
     writer.finish(End::completed());
     let found = find(&runs, &run).unwrap();
-    assert_eq!((found.record().state, found.read(0, 99)), (State::Completed, "one two".into()));
+    assert_eq!((found.record().state, found.read(0, 99)), (RunState::Completed, "one two".into()));
 
     let better = runs.begin(start(&Owner::Folder));
     fs::create_dir(at.file(&better.run().id(), "txt")).unwrap();
@@ -344,7 +344,7 @@ fn a_result_that_is_too_large_for_a_file_stays_in_memory() {
     let runs = process(&at, &hand);
     let writer = runs.begin(start(&Owner::Folder));
     writer.finish(End::completed().with_result(json!("x".repeat(2 << 20))));
-    assert_eq!(find(&runs, &writer.run()).unwrap().record().state, State::Completed);
+    assert_eq!(find(&runs, &writer.run()).unwrap().record().state, RunState::Completed);
 }
 
 #[test]
@@ -371,7 +371,11 @@ fn the_folder_is_swept_by_age_and_size() {
     let next = bounded(&at, &hand, (1, 100));
     next.sweep();
     assert!(find(&next, &task.run()).is_some(), "promised, in a file too");
-    assert_eq!(next.begin_task(start(&Owner::Folder), KEEP).err(), Some(Full), "what other processes promised counts");
+    assert_eq!(
+        next.begin_task(start(&Owner::Folder), KEEP).err(),
+        Some(StoreFull),
+        "what other processes promised counts"
+    );
     hand.pass(KEEP);
     next.sweep();
     assert_eq!(at.names(), Vec::<String>::new());
@@ -414,7 +418,7 @@ fn the_end_of_the_process_is_written() {
     writer.append("half").unwrap();
     runs.interrupt_all();
     let found = find(&process(&at, &hand), &writer.run()).unwrap();
-    assert_eq!((found.record().state, found.read(0, 9)), (State::Interrupted, "half".into()));
+    assert_eq!((found.record().state, found.read(0, 9)), (RunState::Interrupted, "half".into()));
 }
 
 #[test]
@@ -466,14 +470,14 @@ fn how_long_listing_and_finding_take() {
     let begin = best(&mut || drop(runs.begin(start(&Owner::Folder))));
     let task = best(&mut || drop(runs.begin_task(start(&Owner::Folder), SECOND)));
     println!("begin and drop {begin:?}, as a task {task:?}");
-    let writers: Vec<Writer> = (0..500).map(|_| runs.begin(start(&Owner::Folder))).collect();
+    let writers: Vec<RunWriter> = (0..500).map(|_| runs.begin(start(&Owner::Folder))).collect();
     writers.iter().for_each(|writer| writer.append("text").unwrap());
     println!("interrupt 500: {:?}", (std::time::Instant::now(), runs.interrupt_all()).0.elapsed());
     drop((writers, runs));
     fs::remove_dir_all(&at.0).unwrap();
     Folder::open(&at.0).unwrap();
     let mut record = working(&Hand::new());
-    record = Record { state: State::Completed, bytes: 4000, chars: 4000, ..record };
+    record = Record { state: RunState::Completed, bytes: 4000, chars: 4000, ..record };
     for n in 0..9_900 {
         let now = clock::milliseconds(SystemTime::now()) + n;
         record = Record { id: RunId::new(), created: now, ended: Some(now), ..record };

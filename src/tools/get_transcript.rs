@@ -98,7 +98,7 @@ impl Job for GetTranscript {
             title: found.title.filter(is_said),
             description: found.description.filter(is_said),
         };
-        Ok(Outcome { structured: Box::new(text), warnings: Vec::new(), rows: None, bytes: Some(bytes) })
+        Ok(Outcome { structured: Box::new(text), warnings: Vec::new(), rows: None, bytes: Some(bytes), end: None })
     }
 
     /// Which video it is, is the caller's business, and yt-dlp names it in what it says.

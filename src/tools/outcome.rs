@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::fabric::Error;
 use crate::jsonrpc;
+use crate::runs::End;
 
 /// Something that can be written as JSON, its type forgotten.
 pub(crate) trait Json: Send {
@@ -35,17 +36,26 @@ pub(crate) struct Outcome {
     pub(crate) rows: Option<usize>,
     /// How long its text is, for the log.
     pub(crate) bytes: Option<usize>,
+    /// Of a run: what the store keeps of its end. The result is made of that.
+    pub(crate) end: Option<End>,
 }
 
 impl Outcome {
     /// A list or map of `rows` entries.
     pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
-        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: Some(rows), bytes: None }
+        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: Some(rows), bytes: None, end: None }
     }
 
     /// One thing with a text of `bytes` bytes.
     pub(super) fn bytes<T: Serialize + Send + 'static>(value: T, bytes: usize) -> Outcome {
-        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: None, bytes: Some(bytes) }
+        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: None, bytes: Some(bytes), end: None }
+    }
+}
+
+impl Outcome {
+    /// The end of a run whose text of `bytes` bytes is in the store.
+    pub(super) fn end(end: End, bytes: usize) -> Outcome {
+        Outcome { end: Some(end), ..Outcome::bytes((), bytes) }
     }
 }
 

@@ -7,12 +7,13 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS};
 use crate::features::{Server, refuse};
 use crate::jsonrpc::{self, INVALID_REQUEST};
 use crate::protocol::{Inbound, Refusal, Session};
+use crate::runs::Runs;
 use crate::sync::lock;
 
 use crate::access::Pass;
@@ -23,6 +24,9 @@ use crate::calls::workers::Workers;
 
 /// How long what still runs may go on after the end of stdin.
 const STDIO_DRAIN: Duration = Duration::from_secs(2);
+
+/// Calls at once that are no runs, at least.
+const HELPERS: usize = 16;
 
 /// Input is read in pieces of this size, and output is collected up to it.
 const BUFFER: usize = 64 << 10;
@@ -38,8 +42,9 @@ impl<W: Write + Send + 'static> Stdio<W> {
     pub(crate) fn new(server: Arc<Server>, max_calls: usize, output: W, broken: fn()) -> Stdio<W> {
         let shop = Shop {
             workers: Arc::new(Workers::new(max_calls, MAX_QUEUED_RUNS)),
-            // The workers are limit enough for one client.
-            admission: Admission::new(usize::MAX, 0, 0),
+            helpers: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
+            // Calls wait for a worker; a run that has outlived its call has none, but counts.
+            admission: Admission::queued(max_calls),
             poller: Poller::new(server.clone()),
             server,
         };
@@ -72,12 +77,25 @@ impl<W: Write + Send + 'static> Stdio<W> {
         let stdio = self.clone();
         within(STDIO_DRAIN + ABORT_GRACE, move || {
             stdio.pipe.end_listening();
-            if !stdio.pipe.wait_idle(STDIO_DRAIN) {
+            if !stdio.is_idle_within(STDIO_DRAIN) {
+                // First, so that what is cut off is not kept as cancelled.
+                stdio.runs().interrupt_all();
                 stdio.pipe.cancel_all();
             }
             stdio.pipe.line().flush();
         });
+        self.runs().interrupt_all();
         Ok(())
+    }
+
+    fn runs(&self) -> &Runs {
+        self.pipe.shop().server.runs()
+    }
+
+    /// Waits until nothing runs and all is answered.
+    fn is_idle_within(&self, limit: Duration) -> bool {
+        let deadline = Instant::now() + limit;
+        self.pipe.wait_idle(limit) && self.pipe.shop().admission.wait_idle(deadline)
     }
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets what runs finish within `limit`; what runs even
@@ -89,13 +107,15 @@ impl<W: Write + Send + 'static> Stdio<W> {
             admission.close();
             stdio.pipe.end_listening();
             stdio.pipe.line().flush();
-            if !stdio.pipe.wait_idle(limit) {
+            if !stdio.is_idle_within(limit) {
                 log::warn!("calls still run after the drain timeout: they are stopped");
+                stdio.runs().interrupt_all();
                 admission.abort();
-                stdio.pipe.wait_idle(ABORT_GRACE);
+                stdio.is_idle_within(ABORT_GRACE);
             }
             stdio.pipe.line().flush();
         });
+        self.runs().interrupt_all();
     }
 }
 

@@ -154,7 +154,12 @@ fn systemd_accepts(what: &str, name: &str) {
 fn flags_of_the_unit(folder: &Folder) -> Vec<String> {
     let unit = generated(["systemd-unit"]);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
-    line.split(' ').skip(1).map(|word| word.replace("/etc/fabric-mcp", folder.0.to_str().unwrap())).collect()
+    line.split(' ')
+        .skip(1)
+        .map(|word| {
+            word.replace("/etc/fabric-mcp", folder.0.to_str().unwrap()).replace("%S", folder.0.to_str().unwrap())
+        })
+        .collect()
 }
 
 #[cfg(unix)]

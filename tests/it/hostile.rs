@@ -440,7 +440,7 @@ impl Answers {
         assert_eq!(answer["jsonrpc"], "2.0", "{}", shown());
         assert!(answer.get("result").is_some_and(Value::is_object) != answer.get("error").is_some(), "{}", shown());
         if let Some(error) = answer.get("error") {
-            let known = [-32700, -32600, -32601, -32602, -32603, -32002, -32022];
+            let known = [-32700, -32600, -32601, -32602, -32603, -32002, -32021, -32022];
             assert!(error["code"].as_i64().is_some_and(|code| known.contains(&code)), "{}", shown());
             assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{}", shown());
         }

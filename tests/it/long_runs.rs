@@ -1,5 +1,6 @@
 //! Long runs with default settings, in real time: `cargo test --test it long_ -- --ignored`.
 
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 
 use crate::support::Era;
 use crate::support::fabric::FakeFabric;
-use crate::support::http::Events;
+use crate::support::http::{Events, HttpServer};
+use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::web::Streamable;
@@ -50,14 +52,19 @@ fn watch(mut next: impl FnMut() -> Value) -> Seen {
     }
 }
 
+/// A server whose calls wait for the end of their runs.
+fn patient(fabric: &FakeFabric) -> Program {
+    Program::with(fabric).arg("--answer-within").arg("0")
+}
+
 fn on_stdio(fabric: &FakeFabric) -> Seen {
-    let mut client = Stdio::ready(fabric);
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), patient(fabric));
     client.begin("tools/call", run());
     watch(|| client.recv())
 }
 
 fn on_http(fabric: &FakeFabric, era: Era) -> Seen {
-    let mut client = Streamable::ready(fabric, era);
+    let mut client = Streamable::to(&Arc::new(HttpServer::start(patient(fabric))), era, None);
     let message = client.message("tools/call", run());
     let mut events: Events = client.stream(&message);
     watch(|| events.next_json())

@@ -135,7 +135,7 @@ fn an_output_that_finds_no_room_ends_with_what_there_is() {
     let fabric = FakeFabric::start();
     let piece = line(&content(&"x".repeat(64 << 10)));
     fabric.on("POST /chat", Reply::sse().step(Step::Repeat(piece, 400)).gate().complete());
-    let server = Arc::new(HttpServer::start(small(&fabric)));
+    let server = Arc::new(HttpServer::start(small(&fabric).arg("--keep-runs").arg("0")));
     let mut client = Streamable::to(&server, Era::Modern, None);
     let result = client.request("tools/call", run("in"))["result"].take();
     assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{}", result["content"][0]);

@@ -137,7 +137,7 @@ fn the_table_of_tools_is_the_catalogue() {
             tools.last_mut().unwrap().1.insert(argument.to_owned());
         }
     }
-    assert_eq!(tools.len(), 8, "{catalogue}");
+    assert_eq!(tools.len(), 10, "{catalogue}");
     let section = section("Tools");
     for (tool, arguments) in tools {
         let row = section.lines().find(|line| line.starts_with(&format!("| `{tool}`"))).expect("a row for each tool");

@@ -180,8 +180,10 @@ fn tools_are_listed_as_each_revision_knows_them() {
     let mut names = orders.remove(0);
     names.sort_unstable();
     let expected = [
+        "fabric_cancel_run",
         "fabric_get_configuration",
         "fabric_get_pattern_details",
+        "fabric_get_run",
         "fabric_get_transcript",
         "fabric_list_contexts",
         "fabric_list_models",
@@ -205,7 +207,7 @@ fn schemas_are_plain_and_annotations_true() {
             plain(schema);
         }
         assert_eq!(tool["inputSchema"]["additionalProperties"], false, "{tool}");
-        let runs = tool["name"] == "fabric_run_pattern";
+        let runs = ["fabric_run_pattern", "fabric_cancel_run"].map(Value::from).contains(&tool["name"]);
         let notes = &tool["annotations"];
         assert_eq!(notes["readOnlyHint"], !runs, "{tool}");
         assert_eq!(notes["idempotentHint"], !runs, "{tool}");
@@ -335,8 +337,10 @@ fn the_other_fields_of_a_call_are_taken_or_ignored() {
     let (_fabric, mut client) = start();
     client.initialize("2025-11-25");
     let with_task = json!({"name": "fabric_list_patterns", "task": {"ttl": 5}});
-    expect::success(Era::Legacy("2025-11-25"), &client.result("tools/call", with_task));
+    assert_eq!(client.error("tools/call", with_task.clone())["code"], -32601, "only runs can be tasks");
     assert_eq!(client.error("tools/call", json!({"name": "fabric_list_patterns", "arguments": []}))["code"], -32602);
+    client.initialize("2025-06-18");
+    expect::success(Era::Legacy("2025-06-18"), &client.result("tools/call", with_task));
 }
 
 #[test]

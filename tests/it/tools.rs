@@ -278,7 +278,10 @@ fn usage_is_left_out_when_fabric_says_none() {
     let (fabric, mut client) = ready();
     fabric.once("POST /chat", Reply::run(&["x"]));
     let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
-    assert_eq!(got, json!({"output_format": "markdown", "output_text": "x"}));
+    let id = got["run_id"].clone();
+    let expected = json!({"output_format": "markdown", "output_text": "x", "status": "completed", "run_id": id});
+    assert_eq!(got, expected);
+    assert!(id.as_str().is_some_and(|id| id.len() == 36 && id.starts_with("run_")), "{got}");
 }
 
 #[test]

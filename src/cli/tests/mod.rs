@@ -50,7 +50,7 @@ fn without_anything_the_defaults_hold() {
         "Config { transport: Stdio, host: \"127.0.0.1\", port: 8000, path: \"/mcp\", fabric: Fabric { url: \
          \"http://127.0.0.1:8080\", api_key: None, ca_file: None, connect_timeout: 5s, idle_timeout: 300s, run_timeout: \
          3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, log_format: Logfmt, \
-         allowed_patterns: [], denied_patterns: [], allowed_models: [], default_model: \"\", default_vendor: \"\", catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
+         allowed_patterns: [], denied_patterns: [], allowed_models: [], default_model: \"\", default_vendor: \"\", catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, kept: RunSettings { answer_within: 50s, task_after: 5s, keep: 3600s, state_dir: None }, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
          tokens_file: None, oauth: None, trusted_proxies: [], allow_unauthenticated: false, max_calls_per_minute: 0, \
          max_runs_per_caller: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
          false, warnings: [] }"
@@ -113,6 +113,7 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             "HOST" => ("mcp.example.com:8443", "mcp"),
             "ORIGIN" => ("https://app.example.com", "http://x"),
             "FILE" => ("token", "other-token"),
+            "DIR" => ("runs", "/var/lib/runs"),
             other => panic!("a value for {other}"),
         };
         let switch = flag.takes == Takes::Nothing;

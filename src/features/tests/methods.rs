@@ -17,14 +17,16 @@ fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
     let all = format!(r#""description":"{}",{title}"#, env!("CARGO_PKG_DESCRIPTION"));
     let lists = r#""logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}"#;
     let completions = format!(r#""completions":{{}},{lists}"#);
+    let tasks = completions
+        .replace(r#""tools""#, r#""tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}},"tools""#);
     for (asked, agreed, capabilities, info) in [
         ("2024-11-05", "2024-11-05", lists, &name),
         ("2025-03-26", "2025-03-26", &completions, &name),
         ("2025-06-18", "2025-06-18", &completions, &title),
-        ("2025-11-25", "2025-11-25", &completions, &all),
-        ("2026-07-28", "2025-11-25", &completions, &all),
-        ("1999-01-01", "2025-11-25", &completions, &all),
-        ("", "2025-11-25", &completions, &all),
+        ("2025-11-25", "2025-11-25", &tasks, &all),
+        ("2026-07-28", "2025-11-25", &tasks, &all),
+        ("1999-01-01", "2025-11-25", &tasks, &all),
+        ("", "2025-11-25", &tasks, &all),
     ] {
         let line = request_in(Revision::R2024_11_05, "initialize", &format!(r#""protocolVersion":"{asked}""#));
         let expected = format!(
@@ -75,8 +77,11 @@ fn removed_and_unknown_methods_are_not_found() {
         let pipe = Pipe::speaking(revision);
         let mut gone = vec!["no/such", "", "resources/subscribe", "resources/unsubscribe", "notifications/initialized"];
         match revision.is_legacy() {
-            true => gone.extend(["subscriptions/listen", "roots/list", "tasks/list"]),
-            false => gone.extend(["initialize", "ping", "logging/setLevel"]),
+            true => gone.extend(["subscriptions/listen", "roots/list", "tasks/update"]),
+            false => gone.extend(["initialize", "ping", "logging/setLevel", "tasks/list", "tasks/result"]),
+        }
+        if revision < Revision::R2025_11_25 {
+            gone.extend(["tasks/get", "tasks/cancel", "tasks/list", "tasks/result"]);
         }
         for method in gone {
             assert_eq!(pipe.say(&request_in(revision, method, "")), not_found(method), "{revision:?}");
@@ -113,7 +118,11 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
             _ => &["_meta", "annotations", "description", "inputSchema", "name", "outputSchema", "title"],
         };
         for tool in list["result"]["tools"].as_array().unwrap() {
-            let found: Vec<_> = tool.as_object().unwrap().keys().map(String::as_str).collect();
+            let mut found: Vec<_> = tool.as_object().unwrap().keys().map(String::as_str).collect();
+            if revision == Revision::R2025_11_25 && tool["name"] == "fabric_run_pattern" {
+                assert_eq!(tool["execution"], serde_json::json!({"taskSupport": "optional"}));
+                found.retain(|field| *field != "execution");
+            }
             assert_eq!(found, fields, "{revision:?}");
         }
         assert_eq!(pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#)), text, "the same each time");
@@ -163,8 +172,9 @@ fn templates_are_listed_in_full() {
 fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025_11_25() {
     let malformed =
         "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
-    let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_list_models, \
-                 fabric_list_strategies, fabric_list_contexts, fabric_get_configuration, fabric_get_transcript";
+    let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_get_run, \
+                 fabric_cancel_run, fabric_list_models, fabric_list_strategies, fabric_list_contexts, \
+                 fabric_get_configuration, fabric_get_transcript";
     for revision in Revision::ALL {
         let pipe = Pipe::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
@@ -207,14 +217,26 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
                 )
             );
         }
-        // Good ones are calls; `task` is none of our business, null arguments are none, tokens may be 0 or "".
+        // Good ones are calls; where tasks cannot be asked for, `task` is none of our business, null arguments are none, tokens may be 0 or "".
         for params in [
             r#""name":"fabric_list_patterns""#,
             r#""name":"fabric_list_patterns","arguments":null"#,
-            r#""name":"fabric_list_patterns","arguments":{},"task":{"ttl":5}"#,
             r#""name":"fabric_run_pattern","arguments":{"pattern_name":"x"}"#,
+            r#""name":"fabric_run_pattern","arguments":{"pattern_name":"x"},"task":{"ttl":5}"#,
+            r#""name":"fabric_run_pattern","arguments":{"pattern_name":"x"},"task":{}"#,
+            r#""name":"fabric_run_pattern","arguments":{"pattern_name":"x"},"task":null"#,
         ] {
             assert_eq!(say(params), "call 1", "{revision:?} {params}");
+        }
+        let asks = revision == Revision::R2025_11_25;
+        let other = say(r#""name":"fabric_list_patterns","arguments":{},"task":{"ttl":5}"#);
+        let words = "fabric_list_patterns cannot be a task: call it without params.task.";
+        assert_eq!(other, if asks { error(ID, -32601, words) } else { "call 1".into() }, "{revision:?}");
+        for bad in ["5", "[]", r#"{"ttl":-1}"#, r#"{"ttl":1.5}"#, r#"{"ttl":"1"}"#] {
+            let answer =
+                say(&format!(r#""name":"fabric_run_pattern","arguments":{{"pattern_name":"x"}},"task":{bad}"#));
+            let words = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
+            assert_eq!(answer, if asks { error(ID, -32602, words) } else { "call 1".into() }, "{revision:?} {bad}");
         }
     }
 }
@@ -362,7 +384,7 @@ fn discover_says_everything_before_any_handshake() {
         answer,
         result_in(
             Revision::R2026_07_28,
-            r##""supportedVersions":["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"],"capabilities":{"completions":{},"extensions":{"io.modelcontextprotocol/skills":{}},"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}},"instructions":"#","ttlMs":3600000,"cacheScope":"public""##
+            r##""supportedVersions":["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"],"capabilities":{"completions":{},"extensions":{"io.modelcontextprotocol/skills":{},"io.modelcontextprotocol/tasks":{}},"logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}},"instructions":"#","ttlMs":3600000,"cacheScope":"public""##
         )
     );
     assert_eq!(pipe.session.revision(), None, "it agrees on nothing");

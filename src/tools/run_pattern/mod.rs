@@ -11,6 +11,7 @@ mod run;
 pub(crate) use output::partial;
 
 use std::sync::Mutex;
+use std::time::Duration;
 
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
@@ -31,11 +32,14 @@ pub(super) const TOOL: Tool = Tool {
     prepare,
 };
 
+/// Most seconds of `wait_seconds`.
+const MAX_WAIT: u64 = 3600;
+
 /// Longest input that is kept to recognise it in an error, in bytes.
 const MAX_ECHO: usize = 64 << 10;
 
 /// Every argument, what matters most first.
-const ARGUMENTS: [&str; 19] = [
+const ARGUMENTS: [&str; 20] = [
     "pattern_name",
     "input_text",
     "stream",
@@ -54,6 +58,7 @@ const ARGUMENTS: [&str; 19] = [
     "thinking",
     "search",
     "max_chars",
+    "wait_seconds",
     "then",
 ];
 
@@ -78,6 +83,7 @@ const INPUT: &str = r#"{
     "thinking":{"type":"string","description":"off, low, medium, high, or a number of tokens."},
     "search":{"type":"boolean","description":"Let the model search the web. Default false."},
     "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"Most characters of the output. Default: all."},
+    "wait_seconds":{"type":"integer","minimum":0,"maximum":3600,"description":"Answer after so long; the run goes on."},
     "then":{
       "type":"array",
       "maxItems":8,
@@ -115,7 +121,9 @@ const OUTPUT: &str = r#"{
       "description":"What the run used, where Fabric reports it."
     },
     "omitted_chars":{"type":"integer","description":"How many characters of the output max_chars left out."},
-    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."}
+    "warnings":{"type":"array","items":{"type":"string"},"description":"What must not be overlooked."},
+    "status":{"type":"string","description":"completed, or working: then output_text is what there is so far."},
+    "run_id":{"type":"string","description":"What fabric_get_run finds this run by, for as long as it is kept."}
   },
   "required":["output_format","output_text"]
 }"#;
@@ -141,6 +149,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
+    let wait = arguments.integer("wait_seconds", 0..=MAX_WAIT)?.map(Duration::from_secs);
     let further = arguments.steps("then", MAX_CHAIN_STEPS)?;
     arguments.end(&ARGUMENTS)?;
     let input = std::mem::take(&mut chat.input);
@@ -150,7 +159,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
         steps.push(next);
     }
     let echo = (input.len() <= MAX_ECHO).then(|| input.clone());
-    Ok(Box::new(RunPattern { steps, input: Mutex::new(input), echo, stream, max_chars }))
+    Ok(Box::new(RunPattern { steps, input: Mutex::new(input), echo, stream, max_chars, wait }))
 }
 
 /// A further step: it has its own pattern, strategy and variables, and what belongs to the input of the first step

@@ -1,11 +1,12 @@
 //! Running the steps, one after the other.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use crate::fabric::{Chat, Error, Kind, Usage, Wait};
 use crate::sync::lock;
 use crate::text::shown;
-use crate::tools::{Failure, Job, Outcome, Work};
+use crate::tools::{Failure, Job, Outcome, Paid, Work};
 
 use super::output::{Output, add, partial};
 use super::plan;
@@ -20,6 +21,7 @@ pub(super) struct RunPattern {
     pub(super) echo: Option<String>,
     pub(super) stream: bool,
     pub(super) max_chars: Option<usize>,
+    pub(super) wait: Option<Duration>,
 }
 
 impl Job for RunPattern {
@@ -38,7 +40,7 @@ impl Job for RunPattern {
                 .step(i, step, input, work, &wait, &mut warnings)
                 .map_err(|failure| after(&mut earlier, failure))?;
             if is_last {
-                return Ok(output.into_outcome(self.max_chars, used, warnings));
+                return Ok(output.into_outcome(self.max_chars, used, warnings, work));
             }
             let (text, usage) = output.into_text();
             used = add(used, usage);
@@ -51,6 +53,15 @@ impl Job for RunPattern {
 
     fn runs(&self) -> u32 {
         self.steps.len() as u32
+    }
+
+    fn paid(&self) -> Option<Paid> {
+        Some(Paid {
+            patterns: self.steps.iter().map(|step| step.pattern.as_str().to_owned()).collect(),
+            model: self.steps.first().map(|step| step.model.clone()).unwrap_or_default(),
+            wait: self.wait,
+            max_chars: self.max_chars,
+        })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {
@@ -84,12 +95,13 @@ impl RunPattern {
         warnings: &mut Vec<String>,
     ) -> Result<Output, Failure> {
         let count = self.steps.len();
-        work.caller.stream_text(self.stream && i + 1 == count);
+        let is_result = i + 1 == count;
+        work.caller.begin_step(self.stream && is_result, is_result);
         if count > 1 {
             work.caller.say(&format!("Step {} of {count}: {}\n", i + 1, step.pattern.as_str()));
         }
         let chat = Chat { input, ..step.clone() };
-        let mut output = Output::default();
+        let mut output = Output::new(is_result);
         let ended = work.fabric.check(chat, wait).and_then(|checked| {
             warnings.extend(checked.unused().iter().map(|name| unused(step, name)));
             work.fabric.run(checked, wait, &mut |event| {
@@ -104,7 +116,7 @@ impl RunPattern {
         if count > 1 {
             error.detail = format!("Step {} of {count} ({}) failed. {}", i + 1, step.pattern.as_str(), error.detail);
         }
-        Err(Failure { error, partial: output.into_partial().into_iter().collect() })
+        Err(Failure { error, partial: output.into_partial(work).into_iter().collect() })
     }
 
     /// The input, where the plan of a chain needs it.

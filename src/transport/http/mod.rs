@@ -21,6 +21,7 @@ use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
 use crate::features::Server;
 use crate::http;
+use crate::runs::Runs;
 
 use self::guard::Guard;
 use self::ops::Ops;
@@ -34,6 +35,7 @@ use crate::calls::admission::Admission;
 pub(crate) struct Listening {
     http: Arc<http::HttpServer>,
     admission: Arc<Admission>,
+    runs: Runs,
     streams: Arc<Streams>,
     /// HTTP+SSE: until all is answered, the streams are needed.
     streams_carry_answers: bool,
@@ -57,6 +59,7 @@ impl Listening {
             Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
         let streams = Arc::new(Streams::default());
         let path = config.path.clone();
+        let runs = server.runs().clone();
         let streams_carry_answers = config.transport == Transport::Sse;
         let served = if streams_carry_answers {
             let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
@@ -66,7 +69,7 @@ impl Listening {
             http.serve(Arc::new(Web { guard, access, path, ops, endpoint }))
         };
         served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
-        Ok(Listening { http, admission, streams, streams_carry_answers })
+        Ok(Listening { http, admission, runs, streams, streams_carry_answers })
     }
 
     /// The address it listens on, with the real port.
@@ -88,12 +91,14 @@ impl Listening {
         }
         if !self.admission.wait_idle(deadline) {
             log::warn!("calls still run after the drain timeout: they are stopped");
+            self.runs.interrupt_all();
             self.admission.abort();
             self.admission.wait_idle(Instant::now() + ABORT_GRACE);
         }
         self.streams.end();
         // What has been answered still has to be written.
         self.http.drain(deadline.max(Instant::now() + ABORT_GRACE));
+        self.runs.interrupt_all();
     }
 }
 

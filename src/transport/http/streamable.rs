@@ -17,7 +17,7 @@ use crate::access::{self, Identity, Role};
 use crate::calls;
 use crate::config::{Config, WORKER_STACK};
 use crate::fabric::{Error, Kind};
-use crate::features::{Action, Call, Listen, Listener, Server, refuse};
+use crate::features::{Action, Call, Listen, Listener, Server, Visitor, refuse};
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
 use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session};
@@ -28,7 +28,7 @@ use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
-use crate::calls::admission::{Admission, Stops};
+use crate::calls::admission::{self, Admission, Permit, Stops};
 use crate::calls::batch::Room;
 use crate::calls::inflight::Cancel;
 use crate::calls::poller::Poller;
@@ -147,7 +147,11 @@ impl Streamable {
             Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
             Next::Run(call, None) => self.run(post, call, None),
             Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
-            Next::Listen(listen) => self.listen(post, &listen),
+            Next::Listen(mut listen) => {
+                let owner = admission::owner(&post.guest.pass.identity, self.server.runs().has_folder());
+                listen.admit(&self.server, &owner);
+                self.listen(post, &listen);
+            }
             Next::Batch(live, actions) => self.batch(post, &live, actions),
         }
     }
@@ -239,7 +243,7 @@ impl Streamable {
             return;
         };
         let guest = post.guest;
-        let permit = match self.admission.admit(&call, guest.pass) {
+        let mut permit = match self.admission.admit(&call, guest.pass) {
             Ok(permit) => permit,
             Err(error) => {
                 if let Some((live, cancel)) = &session {
@@ -260,7 +264,7 @@ impl Streamable {
             reply.open();
         }
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
-        let answer = self.call(&call, guest, &reply, &cancel, session.is_none());
+        let answer = self.call(&call, &mut permit, guest, &reply, &cancel, session.is_none());
         drop(permit);
         let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
         let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
@@ -276,14 +280,21 @@ impl Streamable {
     fn call(
         &self,
         call: &Call,
+        permit: &mut Permit,
         guest: Guest<'_>,
         reply: &Arc<PostReply>,
         cancel: &Cancel,
         leaving_cancels: bool,
     ) -> Answer {
+        let held = match permit.begin() {
+            Ok(held) => held,
+            Err(error) => return call.fail(error),
+        };
         let stops = Stops::new(cancel.clone(), self.admission.clone());
         let sink = Arc::new(PostSink::new(reply.clone(), stops, leaving_cancels, guest));
-        let answer = calls::run(&self.server, call, guest.pass, sink.clone());
+        let identity = guest.pass.identity.clone();
+        let owner = admission::owner(&identity, self.server.runs().has_folder());
+        let answer = calls::run(&self.server, call, Visitor { identity, owner, sink: sink.clone(), held });
         sink.stops.answer(call, answer)
     }
 
@@ -341,14 +352,14 @@ impl Streamable {
     }
 
     fn in_batch(&self, call: &Call, guest: Guest<'_>, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
-        let _permit = match self.admission.admit(call, guest.pass) {
+        let mut permit = match self.admission.admit(call, guest.pass) {
             Ok(permit) => permit,
             Err(error) => return call.fail(error),
         };
         if call.is_run() {
             reply.open();
         }
-        self.call(call, guest, reply, cancel, false)
+        self.call(call, &mut permit, guest, reply, cancel, false)
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {

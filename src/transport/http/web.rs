@@ -79,7 +79,7 @@ impl<E: Endpoint> Handler for Web<E> {
             Ok(pass) => pass,
             Err(refusal) => return visit.refuse_caller(&self.access, ip, refusal, None),
         };
-        let _scope = caller_scope(&pass);
+        let _scope = caller_scope(&pass.identity);
         if let Err(refusal) = pass.require(if metrics { Role::Metrics } else { Role::Read }) {
             return visit.refuse_caller(&self.access, ip, refusal, Some(&pass));
         }

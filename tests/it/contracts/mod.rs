@@ -65,7 +65,9 @@ fn structure(schema: &Value) -> Value {
 /// A result without what differs from run to run.
 fn stable(result: &Value, fabric: &FakeFabric) -> Value {
     let meta = &result["_meta"];
-    let changing = [&meta["generated_at"], &meta["error"]["request_id"]];
+    let run = &result["structuredContent"];
+    let changing =
+        [&meta["generated_at"], &meta["error"]["request_id"], &meta["run_id"], &run["run_id"], &run["created_at"]];
     let mut text = result.to_string();
     for value in changing.into_iter().filter_map(Value::as_str) {
         text = text.replace(value, "#");
@@ -83,6 +85,7 @@ fn tools_keep_their_schemas_and_results() {
     let files = fs::read_dir(folder("tools")).unwrap().map(|entry| entry.unwrap().path());
     let stored: BTreeSet<String> = files.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
     assert_eq!(names, stored, "each tool has one file in tests/it/contracts/tools");
+    let mut run_id = Value::Null;
     for tool in tools {
         let name = tool["name"].as_str().unwrap();
         let path = folder("tools").join(format!("{name}.json"));
@@ -90,7 +93,15 @@ fn tools_keep_their_schemas_and_results() {
         let mut failed = BTreeSet::new();
         let mut calls = Vec::new();
         for call in contract["calls"].as_array().unwrap() {
-            let result = stable(&client.call(name, call["arguments"].clone()), &fabric);
+            let mut arguments = call["arguments"].clone();
+            if arguments["run_id"] == "#" {
+                arguments["run_id"] = run_id.clone();
+            }
+            let result = client.call(name, arguments);
+            if let Some(id) = result["structuredContent"].get("run_id") {
+                run_id = id.clone();
+            }
+            let result = stable(&result, &fabric);
             assert_eq!(result["_meta"]["schema_version"], SCHEMA_VERSION, "{name}: {result}");
             failed.insert(result["isError"] == true);
             calls.push(json!({"case": call["case"], "arguments": call["arguments"], "result": result}));

@@ -81,7 +81,7 @@ impl Streamable {
         if self.era == Era::Modern && message.get("id").is_some() {
             headers.push(("Mcp-Method", message["method"].as_str().unwrap_or("").to_owned()));
             let params = &message["params"];
-            if let Some(name) = params["name"].as_str().or_else(|| params["uri"].as_str()) {
+            if let Some(name) = ["name", "uri", "taskId"].iter().find_map(|member| params[*member].as_str()) {
                 headers.push(("Mcp-Name", header_value(name)));
             }
         }

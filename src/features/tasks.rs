@@ -1,0 +1,305 @@
+//! Runs as MCP tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28, and what 2025-11-25 has in its core.
+//!
+//! Task and run are one thing with one id. In scope: how a run is shown as a task, and `tasks/…`. Not in scope: when a call is
+//! answered with one (`tools`).
+
+use std::time::Duration;
+
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::config;
+use crate::fabric::Error;
+use crate::jsonrpc::{self, METHOD_NOT_FOUND};
+
+use crate::protocol::params::{optional_text, params, text};
+use crate::protocol::{Refusal, ResultWriter, Revision, TASKS as EXTENSION};
+use crate::runs::{Record, Run, RunCursor, RunState, Waited};
+use crate::{time, tools};
+
+use super::call::{Operation, ResultMeta, Running};
+use super::tools::write;
+use super::{Action, Kept, Request, Server};
+
+/// The key under which 2025-11-25 says which task a message belongs to.
+pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+/// A caller that has not declared a capability that is needed.
+const MISSING_CAPABILITY: i32 = -32021;
+/// How often clients should ask, in milliseconds.
+const POLL_INTERVAL_MS: u64 = 1_000;
+/// Longest result that is told unasked, in bytes.
+const MAX_TOLD: usize = 256 << 10;
+/// Tasks on one page of a list.
+const PAGE: usize = 100;
+
+/// What `revision` is offered of tasks, as members of `capabilities`.
+pub(super) fn offer(
+    kept: &Kept,
+    revision: Revision,
+    capabilities: &mut Map<String, Value>,
+    extensions: &mut Map<String, Value>,
+) {
+    if !kept.runs.keeps() {
+        return;
+    }
+    match revision {
+        Revision::R2026_07_28 => {
+            extensions.insert(EXTENSION.into(), json!({}));
+        }
+        Revision::R2025_11_25 => {
+            let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
+            // What is found by its id alone cannot be listed.
+            if kept.lists {
+                tasks["list"] = json!({});
+            }
+            capabilities.insert("tasks".into(), tasks);
+        }
+        _ => {}
+    }
+}
+
+/// Does a call of `revision` make tasks by asking for them?
+pub(super) fn are_asked_for(kept: &Kept, revision: Revision) -> bool {
+    kept.runs.keeps() && revision == Revision::R2025_11_25
+}
+
+/// Reads the `task` of a call: how long it is to be kept, bounded by how long runs are.
+///
+/// # Errors
+/// -32602.
+pub(super) fn requested(task: &RawValue, kept: &config::RunSettings) -> Result<Duration, Refusal> {
+    let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
+    let [ttl] = params(Some(task), ["ttl"], usage)?;
+    let Some(ttl) = crate::protocol::params::given(ttl) else { return Ok(kept.keep) };
+    let ttl: u64 = serde_json::from_str(ttl.get()).map_err(|_| Refusal::params(usage))?;
+    Ok(Duration::from_millis(ttl).min(kept.keep))
+}
+
+/// The refusal of a caller that has not declared the extension.
+pub(super) fn undeclared() -> Refusal {
+    let detail = format!(
+        "This needs the capability extensions[\"{EXTENSION}\"] in params._meta[\"io.modelcontextprotocol/\
+         clientCapabilities\"] of the request."
+    );
+    Refusal::new(MISSING_CAPABILITY, detail).with("requiredCapabilities", json!({ "extensions": { EXTENSION: {} } }))
+}
+
+/// A run as `revision` shows a task.
+pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<String, Value> {
+    let modern = revision == Revision::R2026_07_28;
+    let status = match record.state {
+        RunState::Working => "working",
+        RunState::Cancelled => "cancelled",
+        RunState::Completed => "completed",
+        // There is a result, which says that it is an error.
+        RunState::Failed | RunState::Interrupted => {
+            if modern {
+                "completed"
+            } else {
+                "failed"
+            }
+        }
+    };
+    let so_far = if record.state == RunState::Working { " so far" } else { "" };
+    let message =
+        format!("{}: {}, {} characters{so_far}", record.patterns.join(", "), record.state.name(), record.chars);
+    let (ttl, poll) = if modern { ("ttlMs", "pollIntervalMs") } else { ("ttl", "pollInterval") };
+    let at = |milliseconds: u64| time::rfc3339_to_the_millisecond(milliseconds as i64);
+    let mut task = Map::new();
+    task.insert("taskId".into(), record.id.to_string().into());
+    task.insert("status".into(), status.into());
+    task.insert("statusMessage".into(), message.into());
+    task.insert("createdAt".into(), at(record.created).into());
+    task.insert("lastUpdatedAt".into(), at(record.updated).into());
+    task.insert(ttl.into(), record.ttl.unwrap_or(keep.as_millis() as u64).into());
+    task.insert(poll.into(), POLL_INTERVAL_MS.into());
+    task
+}
+
+/// The same with what it came to, as `tasks/get` of 2026-07-28 has it.
+pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
+    let revision = Revision::R2026_07_28;
+    let record = run.record();
+    let ended = matches!(record.state, RunState::Completed | RunState::Failed | RunState::Interrupted);
+    let body = ended.then(|| {
+        let mut result = ResultWriter::body(revision);
+        let meta = write_result(run, &record, &mut result);
+        result.end_body(meta)
+    });
+    (task(&record, revision, keep), body)
+}
+
+/// `notifications/tasks` of 2026-07-28; `None` for one that is too long to wait for a reader: clients ask for it.
+pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Option<Vec<u8>> {
+    let (mut params, body) = detailed(run, keep);
+    if let Some(body) = body.filter(|body| body.len() <= MAX_TOLD).map(|body| serde_json::from_slice(&body)) {
+        params.insert("result".into(), body.ok()?);
+    } else if run.record().state != RunState::Cancelled {
+        return None;
+    }
+    params.insert("_meta".into(), meta.into());
+    Some(jsonrpc::notification("notifications/tasks", &params))
+}
+
+/// `notifications/tasks/status` of 2025-11-25.
+pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
+    jsonrpc::notification("notifications/tasks/status", &task(&run.record(), Revision::R2025_11_25, keep))
+}
+
+/// The result that the call would have had.
+fn write_result(run: &Run, record: &Record, result: &mut ResultWriter) -> ResultMeta {
+    let request_id = tools::request_id(record).unwrap_or_default();
+    write(&tools::result(run, None, true), &request_id, result)
+}
+
+fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
+    for (key, value) in task {
+        result.field(key, value);
+    }
+}
+
+/// Answers a call with a task that works.
+pub(super) fn created(run: &Run, keep: Duration, result: &mut ResultWriter) {
+    let revision = result.revision();
+    let task = task(&run.record(), revision, keep);
+    if revision.is_legacy() {
+        result.field("task", &task);
+    } else {
+        result.set_type("task");
+        write_task(&task, result);
+    }
+}
+
+/// A method about one task.
+#[derive(Clone, Copy)]
+enum Verb {
+    Get,
+    Update,
+    Cancel,
+    Result,
+}
+
+struct OneTask {
+    verb: Verb,
+    id: String,
+}
+
+/// Reads `tasks/get`.
+pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    one(server, request, Verb::Get)
+}
+
+/// Reads `tasks/update`: nothing is ever asked, so whatever is answered is taken note of.
+pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
+    let [responses] = params(request.params, ["inputResponses"], usage)?;
+    if !responses.is_some_and(|raw| raw.get().starts_with('{')) && request.context.tasks {
+        return Err(Refusal::params(usage));
+    }
+    one(server, request, Verb::Update)
+}
+
+/// Reads `tasks/cancel`.
+pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    one(server, request, Verb::Cancel)
+}
+
+/// Reads `tasks/result`, which waits.
+pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    one(server, request, Verb::Result)
+}
+
+fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
+    check(server, &request)?;
+    let usage = "params.taskId must be a string: the id that the call was answered with.";
+    let [id] = params(request.params, ["taskId"], usage)?;
+    let id = text(id, usage)?.into_owned();
+    Ok(request.call(OneTask { verb, id }))
+}
+
+fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
+    if !server.kept.runs.keeps() {
+        return Err(no_method("This server keeps no runs (--keep-runs 0), so it has no tasks."));
+    }
+    if !request.context.revision.is_legacy() && !request.context.tasks {
+        return Err(undeclared());
+    }
+    Ok(())
+}
+
+fn no_method(detail: &str) -> Refusal {
+    Refusal::new(METHOD_NOT_FOUND, detail)
+}
+
+impl Operation for OneTask {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let revision = result.revision();
+        let keep = call.kept.settings.keep;
+        let run = call.kept.runs.find(&self.id, call.owner).ok_or_else(|| {
+            Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
+        })?;
+        match self.verb {
+            Verb::Update => {}
+            Verb::Get if revision.is_legacy() => write_task(&task(&run.record(), revision, keep), result),
+            Verb::Get => {
+                let (task, body) = detailed(&run, keep);
+                write_task(&task, result);
+                if let Some(body) = body {
+                    let room = result.charge(body.len());
+                    room.map_err(|_| Refusal::from_fabric(crate::fabric::no_room()))?;
+                    result.key("result").extend_from_slice(&body);
+                }
+            }
+            Verb::Cancel => {
+                let stopped = run.cancel();
+                if revision.is_legacy() {
+                    if !stopped {
+                        let state = run.record().state.name();
+                        return Err(Refusal::params(format!("This task is over: it is {state}.")));
+                    }
+                    write_task(&task(&run.record(), revision, keep), result);
+                }
+            }
+            Verb::Result => {
+                let wait = call.wait();
+                if run.wait(None, Duration::MAX, &mut || wait.still_waiting().is_ok()) == Waited::Stopped {
+                    return Err(Refusal::from_fabric(Error::cancelled()));
+                }
+                let mut meta = write_result(&run, &run.record(), result);
+                meta.insert(RELATED_TASK.into(), json!({ "taskId": self.id }));
+                return Ok(meta);
+            }
+        }
+        Ok(ResultMeta::new())
+    }
+}
+
+/// Reads `tasks/list`.
+pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
+    check(server, &request)?;
+    if !server.kept.lists {
+        return Err(no_method("Without a login tasks are found by their ids alone, so there is no list of them."));
+    }
+    let usage = "\"cursor\" must be a string that an earlier page gave as nextCursor.";
+    let [cursor] = params(request.params, ["cursor"], usage)?;
+    let cursor = optional_text(cursor, usage)?
+        .map(|text| RunCursor::parse(&text).ok_or_else(|| Refusal::params(usage)))
+        .transpose()?;
+    Ok(request.call(List(cursor)))
+}
+
+struct List(Option<RunCursor>);
+
+impl Operation for List {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+        let (revision, keep) = (result.revision(), call.kept.settings.keep);
+        let page = call.kept.runs.list(call.owner, self.0, PAGE);
+        let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
+        let tasks: Vec<_> = page.runs.iter().map(|run| task(&run.record(), revision, keep)).collect();
+        result.field("tasks", &tasks);
+        if let Some(next) = page.next {
+            result.field("nextCursor", &next.to_string());
+        }
+        Ok(ResultMeta::new())
+    }
+}

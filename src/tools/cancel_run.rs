@@ -1,0 +1,55 @@
+//! `fabric_cancel_run`: stops a run whose call was answered before its end.
+
+use crate::fabric::Error;
+
+use super::get_run::{find, shown};
+use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work, refused};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "fabric_cancel_run",
+    title: "Cancel a run",
+    description: "Stop a run; returns its output so far.",
+    arguments: &["run_id"],
+    input: INPUT,
+    output: OUTPUT,
+    read_only: false,
+    prepare,
+};
+
+const INPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "run_id":{"type":"string","description":"The run."}
+  },
+  "required":["run_id"],
+  "additionalProperties":false
+}"#;
+
+const OUTPUT: &str = r#"{
+  "type":"object",
+  "properties":{
+    "run_id":{"type":"string","description":"The run."},
+    "status":{"type":"string","description":"cancelled, or how it had ended before."},
+    "output_text":{"type":"string","description":"The output that had arrived."},
+    "total_chars":{"type":"integer","description":"Characters of that output."}
+  },
+  "required":["run_id","status","output_text"]
+}"#;
+
+struct CancelRun(String);
+
+fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+    let run_id = arguments.string("run_id")?;
+    arguments.end(TOOL.arguments)?;
+    let run_id =
+        run_id.ok_or_else(|| refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it."))?;
+    Ok(Box::new(CancelRun(run_id)))
+}
+
+impl Job for CancelRun {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        let run = find(work, &self.0)?;
+        run.cancel();
+        shown(&run, 0, None)
+    }
+}

@@ -1,0 +1,156 @@
+//! What a caller of `fabric_run_pattern` is given of a run, made of what the store has: the same for the call itself, for
+//! tasks, and after a restart.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::budget::{Charge, MEMORY};
+use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
+use crate::fabric::{Error, Kind, no_room};
+use crate::jsonrpc;
+use crate::runs::{Record, Run, RunState};
+
+use super::{Failure, Json, Outcome};
+
+/// The format of most output.
+pub(super) const DEFAULT_FORMAT: &str = "markdown";
+
+/// What the store keeps of a result beside text and usage.
+#[derive(Default, Deserialize, Serialize)]
+pub(super) struct Rest {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) format: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) max_chars: Option<usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) warnings: Vec<String>,
+    /// What steps before the last gave, if it failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) partial: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) request_id: Option<String>,
+}
+
+impl Rest {
+    pub(super) fn of(record: &Record) -> Rest {
+        record.result.as_ref().and_then(|rest| Rest::deserialize(rest).ok()).unwrap_or_default()
+    }
+}
+
+/// Why a run that has ended did not end well.
+pub(super) fn error(record: &Record) -> Option<Error> {
+    match record.state {
+        RunState::Working | RunState::Completed => None,
+        RunState::Cancelled => Some(Error::cancelled()),
+        RunState::Interrupted => Some(Error::stopped()),
+        RunState::Failed => {
+            let kept = record.error.as_ref();
+            let text = |key| kept.and_then(|kept| kept[key].as_str());
+            let kind = text("kind").and_then(Kind::named).unwrap_or(Kind::Internal);
+            let mut error = Error::new(kind, text("detail").unwrap_or("The reason was not kept."));
+            let after = kept.and_then(|kept| kept["retry_after_ms"].as_u64());
+            error.retry_after = after.map(std::time::Duration::from_millis);
+            Some(error)
+        }
+    }
+}
+
+/// The id of the request that a run was made for, where it failed.
+pub(crate) fn request_id(record: &Record) -> Option<String> {
+    Rest::of(record).request_id
+}
+
+/// The result of a run. While it works: the text so far, cut to `max_chars`. `told` is whether its caller may come back
+/// for it.
+pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<Outcome, Failure> {
+    let record = run.record();
+    let mut rest = Rest::of(&record);
+    if let Some(error) = error(&record) {
+        let mut partial = rest.partial;
+        partial.extend(Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty()));
+        return Err(Failure { error, partial });
+    }
+    let max_chars = rest.max_chars.or(max_chars);
+    let mut memory = MEMORY.open();
+    if memory.grow(most_bytes(&record, max_chars)).is_err() {
+        return Err(Failure { error: no_room(), partial: vec![run.read(0, MAX_PARTIAL_TEXT)] });
+    }
+    let text = run.read_chars(0, max_chars.unwrap_or(MAX_RUN_OUTPUT));
+    let omitted_chars = max_chars.and_then(|max| (record.chars as usize).checked_sub(max)).filter(|n| *n > 0);
+    if record.state == RunState::Working {
+        rest.warnings.push(format!(
+            "The run is still working, and this is its output so far. Call fabric_get_run with run_id {} for the rest; \
+             calling fabric_run_pattern again would start, and charge for, another run.",
+            record.id
+        ));
+    } else if let (Some(omitted), Some(max)) = (omitted_chars, max_chars) {
+        let how = match told {
+            true => format!("Read them with fabric_get_run, run_id {} and offset {max}.", record.id),
+            false => "Do not run the pattern again only to see them.".to_owned(),
+        };
+        rest.warnings
+            .push(format!("The output was cut to {max} characters by max_chars: {omitted} more were left out. {how}"));
+    }
+    let bytes = text.len();
+    let output = RunOutput {
+        format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
+        text,
+        usage: record.usage,
+        omitted_chars,
+        warnings: rest.warnings.clone(),
+        status: record.state.name(),
+        run_id: told.then(|| record.id.to_string()),
+        _memory: memory,
+    };
+    Ok(Outcome { structured: Box::new(output), warnings: rest.warnings, rows: None, bytes: Some(bytes), end: None })
+}
+
+/// Most bytes that so many characters of a run's text can have.
+pub(super) fn most_bytes(record: &Record, max_chars: Option<usize>) -> usize {
+    max_chars.map_or(record.bytes as usize, |max| max.saturating_mul(4).min(record.bytes as usize))
+}
+
+struct RunOutput {
+    format: String,
+    text: String,
+    usage: Option<Value>,
+    omitted_chars: Option<usize>,
+    warnings: Vec<String>,
+    status: &'static str,
+    run_id: Option<String>,
+    /// Of `text`.
+    _memory: Charge,
+}
+
+impl Json for RunOutput {
+    fn write(&self, out: &mut Vec<u8>) {
+        #[derive(Serialize)]
+        struct Fields<'a> {
+            output_format: &'a str,
+            output_text: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            usage: Option<&'a Value>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            omitted_chars: Option<usize>,
+            #[serde(skip_serializing_if = "<[String]>::is_empty")]
+            warnings: &'a [String],
+            status: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            run_id: Option<&'a str>,
+        }
+        let fields = Fields {
+            output_format: &self.format,
+            output_text: &self.text,
+            usage: self.usage.as_ref(),
+            omitted_chars: self.omitted_chars,
+            warnings: &self.warnings,
+            status: self.status,
+            run_id: self.run_id.as_deref(),
+        };
+        jsonrpc::write_json(out, &fields);
+    }
+
+    fn text(&self) -> Option<&str> {
+        Some(&self.text)
+    }
+}

@@ -1,0 +1,342 @@
+//! Runs outlive their calls: calls answered in time, `fabric_get_run`, `fabric_cancel_run`, owners, and the state folder.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::support::fabric::FakeFabric;
+use crate::support::http::HttpServer;
+use crate::support::process::Program;
+use crate::support::reply::Reply;
+use crate::support::rng::cases;
+use crate::support::stdio::Stdio;
+use crate::support::transports::{self, Wire};
+use crate::support::web::Streamable;
+use crate::support::{Caller, DEADLINE, Era, expect, poll};
+
+const NEWEST: Era = Era::Legacy("2025-11-25");
+
+fn run(more: Value) -> Value {
+    let mut arguments = json!({"pattern_name": "summarize", "input_text": "s3cret input"});
+    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+}
+
+/// What a result says in its structure.
+#[track_caller]
+fn data(result: &Value) -> &Value {
+    assert_eq!(result["isError"], false, "{result}");
+    &result["structuredContent"]
+}
+
+/// The id that a text tells.
+#[track_caller]
+fn told_id(told: &str) -> String {
+    let id = told.split_whitespace().find(|word| word.starts_with("run_") && word.len() == 36);
+    id.unwrap_or_else(|| panic!("no id: {told}")).to_owned()
+}
+
+fn id(result: &Value) -> String {
+    data(result)["run_id"].as_str().unwrap_or_else(|| panic!("no run_id: {result}")).to_owned()
+}
+
+/// A folder that is gone at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Folder(path)
+    }
+
+    fn program(&self, fabric: &FakeFabric) -> Program {
+        Program::with(fabric).arg("--state-dir").arg(self.0.to_str().unwrap())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Gets the run until it has `chars` characters or has ended.
+fn get_until(client: &mut dyn Caller, run_id: &str, chars: u64) -> Value {
+    let got = poll(DEADLINE, || {
+        let result = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
+        let (total, status) = (data(&result)["total_chars"].as_u64().unwrap(), data(&result)["status"].clone());
+        (total >= chars || status != "working").then_some(result)
+    });
+    got.expect("the text comes")
+}
+
+#[test]
+fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
+    for (wire, era) in transports::all() {
+        let fabric = FakeFabric::start();
+        fabric.on("POST /chat", Reply::sse().content("part ").gate().content("and rest").complete());
+        let mut client = transports::open(wire, era, Program::with(&fabric).arg("--answer-within").arg("0.2"), None);
+        let result = client.call("fabric_run_pattern", run(json!({})));
+        assert_eq!(result["isError"], false, "{wire:?} {era:?} {result}");
+        assert_eq!(result["content"][0]["text"], "part ", "{wire:?} {era:?} {result}");
+        let told = result["content"][1]["text"].as_str().unwrap();
+        assert!(told.contains("still working") && told.contains("fabric_get_run"), "{told}");
+        let run_id = told_id(told);
+        if era.from("2025-06-18") {
+            let structured = expect::success(era, &result);
+            assert_eq!((&structured["status"], &structured["run_id"]), (&json!("working"), &json!(run_id)));
+            assert_eq!((&structured["output_text"], &structured["warnings"][0]), (&json!("part "), &json!(told)));
+        }
+        fabric.release();
+        let rest = client.call("fabric_get_run", json!({"run_id": run_id}));
+        assert_eq!(rest["content"], json!([{"type": "text", "text": "part and rest"}]), "{wire:?} {era:?}");
+        let rest = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 5, "max_chars": 3}));
+        assert_eq!(rest["content"][0]["text"], "and", "{wire:?} {era:?}");
+        assert!(rest["content"][1]["text"].as_str().unwrap().contains("offset 8"), "{rest}");
+        fabric.expect_chats(1);
+    }
+}
+
+#[test]
+fn a_run_can_be_started_without_waiting_and_stopped() {
+    for (wire, era) in transports::EACH {
+        let fabric = FakeFabric::start();
+        fabric.on("POST /chat", Reply::sse().content("äpart").gate().complete());
+        let mut client = transports::open(wire, era, Program::with(&fabric), None);
+        let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+        let told = result["content"][1]["text"].as_str().unwrap();
+        let run_id = told_id(told);
+        let got = poll(DEADLINE, || {
+            let result = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
+            (result["content"][0]["text"] == "äpart").then_some(result)
+        });
+        assert!(got.is_some(), "{wire:?}");
+        let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
+        assert_eq!(stopped["content"][0]["text"], "äpart", "{wire:?} {stopped}");
+        assert!(stopped["content"][1]["text"].as_str().unwrap().contains("was cancelled"), "{stopped}");
+        assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
+        let again = client.call("fabric_cancel_run", json!({"run_id": run_id}));
+        assert_eq!(again["content"], stopped["content"], "{wire:?}");
+    }
+}
+
+#[test]
+fn a_cut_output_can_be_read_to_its_end() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::run(&["añb", "cd"]));
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let result = client.call("fabric_run_pattern", run(json!({"max_chars": 2})));
+    let run_id = id(&result);
+    assert_eq!((&data(&result)["output_text"], &data(&result)["omitted_chars"]), (&json!("añ"), &json!(3)));
+    let told = result["content"][1]["text"].as_str().unwrap();
+    assert!(told.contains(&format!("fabric_get_run, run_id {run_id} and offset 2.")), "{told}");
+    let rest = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 2}));
+    assert_eq!(data(&rest)["output_text"], "bcd");
+    assert_eq!(data(&rest)["status"], "completed");
+    let beyond = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 99}));
+    assert_eq!((&data(&beyond)["output_text"], &data(&beyond)["total_chars"]), (&json!(""), &json!(5)));
+}
+
+#[test]
+fn who_waits_with_a_progress_token_hears_the_text_as_it_comes() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two ").gate().content("three").complete());
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    get_until(&mut client, &run_id, 4);
+    let get = client.begin_call("fabric_get_run", json!({"run_id": run_id, "offset": 4}), Some(json!("t")));
+    fabric.release();
+    assert_eq!(client.next_progress_text(), "two ");
+    // To be cancelled stops the waiting, and not the run.
+    client.cancel(&get);
+    let get = client.begin_call("fabric_get_run", json!({"run_id": run_id}), None);
+    fabric.release();
+    let answer = client.answer(&get);
+    assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": "one two three"}]), "{answer}");
+}
+
+#[test]
+fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
+    let call = client.begin_call("fabric_run_pattern", run(json!({"stream": true})), Some(json!("t")));
+    assert_eq!(client.next_progress_text(), "part");
+    client.cancel(&call);
+    fabric.wait_closed(DEADLINE);
+    let listed = poll(DEADLINE, || {
+        let list = client.call("fabric_get_run", json!({}));
+        (data(&list)["runs"][0]["status"] == "cancelled").then(|| data(&list)["runs"].clone())
+    })
+    .expect("a cancelled run");
+    assert_eq!(listed[0]["patterns"], json!(["summarize"]));
+    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["total_chars"]), (1, &json!(4)));
+    let kept = client.call("fabric_get_run", json!({"run_id": listed[0]["run_id"]}));
+    assert_eq!(data(&kept)["output_text"], "part");
+}
+
+#[test]
+fn runs_that_have_outlived_their_calls_count_as_runs_and_hold_up_nothing_else() {
+    for (wire, era) in transports::EACH {
+        let fabric = FakeFabric::start();
+        fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
+        let program = Program::with(&fabric).arg("--max-runs").arg("1");
+        let mut client = transports::open(wire, era, program, None);
+        let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+        let told = result["content"][1]["text"].as_str().unwrap();
+        let run_id = told_id(told);
+        let refused = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+        expect::failure(era, &refused, "too-many-requests");
+        assert_eq!(client.call("fabric_list_patterns", json!({}))["isError"], false);
+        fabric.wait_held(1);
+        fabric.release();
+        client.call("fabric_get_run", json!({"run_id": run_id}));
+        let next = poll(DEADLINE, || {
+            let next = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
+            (next["isError"] == false).then_some(())
+        });
+        assert!(next.is_some(), "{wire:?}: the place is free again");
+        fabric.release_all();
+    }
+}
+
+#[test]
+fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
+    let fabric = FakeFabric::start();
+    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
+    let mut client = Streamable::to(&server, Era::Modern, None);
+    let run_id = id(&client.call("fabric_run_pattern", run(json!({}))));
+    let mut other = Streamable::to(&server, NEWEST, None);
+    assert_eq!(data(&other.call("fabric_get_run", json!({"run_id": run_id})))["status"], "completed");
+    let unknown = format!("run_{}", "0".repeat(32));
+    let mut words = Vec::new();
+    for wrong in [unknown.as_str(), "nope", "run_", "../../etc/passwd"] {
+        for tool in ["fabric_get_run", "fabric_cancel_run"] {
+            words.push(expect::failure(NEWEST, &other.call(tool, json!({"run_id": wrong})), "invalid-request"));
+        }
+    }
+    let told: Vec<_> = words.iter().map(|said| said.split("request_id").next().unwrap()).collect();
+    assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
+    expect::failure(NEWEST, &other.call("fabric_get_run", json!({})), "invalid-request");
+
+    let token = "a-token-that-is-long-enough";
+    let named = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", token);
+    let mut named = transports::open(Wire::Streamable, NEWEST, named, Some(token));
+    let run_id = id(&named.call("fabric_run_pattern", run(json!({}))));
+    assert_eq!(data(&named.call("fabric_get_run", json!({})))["runs"][0]["run_id"], json!(run_id));
+}
+
+#[test]
+fn with_a_folder_a_run_outlives_the_process() {
+    let (fabric, folder) = (FakeFabric::start(), Folder::new("restart"));
+    fabric.on("POST /chat", Reply::run(&["whole ", "output"]));
+    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let whole = id(&client.call("fabric_run_pattern", run(json!({}))));
+    fabric.on("POST /chat", Reply::sse().content("cut ").gate().complete());
+    let cut = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    get_until(&mut client, &cut, 4);
+    // The end of stdin is the end of the process: what still runs is kept as interrupted.
+    client.close_stdin();
+    assert!(client.wait_exit(DEADLINE).success());
+
+    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    let got = client.call("fabric_get_run", json!({"run_id": whole}));
+    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("completed"), &json!("whole output")));
+    let got = client.call("fabric_get_run", json!({"run_id": cut}));
+    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("interrupted"), &json!("cut ")));
+    assert_eq!(data(&client.call("fabric_get_run", json!({})))["runs"].as_array().unwrap().len(), 2);
+    fabric.expect_chats(2);
+    for file in fs::read_dir(&folder.0).unwrap() {
+        let bytes = fs::read(file.unwrap().path()).unwrap();
+        assert!(!String::from_utf8_lossy(&bytes).contains("s3cret"), "the input is never kept");
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
+    let (fabric, folder) = (FakeFabric::start(), Folder::new("kill"));
+    let (mut whole, mut cut, mut begun) = (Vec::new(), Vec::new(), 0);
+    cases(8, |_, _| {
+        fabric.on("POST /chat", Reply::run(&["whole ", "output"]));
+        let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+        whole.push(id(&client.call("fabric_run_pattern", run(json!({})))));
+        fabric.on("POST /chat", Reply::sse().content("cut").gate().complete());
+        cut.push(id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})))));
+        begun += 2;
+        fabric.wait_requests("POST /chat", begun);
+        client.process.signal("KILL");
+        client.process.wait_exit(DEADLINE);
+    });
+    let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
+    for run_id in &whole {
+        let got = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
+        assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("completed"), &json!("whole output")));
+    }
+    for run_id in &cut {
+        let got = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
+        assert_eq!(data(&got)["status"], "interrupted", "{got}");
+        assert!(["", "cut"].map(Value::from).contains(&data(&got)["output_text"]), "{got}");
+    }
+    fabric.expect_chats(begun);
+}
+
+#[test]
+fn processes_that_share_a_folder_answer_for_each_other() {
+    let (fabric, folder) = (FakeFabric::start(), Folder::new("shared"));
+    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    let [mut one, mut two, mut three] = [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
+    let run_id = id(&one.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let got = get_until(&mut two, &run_id, 4);
+    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("working"), &json!("part")));
+    assert_eq!(data(&two.call("fabric_get_run", json!({})))["runs"][0]["run_id"], json!(run_id));
+    let stopped = three.call("fabric_cancel_run", json!({"run_id": run_id}));
+    assert_eq!(data(&stopped)["status"], "cancelled", "{stopped}");
+    assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
+    for client in [&mut one, &mut two, &mut three] {
+        let got = client.call("fabric_get_run", json!({"run_id": run_id}));
+        assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("cancelled"), &json!("part")));
+    }
+}
+
+#[test]
+fn a_terminated_server_keeps_what_there_is() {
+    let (fabric, folder) = (FakeFabric::start(), Folder::new("term"));
+    fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
+    let token = "a-token-that-is-long-enough";
+    let program = || {
+        let program = folder.program(&fabric).arg("--drain-timeout").arg("0.2").env("FABRIC_MCP_AUTH_TOKEN", token);
+        transports::serve(Wire::Streamable, program)
+    };
+    let server = program();
+    let mut client = Streamable::to(&server, NEWEST, Some(token));
+    let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    get_until(&mut client, &run_id, 4);
+    drop(client);
+    let mut server = Arc::into_inner(server).unwrap();
+    server.process.signal("TERM");
+    assert!(server.process.wait_exit(DEADLINE).success());
+    let server: Arc<HttpServer> = program();
+    let mut client = Streamable::to(&server, NEWEST, Some(token));
+    let got = client.call("fabric_get_run", json!({"run_id": run_id}));
+    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("interrupted"), &json!("part")));
+}
+
+#[test]
+fn a_server_that_keeps_nothing_waits_for_the_end() {
+    let fabric = FakeFabric::start();
+    let program = Program::with(&fabric).arg("--keep-runs").arg("0").arg("--answer-within").arg("0.001");
+    let mut client = Stdio::speaking(NEWEST, program);
+    fabric.on("POST /chat", Reply::sse().content("a").gate().content("b").complete());
+    let call = client.begin_call("fabric_run_pattern", run(json!({})), None);
+    fabric.wait_held(1);
+    fabric.release();
+    let result = client.answer(&call)["result"].take();
+    let expected = json!({"output_format": "markdown", "output_text": "ab", "status": "completed"});
+    assert_eq!(*data(&result), expected);
+    let refused = client.call("fabric_run_pattern", run(json!({"wait_seconds": 5})));
+    expect::failure(NEWEST, &refused, "invalid-request");
+    fabric.expect_chats(1);
+}
