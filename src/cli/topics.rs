@@ -132,8 +132,8 @@ pub(crate) const TOPICS: &[Topic] = &[
             ),
             Text(
                 "Several processes need nothing in common, and find each other's runs in a shared --state-dir. Have the \
-                 proxy choose by Mcp-Session-Id where it is sent. /healthz says whether the program lives and /readyz whether Fabric answers; neither asks for the token. \
-                 /metrics, for Prometheus, does.",
+                 proxy choose by Mcp-Session-Id where it is sent. /healthz says whether the program lives and /readyz \
+                 whether Fabric answers; neither asks for the token. /metrics, for Prometheus, does.",
             ),
         ],
     },
