@@ -72,7 +72,9 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
             Takes::Nothing if settings.switch(flag.id)? => args.push(name),
             Takes::Nothing => {}
             Takes::One(_) => {
-                args.extend(settings.text(flag.id)?.into_iter().flat_map(|(text, _)| [name.clone(), text]))
+                if let Some((text, _)) = settings.text(flag.id)? {
+                    args.extend([name.clone(), if flag.id == FlagId::StateDir { absolute(text) } else { text }]);
+                }
             }
             Takes::Many(_) => {
                 let all = settings.many(flag.id, &|text| Ok(text.to_owned()))?;
@@ -86,9 +88,7 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
         let has_tls = config.fabric.url.starts_with("https://");
         variables.push((name, config.fabric.url));
         if let Some(file) = settings.variable(CERT_FILE).filter(|_| has_tls) {
-            // The client starts the program in a folder of its own.
-            let file = std::path::absolute(&file).map(Into::into).unwrap_or(file);
-            variables.push((CERT_FILE.to_owned(), values::utf8(file, CERT_FILE)?));
+            variables.push((CERT_FILE.to_owned(), absolute(values::utf8(file, CERT_FILE)?)));
         }
     }
     let key = match settings.variable(API_KEY) {
@@ -97,4 +97,9 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
         None => Key::Unset,
     };
     Ok(Launch::Program { args, env: variables, key })
+}
+
+/// The client starts the program in a folder of its own.
+fn absolute(path: String) -> String {
+    std::path::absolute(&path).ok().and_then(|path| path.into_os_string().into_string().ok()).unwrap_or(path)
 }

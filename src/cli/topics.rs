@@ -73,7 +73,8 @@ pub(crate) const TOPICS: &[Topic] = &[
             ),
             Text(
                 "Without input_text, fabric_run_pattern reads what is piped in; no other tool reads stdin. Ctrl-C \
-                 cancels the run at Fabric. --json prints the structured result at the end, or the error.",
+                 cancels the run at Fabric; otherwise it is waited for to its end, whatever --answer-within says. --json \
+                 prints the structured result at the end, or the error.",
             ),
         ],
     },
@@ -97,10 +98,16 @@ pub(crate) const TOPICS: &[Topic] = &[
         name: "runs",
         title: "Patterns and runs",
         section: Some(Section::Runs),
-        blocks: &[Text(
-            "A pattern that is both allowed and denied is denied. create_coding_feature writes files on Fabric's host and \
-             is refused unless it is allowed by name.",
-        )],
+        blocks: &[
+            Text(
+                "A pattern that is both allowed and denied is denied. create_coding_feature writes files on Fabric's host \
+                 and is refused unless it is allowed by name.",
+            ),
+            Text(
+                "Many clients give up on a call after a minute. A run that takes longer than --answer-within goes on, and \
+                 fabric_get_run waits for the rest of it. With --state-dir, its output survives the end of this program.",
+            ),
+        ],
     },
     Topic {
         name: "network",
@@ -124,9 +131,9 @@ pub(crate) const TOPICS: &[Topic] = &[
                  proxy_http_version 1.1;\n    proxy_buffering off;\n    proxy_read_timeout 1h;\n}",
             ),
             Text(
-                "Several processes need nothing in common; have the proxy choose by Mcp-Session-Id where it is sent. \
-                 /healthz says whether the program lives and /readyz whether Fabric answers; neither asks for the token. \
-                 /metrics, for Prometheus, does.",
+                "Several processes need nothing in common, and find each other's runs in a shared --state-dir. Have the \
+                 proxy choose by Mcp-Session-Id where it is sent. /healthz says whether the program lives and /readyz \
+                 whether Fabric answers; neither asks for the token. /metrics, for Prometheus, does.",
             ),
         ],
     },

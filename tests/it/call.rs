@@ -1,13 +1,14 @@
 //! `--call`: tools from the shell. Text goes to stdout, all else to stderr.
 
 use std::io::Read;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::DEADLINE;
 use crate::support::fabric::FakeFabric;
 use crate::support::process::{Finished, Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
+use crate::support::{DEADLINE, poll};
 
 const RUN: &str = "fabric_run_pattern";
 const SUMMARIZE: &str = r#"{"pattern_name":"summarize"}"#;
@@ -59,6 +60,40 @@ fn text_is_there_while_the_run_goes_on() {
     stdout.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "last\n", "no second line end");
     assert!(process.wait_exit(DEADLINE).success());
+}
+
+#[test]
+fn a_run_is_waited_for_to_its_end() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().content("first ").gate().content("last").complete());
+    let mut process = call(&fabric, [RUN, SUMMARIZE, "--json", "--answer-within", "1", "--task-after", "1"]).start();
+    drop(process.stdin.take());
+    let ended = poll(Duration::from_millis(1500), || process.child.try_wait().unwrap());
+    assert_eq!(ended, None, "{}", process.stderr());
+    fabric.release();
+    let mut stdout = String::new();
+    process.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert!(process.wait_exit(DEADLINE).success());
+    let result: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(result["output_text"], "first last");
+    assert_eq!((&result["status"], &result["run_id"]), (&json!("completed"), &Value::Null), "nobody could find it");
+}
+
+#[test]
+fn a_run_can_be_found_in_the_state_folder() {
+    let fabric = FakeFabric::start();
+    let folder = std::env::temp_dir().join(format!("fabric-mcp-call-{}", std::process::id()));
+    let in_folder =
+        |args: [&str; 3]| call(&fabric, args).arg("--state-dir").arg(folder.to_str().unwrap()).run(DEADLINE);
+    let ran = in_folder([RUN, SUMMARIZE, "--json"]);
+    ran.expect_code(0);
+    let ran: Value = serde_json::from_str(&ran.stdout).unwrap();
+    let asked = json!({"run_id": ran["run_id"]}).to_string();
+    let got = in_folder(["fabric_get_run", &asked, "--json"]);
+    std::fs::remove_dir_all(&folder).unwrap();
+    got.expect_code(0);
+    let got: Value = serde_json::from_str(&got.stdout).unwrap();
+    assert_eq!((&got["output_text"], &got["status"]), (&ran["output_text"], &json!("completed")));
 }
 
 #[test]
@@ -124,6 +159,7 @@ fn what_is_typed_wrong_is_told_with_exit_code_2() {
         ([RUN, "{pattern_name:x}"], "are not JSON"),
         ([RUN, "[]"], "are no JSON object"),
         ([RUN, "\u{1b}"], "are not JSON"),
+        ([RUN, r#"{"pattern_name":"summarize","wait_seconds":0}"#], "leave wait_seconds out"),
     ] {
         let finished = call(&fabric, args).run(DEADLINE);
         finished.expect_code(2).expect_stderr(told);

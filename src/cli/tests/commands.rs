@@ -88,6 +88,8 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
     // A relative path is one from here; the client starts it elsewhere.
     let (_, env, key) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
     assert!(env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(), "{env:?}");
+    let (args, ..) = launched("--state-dir runs", &[]);
+    assert!(args[0] == "--state-dir" && args[1].ends_with("runs") && Path::new(&args[1]).is_absolute(), "{args:?}");
     assert_eq!(key, Key::Unset);
     // Other programs of this machine may need it.
     assert_eq!(launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1, [variable("FABRIC_BASE_URL", "http://127.0.0.1:8080")]);
