@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use crate::logging::{self, CallerScope};
+
 /// What a caller may do; each role may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Role {
@@ -93,6 +95,12 @@ impl Identity {
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
     pub(crate) fn name(&self) -> impl fmt::Display + '_ {
         Name(self)
+    }
+
+    /// Has this thread's lines of the log say whose call they are of, until the guard is dropped. Not where there is one
+    /// caller only.
+    pub(crate) fn log_scope(&self) -> Option<CallerScope> {
+        (*self != Identity::Local).then(|| logging::caller_scope(self.name().to_string()))
     }
 }
 

@@ -17,21 +17,14 @@ pub(crate) mod workers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::access::Identity;
 use crate::features::{Call, Server, Visitor, refuse};
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
-use crate::logging;
 use crate::protocol::{Answer, ID_IN_USE, Refusal};
 
 /// Runs a call on this thread. A panic in it costs this call only; the panic hook has logged where it was.
 pub(crate) fn run(server: &Server, call: &Call, visitor: Visitor) -> Answer {
-    let _scope = caller_scope(&visitor.identity);
+    let _scope = visitor.identity.log_scope();
     catch_unwind(AssertUnwindSafe(|| call.run(server, visitor))).unwrap_or_else(|_| call.panicked())
-}
-
-/// Has this thread's lines of the log say whose call they are of, until the guard is dropped.
-pub(crate) fn caller_scope(identity: &Identity) -> Option<logging::CallerScope> {
-    (*identity != Identity::Local).then(|| logging::caller_scope(identity.name().to_string()))
 }
 
 /// The answer to a request whose id is in use: the first one goes on.
@@ -44,6 +37,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::access::Identity;
     use crate::features::{Action, Sink};
     use crate::protocol::{Inbound, Session};
     use crate::runs::Owner;

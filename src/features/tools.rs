@@ -214,7 +214,8 @@ impl ToolCall {
         let writer = match self.task {
             None => call.kept.runs.begin(start),
             Some(ttl) => call.kept.runs.begin_task(start, ttl).map_err(|runs::StoreFull| {
-                let detail = "There is no room for another task: others work or must be kept. Try again later, or                               call without params.task.";
+                let detail = "There is no room for another task: others work or must be kept. Try again later, or \
+                              call without params.task.";
                 Refusal::from_fabric(self.refused(Error::new(Kind::TooManyRequests, detail), call))
             })?,
         };

@@ -80,7 +80,7 @@ pub(crate) fn start(
     });
     let work = Work { caller: relay, run: Some(run.clone()), ..work };
     let body = move || {
-        let _scope = logging::request_scope(&request_id);
+        let _scopes = (work.identity.log_scope(), logging::request_scope(&request_id));
         let result = catch_unwind(AssertUnwindSafe(|| super::run(tool, job.as_ref(), &work, &request_id)));
         writer.finish(end(result.unwrap_or_else(|_| Err(Error::bug(&request_id).into())), &run, &request_id));
         // The end is told when it can be seen, and when another run may take the place.

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::process::{Finished, Output, Program};

@@ -28,7 +28,7 @@ const HEIGHTS: [(&str, u8); 33] = [
     ("cli", 15),
     ("metrics", 10),
     ("runs", 8),
-    ("access", 8),
+    ("access", 9),
     ("http", 8),
     ("logging", 8),
     ("search", 8),

@@ -21,7 +21,6 @@ use crate::{metrics, random};
 
 use super::guard::{Guard, Preflight, Refused, cors};
 use super::ops::Ops;
-use crate::calls::caller_scope;
 
 /// What one transport serves behind the door.
 pub(super) trait Endpoint: Send + Sync + 'static {
@@ -79,7 +78,7 @@ impl<E: Endpoint> Handler for Web<E> {
             Ok(pass) => pass,
             Err(refusal) => return visit.refuse_caller(&self.access, ip, refusal, None),
         };
-        let _scope = caller_scope(&pass.identity);
+        let _scope = pass.identity.log_scope();
         if let Err(refusal) = pass.require(if metrics { Role::Metrics } else { Role::Read }) {
             return visit.refuse_caller(&self.access, ip, refusal, Some(&pass));
         }
