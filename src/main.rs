@@ -27,6 +27,7 @@
 //! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
 
 mod access;
+mod agent;
 mod budget;
 mod calls;
 mod check;

@@ -4,12 +4,13 @@
 //! limit on all of the time. Not in scope: what is asked and what the answer means.
 
 use std::io::Read;
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderValue, Response, Uri, header};
-use ureq::{Agent, Body, Proxy, ProxyProtocol};
+use ureq::{Agent, Body};
+
+use crate::agent::{self, Tls};
 
 /// Buffer of one connection, in each direction: room for the longest credentials and any sensible head of an answer.
 const BUFFER: usize = 16 << 10;
@@ -83,8 +84,8 @@ impl Outbound {
     pub(super) fn new(url: &str, ca_file: Option<&Path>) -> Result<Outbound, String> {
         let uri: Uri = url.parse().map_err(|_| "it is no URL".to_owned())?;
         let host = uri.host().ok_or("the URL has no host")?;
-        let proxy = if is_loopback(host) { None } else { usable(Proxy::try_from_env(), &uri)? };
-        let tls = Tls::new(ca_file, uri.scheme_str() == Some("https"))?;
+        let proxy = agent::proxy(host, &uri)?;
+        let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
         let agent = |kept: usize| {
             let builder = Agent::config_builder()
                 .http_status_as_error(false)
@@ -176,96 +177,9 @@ fn failure(error: ureq::Error, time: Duration) -> Failure {
     })
 }
 
-/// TLS as configured, or proof that none is needed.
-struct Tls {
-    #[cfg(feature = "tls")]
-    roots: Option<ureq::tls::RootCerts>,
-}
-
-impl Tls {
-    #[cfg(feature = "tls")]
-    fn new(ca_file: Option<&Path>, is_https: bool) -> Result<Tls, String> {
-        let Some(file) = ca_file.filter(|_| is_https) else { return Ok(Tls { roots: None }) };
-        let shown = file.display();
-        let pem = std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
-        let mut certificates = Vec::new();
-        for item in ureq::tls::parse_pem(&pem) {
-            match item {
-                Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
-                Ok(_) => {}
-                Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
-            }
-        }
-        if certificates.is_empty() {
-            return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
-        }
-        Ok(Tls { roots: Some(ureq::tls::RootCerts::Specific(std::sync::Arc::new(certificates))) })
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn new(_: Option<&Path>, is_https: bool) -> Result<Tls, String> {
-        match is_https {
-            true => Err("the URL is https, but this build has no TLS: use one with the feature tls".into()),
-            false => Ok(Tls {}),
-        }
-    }
-
-    fn configure(&self, builder: AgentBuilder) -> AgentBuilder {
-        #[cfg(feature = "tls")]
-        if let Some(roots) = &self.roots {
-            return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());
-        }
-        builder
-    }
-}
-
-type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
-
-/// Does `host` name this machine, in whichever spelling?
-pub(super) fn is_loopback(host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
-/// The proxy of the environment, if it is to be used for `uri` and can be.
-fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
-    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
-    match proxy.protocol() {
-        ProxyProtocol::Http => Ok(Some(proxy)),
-        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
-        other => Err(format!(
-            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: name an http one, or \
-             add the host to NO_PROXY"
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loopback_is_known_in_every_spelling() {
-        for host in ["127.0.0.1", "127.9.9.9", "[::1]", "[::ffff:127.0.0.1]", "LOCALHOST", "a.localhost"] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0", "127.0.0.1.example.com"] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
-
-    #[test]
-    fn only_proxies_that_work_are_used() {
-        let uri: Uri = "http://issuer.example".parse().unwrap();
-        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
-        assert_eq!(usable(None, &uri), Ok(None));
-        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
-        assert!(usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY")));
-        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("issuer.example").build().unwrap();
-        assert_eq!(usable(Some(exempt), &uri), Ok(None));
-    }
 
     #[test]
     fn what_cannot_work_is_told_at_the_start() {

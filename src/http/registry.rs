@@ -322,6 +322,12 @@ impl Registry {
         drop(self.changed.wait_timeout_while(slots, pause, wait));
     }
 
+    /// How many admitted requests are being served.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.held.load(Ordering::SeqCst)
+    }
+
     /// The number of connections, closing ones included.
     pub(super) fn connections(&self) -> usize {
         self.slots().open.len()

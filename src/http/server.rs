@@ -57,6 +57,12 @@ impl HttpServer {
         self.address
     }
 
+    /// How many requests are being served. A client may have its answer a little earlier than its request counts as over.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.registry.held()
+    }
+
     /// Starts serving, on its own threads. An error if it was called before or no thread can be started.
     pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
         let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");

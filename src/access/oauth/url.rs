@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::access::outbound;
+use crate::agent::is_loopback;
 use crate::config::MAX_ADDRESS;
 
 /// An issuer, a resource or an endpoint: https, or http on this machine; no user-info, query or fragment.
@@ -67,7 +68,7 @@ impl WebUrl {
 
     /// Does it name this machine?
     fn is_local(&self) -> bool {
-        outbound::is_loopback(&self.text[self.host.clone()])
+        is_loopback(&self.text[self.host.clone()])
     }
 
     /// Scheme, host and port.

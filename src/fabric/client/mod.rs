@@ -17,13 +17,12 @@ mod response;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{ErrorKind, Read};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, Proxy, ProxyProtocol, SendBody, Timeout};
+use ureq::{Agent, Body, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
@@ -31,6 +30,7 @@ use interruptible::{InlineResolver, Interruptible, WaitScope};
 use outgoing::Outgoing;
 pub(super) use response::{FabricResponse, Media};
 
+use crate::agent::{self, Tls};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
 
@@ -116,8 +116,8 @@ impl Client {
                 Some(value)
             }
         };
-        let proxy = if is_loopback(host) { None } else { usable(Proxy::try_from_env(), &uri)? };
-        let tls = Tls::new(settings, uri.scheme_str() == Some("https"))?;
+        let proxy = agent::proxy(host, &uri)?;
+        let tls = Tls::new("FABRIC_BASE_URL", settings.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
         let agent = |kept: usize| {
             let builder = Agent::config_builder()
                 .http_status_as_error(false)
@@ -507,72 +507,6 @@ impl<'c> Attempt<'c> {
                  where it runs."
             ),
         }
-    }
-}
-
-/// TLS settings.
-struct Tls {
-    #[cfg(feature = "tls")]
-    roots: Option<ureq::tls::RootCerts>,
-}
-
-impl Tls {
-    #[cfg(feature = "tls")]
-    fn new(settings: &config::Fabric, is_https: bool) -> Result<Tls, String> {
-        // The variable is often set machine-wide: ignore it for http.
-        let Some(file) = settings.ca_file.as_deref().filter(|_| is_https) else { return Ok(Tls { roots: None }) };
-        let pem =
-            std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {}: {}", file.display(), e.kind()))?;
-        let mut certificates = Vec::new();
-        for item in ureq::tls::parse_pem(&pem) {
-            match item {
-                Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
-                Ok(_) => {}
-                Err(_) => return Err(format!("SSL_CERT_FILE: {} is not a readable PEM file", file.display())),
-            }
-        }
-        if certificates.is_empty() {
-            return Err(format!("SSL_CERT_FILE: there is no certificate in {}", file.display()));
-        }
-        Ok(Tls { roots: Some(ureq::tls::RootCerts::Specific(Arc::new(certificates))) })
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn new(_: &config::Fabric, is_https: bool) -> Result<Tls, String> {
-        match is_https {
-            true => Err("FABRIC_BASE_URL is https, but this build has no TLS: use http, or build with `tls`".into()),
-            false => Ok(Tls {}),
-        }
-    }
-
-    fn configure(&self, builder: AgentBuilder) -> AgentBuilder {
-        #[cfg(feature = "tls")]
-        if let Some(roots) = &self.roots {
-            return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());
-        }
-        builder
-    }
-}
-
-type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
-
-fn is_loopback(host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
-/// The proxy of the environment, if it applies to `uri`.
-fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
-    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
-    match proxy.protocol() {
-        ProxyProtocol::Http => Ok(Some(proxy)),
-        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
-        other => Err(format!(
-            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: name an http one, or \
-             add Fabric's host to NO_PROXY"
-        )),
     }
 }
 

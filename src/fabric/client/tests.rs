@@ -41,30 +41,6 @@ fn https_needs_a_build_with_tls() {
 }
 
 #[test]
-fn loopback_is_known_in_every_spelling() {
-    for host in
-        ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
-    {
-        assert!(is_loopback(host), "{host}");
-    }
-    for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0"] {
-        assert!(!is_loopback(host), "{host}");
-    }
-}
-
-#[test]
-fn only_proxies_that_work_are_used() {
-    let uri: Uri = "http://fabric.example".parse().unwrap();
-    let proxy = |url: &str| Some(Proxy::new(url).unwrap());
-    assert_eq!(usable(None, &uri), Ok(None));
-    assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
-    let error = usable(proxy("socks5://proxy:1080"), &uri).unwrap_err();
-    assert!(error.contains("ALL_PROXY") && error.contains("NO_PROXY"), "{error}");
-    let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("fabric.example").build().unwrap();
-    assert_eq!(usable(Some(exempt), &uri), Ok(None));
-}
-
-#[test]
 fn jitter_stays_within_a_quarter() {
     for _ in 0..200 {
         let delay = jittered(Duration::from_millis(400));

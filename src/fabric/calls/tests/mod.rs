@@ -292,7 +292,7 @@ fn silence_and_the_run_limit_after_the_headers_interrupt() {
         stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
         stream.read(&mut [0]).is_err()
     });
-    let short = Duration::from_millis(300);
+    let short = Duration::from_secs(1);
     for (limits, flag) in [
         (config::Fabric { idle_timeout: short, ..settings(&fixture.url) }, "--idle-timeout"),
         (config::Fabric { run_timeout: short, ..settings(&fixture.url) }, "--run-timeout"),

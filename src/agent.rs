@@ -1,0 +1,116 @@
+//! What the two clients of HTTP share in how they reach a server: TLS, and the proxy of the environment.
+
+use std::net::IpAddr;
+use std::path::Path;
+#[cfg(feature = "tls")]
+use std::sync::Arc;
+
+use ureq::http::Uri;
+use ureq::{Proxy, ProxyProtocol};
+
+/// TLS as configured, or proof that none is needed.
+pub(crate) struct Tls {
+    #[cfg(feature = "tls")]
+    roots: Option<ureq::tls::RootCerts>,
+}
+
+impl Tls {
+    /// For the URL that is called `name`, which is https or not. `ca_file` (`SSL_CERT_FILE`) holds the certificates to trust instead of the
+    /// built-in roots; it is often set machine-wide, and ignored for http.
+    ///
+    /// # Errors
+    /// Why it cannot work, in words for the user.
+    #[cfg(feature = "tls")]
+    pub(crate) fn new(_: &str, ca_file: Option<&Path>, is_https: bool) -> Result<Tls, String> {
+        let Some(file) = ca_file.filter(|_| is_https) else { return Ok(Tls { roots: None }) };
+        let shown = file.display();
+        let pem = std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
+        let mut certificates = Vec::new();
+        for item in ureq::tls::parse_pem(&pem) {
+            match item {
+                Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
+                Ok(_) => {}
+                Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
+            }
+        }
+        if certificates.is_empty() {
+            return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
+        }
+        Ok(Tls { roots: Some(ureq::tls::RootCerts::Specific(Arc::new(certificates))) })
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(crate) fn new(name: &str, _: Option<&Path>, is_https: bool) -> Result<Tls, String> {
+        match is_https {
+            true => Err(format!("{name} is https, but this build has no TLS: use http, or build with `tls`")),
+            false => Ok(Tls {}),
+        }
+    }
+
+    /// The builder, with these settings.
+    pub(crate) fn configure(&self, builder: AgentBuilder) -> AgentBuilder {
+        #[cfg(feature = "tls")]
+        if let Some(roots) = &self.roots {
+            return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());
+        }
+        builder
+    }
+}
+
+type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
+
+/// Does `host` name this machine, in whichever spelling?
+pub(crate) fn is_loopback(host: &str) -> bool {
+    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+    host == "localhost"
+        || host.ends_with(".localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+}
+
+/// The proxy of the environment, if `uri`, which is at `host`, is reached through one.
+///
+/// # Errors
+/// Why it cannot be used, in words for the user.
+pub(crate) fn proxy(host: &str, uri: &Uri) -> Result<Option<Proxy>, String> {
+    if is_loopback(host) { Ok(None) } else { usable(Proxy::try_from_env(), uri) }
+}
+
+fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
+    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
+    match proxy.protocol() {
+        ProxyProtocol::Http => Ok(Some(proxy)),
+        ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
+        other => Err(format!(
+            "ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names a {other} proxy, which is not supported: name an http one, or \
+             add the host to NO_PROXY"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_known_in_every_spelling() {
+        for host in
+            ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
+        {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0", "127.0.0.1.example.com"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn only_proxies_that_work_are_used() {
+        let uri: Uri = "http://issuer.example".parse().unwrap();
+        let proxy = |url: &str| Some(Proxy::new(url).unwrap());
+        assert_eq!(usable(None, &uri), Ok(None));
+        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
+        assert!(usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY")));
+        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("issuer.example").build().unwrap();
+        assert_eq!(usable(Some(exempt), &uri), Ok(None));
+    }
+}
