@@ -33,7 +33,8 @@ fn what_was_found_comes_with_what_it_does_in_every_revision() {
 fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    assert!(fabric.requests().is_empty(), "a client that only connects costs nothing");
+    let asked = fabric.requests();
+    assert!(asked.is_empty(), "a client that only connects costs nothing: {asked:?}");
     let first = search(&mut client, "letter");
     fabric.forget();
     assert_eq!(search(&mut client, "letter"), first);
