@@ -410,8 +410,7 @@ server {
         section: None,
         blocks: &[
             Text(
-                "On stderr, one line an event: time (UTC), level, where, then key=value. Each call has one (here on \
-                 two lines):",
+                "On stderr, one line an event: time (UTC), level, where, then key=value. Each call has one (broken into several here):",
             ),
             Code(
                 "2026-11-21T23:01:57.505Z INFO  [fabric_mcp::tools]\n\
