@@ -58,7 +58,7 @@ fn short() -> String {
     for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
         text.push_str(&format!("  {head:<width$}  {line}\n"));
     }
-    text.push_str(&format!("\nMore: fabric-mcp --help, or --help and one of\n{}.\n", topic_names()));
+    text.push_str(&format!("\n{}\n", wrapped(&format!("More: --help, or --help and one of {}.", topic_names()), 0)));
     text
 }
 
@@ -71,7 +71,8 @@ fn full() -> String {
     for variable in VARIABLES {
         text.push_str(&format!("  {}\n          {}\n", variable.name, wrapped(variable.help, 10)));
     }
-    text.push_str(&format!("\n{}\n\nMore: fabric-mcp --help and one of\n{}.\n", wrapped(PRECEDENCE, 0), topic_names()));
+    let more = format!("More: fabric-mcp --help and one of {}.", topic_names());
+    text.push_str(&format!("\n{}\n\n{}\n", wrapped(PRECEDENCE, 0), wrapped(&more, 0)));
     text
 }
 
@@ -87,7 +88,16 @@ fn about(topic: &Topic) -> String {
             Block::Text(paragraph) => text.push_str(&format!("\n{}\n", wrapped(paragraph, 0))),
             Block::Code(lines) => {
                 text.push('\n');
-                lines.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
+                for line in lines.lines() {
+                    text.push_str(format!("    {line}").trim_end());
+                    text.push('\n');
+                }
+            }
+            Block::List(terms) => {
+                text.push('\n');
+                for (term, meaning) in *terms {
+                    text.push_str(&format!("  {term}\n          {}\n", wrapped(meaning, 10)));
+                }
             }
         }
     }
@@ -171,9 +181,13 @@ mod tests {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for flag in FLAGS {
             assert!(text.contains(&format!("--{}", flag.long)) && line.contains(flag.help), "--{}", flag.long);
+            let repeated = if matches!(flag.takes, Takes::Many(_)) { "; can be repeated" } else { "" };
+            assert!(line.contains(&format!("{}{repeated}{}", flag.help, default(flag))), "--{}", flag.long);
             assert!(flag.env().is_none_or(|name| text.contains(&format!("[{name}]"))), "--{}", flag.long);
         }
-        assert!(VARIABLES.iter().all(|variable| text.contains(variable.name)));
+        for variable in VARIABLES {
+            assert!(line.contains(&format!("{} {}", variable.name, variable.help)), "{}", variable.name);
+        }
         assert!(TOPICS.iter().all(|topic| text.contains(topic.name)));
         assert!(text.ends_with(".\n"));
     }

@@ -13,6 +13,7 @@ mod flag;
 pub(crate) mod flags;
 mod help;
 mod launch;
+mod problems;
 mod resolve;
 pub(crate) mod topics;
 mod values;

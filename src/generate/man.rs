@@ -36,7 +36,6 @@ pub(super) fn page() -> String {
     for topic in TOPICS {
         page.section(topic.title);
         for block in topic.blocks {
-            page.raw(".PP");
             page.block(block);
         }
     }
@@ -100,9 +99,19 @@ impl Page {
 
     fn block(&mut self, block: &Block) {
         match block {
-            Block::Text(text) => self.text(text),
+            Block::Text(text) => {
+                self.raw(".PP");
+                self.text(text);
+            }
+            Block::List(terms) => {
+                for (term, meaning) in *terms {
+                    self.raw(".TP");
+                    self.raw(&format!(".B {}", escaped(term)));
+                    self.text(meaning);
+                }
+            }
             Block::Code(lines) => {
-                self.raw(".nf\n.RS 4");
+                self.raw(".PP\n.nf\n.RS 4");
                 lines.lines().for_each(|line| self.text(line));
                 self.raw(".RE\n.fi");
             }

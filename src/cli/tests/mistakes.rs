@@ -144,7 +144,11 @@ fn wrong_flags_are_reported_in_one_line() {
              Connectors, or leave --url out",
         ),
         ("--help netwrk", "--help: \"netwrk\" is not a topic; did you mean network?"),
-        ("--help x", "--help: \"x\" is not a topic; the topics are clients, call, fabric, runs, network, service"),
+        (
+            "--help x",
+            "--help: \"x\" is not a topic; the topics are clients, call, fabric, runs, network, access, proxy, service, \
+             security, limits, logs, metrics, errors, problems",
+        ),
         (
             "--generate man zed",
             "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
