@@ -199,14 +199,14 @@ mod tests {
 
     #[test]
     fn named_tokens_and_oauth_can_be_on_together() {
-        let both = access(Some("0123"), true);
-        let pass = both.admit(["Bearer 0123"], PEER).unwrap();
+        let both = access(Some("a-token"), true);
+        let pass = both.admit(["Bearer a-token"], PEER).unwrap();
         assert_eq!((pass.identity.to_string().as_str(), pass.role), ("token:default", Role::Run));
-        assert!(both.is_good(&pass) && !format!("{pass:?}").contains("0123"));
+        assert!(both.is_good(&pass) && !format!("{pass:?}").contains("a-token"));
         assert_eq!(both.admit([], PEER).err(), Some(Refusal::NoToken));
         assert_eq!(both.admit(["Bearer fmcp_1"], PEER).err(), Some(Refusal::BadToken(Flaw::Unknown)));
         assert!(matches!(both.admit(["Bearer jwt"], PEER).err(), Some(Refusal::Unavailable(_))), "nobody is at port 1");
-        let named = access(Some("0123"), false);
+        let named = access(Some("a-token"), false);
         assert_eq!(named.admit(["Bearer jwt"], PEER).err(), Some(Refusal::BadToken(Flaw::Unknown)));
     }
 
