@@ -1,7 +1,7 @@
 //! The tools: what they are called, what they take, and what they do with Fabric.
 //!
 //! In scope: the registry, arguments, jobs and their outcome, the log line of a call. Not in scope: MCP's messages
-//! (`mcp` turns definitions and outcomes into them) and HTTP (`fabric`).
+//! (`features` turns definitions and outcomes into them) and HTTP (`fabric`).
 
 mod arguments;
 mod cancel_run;
