@@ -469,6 +469,7 @@ server {
                     "process_resident_memory_bytes, process_cpu_seconds_total, process_open_fds, …",
                     "The process, on Linux",
                 ),
+                ("fabric_mcp_runs_kept", "Runs that have ended and can still be read"),
                 ("fabric_mcp_connections, fabric_mcp_sessions", "Connections, and legacy sessions that are remembered"),
                 ("fabric_mcp_relayed_bytes_total", "Text of runs that came from Fabric"),
                 ("fabric_mcp_fabric_errors_total{kind}", "Failures of Fabric"),

@@ -114,8 +114,8 @@ impl Drop for RunInFlight {
 }
 
 /// All metrics in version 0.0.4 of the text format.
-pub(crate) fn render(connections: usize, sessions: usize, fabric_up: bool) -> String {
-    TOTAL.render(connections, sessions, fabric_up)
+pub(crate) fn render(connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
+    TOTAL.render(connections, sessions, kept_runs, fabric_up)
 }
 
 impl Metrics {
@@ -150,11 +150,12 @@ impl Metrics {
         *lock(&self.fabric_errors).entry(kind).or_default() += 1;
     }
 
-    fn render(&self, connections: usize, sessions: usize, fabric_up: bool) -> String {
+    fn render(&self, connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
         let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
         out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
         out.single("runs_in_flight", "gauge", "Runs of a pattern at this moment.", self.runs.load(Ordering::Relaxed));
+        out.single("runs_kept", "gauge", "Runs that have ended and can still be read.", kept_runs);
         out.single("memory_bytes", "gauge", "What requests, runs and answers hold of --max-memory.", MEMORY.used());
         out.single("memory_limit_bytes", "gauge", "How much --max-memory is.", MEMORY.limit());
         out.single("fabric_up", "gauge", "Whether Fabric answers.", u8::from(fabric_up));
@@ -264,7 +265,7 @@ mod tests {
         metrics.fabric_error("fabric-api-error");
         metrics.used("a\"b", "alice", 10, 5);
         metrics.used("a\"b", "bob", 1, 1);
-        let text = metrics.render(3, 2, true);
+        let text = metrics.render(3, 2, 4, true);
         for line in [
             "# TYPE fabric_mcp_runs_in_flight gauge",
             "fabric_mcp_runs_in_flight 0",
@@ -273,6 +274,8 @@ mod tests {
             "fabric_mcp_tokens_total{model=\"a\\\"b\",direction=\"input\"} 11",
             "fabric_mcp_caller_tokens_total{caller=\"alice\",direction=\"output\"} 5",
             "fabric_mcp_sessions 2",
+            "# TYPE fabric_mcp_runs_kept gauge",
+            "fabric_mcp_runs_kept 4",
             "fabric_mcp_relayed_bytes_total 0",
             "fabric_mcp_fabric_errors_total{kind=\"fabric-api-error\"} 1",
             "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"cancelled\"} 1",
@@ -296,7 +299,7 @@ mod tests {
         for n in 0..MAX_LABELS + 5 {
             metrics.used("m", &format!("c{n:03}"), 1, 2);
         }
-        let text = metrics.render(0, 0, false);
+        let text = metrics.render(0, 0, 0, false);
         assert_eq!(text.matches("caller_tokens_total{").count(), 2 * (MAX_LABELS + 1));
         assert!(text.contains("fabric_mcp_caller_tokens_total{caller=\"other\",direction=\"output\"} 10\n"), "{text}");
         assert!(text.contains("fabric_mcp_caller_tokens_total{caller=\"c099\",direction=\"input\"} 1\n"), "{text}");

@@ -42,7 +42,6 @@ pub(crate) use folder::Folder;
 pub(crate) use live::Waited;
 pub(crate) use memory::Accounts;
 pub(crate) use record::{End, Owner, Record, RunId, RunState, Start};
-#[cfg(test)]
 pub(crate) use store::Tally;
 
 use live::LiveRun;
@@ -127,7 +126,6 @@ impl Runs {
     }
 
     /// How many runs there are, and what they take. Those in the folder as they were last seen.
-    #[cfg(test)]
     pub(crate) fn tally(&self) -> Tally {
         self.0.tally()
     }

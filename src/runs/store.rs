@@ -26,7 +26,6 @@ const IN_MEMORY: Bounds = Bounds { runs: 1_000, bytes: 64 << 20 };
 /// What is kept in a folder.
 const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
 /// What the table needs for a run in the folder, in bytes; an estimate.
-#[cfg(test)]
 const ENTRY: usize = 256;
 
 /// The folder is read this often while runs end.
@@ -85,7 +84,6 @@ pub(super) enum Place {
 }
 
 /// How many runs there are, and what they take.
-#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Runs of this process that have not ended.
@@ -384,7 +382,6 @@ impl Store {
         open.len()
     }
 
-    #[cfg(test)]
     pub(super) fn tally(&self) -> Tally {
         let table = lock(&self.table);
         let mut tally = Tally { bytes: self.memory.held(), ..Tally::default() };

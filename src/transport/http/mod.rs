@@ -54,7 +54,7 @@ impl Listening {
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
-        let ops = Ops::new(server.fabric().clone(), Arc::downgrade(&http));
+        let ops = Ops::new(server.fabric().clone(), server.runs().clone(), Arc::downgrade(&http));
         let admission =
             Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
         let streams = Arc::new(Streams::default());

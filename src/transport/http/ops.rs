@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::fabric::{Cached, Client, Error, Kind, Stop, Wait};
+use crate::runs::Runs;
 use crate::{http, metrics, time};
 
 /// Most probes that wait for Fabric; others get the last result, or "not ready".
@@ -24,6 +25,7 @@ pub(super) struct Ops {
     ready: Ready,
     /// Weak, because the server owns this.
     connections: Weak<http::HttpServer>,
+    runs: Runs,
 }
 
 /// An endpoint without authentication.
@@ -34,10 +36,10 @@ pub(super) enum Probe<'a> {
 
 impl Ops {
     /// Endpoints of a server in front of `fabric`.
-    pub(super) fn new(fabric: Arc<Client>, connections: Weak<http::HttpServer>) -> Ops {
+    pub(super) fn new(fabric: Arc<Client>, runs: Runs, connections: Weak<http::HttpServer>) -> Ops {
         let ask = move || fabric.pattern_names(&(Arc::new(Until(Instant::now() + READY_TIMEOUT)) as Arc<dyn Wait>));
         time::started();
-        Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections }
+        Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections, runs }
     }
 
     /// The probe at `path`.
@@ -52,7 +54,7 @@ impl Ops {
     /// The text of `/metrics`.
     pub(super) fn metrics(&self, sessions: usize) -> String {
         let connections = self.connections.upgrade().map_or(0, |server| server.connections());
-        metrics::render(connections, sessions, self.ready.ask().is_none())
+        metrics::render(connections, sessions, self.runs.tally().kept, self.ready.ask().is_none())
     }
 }
 

@@ -5,8 +5,8 @@
 //!                                                                              ├─ initialize: a new session
 //!                                                                              └─ legacy: in its session (400, 404)
 //! ```
-//! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the mirrored headers, whether leaving means
-//! cancelling. Not in scope: what stands before the message (`web`), what it means (`protocol`), how its answer is written
+//! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the
+//! mirrored headers, whether leaving means cancelling. Not in scope: what stands before the message (`web`), what it means (`protocol`), how its answer is written
 //! (`reply`).
 
 use std::borrow::Cow;

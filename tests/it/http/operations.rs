@@ -72,6 +72,7 @@ fn metrics_count_what_has_happened() {
     for (name, value) in [
         ("fabric_mcp_sessions", 0.0),
         ("fabric_mcp_runs_in_flight", 0.0),
+        ("fabric_mcp_runs_kept", 2.0),
         ("fabric_mcp_relayed_bytes_total", 9.0),
         (r#"fabric_mcp_calls_total{tool="fabric_list_patterns",outcome="ok"}"#, 1.0),
         (r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="ok"}"#, 1.0),
