@@ -157,11 +157,11 @@ struct Screen {
     /// Whether text is printed as it comes.
     text_wanted: bool,
     stopped: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<CallState>,
 }
 
 #[derive(Default)]
-struct State {
+struct CallState {
     /// A message of progress: news, unless the text that follows at once says the same.
     news: Option<String>,
     /// Whether any text was printed, and whether it ended a line.
@@ -173,7 +173,7 @@ struct State {
 
 impl Screen {
     /// Prints to stdout.
-    fn print(&self, state: &mut State, text: &str) {
+    fn print(&self, state: &mut CallState, text: &str) {
         if text.is_empty() || state.lost.is_some() {
             return;
         }
@@ -229,7 +229,7 @@ impl Screen {
 }
 
 /// Says on stderr what was kept.
-fn tell(state: &mut State) {
+fn tell(state: &mut CallState) {
     if let Some(news) = state.news.take() {
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", news.trim_end());
     }

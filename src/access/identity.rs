@@ -94,7 +94,7 @@ impl Identity {
 
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
     pub(crate) fn name(&self) -> impl fmt::Display + '_ {
-        Name(self)
+        CallerName(self)
     }
 
     /// Has this thread's lines of the log say whose call they are of, until the guard is dropped. Not where there is one
@@ -108,22 +108,24 @@ impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Identity::Token(_) => f.write_str("token:")?,
-            Identity::User { issuer, .. } | Identity::Client { issuer, .. } => write!(f, "oauth:{}#", Escaped(issuer))?,
+            Identity::User { issuer, .. } | Identity::Client { issuer, .. } => {
+                write!(f, "oauth:{}#", PercentEncoded(issuer))?
+            }
             Identity::Peer(_) => f.write_str("peer:")?,
             Identity::Local => {}
         }
-        Name(self).fmt(f)
+        CallerName(self).fmt(f)
     }
 }
 
-struct Name<'a>(&'a Identity);
+struct CallerName<'a>(&'a Identity);
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for CallerName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Identity::Token(name) => Escaped(name).fmt(f),
-            Identity::User { subject, .. } => Escaped(subject).fmt(f),
-            Identity::Client { id, .. } => Escaped(id).fmt(f),
+            Identity::Token(name) => PercentEncoded(name).fmt(f),
+            Identity::User { subject, .. } => PercentEncoded(subject).fmt(f),
+            Identity::Client { id, .. } => PercentEncoded(id).fmt(f),
             Identity::Peer(ip) => ip.fmt(f),
             Identity::Local => f.write_str("stdio"),
         }
@@ -131,9 +133,9 @@ impl fmt::Display for Name<'_> {
 }
 
 /// Visible ASCII without what separates or quotes values somewhere; the rest percent-encoded.
-struct Escaped<'a>(&'a str);
+struct PercentEncoded<'a>(&'a str);
 
-impl fmt::Display for Escaped<'_> {
+impl fmt::Display for PercentEncoded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.0.bytes() {
             match byte {

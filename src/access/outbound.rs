@@ -25,7 +25,7 @@ pub(super) struct Outbound {
 
 /// What is sent.
 #[derive(Clone, Copy)]
-pub(super) enum Request<'a> {
+pub(super) enum OutboundRequest<'a> {
     /// A GET.
     Get,
     /// A POST of an encoded form. It may go out twice, so it must not do any harm.
@@ -62,7 +62,7 @@ pub(super) fn host(url: &str) -> Option<String> {
 
 /// An answer, whatever its status.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct OutboundAnswer {
     /// HTTP's status.
     pub(super) status: u16,
     /// All of the body.
@@ -71,7 +71,7 @@ pub(super) struct Answer {
 
 /// No answer: why not, in words that follow "it".
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Failure {
+pub(super) enum OutboundFailure {
     /// There was none.
     Unreachable(String),
     /// There was one that cannot be used.
@@ -111,16 +111,16 @@ impl Outbound {
     pub(super) fn exchange(
         &self,
         url: &str,
-        request: Request<'_>,
+        request: OutboundRequest<'_>,
         limit: usize,
         time: Duration,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<OutboundAnswer, OutboundFailure> {
         let deadline = Instant::now() + time;
         let send = |agent: &Agent| {
             let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             match request {
-                Request::Get => agent.get(url).config().timeout_global(Some(left)).build().call(),
-                Request::Form { authorization, body } => agent
+                OutboundRequest::Get => agent.get(url).config().timeout_global(Some(left)).build().call(),
+                OutboundRequest::Form { authorization, body } => agent
                     .post(url)
                     .header(header::AUTHORIZATION, &authorization.0)
                     .content_type("application/x-www-form-urlencoded")
@@ -139,9 +139,9 @@ impl Outbound {
     }
 }
 
-fn read(response: Response<Body>, limit: usize, time: Duration) -> Result<Answer, Failure> {
+fn read(response: Response<Body>, limit: usize, time: Duration) -> Result<OutboundAnswer, OutboundFailure> {
     let (head, body) = response.into_parts();
-    let too_large = || Failure::Unusable(format!("answers with more than {limit} bytes"));
+    let too_large = || OutboundFailure::Unusable(format!("answers with more than {limit} bytes"));
     if body.content_length().is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
@@ -149,15 +149,15 @@ fn read(response: Response<Body>, limit: usize, time: Duration) -> Result<Answer
     let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit as u64 + 1);
     match reader.read_to_end(&mut bytes) {
         Ok(read) if read > limit => Err(too_large()),
-        Ok(_) => Ok(Answer { status: head.status.as_u16(), body: bytes }),
+        Ok(_) => Ok(OutboundAnswer { status: head.status.as_u16(), body: bytes }),
         Err(error) => Err(failure(error.into(), time)),
     }
 }
 
 /// Never with a part of the request: ureq's errors have none.
-fn failure(error: ureq::Error, time: Duration) -> Failure {
+fn failure(error: ureq::Error, time: Duration) -> OutboundFailure {
     let seconds = time.as_secs_f64();
-    Failure::Unreachable(match error {
+    OutboundFailure::Unreachable(match error {
         ureq::Error::Timeout(_) => format!("does not answer within {seconds} s"),
         ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
         ureq::Error::ConnectProxyFailed(_) => {

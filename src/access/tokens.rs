@@ -34,7 +34,7 @@ impl std::fmt::Display for Mistake {
 }
 
 /// The tokens that are good.
-pub(super) struct Table {
+pub(super) struct TokenTable {
     digests: Vec<Digest>,
     holders: Vec<Holder>,
 }
@@ -48,15 +48,15 @@ pub(super) struct Holder {
     pub(super) role: Role,
 }
 
-impl Table {
+impl TokenTable {
     /// The tokens of the file's `text`, and `default`, the one of the environment.
-    pub(super) fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<Table, Mistake> {
+    pub(super) fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<TokenTable, Mistake> {
         let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
         let text = std::str::from_utf8(text).map_err(|error| Mistake {
             line: text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1,
             why: "this is not UTF-8 text".to_owned(),
         })?;
-        let mut table = Table::of(default, keyed);
+        let mut table = TokenTable::of(default, keyed);
         // Where each name and each token was first, 0 being the environment.
         let mut names: HashMap<&str, (usize, Role)> = HashMap::new();
         let mut tokens: HashMap<&str, usize> = HashMap::new();
@@ -83,8 +83,8 @@ impl Table {
     }
 
     /// The token of the environment alone.
-    pub(super) fn of(default: Option<&Secret>, keyed: &Keyed) -> Table {
-        let mut table = Table { digests: Vec::new(), holders: Vec::new() };
+    pub(super) fn of(default: Option<&Secret>, keyed: &Keyed) -> TokenTable {
+        let mut table = TokenTable { digests: Vec::new(), holders: Vec::new() };
         if let Some(token) = default {
             table.add(DEFAULT, Role::Run, token.clone(), keyed);
         }
@@ -114,7 +114,7 @@ impl Table {
     }
 
     /// How many of these the other does not have, or not with this name and role.
-    pub(super) fn beyond(&self, other: &Table) -> usize {
+    pub(super) fn beyond(&self, other: &TokenTable) -> usize {
         let has = |(digest, holder): (&Digest, &Holder)| {
             other.holder(*digest).is_some_and(|known| known.identity == holder.identity && known.role == holder.role)
         };
@@ -177,13 +177,16 @@ mod tests {
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
 
-    fn parse(text: &str) -> Result<Table, Mistake> {
-        Table::parse(text.as_bytes(), None, &Keyed::new())
+    fn parse(text: &str) -> Result<TokenTable, Mistake> {
+        TokenTable::parse(text.as_bytes(), None, &Keyed::new())
     }
 
     fn mistake(text: &str, default: Option<&str>) -> String {
         let default = default.map(Secret::new);
-        Table::parse(text.as_bytes(), default.as_ref(), &Keyed::new()).err().map(|m| m.to_string()).unwrap_or_default()
+        TokenTable::parse(text.as_bytes(), default.as_ref(), &Keyed::new())
+            .err()
+            .map(|m| m.to_string())
+            .unwrap_or_default()
     }
 
     #[test]
@@ -192,7 +195,7 @@ mod tests {
         let text = format!(
             "\u{feff}# the team\r\n\r\nalice run {A}\r\n\t bob.b@x-1_  read\t{B}  # his laptop\r\n   # more\r\nalice run {A}2"
         );
-        let table = Table::parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
+        let table = TokenTable::parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
         let find = |token: &str| {
             table.find(token, keyed.digest(token.as_bytes())).map(|holder| (holder.identity.to_string(), holder.role))
         };
@@ -210,7 +213,7 @@ mod tests {
     #[test]
     fn a_digest_alone_opens_nothing() {
         let keyed = Keyed::new();
-        let table = Table::parse(format!("alice run {A}").as_bytes(), None, &keyed).unwrap();
+        let table = TokenTable::parse(format!("alice run {A}").as_bytes(), None, &keyed).unwrap();
         assert!(table.find(B, keyed.digest(A.as_bytes())).is_none());
     }
 
@@ -265,7 +268,7 @@ mod tests {
             mistake(&format!("\nalice run {A}"), Some(A)),
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
-        let utf16 = Table::parse(b"# x\n\xff\xfea\0", None, &Keyed::new()).err().map(|m| m.to_string());
+        let utf16 = TokenTable::parse(b"# x\n\xff\xfea\0", None, &Keyed::new()).err().map(|m| m.to_string());
         assert_eq!(utf16.as_deref(), Some("line 2: this is not UTF-8 text"));
     }
 

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use super::clock::{TimeOfDay, time_of_day};
 use super::digest::{Digest, Keyed};
 use super::identity::{Identity, Role};
-use super::tokens::Table;
+use super::tokens::TokenTable;
 use crate::config::Secret;
 use crate::sync::lock;
 
@@ -36,7 +36,7 @@ pub(crate) struct Tokens {
     keyed: Keyed,
     default: Option<Secret>,
     file: Option<PathBuf>,
-    table: Mutex<Arc<Table>>,
+    table: Mutex<Arc<TokenTable>>,
     /// Counts the tables there were.
     generation: AtomicU64,
     begun: Instant,
@@ -49,14 +49,14 @@ pub(crate) struct Tokens {
 #[derive(Default)]
 struct Watch {
     /// As it was read last; `None` if it is to be read again.
-    seen: Option<Seen>,
+    seen: Option<SeenFile>,
     content: Option<Digest>,
     warned: bool,
 }
 
 /// A state of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum SeenFile {
     There {
         len: u64,
         modified: Option<TimeOfDay>,
@@ -66,8 +66,8 @@ enum Seen {
     Missing(ErrorKind),
 }
 
-impl Seen {
-    fn of(metadata: &Metadata) -> Seen {
+impl SeenFile {
+    fn of(metadata: &Metadata) -> SeenFile {
         #[cfg(unix)]
         let inode = {
             use std::os::unix::fs::MetadataExt;
@@ -76,13 +76,13 @@ impl Seen {
         };
         #[cfg(not(unix))]
         let inode = [0; 4];
-        Seen::There { len: metadata.len(), modified: metadata.modified().ok(), inode }
+        SeenFile::There { len: metadata.len(), modified: metadata.modified().ok(), inode }
     }
 
     fn has_rested(&self, now: TimeOfDay) -> bool {
         // A time in the future is another machine's clock.
         let age = |time: TimeOfDay| now.duration_since(time).unwrap_or(Duration::MAX);
-        !matches!(self, Seen::There { modified: Some(time), .. } if age(*time) < REST)
+        !matches!(self, SeenFile::There { modified: Some(time), .. } if age(*time) < REST)
     }
 }
 
@@ -109,7 +109,7 @@ impl Tokens {
     pub(crate) fn open(default: Option<Secret>, file: Option<PathBuf>) -> Result<Tokens, String> {
         let keyed = Keyed::new();
         let tokens = Tokens {
-            table: Mutex::new(Arc::new(Table::of(default.as_ref(), &keyed))),
+            table: Mutex::new(Arc::new(TokenTable::of(default.as_ref(), &keyed))),
             keyed,
             default,
             file,
@@ -179,8 +179,8 @@ impl Tokens {
         };
         self.due.store(now + LOOK.as_millis() as u64, Ordering::Relaxed);
         let seen = match fs::metadata(file) {
-            Ok(metadata) => Seen::of(&metadata),
-            Err(error) => Seen::Missing(error.kind()),
+            Ok(metadata) => SeenFile::of(&metadata),
+            Err(error) => SeenFile::Missing(error.kind()),
         };
         if watch.seen.as_ref() == Some(&seen) {
             return None;
@@ -203,7 +203,7 @@ impl Tokens {
         if watch.content.replace(digest) == Some(digest) {
             return Ok(None);
         }
-        let table = Table::parse(&content, self.default.as_ref(), &self.keyed)
+        let table = TokenTable::parse(&content, self.default.as_ref(), &self.keyed)
             .map_err(|mistake| format!("{VARIABLE}: \"{}\", {mistake}", file.display()))?;
         let mut current = lock(&self.table);
         let change = Change { tokens: table.len(), new: table.beyond(&current), gone: current.beyond(&table) };
@@ -218,15 +218,15 @@ fn content(path: &Path, watch: &mut Watch) -> Result<Vec<u8>, String> {
     let shown = path.display();
     let unreadable = |error: &std::io::Error| format!("{VARIABLE}: \"{shown}\" cannot be read: {}", error.kind());
     // Before it is opened: that alone would wait for ever at a pipe.
-    let metadata = fs::metadata(path).inspect_err(|error| watch.seen = Some(Seen::Missing(error.kind())));
+    let metadata = fs::metadata(path).inspect_err(|error| watch.seen = Some(SeenFile::Missing(error.kind())));
     let metadata = metadata.map_err(|error| unreadable(&error))?;
-    watch.seen = Some(Seen::of(&metadata));
+    watch.seen = Some(SeenFile::of(&metadata));
     if !metadata.is_file() {
         return Err(format!("{VARIABLE}: \"{shown}\" is no regular file, so it could not be read again"));
     }
     let mut file = File::open(path).map_err(|error| unreadable(&error))?;
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
-    watch.seen = Some(Seen::of(&metadata));
+    watch.seen = Some(SeenFile::of(&metadata));
     let mut content = Vec::new();
     (&mut file).take(MAX_FILE + 1).read_to_end(&mut content).map_err(|error| unreadable(&error))?;
     if content.len() as u64 > MAX_FILE {

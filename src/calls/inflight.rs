@@ -32,7 +32,7 @@ impl Cancel {
 }
 
 /// What is in flight under an id.
-enum Entry {
+enum InFlightEntry {
     Call(Cancel),
     /// A subscription, with what we send when we end it.
     Listen {
@@ -46,7 +46,7 @@ enum Entry {
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
 pub(crate) struct Inflight {
-    entries: Mutex<HashMap<Id, Entry>>,
+    entries: Mutex<HashMap<Id, InFlightEntry>>,
     /// Everything was stopped. Changed under the lock of the entries only.
     stopped: AtomicBool,
     /// How many [`Writing`] there are. Changed under the lock of the entries only.
@@ -78,7 +78,7 @@ impl Drop for Writing {
 }
 
 impl Inflight {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Id, InFlightEntry>> {
         lock(&self.entries)
     }
 
@@ -93,7 +93,7 @@ impl Inflight {
         if self.stopped.load(Ordering::Relaxed) {
             cancel.cancel();
         } else {
-            entries.insert(id.clone(), Entry::Call(cancel.clone()));
+            entries.insert(id.clone(), InFlightEntry::Call(cancel.clone()));
         }
         Some(cancel)
     }
@@ -110,7 +110,7 @@ impl Inflight {
         if entries.contains_key(id) {
             return false;
         }
-        entries.insert(id.clone(), Entry::Listen { _place: place(), end, _memory: memory });
+        entries.insert(id.clone(), InFlightEntry::Listen { _place: place(), end, _memory: memory });
         true
     }
 
@@ -123,7 +123,7 @@ impl Inflight {
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut entries = self.lock();
         // The id may be in use again after it was cancelled.
-        let own = matches!(entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        let own = matches!(entries.get(id), Some(InFlightEntry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
         if own {
             entries.remove(id);
         }
@@ -135,7 +135,7 @@ impl Inflight {
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(crate) fn cancel(&self, id: &Id) {
         let entry = self.lock().remove(id);
-        if let Some(Entry::Call(cancel)) = &entry {
+        if let Some(InFlightEntry::Call(cancel)) = &entry {
             cancel.cancel();
         }
         self.changed.notify_all();
@@ -149,7 +149,7 @@ impl Inflight {
             std::mem::take(&mut *entries)
         };
         for entry in entries.values() {
-            if let Entry::Call(cancel) = entry {
+            if let InFlightEntry::Call(cancel) = entry {
                 cancel.cancel();
             }
         }
@@ -159,11 +159,14 @@ impl Inflight {
     /// Ends all subscriptions, and gives what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut entries = self.lock();
-        let ids: Vec<Id> =
-            entries.iter().filter(|(_, e)| matches!(e, Entry::Listen { .. })).map(|(id, _)| id.clone()).collect();
+        let ids: Vec<Id> = entries
+            .iter()
+            .filter(|(_, e)| matches!(e, InFlightEntry::Listen { .. }))
+            .map(|(id, _)| id.clone())
+            .collect();
         let mut messages = Vec::new();
         for id in ids {
-            if let Some(Entry::Listen { end, .. }) = entries.remove(&id) {
+            if let Some(InFlightEntry::Listen { end, .. }) = entries.remove(&id) {
                 messages.extend(end);
             }
         }
@@ -172,13 +175,13 @@ impl Inflight {
 
     /// How many subscriptions there are.
     pub(crate) fn listening(&self) -> usize {
-        self.lock().values().filter(|e| matches!(e, Entry::Listen { .. })).count()
+        self.lock().values().filter(|e| matches!(e, InFlightEntry::Listen { .. })).count()
     }
 
     /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let is_busy = |entries: &mut HashMap<Id, Entry>| {
-            self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, Entry::Call(_)))
+        let is_busy = |entries: &mut HashMap<Id, InFlightEntry>| {
+            self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, InFlightEntry::Call(_)))
         };
         wait_while(&self.changed, self.lock(), limit, is_busy).1
     }

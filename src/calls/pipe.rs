@@ -120,7 +120,7 @@ impl<L: Line> Pipe<L> {
 
     /// Does it, for the caller with this pass.
     pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
-        self.act_in(action, pass, &Reply::Line(self.line.clone()));
+        self.act_in(action, pass, &CallReply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let sink = Arc::new(Told(self.line.clone()));
             let _ = self.follower.set(self.shop.server.subscriptions().add(Listener::legacy(sink)));
@@ -145,7 +145,7 @@ impl<L: Line> Pipe<L> {
         self.inflight.cancel_all();
     }
 
-    fn act_in(&self, action: Action, pass: &Arc<Pass>, reply: &Reply<L>) {
+    fn act_in(&self, action: Action, pass: &Arc<Pass>, reply: &CallReply<L>) {
         match action {
             Action::Nothing => {}
             Action::Answer(answer) => reply.send(answer, Flush::Later),
@@ -158,7 +158,7 @@ impl<L: Line> Pipe<L> {
             }
             Action::Batch(actions) => {
                 let room = Room::beside(&actions);
-                let batch = Reply::Batch(Arc::new(Batch {
+                let batch = CallReply::Batch(Arc::new(Batch {
                     room,
                     answers: Mutex::default(),
                     line: self.line.clone(),
@@ -171,7 +171,7 @@ impl<L: Line> Pipe<L> {
         }
     }
 
-    fn call(&self, call: Box<Call>, pass: &Arc<Pass>, reply: &Reply<L>) {
+    fn call(&self, call: Box<Call>, pass: &Arc<Pass>, reply: &CallReply<L>) {
         // Ids in use have been refused; but over HTTP two messages may come at the same moment.
         let Some(cancel) = self.inflight.begin(call.id()) else {
             return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
@@ -263,33 +263,33 @@ fn too_many_subscriptions() -> Error {
 }
 
 /// Where an answer goes: out by itself, or into the array of its batch.
-enum Reply<L: Line> {
+enum CallReply<L: Line> {
     Line(Arc<L>),
     Batch(Arc<Batch<L>>),
 }
 
-impl<L: Line> Clone for Reply<L> {
+impl<L: Line> Clone for CallReply<L> {
     fn clone(&self) -> Self {
         match self {
-            Reply::Line(line) => Reply::Line(line.clone()),
-            Reply::Batch(batch) => Reply::Batch(batch.clone()),
+            CallReply::Line(line) => CallReply::Line(line.clone()),
+            CallReply::Batch(batch) => CallReply::Batch(batch.clone()),
         }
     }
 }
 
-impl<L: Line> Reply<L> {
+impl<L: Line> CallReply<L> {
     fn send(&self, answer: Answer, flush: Flush) {
         match self {
-            Reply::Line(line) => line.send(&[&answer.body], flush),
-            Reply::Batch(batch) => lock(&batch.answers).push(answer),
+            CallReply::Line(line) => line.send(&[&answer.body], flush),
+            CallReply::Batch(batch) => lock(&batch.answers).push(answer),
         }
     }
 
     /// The answer to a call, by `run` if there is room for it.
     fn room(&self, call: &Call, run: impl FnOnce() -> Answer) -> Answer {
         match self {
-            Reply::Line(_) => run(),
-            Reply::Batch(batch) => batch.room.answer(call, run),
+            CallReply::Line(_) => run(),
+            CallReply::Batch(batch) => batch.room.answer(call, run),
         }
     }
 }

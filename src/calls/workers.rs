@@ -12,7 +12,7 @@ use crate::sync::lock;
 /// An idle worker thread ends after this time.
 const WORKER_IDLE: Duration = Duration::from_secs(60);
 
-type Task = Box<dyn FnOnce() + Send>;
+type PoolTask = Box<dyn FnOnce() + Send>;
 
 /// Threads that run tasks.
 pub(crate) struct Workers {
@@ -28,7 +28,7 @@ struct Pool {
 
 #[derive(Default)]
 struct PoolState {
-    tasks: VecDeque<Task>,
+    tasks: VecDeque<PoolTask>,
     /// Idle threads.
     idle: usize,
     threads: usize,
@@ -45,7 +45,7 @@ impl Workers {
     ///
     /// # Errors
     /// Returns the task if all threads are busy and the queue is full, or no thread can be started at all.
-    pub(crate) fn submit(&self, task: Task) -> Result<(), Task> {
+    pub(crate) fn submit(&self, task: PoolTask) -> Result<(), PoolTask> {
         let mut state = self.pool.lock();
         if state.tasks.len() < state.idle {
             state.tasks.push_back(task);
@@ -123,7 +123,7 @@ mod tests {
         let workers = Workers::new(2, 3);
         let (begun, begins) = channel();
         let gate = Arc::new((Mutex::new(false), Condvar::new()));
-        let task = || -> Task {
+        let task = || -> PoolTask {
             let (begun, gate) = (begun.clone(), gate.clone());
             Box::new(move || {
                 begun.send(()).unwrap();

@@ -24,7 +24,7 @@ use crate::net::{Authority, Host};
 
 use diagnosis::{Problem, diagnose};
 use patience::{Say, patiently};
-use report::{Key, Report, ReportWriter};
+use report::{KeyStatus, Report, ReportWriter};
 
 pub(crate) use report::Look;
 
@@ -115,7 +115,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: 
                     "Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.",
                 ));
             }
-            if report.key == Key::Unused {
+            if report.key == KeyStatus::Unused {
                 report.problems.push(Problem::warning(
                     "key-not-asked-for",
                     "FABRIC_API_KEY is set, but Fabric answers without it too: whoever reaches its address can use it.",
@@ -127,9 +127,9 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: 
         Err(error) => {
             report.reachable = matches!(error.cause, Some(Cause::KeyMissing | Cause::KeyRefused));
             report.key = match error.cause {
-                Some(Cause::KeyMissing) => Key::Missing,
-                Some(Cause::KeyRefused) => Key::Refused,
-                _ => Key::Unknown,
+                Some(Cause::KeyMissing) => KeyStatus::Missing,
+                Some(Cause::KeyRefused) => KeyStatus::Refused,
+                _ => KeyStatus::Unknown,
             };
             let elsewhere = (error.cause == Some(Cause::Refused)).then(|| other_port(config)).flatten();
             report.problems.push(diagnose(&error, &config.fabric.url, elsewhere.as_deref()));
@@ -139,15 +139,15 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: 
 }
 
 /// Whether Fabric needs the key it accepted: asks again without it.
-fn key_state(config: &Config) -> Key {
+fn key_state(config: &Config) -> KeyStatus {
     if config.fabric.api_key.is_none() {
-        return Key::NotNeeded;
+        return KeyStatus::NotNeeded;
     }
     let without = config::Fabric { api_key: None, ..config.fabric.clone() };
     match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
-        Ok(Err(Error { cause: Some(Cause::KeyMissing), .. })) => Key::Accepted,
-        Ok(Ok(_)) => Key::Unused,
-        _ => Key::Unknown,
+        Ok(Err(Error { cause: Some(Cause::KeyMissing), .. })) => KeyStatus::Accepted,
+        Ok(Ok(_)) => KeyStatus::Unused,
+        _ => KeyStatus::Unknown,
     }
 }
 

@@ -24,7 +24,7 @@ const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds thi
 
 /// How Fabric treats the key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyStatus {
     /// Not known.
     #[default]
     Unknown,
@@ -40,26 +40,26 @@ pub(super) enum Key {
     Refused,
 }
 
-impl Key {
+impl KeyStatus {
     fn name(self) -> &'static str {
         match self {
-            Key::Unknown => "unknown",
-            Key::NotNeeded => "not-needed",
-            Key::Accepted => "accepted",
-            Key::Unused => "unused",
-            Key::Missing => "missing",
-            Key::Refused => "refused",
+            KeyStatus::Unknown => "unknown",
+            KeyStatus::NotNeeded => "not-needed",
+            KeyStatus::Accepted => "accepted",
+            KeyStatus::Unused => "unused",
+            KeyStatus::Missing => "missing",
+            KeyStatus::Refused => "refused",
         }
     }
 
     fn text(self) -> &'static str {
         match self {
-            Key::Unknown => "not known",
-            Key::NotNeeded => "none set, none needed",
-            Key::Accepted => "accepted",
-            Key::Unused => "sent, but Fabric answers without it too",
-            Key::Missing => "missing",
-            Key::Refused => "refused",
+            KeyStatus::Unknown => "not known",
+            KeyStatus::NotNeeded => "none set, none needed",
+            KeyStatus::Accepted => "accepted",
+            KeyStatus::Unused => "sent, but Fabric answers without it too",
+            KeyStatus::Missing => "missing",
+            KeyStatus::Refused => "refused",
         }
     }
 }
@@ -74,7 +74,7 @@ pub(super) struct Report {
     /// Whether Fabric answered, even if only to ask for a key.
     pub(super) reachable: bool,
     /// How it treats the key.
-    pub(super) key: Key,
+    pub(super) key: KeyStatus,
     /// Time to list the patterns over an open connection.
     pub(super) latency: Option<Duration>,
     /// How many patterns there are.
@@ -195,7 +195,7 @@ impl<'a> ReportWriter<'a> {
         };
         self.line(report.reachable, "address", &address)?;
         if report.reachable {
-            self.line(!matches!(report.key, Key::Missing | Key::Refused), "key", report.key.text())?;
+            self.line(!matches!(report.key, KeyStatus::Missing | KeyStatus::Refused), "key", report.key.text())?;
         }
         match report.patterns {
             Some(count) => self.line(count > 0, "patterns", &count.to_string()),
@@ -324,7 +324,7 @@ mod tests {
         Report {
             url: "http://f:1".into(),
             reachable: true,
-            key: Key::Accepted,
+            key: KeyStatus::Accepted,
             latency: Some(Duration::from_micros(1234)),
             patterns: Some(3),
             models: Some((5, 1)),

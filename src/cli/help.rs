@@ -2,7 +2,7 @@
 
 use super::Help;
 use super::flags::{self, FLAGS, Flag, FlagId, Section, Takes, VARIABLES};
-use super::topics::{Block, TOPICS, Topic};
+use super::topics::{HelpBlock, TOPICS, Topic};
 
 /// Widest line, in characters.
 const WIDTH: usize = 80;
@@ -85,15 +85,15 @@ fn about(topic: &Topic) -> String {
     let mut text = format!("{}\n", topic.title);
     for block in topic.blocks {
         match block {
-            Block::Text(paragraph) => text.push_str(&format!("\n{}\n", wrapped(paragraph, 0))),
-            Block::Code(lines) => {
+            HelpBlock::Text(paragraph) => text.push_str(&format!("\n{}\n", wrapped(paragraph, 0))),
+            HelpBlock::Code(lines) => {
                 text.push('\n');
                 for line in lines.lines() {
                     text.push_str(format!("    {line}").trim_end());
                     text.push('\n');
                 }
             }
-            Block::List(terms) => {
+            HelpBlock::List(terms) => {
                 text.push('\n');
                 for (term, meaning) in *terms {
                     text.push_str(&format!("  {term}\n          {}\n", wrapped(meaning, 10)));

@@ -1,6 +1,6 @@
 //! The topics of the help on what goes wrong: the errors of calls, and messages with what to do about them.
 
-use super::topics::Block::{List, Text};
+use super::topics::HelpBlock::{List, Text};
 use super::topics::Topic;
 
 /// What an error's URN ends in.

@@ -10,14 +10,14 @@ pub(crate) struct Topic {
     /// Its heading.
     pub(crate) title: &'static str,
     /// What it says.
-    pub(crate) blocks: &'static [Block],
+    pub(crate) blocks: &'static [HelpBlock],
     /// The flags that belong to it.
     pub(crate) section: Option<Section>,
 }
 
 /// A part of a topic.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Block {
+pub(crate) enum HelpBlock {
     /// A paragraph, wrapped where it is shown.
     Text(&'static str),
     /// Lines to be copied as they are, of 68 characters at most.
@@ -26,7 +26,7 @@ pub(crate) enum Block {
     List(&'static [(&'static str, &'static str)]),
 }
 
-use Block::{Code, List, Text};
+use HelpBlock::{Code, List, Text};
 
 /// Every topic.
 pub(crate) const TOPICS: &[Topic] = &[

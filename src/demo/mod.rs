@@ -124,13 +124,13 @@ struct DemoPrompt<'a>(&'a Value);
 #[serde(tag = "type", rename_all = "lowercase")]
 enum RunEvent<'a> {
     Content { format: &'a str, content: &'a str },
-    Usage { usage: Tokens },
+    Usage { usage: TokenCounts },
     Error { format: &'a str, content: &'a str },
     Complete { format: &'a str },
 }
 
 #[derive(Serialize)]
-struct Tokens {
+struct TokenCounts {
     input_tokens: usize,
     output_tokens: usize,
     total_tokens: usize,
@@ -252,7 +252,9 @@ fn answer(text: &str, pause: Duration, send: &mut impl FnMut(RunEvent<'_>) -> io
         send(RunEvent::Content { format, content })?;
     }
     let input = text.split_whitespace().count();
-    send(RunEvent::Usage { usage: Tokens { input_tokens: input, output_tokens: words, total_tokens: input + words } })
+    send(RunEvent::Usage {
+        usage: TokenCounts { input_tokens: input, output_tokens: words, total_tokens: input + words },
+    })
 }
 
 impl<'a> DemoPrompt<'a> {

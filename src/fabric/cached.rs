@@ -152,43 +152,43 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
 
-    type Read = Result<Arc<u32>, Error>;
+    type ReadResult = Result<Arc<u32>, Error>;
     const LONG: Duration = Duration::from_secs(3600);
 
     fn unavailable() -> Error {
         Error::new(Kind::ApiUnavailable, "gone")
     }
 
-    fn another_reads(_: Option<&Arc<u32>>) -> Read {
+    fn another_reads(_: Option<&Arc<u32>>) -> ReadResult {
         unreachable!("another caller reads")
     }
 
-    fn get(cached: &Cached<u32>, max_age: Duration, read: impl FnOnce() -> Read) -> Read {
+    fn get(cached: &Cached<u32>, max_age: Duration, read: impl FnOnce() -> ReadResult) -> ReadResult {
         cached.get(max_age, &NoWait, |_| read()).map(|(_, value)| value)
     }
 
     /// Tells when it is asked: its caller waits for another's read then.
-    struct Asked(Mutex<Sender<()>>);
+    struct Announced(Mutex<Sender<()>>);
 
-    impl Wait for Asked {
+    impl Wait for Announced {
         fn still_waiting(&self) -> Result<(), Stop> {
             let _ = lock(&self.0).send(());
             Ok(())
         }
     }
 
-    fn asked() -> (Asked, Receiver<()>) {
+    fn asked() -> (Announced, Receiver<()>) {
         let (sender, receiver) = channel();
-        (Asked(Mutex::new(sender)), receiver)
+        (Announced(Mutex::new(sender)), receiver)
     }
 
     /// What two callers get of which the second asks, for a value of at most `max_age`, while `first` reads.
     fn together(
         cached: &Cached<u32>,
         max_age: Duration,
-        first: impl FnOnce() -> Read + Send,
-        second: impl FnOnce(Option<&Arc<u32>>) -> Read,
-    ) -> (thread::Result<Read>, Read) {
+        first: impl FnOnce() -> ReadResult + Send,
+        second: impl FnOnce(Option<&Arc<u32>>) -> ReadResult,
+    ) -> (thread::Result<ReadResult>, ReadResult) {
         let (reads, is_reading) = channel();
         let (asks, is_waiting) = asked();
         thread::scope(|scope| {

@@ -4,7 +4,8 @@
 //! heartbeats, detect that the caller has gone.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use crate::budget::Full;
 
@@ -54,5 +55,54 @@ pub(crate) struct NoWait;
 impl Wait for NoWait {
     fn still_waiting(&self) -> Result<(), Stop> {
         Ok(())
+    }
+}
+
+/// Waits as another does, but not longer than until then.
+pub(crate) struct Until {
+    /// The other.
+    pub(crate) wait: Arc<dyn Wait>,
+    /// The deadline.
+    pub(crate) until: Instant,
+}
+
+impl Wait for Until {
+    fn before_blocking(&self) {
+        self.wait.before_blocking();
+    }
+
+    fn still_waiting(&self) -> Result<(), Stop> {
+        if Instant::now() >= self.until { Err(Stop) } else { self.wait.still_waiting() }
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Full> {
+        self.wait.hold(bytes)
+    }
+
+    fn release(&self, bytes: usize) {
+        self.wait.release(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_changes_nothing_else() {
+        struct Other;
+        impl Wait for Other {
+            fn still_waiting(&self) -> Result<(), Stop> {
+                Ok(())
+            }
+            fn hold(&self, _: usize) -> Result<(), Full> {
+                Err(Full)
+            }
+        }
+        let now = Instant::now();
+        let wait = |until| Until { wait: Arc::new(Other), until };
+        assert_eq!(wait(now).still_waiting(), Err(Stop));
+        assert_eq!(wait(now + Duration::from_secs(3600)).still_waiting(), Ok(()));
+        assert!(wait(now).hold(1).is_err(), "what is held counts for the other");
     }
 }

@@ -35,14 +35,14 @@ pub(super) struct Notifier {
     sink: Mutex<Option<Arc<dyn Sink>>>,
     context: RequestContext,
     session: Arc<Session>,
-    state: Mutex<State>,
+    state: Mutex<NotifierState>,
     /// The task that the run has become: then its caller may leave, and is told all the same (2025-11-25).
     task: OnceLock<Value>,
     /// What the call holds of the budget.
     memory: Mutex<Charge>,
 }
 
-struct State {
+struct NotifierState {
     stream_text: bool,
     /// Text that is to be sent.
     pending: String,
@@ -87,7 +87,7 @@ struct Chunk<'a> {
 impl Notifier {
     /// For one call, which holds `memory` from the start.
     pub(super) fn new(sink: Arc<dyn Sink>, context: RequestContext, session: Arc<Session>, memory: Charge) -> Notifier {
-        let state = State {
+        let state = NotifierState {
             stream_text: false,
             pending: String::new(),
             unsaid: 0,
@@ -124,11 +124,11 @@ impl Notifier {
     }
 
     /// Only the thread that runs the call comes here, so nobody ever waits for this.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NotifierState> {
         lock(&self.state)
     }
 
-    fn progress(&self, state: &mut State, step: u64, text: Option<&str>) {
+    fn progress(&self, state: &mut NotifierState, step: u64, text: Option<&str>) {
         let Some(progress_token) = &self.context.progress_token else { return };
         state.progress += step;
         state.last = Instant::now();
@@ -156,7 +156,7 @@ impl Notifier {
         }
     }
 
-    fn flush_pending(&self, state: &mut State) {
+    fn flush_pending(&self, state: &mut NotifierState) {
         let unsaid = std::mem::take(&mut state.unsaid);
         if unsaid > 0 {
             self.progress(state, unsaid, None);

@@ -30,21 +30,22 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         request.session.follow_lists();
     }
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(List { cursor }))
+    Ok(request.call(ListPrompts { cursor }))
 }
 
-struct List {
+struct ListPrompts {
     cursor: Cursor,
 }
 
-impl Operation for List {
+impl Operation for ListPrompts {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
         let is_offered = |entry: &&Entry| entry.is_runnable() && call.policy.allows(&entry.name);
         let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let (range, next) = pages::page(self.cursor, allowed.len())?;
         let revision = result.revision();
-        let prompts: Vec<Prompt<'_>> = allowed[range].iter().map(|entry| define(&snapshot, entry, revision)).collect();
+        let prompts: Vec<PromptEntry<'_>> =
+            allowed[range].iter().map(|entry| define(&snapshot, entry, revision)).collect();
         result.field("prompts", &prompts);
         if let Some(next) = next {
             result.field("nextCursor", &next);
@@ -56,7 +57,7 @@ impl Operation for List {
 
 /// A prompt as it is listed.
 #[derive(Serialize)]
-struct Prompt<'a> {
+struct PromptEntry<'a> {
     arguments: Vec<Argument<'a>>,
     description: &'a str,
     name: &'a str,
@@ -71,7 +72,7 @@ struct Argument<'a> {
     required: bool,
 }
 
-fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> Prompt<'a> {
+fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
     let optional =
         |name, description: &'static str| Argument { description: description.into(), name, required: false };
     let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
@@ -81,7 +82,7 @@ fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> P
     }
     arguments.push(optional(STRATEGY, "A prompting strategy to put before the pattern."));
     let title = revision.knows(Feature::Title).then(|| humanised(&entry.name));
-    Prompt { arguments, description: snapshot.description(&entry.name), name: &entry.name, title }
+    PromptEntry { arguments, description: snapshot.description(&entry.name), name: &entry.name, title }
 }
 
 /// The variables that are arguments of their own. One named like an argument of ours is filled by that.
@@ -91,22 +92,22 @@ fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
 
 /// Reads `prompts/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let get = Get::read(request.params, &server.policy)?;
+    let get = GetPrompt::read(request.params, &server.policy)?;
     Ok(request.call(get))
 }
 
 /// A `prompts/get`, its params read.
-struct Get {
+struct GetPrompt {
     name: Name,
     arguments: BTreeMap<String, String>,
 }
 
-impl Get {
+impl GetPrompt {
     /// Reads the params.
     ///
     /// # Errors
     /// -32602 that names what is wrong, or for a pattern that may not be run here.
-    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<Get, Refusal> {
+    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<GetPrompt, Refusal> {
         let usage =
             "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
         let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
@@ -115,11 +116,11 @@ impl Get {
             serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
         let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
         policy.check("name", &name).map_err(Refusal::from_fabric)?;
-        Ok(Get { name, arguments: arguments.unwrap_or_default() })
+        Ok(GetPrompt { name, arguments: arguments.unwrap_or_default() })
     }
 }
 
-impl Operation for Get {
+impl Operation for GetPrompt {
     /// Renders the prompt.
     ///
     /// # Errors
@@ -172,22 +173,23 @@ impl Operation for Get {
             }
             _ => rendered.system_prompt,
         };
-        result
-            .field("description", snapshot.description(name))
-            .field("messages", &[Message { content: Content { text: &text, r#type: "text" }, role: "user" }]);
+        result.field("description", snapshot.description(name)).field(
+            "messages",
+            &[PromptMessage { content: PromptContent { text: &text, r#type: "text" }, role: "user" }],
+        );
         Ok(ResultMeta::new())
     }
 }
 
 /// A rendered prompt: one message.
 #[derive(Serialize)]
-struct Message<'a> {
-    content: Content<'a>,
+struct PromptMessage<'a> {
+    content: PromptContent<'a>,
     role: &'static str,
 }
 
 #[derive(Serialize)]
-struct Content<'a> {
+struct PromptContent<'a> {
     text: &'a str,
     r#type: &'static str,
 }

@@ -27,7 +27,7 @@ const RESOURCE_NOT_FOUND: i32 = -32002;
 /// A resource, which has a `uri`, or a template of some, which has a `uri_template`, as it is listed.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Resource<'a> {
+struct ResourceEntry<'a> {
     description: &'a str,
     mime_type: &'static str,
     name: &'a str,
@@ -45,7 +45,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
     let revision = request.context.revision;
     let template = |uri, name, title: &str, description| {
         let title = revision.knows(Feature::Title).then(|| title.to_owned());
-        Resource { description, mime_type: MARKDOWN, name, title, uri: None, uri_template: Some(uri) }
+        ResourceEntry { description, mime_type: MARKDOWN, name, title, uri: None, uri_template: Some(uri) }
     };
     let mut result = ResultWriter::new(&request.id, revision);
     result
@@ -66,14 +66,14 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         request.session.follow_lists();
     }
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(List { cursor }))
+    Ok(request.call(ListResources { cursor }))
 }
 
-struct List {
+struct ListResources {
     cursor: Cursor,
 }
 
-impl Operation for List {
+impl Operation for ListResources {
     /// Patterns first, then strategies.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let revision = result.revision();
@@ -83,14 +83,14 @@ impl Operation for List {
         let strategies =
             snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let (range, next) = pages::page(self.cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
-        let resources: Vec<Resource<'_>> = patterns
+        let resources: Vec<ResourceEntry<'_>> = patterns
             .chain(strategies)
             .skip(range.start)
             .take(range.len())
             .map(|(template, name, description)| {
                 let uri = Some(template.replace("{name}", &percent_encode(name)));
                 let title = revision.knows(Feature::Title).then(|| humanised(name));
-                Resource { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
+                ResourceEntry { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
             })
             .collect();
         result.field("resources", &resources);
@@ -104,41 +104,41 @@ impl Operation for List {
 
 /// Reads `resources/read`.
 pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let read = Read::parse(request.params, request.context.revision)?;
+    let read = ReadResource::parse(request.params, request.context.revision)?;
     Ok(request.call(read))
 }
 
 /// A `resources/read`, its params read.
-struct Read {
+struct ReadResource {
     uri: String,
-    target: Target,
+    target: ResourceTarget,
 }
 
-enum Target {
+enum ResourceTarget {
     Pattern(Name),
     Strategy(Name),
     /// The skill of this name.
     Skill(String),
 }
 
-impl Read {
+impl ReadResource {
     /// Reads the params.
     ///
     /// # Errors
     /// -32602 without a `uri`; not found for a URI that cannot be ours.
-    fn parse(raw: Option<&RawValue>, revision: Revision) -> Result<Read, Refusal> {
+    fn parse(raw: Option<&RawValue>, revision: Revision) -> Result<ReadResource, Refusal> {
         let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
         let [uri] = params(raw, ["uri"], usage)?;
         let uri = text(uri, usage)?;
-        let exists = |target: &Target| !revision.is_legacy() || !matches!(target, Target::Skill(_));
+        let exists = |target: &ResourceTarget| !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_));
         let target = target(&uri).filter(exists).ok_or_else(|| {
             not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
         })?;
-        Ok(Read { uri: uri.into_owned(), target })
+        Ok(ReadResource { uri: uri.into_owned(), target })
     }
 }
 
-impl Operation for Read {
+impl Operation for ReadResource {
     /// Reads the resource.
     ///
     /// # Errors
@@ -147,21 +147,21 @@ impl Operation for Read {
         let (revision, wait) = (result.revision(), &call.wait());
         let mut cache = Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" };
         let text = match &self.target {
-            Target::Skill(name) => {
+            ResourceTarget::Skill(name) => {
                 let skill = skills::read(call, name)?;
                 let missing = || not_found(&self.uri, revision, "skills/list has all skills.");
                 let (text, snapshot) = skill.ok_or_else(missing)?;
                 cache = while_fresh(&snapshot);
                 text
             }
-            Target::Pattern(name) => match call.fabric.pattern(name, wait) {
+            ResourceTarget::Pattern(name) => match call.fabric.pattern(name, wait) {
                 Ok(pattern) => pattern.system_prompt,
                 Err(Error { kind: Kind::PatternNotFound, detail, .. }) => {
                     return Err(not_found(&self.uri, revision, &detail));
                 }
                 Err(error) => return Err(Refusal::from_fabric(error)),
             },
-            Target::Strategy(name) => {
+            ResourceTarget::Strategy(name) => {
                 let strategies = call.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
                 let strategies = strategies.ok_or_else(|| not_found(&self.uri, revision, NO_STRATEGIES))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
@@ -186,15 +186,15 @@ struct Contents<'a> {
     uri: &'a str,
 }
 
-fn target(uri: &str) -> Option<Target> {
+fn target(uri: &str) -> Option<ResourceTarget> {
     if let Some(name) = skills::named(uri) {
-        return Some(Target::Skill(name.to_owned()));
+        return Some(ResourceTarget::Skill(name.to_owned()));
     }
     let (kind, name) = uri.strip_prefix("fabric://")?.split_once('/')?;
     let name = Name::parse("uri", &percent_decode(name)?).ok()?;
     match kind {
-        "pattern" => Some(Target::Pattern(name)),
-        "strategy" => Some(Target::Strategy(name)),
+        "pattern" => Some(ResourceTarget::Pattern(name)),
+        "strategy" => Some(ResourceTarget::Strategy(name)),
         _ => None,
     }
 }
@@ -212,9 +212,9 @@ mod tests {
     #[test]
     fn only_our_uris_name_something() {
         let read = |uri: &str| match target(uri) {
-            Some(Target::Pattern(name)) => format!("pattern {}", name.as_str()),
-            Some(Target::Strategy(name)) => format!("strategy {}", name.as_str()),
-            Some(Target::Skill(name)) => format!("skill {name}"),
+            Some(ResourceTarget::Pattern(name)) => format!("pattern {}", name.as_str()),
+            Some(ResourceTarget::Strategy(name)) => format!("strategy {}", name.as_str()),
+            Some(ResourceTarget::Skill(name)) => format!("skill {name}"),
             None => "-".into(),
         };
         for (uri, expected) in [

@@ -117,12 +117,12 @@ struct File<'a> {
 #[derive(Serialize)]
 struct FrontMatter<'a> {
     description: String,
-    metadata: Metadata<'a>,
+    metadata: SkillMetadata<'a>,
     name: &'a str,
 }
 
 #[derive(Serialize)]
-struct Metadata<'a> {
+struct SkillMetadata<'a> {
     #[serde(rename = "fabric-pattern")]
     pattern: &'a str,
 }
@@ -132,7 +132,7 @@ impl<'a> FrontMatter<'a> {
         let (does, says) = (snapshot.description(pattern), humanised(pattern));
         let description =
             format!("{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}.");
-        FrontMatter { description, metadata: Metadata { pattern }, name }
+        FrontMatter { description, metadata: SkillMetadata { pattern }, name }
     }
 }
 
@@ -191,14 +191,14 @@ pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc
 /// Reads `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(List { cursor }))
+    Ok(request.call(ListSkills { cursor }))
 }
 
-struct List {
+struct ListSkills {
     cursor: Cursor,
 }
 
-impl Operation for List {
+impl Operation for ListSkills {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let skills = call.skills.skills(call)?;
         let (range, next) = pages::page(self.cursor, skills.all.len())?;
@@ -218,14 +218,14 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
     let [uri] = params(request.params, ["uri"], usage)?;
     let uri = text(uri, usage)?.into_owned();
-    Ok(request.call(Get { uri }))
+    Ok(request.call(GetSkill { uri }))
 }
 
-struct Get {
+struct GetSkill {
     uri: String,
 }
 
-impl Operation for Get {
+impl Operation for GetSkill {
     /// # Errors
     /// -32602 for a skill that is not there.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {

@@ -285,12 +285,12 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let cursor = optional_text(cursor, usage)?
         .map(|text| RunCursor::parse(&text).ok_or_else(|| Refusal::params(usage)))
         .transpose()?;
-    Ok(request.call(List(cursor)))
+    Ok(request.call(ListTasks(cursor)))
 }
 
-struct List(Option<RunCursor>);
+struct ListTasks(Option<RunCursor>);
 
-impl Operation for List {
+impl Operation for ListTasks {
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let (revision, keep) = (result.revision(), call.kept.settings.keep);
         let page = call.kept.runs.list(call.owner, self.0, PAGE);

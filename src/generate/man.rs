@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
-use crate::cli::topics::{Block, TOPICS};
+use crate::cli::topics::{HelpBlock, TOPICS};
 
 /// What is linked into the released programs, a line each: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
@@ -97,20 +97,20 @@ impl Page {
         self.raw(&format!("{guard}{text}"));
     }
 
-    fn block(&mut self, block: &Block) {
+    fn block(&mut self, block: &HelpBlock) {
         match block {
-            Block::Text(text) => {
+            HelpBlock::Text(text) => {
                 self.raw(".PP");
                 self.text(text);
             }
-            Block::List(terms) => {
+            HelpBlock::List(terms) => {
                 for (term, meaning) in *terms {
                     self.raw(".TP");
                     self.raw(&format!(".B {}", escaped(term)));
                     self.text(meaning);
                 }
             }
-            Block::Code(lines) => {
+            HelpBlock::Code(lines) => {
                 self.raw(".PP\n.nf\n.RS 4");
                 lines.lines().for_each(|line| self.text(line));
                 self.raw(".RE\n.fi");

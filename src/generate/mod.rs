@@ -8,14 +8,10 @@ mod man;
 mod prometheus;
 mod unit;
 
-use std::ffi::OsString;
 use std::path::Path;
 
-use crate::cli::{Generate, Launch, McpClient};
+use crate::cli::{Env, Generate, Launch, McpClient};
 use crate::clients::{self, System, TOKEN_PLACEHOLDER};
-
-/// The environment: a variable's value, as `std::env::var_os` gives it.
-pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
 /// The whole file, ended by a newline. `program` is the path of this program.
 ///
@@ -109,7 +105,7 @@ mod tests {
     use super::*;
     use crate::cli::Key;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES};
-    use crate::cli::topics::{Block, TOPICS};
+    use crate::cli::topics::{HelpBlock, TOPICS};
     use crate::config;
 
     const README: &str = include_str!("../../README.md");
@@ -118,8 +114,10 @@ mod tests {
     #[test]
     fn the_help_has_the_limits_as_they_are() {
         let topic = TOPICS.iter().find(|topic| topic.name == "limits").unwrap();
-        let lists =
-            topic.blocks.iter().filter_map(|block| if let Block::List(terms) = block { Some(*terms) } else { None });
+        let lists = topic
+            .blocks
+            .iter()
+            .filter_map(|block| if let HelpBlock::List(terms) = block { Some(*terms) } else { None });
         let rows: Vec<String> = lists.flatten().map(|(term, meaning)| format!("{term} | {meaning}")).collect();
         for row in [
             format!("One message in, line or body | {} MiB", config::MAX_MESSAGE >> 20),

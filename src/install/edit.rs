@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::clients::{Layout, Node, member};
 
-use super::jsonc::{Member, Span};
+use super::jsonc::{JsonSpan, Member};
 
 /// What became of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub(super) enum Edit {
 /// The member `name` of the object `key` of the text's object, if all that is there.
 pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
     let find =
-        |span: &Span, name: &str| span.members()?.iter().find(|member| member.key == name).map(|m| m.value.value());
-    let root = Span::read(text).ok()??;
+        |span: &JsonSpan, name: &str| span.members()?.iter().find(|member| member.key == name).map(|m| m.value.value());
+    let root = JsonSpan::read(text).ok()??;
     let servers = root.members()?.iter().find(|member| member.key == key)?;
     find(&servers.value, name)
 }
@@ -33,7 +33,7 @@ pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
 /// # Errors
 /// Why the text cannot be edited.
 pub(super) fn put(text: &str, key: &str, name: &str, entry: &Node) -> Result<Edit, String> {
-    let Some(root) = Span::read(text)? else {
+    let Some(root) = JsonSpan::read(text)? else {
         let file = Node::object([(key, Node::object([(name, entry.clone())]))]);
         let between = if text.is_empty() || text.ends_with(['\n', '\u{feff}']) { "" } else { "\n" };
         return Ok(Edit::Added(format!("{text}{between}{}\n", file.text(&Layout::default(), ""))));
@@ -61,7 +61,7 @@ pub(super) fn put(text: &str, key: &str, name: &str, entry: &Node) -> Result<Edi
 /// # Errors
 /// Why the text cannot be edited.
 pub(super) fn take(text: &str, key: &str, name: &str) -> Result<Edit, String> {
-    let Some(root) = Span::read(text)? else { return Ok(Edit::Same) };
+    let Some(root) = JsonSpan::read(text)? else { return Ok(Edit::Same) };
     let members = root.members().ok_or("it does not hold an object")?;
     let Some(servers) = members.iter().find(|member| member.key == key) else { return Ok(Edit::Same) };
     let inner = servers.value.members().ok_or_else(|| format!("its \"{key}\" is not an object"))?;
@@ -88,7 +88,7 @@ fn begins_line(text: &str, at: usize) -> bool {
 }
 
 /// How the text is laid out: as its first member is.
-fn layout(text: &str, root: &Span) -> Layout {
+fn layout(text: &str, root: &JsonSpan) -> Layout {
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let object = text.get(root.start..root.end).unwrap_or_default();
     let first = root.members().and_then(<[Member]>::first);
@@ -109,7 +109,7 @@ fn line_layout(text: &str, start: usize, layout: &Layout) -> Layout {
 }
 
 /// Adds a member at the end of an object.
-fn insert(text: &str, object: &Span, members: &[Member], name: &str, value: &Node, layout: &Layout) -> String {
+fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: &Node, layout: &Layout) -> String {
     let close = object.end - 1;
     let body = text.get(..close).unwrap_or_default();
     let end = body.trim_end_matches([' ', '\t', '\r', '\n']).len();
@@ -144,7 +144,7 @@ fn insert(text: &str, object: &Span, members: &[Member], name: &str, value: &Nod
 }
 
 /// Takes the member at `at` out of an object: with its line, and with the comma that is one too many then.
-fn without(text: &str, object: &Span, members: &[Member], at: usize) -> String {
+fn without(text: &str, object: &JsonSpan, members: &[Member], at: usize) -> String {
     let Some(own) = members.get(at) else { return text.to_owned() };
     let before = text.get(..own.start).unwrap_or_default();
     let mut start = before.trim_end_matches([' ', '\t']).len();
@@ -287,7 +287,7 @@ mod tests {
             ("{\"servers\": {\n  // kept\n  \"fabric\": 1\n}}", "{\"servers\": {\n  // kept\n}}"),
         ] {
             assert_eq!(take(text, "servers", "fabric"), Ok(Edit::Removed(left.to_owned(), json!(1))));
-            Span::read(left).unwrap();
+            JsonSpan::read(left).unwrap();
         }
         for without in ["", "{}", "{\"servers\": {}}", "{\"fabric\": 1}", "{\"x\": {\"fabric\": 1}}"] {
             assert_eq!(take(without, "servers", "fabric"), Ok(Edit::Same));

@@ -9,7 +9,7 @@ const MAX_DEPTH: usize = 100;
 
 /// A value and where it stands.
 #[derive(Debug)]
-pub(super) struct Span {
+pub(super) struct JsonSpan {
     /// Its first byte.
     pub(super) start: usize,
     /// The byte after its last.
@@ -21,7 +21,7 @@ pub(super) struct Span {
 #[derive(Debug)]
 pub(super) enum Content {
     Object(Vec<Member>),
-    Array(Vec<Span>),
+    Array(Vec<JsonSpan>),
     Scalar(Value),
 }
 
@@ -31,19 +31,19 @@ pub(super) struct Member {
     pub(super) key: String,
     /// The opening quote of the key.
     pub(super) start: usize,
-    pub(super) value: Span,
+    pub(super) value: JsonSpan,
     /// The comma after it, if there is one.
     pub(super) comma: Option<usize>,
 }
 
-impl Span {
+impl JsonSpan {
     /// Reads a whole text: one value, with comments around it. `None` if there is none.
     ///
     /// # Errors
     /// What is wrong, with the line it is on.
-    pub(super) fn read(text: &str) -> Result<Option<Span>, String> {
+    pub(super) fn read(text: &str) -> Result<Option<JsonSpan>, String> {
         let bom = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-        let mut reader = Reader { text, at: bom };
+        let mut reader = JsonReader { text, at: bom };
         reader.skip_blanks()?;
         if reader.at == text.len() {
             return Ok(None);
@@ -68,7 +68,7 @@ impl Span {
     pub(super) fn value(&self) -> Value {
         match &self.content {
             Content::Scalar(value) => value.clone(),
-            Content::Array(items) => items.iter().map(Span::value).collect(),
+            Content::Array(items) => items.iter().map(JsonSpan::value).collect(),
             Content::Object(members) => Value::Object(
                 members.iter().map(|member| (member.key.clone(), member.value.value())).collect::<Map<_, _>>(),
             ),
@@ -76,12 +76,12 @@ impl Span {
     }
 }
 
-struct Reader<'a> {
+struct JsonReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Reader<'_> {
+impl JsonReader<'_> {
     fn error(&self, what: &str) -> String {
         let before = self.text.get(..self.at).unwrap_or(self.text);
         format!("line {}: {what}", before.matches('\n').count() + 1)
@@ -121,7 +121,7 @@ impl Reader<'_> {
         }
     }
 
-    fn value(&mut self, depth: usize) -> Result<Span, String> {
+    fn value(&mut self, depth: usize) -> Result<JsonSpan, String> {
         if depth > MAX_DEPTH {
             return Err(self.error("it is nested too deeply"));
         }
@@ -132,7 +132,7 @@ impl Reader<'_> {
             Some(b'"') => Content::Scalar(Value::String(self.string()?)),
             _ => Content::Scalar(self.word()?),
         };
-        Ok(Span { start, end: self.at, content })
+        Ok(JsonSpan { start, end: self.at, content })
     }
 
     fn object(&mut self, depth: usize) -> Result<Vec<Member>, String> {
@@ -166,7 +166,7 @@ impl Reader<'_> {
         }
     }
 
-    fn array(&mut self, depth: usize) -> Result<Vec<Span>, String> {
+    fn array(&mut self, depth: usize) -> Result<Vec<JsonSpan>, String> {
         let mut items = Vec::new();
         let mut may_follow = true;
         self.at += 1;
@@ -237,7 +237,7 @@ mod tests {
     use serde_json::json;
 
     fn value(text: &str) -> Value {
-        Span::read(text).unwrap().unwrap().value()
+        JsonSpan::read(text).unwrap().unwrap().value()
     }
 
     #[test]
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn nothing_is_nothing() {
         for text in ["", " \n", "\u{feff}", "// only a comment", "/* too */\n"] {
-            assert!(Span::read(text).unwrap().is_none(), "{text:?}");
+            assert!(JsonSpan::read(text).unwrap().is_none(), "{text:?}");
         }
     }
 
@@ -284,7 +284,7 @@ mod tests {
             ("{\"a\": 1, \"a\": 2}", "line 1: the name \"a\" is there twice"),
             (deep.as_str(), "line 1: it is nested too deeply"),
         ] {
-            assert_eq!(Span::read(text).unwrap_err(), message, "{text}");
+            assert_eq!(JsonSpan::read(text).unwrap_err(), message, "{text}");
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::clients::{self, Facts, Format, Layout, NAME, Node, System, TOKEN_PLAC
 
 use edit::Edit;
 use file::Found;
-use jsonc::Span;
+use jsonc::JsonSpan;
 
 /// What it came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,7 +165,7 @@ fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
 /// A second look at what is about to be written: all but the entry must say the same.
 fn check(before: &str, after: &str, key: &str, entry: Option<&Node>) -> Result<(), &'static str> {
     let rest = |text: &str| -> Option<(Value, Option<Value>)> {
-        let mut value = Span::read(text).ok()?.map_or_else(|| Value::Object(Map::new()), |span| span.value());
+        let mut value = JsonSpan::read(text).ok()?.map_or_else(|| Value::Object(Map::new()), |span| span.value());
         let servers = value.as_object_mut()?.remove(key);
         let mut servers = servers.unwrap_or_else(|| Value::Object(Map::new()));
         let own = servers.as_object_mut()?.remove(NAME);

@@ -247,7 +247,7 @@ struct LogLine {
 
 impl LogLine {
     fn new(record: &Record<'_>) -> LogLine {
-        let mut message = Escaped(String::new());
+        let mut message = EscapedLine(String::new());
         // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
         let caller = CALLER.try_with(|caller| caller.try_borrow().ok()?.clone()).ok().flatten();
@@ -320,9 +320,9 @@ fn stderr_is() -> Option<String> {
 }
 
 /// A message as it is formatted: escaped to one line, cut at [`MAX_LOG_LINE`] bytes.
-struct Escaped(String);
+struct EscapedLine(String);
 
-impl fmt::Write for Escaped {
+impl fmt::Write for EscapedLine {
     fn write_str(&mut self, part: &str) -> fmt::Result {
         for c in part.chars() {
             if self.0.len() + c.len_utf8() > MAX_LOG_LINE {

@@ -32,7 +32,7 @@ static TOTAL: Metrics = Metrics::new();
 
 struct Metrics {
     /// By tool. Every call asks Fabric, which takes far longer than the lock is held.
-    calls: Mutex<BTreeMap<&'static str, Calls>>,
+    calls: Mutex<BTreeMap<&'static str, CallStats>>,
     fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
     callers_refused: Mutex<BTreeMap<&'static str, u64>>,
     responses: Mutex<BTreeMap<u16, u64>>,
@@ -57,7 +57,7 @@ impl Used {
 
 /// The calls of one tool.
 #[derive(Default)]
-struct Calls {
+struct CallStats {
     outcomes: BTreeMap<&'static str, u64>,
     /// Calls in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
     buckets: [u64; BUCKETS.len() + 1],

@@ -14,15 +14,15 @@ pub(super) trait Clock: Send + Sync {
 }
 
 /// The system's.
-pub(super) struct System(Instant);
+pub(super) struct SystemClock(Instant);
 
-impl System {
-    pub(super) fn new() -> System {
-        System(Instant::now())
+impl SystemClock {
+    pub(super) fn new() -> SystemClock {
+        SystemClock(Instant::now())
     }
 }
 
-impl Clock for System {
+impl Clock for SystemClock {
     fn today(&self) -> u64 {
         milliseconds(SystemTime::now())
     }

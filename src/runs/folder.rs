@@ -142,21 +142,21 @@ impl Folder {
         Ok(Arc::new(folder))
     }
 
-    fn check_access(&self) -> io::Result<Access> {
+    fn check_access(&self) -> io::Result<FolderAccess> {
         #[cfg(unix)]
         {
             let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.path)?);
-            Ok(Access { others_write: mode & 0o022 != 0, others_read: mode & 0o055 != 0 })
+            Ok(FolderAccess { others_write: mode & 0o022 != 0, others_read: mode & 0o055 != 0 })
         }
         #[cfg(not(unix))]
-        Ok(Access { others_write: false, others_read: false })
+        Ok(FolderAccess { others_write: false, others_read: false })
     }
 
     /// A lock that is held must be refused to the next one.
     fn has_locks(&self) -> io::Result<bool> {
         let probe = RunId::new();
         let first = self.create(probe, Part::Lock)?;
-        let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(Claim::Held));
+        let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(LockClaim::Held));
         self.remove_parts(probe, &[Part::Lock]);
         Ok(works)
     }
@@ -223,7 +223,7 @@ impl Folder {
         }
         match self.claim(id) {
             // It may have ended in between: its end was written before the lock was given up.
-            Ok(claim @ (Claim::Ours(_) | Claim::NoFile)) => match self.read(id) {
+            Ok(claim @ (LockClaim::Ours(_) | LockClaim::NoFile)) => match self.read(id) {
                 Ok(record) if record.state == RunState::Working => {
                     let record = self.settle(record, today);
                     drop(claim);
@@ -232,7 +232,9 @@ impl Folder {
                 Ok(record) => FoundRun::settled(self.checked(record)),
                 Err(found) => found,
             },
-            Ok(Claim::Held) | Err(_) => FoundRun::Record(Box::new(Loaded { record: self.current(record), held: true })),
+            Ok(LockClaim::Held) | Err(_) => {
+                FoundRun::Record(Box::new(Loaded { record: self.current(record), held: true }))
+            }
         }
     }
 
@@ -251,11 +253,11 @@ impl Folder {
             Err(_) => return Err(FoundRun::Unknown),
         }
         #[derive(serde::Deserialize)]
-        struct Version {
+        struct FileVersion {
             version: u32,
         }
         match (serde_json::from_slice(&json), serde_json::from_slice::<Record>(&json)) {
-            (Ok(Version { version }), _) if version != VERSION => Err(FoundRun::Unknown),
+            (Ok(FileVersion { version }), _) if version != VERSION => Err(FoundRun::Unknown),
             (_, Ok(record)) if record.id == id => Ok(record),
             _ => Err(FoundRun::Damaged),
         }
@@ -362,18 +364,18 @@ impl Folder {
         }
     }
 
-    fn claim(&self, id: RunId) -> io::Result<Claim> {
+    fn claim(&self, id: RunId) -> io::Result<LockClaim> {
         if self.plain(id, Part::Lock).is_none() {
-            return Ok(Claim::NoFile);
+            return Ok(LockClaim::NoFile);
         }
         let file = match OpenOptions::new().write(true).open(self.file(id, Part::Lock)) {
             Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Claim::NoFile),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LockClaim::NoFile),
             Err(error) => return Err(error),
         };
         match file.try_lock() {
-            Ok(()) => Ok(Claim::Ours(file)),
-            Err(fs::TryLockError::WouldBlock) => Ok(Claim::Held),
+            Ok(()) => Ok(LockClaim::Ours(file)),
+            Err(fs::TryLockError::WouldBlock) => Ok(LockClaim::Held),
             Err(fs::TryLockError::Error(error)) => Err(error),
         }
     }
@@ -422,7 +424,7 @@ impl Folder {
     /// Removes what a run that no record speaks of has left, or all but the record and the text, if it is old and nobody is
     /// at it.
     pub(super) fn remove_orphans(&self, id: RunId, parts: &[Part]) {
-        if matches!(self.claim(id), Ok(Claim::Held)) {
+        if matches!(self.claim(id), Ok(LockClaim::Held)) {
             return;
         }
         for part in parts {
@@ -472,14 +474,14 @@ impl Folder {
 }
 
 /// What trying for an owner's lock gave. It is held until this is dropped.
-enum Claim {
+enum LockClaim {
     Ours(#[allow(dead_code, reason = "held, not read")] File),
     Held,
     NoFile,
 }
 
 /// What others than we may do in the folder.
-struct Access {
+struct FolderAccess {
     others_write: bool,
     others_read: bool,
 }

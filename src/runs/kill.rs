@@ -18,7 +18,7 @@ struct Fast(AtomicU64);
 
 impl Clock for Fast {
     fn today(&self) -> u64 {
-        clock::System::new().today()
+        clock::SystemClock::new().today()
     }
 
     fn steady(&self) -> Duration {

@@ -61,7 +61,7 @@ pub(crate) struct StoreFull;
 impl Runs {
     /// Keeps runs for so long after their end; their memory is charged to `accounts`.
     pub(crate) fn new(keep: Duration, folder: Option<Arc<Folder>>, accounts: Option<Accounts>) -> Runs {
-        Runs(Arc::new(Store::new(keep, folder, accounts, Box::new(clock::System::new()))))
+        Runs(Arc::new(Store::new(keep, folder, accounts, Box::new(clock::SystemClock::new()))))
     }
 
     /// Is anything kept, so that tasks can be told?

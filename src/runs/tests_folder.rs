@@ -443,7 +443,7 @@ fn folders_that_will_not_do_are_refused() {
 #[test]
 #[ignore = "measures"]
 fn how_long_listing_and_finding_take() {
-    let clock = || clock::System::new();
+    let clock = || clock::SystemClock::new();
     let best = |work: &mut dyn FnMut()| {
         (0..20).map(|_| (std::time::Instant::now(), work()).0.elapsed()).min().unwrap_or_default()
     };

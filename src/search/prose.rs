@@ -22,7 +22,7 @@ pub(super) struct Sentence {
 
 /// The text's sentences in order, without headings, code, examples and Markdown.
 pub(super) fn sentences(text: &str) -> Vec<Sentence> {
-    let mut reader = Reader { part: Some(PatternPart::Intro), paragraph: String::new(), found: Vec::new() };
+    let mut reader = ProseReader { part: Some(PatternPart::Intro), paragraph: String::new(), found: Vec::new() };
     let mut is_fenced = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with("```") || line.starts_with("~~~") {
@@ -48,14 +48,14 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence> {
     reader.found
 }
 
-struct Reader {
+struct ProseReader {
     /// `None` where nothing is read, as in examples.
     part: Option<PatternPart>,
     paragraph: String,
     found: Vec<Sentence>,
 }
 
-impl Reader {
+impl ProseReader {
     fn add(&mut self, line: &str) {
         self.paragraph.push_str(line);
         self.paragraph.push(' ');

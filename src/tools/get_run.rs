@@ -195,11 +195,11 @@ pub(super) fn shown(run: &Run, offset: usize, max_chars: Option<usize>) -> Resul
     let error =
         error.map(|error| json!({ "type": error.kind.urn(), "title": error.kind.title(), "detail": error.detail }));
     let format = rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
-    let shown = Shown { record, format, text, next_offset, error, warnings: warnings.clone(), _memory: memory };
+    let shown = RunView { record, format, text, next_offset, error, warnings: warnings.clone(), _memory: memory };
     Ok(Outcome { structured: Box::new(shown), warnings, rows: None, bytes: Some(bytes), end: None })
 }
 
-struct Shown {
+struct RunView {
     record: Record,
     format: String,
     text: String,
@@ -210,10 +210,10 @@ struct Shown {
     _memory: Charge,
 }
 
-impl Json for Shown {
+impl Json for RunView {
     fn write(&self, out: &mut Vec<u8>) {
         #[derive(Serialize)]
-        struct Fields<'a> {
+        struct RunFields<'a> {
             run_id: String,
             status: &'a str,
             patterns: &'a [String],
@@ -233,7 +233,7 @@ impl Json for Shown {
             warnings: &'a [String],
         }
         let record = &self.record;
-        let fields = Fields {
+        let fields = RunFields {
             run_id: record.id.to_string(),
             status: record.state.name(),
             patterns: &record.patterns,

@@ -169,20 +169,20 @@ fn retry<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 /// The one writer of stdout. Whole lines only; flushed when nobody else is about to write.
 struct Writer<W> {
-    out: Mutex<Out<W>>,
+    out: Mutex<LineOut<W>>,
     /// Senders that wait for the lock: the last of them flushes for all.
     waiting: AtomicUsize,
     broken: fn(),
 }
 
-struct Out<W> {
+struct LineOut<W> {
     output: W,
     buffer: Vec<u8>,
 }
 
 impl<W: Write> Writer<W> {
     fn new(output: W, broken: fn()) -> Writer<W> {
-        let out = Out { output, buffer: Vec::with_capacity(BUFFER) };
+        let out = LineOut { output, buffer: Vec::with_capacity(BUFFER) };
         Writer { out: Mutex::new(out), waiting: AtomicUsize::new(0), broken }
     }
 
@@ -218,7 +218,7 @@ impl<W: Write + Send + 'static> Line for Writer<W> {
     }
 }
 
-impl<W: Write> Out<W> {
+impl<W: Write> LineOut<W> {
     fn put(&mut self, message: &[&[u8]], flush: bool) -> io::Result<()> {
         for part in message {
             if self.buffer.len() + part.len() >= BUFFER {
@@ -278,9 +278,9 @@ mod tests {
 
     /// Counts writes.
     #[derive(Clone, Default)]
-    struct Pipe(Arc<Mutex<Vec<Vec<u8>>>>);
+    struct SharedBuffer(Arc<Mutex<Vec<Vec<u8>>>>);
 
-    impl Write for Pipe {
+    impl Write for SharedBuffer {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.lock().unwrap().push(bytes.to_vec());
             Ok(bytes.len())
@@ -292,7 +292,7 @@ mod tests {
 
     #[test]
     fn messages_are_written_together_until_somebody_flushes() {
-        let pipe = Pipe::default();
+        let pipe = SharedBuffer::default();
         let writer = Writer::new(pipe.clone(), || panic!("broken"));
         writer.send(&[b"{1}"], Flush::Later);
         writer.send(&[b"{2}"], Flush::Later);

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::Settings;
 use super::claims::Introspection;
 use super::url::WebUrl;
-use crate::access::outbound::{Answer, Credentials, Failure, Outbound, Request};
+use crate::access::outbound::{Credentials, Outbound, OutboundAnswer, OutboundFailure, OutboundRequest};
 use crate::sync::lock;
 use crate::text::percent_encode;
 
@@ -26,12 +26,12 @@ pub(super) struct Issuer {
     ca_file: Option<PathBuf>,
     discovery: Outbound,
     /// Where it takes questions. Locked while that is being found out, so that one does it for all.
-    endpoint: Mutex<Option<Arc<Endpoint>>>,
+    endpoint: Mutex<Option<Arc<IssuerEndpoint>>>,
     /// Longest exchange.
     limit: Duration,
 }
 
-struct Endpoint {
+struct IssuerEndpoint {
     url: String,
     outbound: Outbound,
 }
@@ -47,7 +47,7 @@ pub(super) enum Trouble {
 
 /// The part of an issuer's metadata that counts here.
 #[derive(Deserialize)]
-struct Metadata {
+struct IssuerMetadata {
     issuer: String,
     introspection_endpoint: Option<String>,
 }
@@ -73,9 +73,9 @@ impl Issuer {
     pub(super) fn introspect(&self, token: &str, is_down: &dyn Fn() -> bool) -> Result<Introspection, Trouble> {
         let endpoint = self.endpoint(is_down)?;
         let body = format!("token={}&token_type_hint=access_token", percent_encode(token));
-        let request = Request::Form { authorization: &self.authorization, body: &body };
+        let request = OutboundRequest::Form { authorization: &self.authorization, body: &body };
         let answer = endpoint.outbound.exchange(&endpoint.url, request, MAX_BODY, self.limit).map_err(|failure| {
-            if let Failure::Unreachable(_) = failure {
+            if let OutboundFailure::Unreachable(_) = failure {
                 self.forget(&endpoint);
             }
             Trouble::from(failure)
@@ -104,7 +104,7 @@ impl Issuer {
         }
     }
 
-    fn endpoint(&self, is_down: &dyn Fn() -> bool) -> Result<Arc<Endpoint>, Trouble> {
+    fn endpoint(&self, is_down: &dyn Fn() -> bool) -> Result<Arc<IssuerEndpoint>, Trouble> {
         let mut known = lock(&self.endpoint);
         if let Some(endpoint) = &*known {
             return Ok(endpoint.clone());
@@ -117,27 +117,27 @@ impl Issuer {
         Ok(endpoint)
     }
 
-    fn forget(&self, endpoint: &Arc<Endpoint>) {
+    fn forget(&self, endpoint: &Arc<IssuerEndpoint>) {
         lock(&self.endpoint).take_if(|known| Arc::ptr_eq(known, endpoint));
     }
 
     /// Tries each place where metadata may be. Of several reasons why there is none, the first that is more than "not here"
     /// tells most.
-    fn discover(&self) -> Result<Endpoint, String> {
+    fn discover(&self) -> Result<IssuerEndpoint, String> {
         let mut reason = None;
         let begun = std::time::Instant::now();
         for url in self.places() {
             let left = self.limit.saturating_sub(begun.elapsed()).max(Duration::from_millis(1));
-            let why = match self.discovery.exchange(&url, Request::Get, MAX_BODY, left) {
+            let why = match self.discovery.exchange(&url, OutboundRequest::Get, MAX_BODY, left) {
                 // Not tried elsewhere: that would only take as long again.
-                Err(Failure::Unreachable(why)) => return Err(why),
-                Err(Failure::Unusable(why)) => why,
-                Ok(Answer { status: 404, .. }) => continue,
-                Ok(Answer { status: 200, body }) => match self.read(&body) {
+                Err(OutboundFailure::Unreachable(why)) => return Err(why),
+                Err(OutboundFailure::Unusable(why)) => why,
+                Ok(OutboundAnswer { status: 404, .. }) => continue,
+                Ok(OutboundAnswer { status: 200, body }) => match self.read(&body) {
                     Ok(endpoint) => return Ok(endpoint),
                     Err(why) => why,
                 },
-                Ok(Answer { status, .. }) => format!("answers HTTP {status} where its metadata should be"),
+                Ok(OutboundAnswer { status, .. }) => format!("answers HTTP {status} where its metadata should be"),
             };
             reason.get_or_insert(why);
         }
@@ -158,8 +158,8 @@ impl Issuer {
         places
     }
 
-    fn read(&self, body: &[u8]) -> Result<Endpoint, String> {
-        let metadata: Metadata =
+    fn read(&self, body: &[u8]) -> Result<IssuerEndpoint, String> {
+        let metadata: IssuerMetadata =
             serde_json::from_slice(body).map_err(|_| "has metadata that cannot be read".to_owned())?;
         if metadata.issuer != self.url.as_str() {
             return Err(
@@ -178,15 +178,15 @@ impl Issuer {
             return Err("names an introspection endpoint without https".to_owned());
         }
         let outbound = Outbound::new(&url, self.ca_file.as_deref())?;
-        Ok(Endpoint { url, outbound })
+        Ok(IssuerEndpoint { url, outbound })
     }
 }
 
-impl From<Failure> for Trouble {
-    fn from(failure: Failure) -> Trouble {
+impl From<OutboundFailure> for Trouble {
+    fn from(failure: OutboundFailure) -> Trouble {
         match failure {
-            Failure::Unreachable(why) => Trouble::Down(why),
-            Failure::Unusable(why) => Trouble::Odd(why),
+            OutboundFailure::Unreachable(why) => Trouble::Down(why),
+            OutboundFailure::Unusable(why) => Trouble::Odd(why),
         }
     }
 }

@@ -80,10 +80,10 @@ pub(crate) struct OAuth {
     answers: Answers<Result<Arc<Good>, Refusal>>,
     health: Mutex<Health>,
     exchange: Duration,
-    clock: Clock,
+    clock: NowFn,
 }
 
-type Clock = Box<dyn Fn() -> Now + Send + Sync>;
+type NowFn = Box<dyn Fn() -> Now + Send + Sync>;
 
 /// The issuer's word that a token is good.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl OAuth {
         OAuth::with(settings, EXCHANGE, Box::new(Now::read))
     }
 
-    fn with(settings: Settings, exchange: Duration, clock: Clock) -> Result<OAuth, String> {
+    fn with(settings: Settings, exchange: Duration, clock: NowFn) -> Result<OAuth, String> {
         Ok(OAuth {
             resource: Resource::new(&settings.resource, &settings.issuer),
             issuer: Issuer::new(&settings, exchange).map_err(|why| format!("--oauth-issuer: {why}"))?,

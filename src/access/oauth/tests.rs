@@ -9,14 +9,14 @@ const RESOURCE: &str = "http://localhost:8000/mcp";
 
 /// A clock that is set by hand.
 #[derive(Clone)]
-struct Hand(Arc<(AtomicU64, Instant)>);
+struct HandClock(Arc<(AtomicU64, Instant)>);
 
-impl Hand {
+impl HandClock {
     fn pass(&self, milliseconds: u64) {
         self.0.0.fetch_add(milliseconds, Ordering::Relaxed);
     }
 
-    fn clock(&self) -> Clock {
+    fn clock(&self) -> NowFn {
         let (elapsed, begun) = (self.0.clone(), self.0.1);
         Box::new(move || {
             let elapsed = elapsed.0.load(Ordering::Relaxed);
@@ -35,12 +35,12 @@ fn settings(fake: &Fake) -> Settings {
     }
 }
 
-fn oauth_within(fake: &Fake, limit: Duration) -> (OAuth, Hand) {
-    let hand = Hand(Arc::new((AtomicU64::new(0), Instant::now())));
+fn oauth_within(fake: &Fake, limit: Duration) -> (OAuth, HandClock) {
+    let hand = HandClock(Arc::new((AtomicU64::new(0), Instant::now())));
     (OAuth::with(settings(fake), limit, hand.clock()).unwrap(), hand)
 }
 
-fn oauth(fake: &Fake) -> (OAuth, Hand) {
+fn oauth(fake: &Fake) -> (OAuth, HandClock) {
     oauth_within(fake, Duration::from_secs(20))
 }
 

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::types::can_be_given;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Wait};
+use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Until, Wait};
 use crate::search::{Card, Index};
 
 /// All texts of patterns that are kept, in bytes. What comes when it is used up is known by name only.
@@ -346,7 +346,7 @@ impl<S: Source> Catalog<S> {
         let mut entries: Vec<Option<Entry>> = vec![None; names.len()];
         let next = AtomicUsize::new(0);
         // Only this thread asks the caller, who need not expect to be asked from several.
-        let stop = Arc::new(Flag(AtomicBool::new(false)));
+        let stop = Arc::new(StopFlag(AtomicBool::new(false)));
         let helpers_wait: Arc<dyn Wait> = Arc::clone(&stop) as Arc<dyn Wait>;
         std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
@@ -441,28 +441,16 @@ fn is_general(error: &Error) -> bool {
     matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
 }
 
-/// Waits as another does, but not longer than until then.
-struct Until {
-    wait: Arc<dyn Wait>,
-    until: Instant,
-}
-
-impl Wait for Until {
-    fn still_waiting(&self) -> Result<(), Stop> {
-        if Instant::now() >= self.until { Err(Stop) } else { self.wait.still_waiting() }
-    }
-}
-
 /// A flag that ends whoever waits under it.
-struct Flag(AtomicBool);
+struct StopFlag(AtomicBool);
 
-impl Wait for Flag {
+impl Wait for StopFlag {
     fn still_waiting(&self) -> Result<(), Stop> {
         if self.0.load(Ordering::Relaxed) { Err(Stop) } else { Ok(()) }
     }
 }
 
-struct StopOnDrop<'a>(&'a Flag);
+struct StopOnDrop<'a>(&'a StopFlag);
 
 impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {

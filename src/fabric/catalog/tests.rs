@@ -11,7 +11,7 @@ type Meanwhile = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
 /// A Fabric that counts, and that can be made to fail or to hold still.
 #[derive(Default)]
-struct Fake {
+struct FakeSource {
     names: Mutex<Vec<String>>,
     broken: BTreeSet<&'static str>,
     gone: AtomicBool,
@@ -24,9 +24,9 @@ struct Fake {
     most: AtomicUsize,
 }
 
-impl Fake {
-    fn of(names: &[&str]) -> Fake {
-        Fake { names: Mutex::new(names.iter().map(|n| (*n).to_owned()).collect()), ..Fake::default() }
+impl FakeSource {
+    fn of(names: &[&str]) -> FakeSource {
+        FakeSource { names: Mutex::new(names.iter().map(|n| (*n).to_owned()).collect()), ..FakeSource::default() }
     }
 
     fn rename(&self, names: &[&str]) {
@@ -45,7 +45,7 @@ impl Fake {
     }
 }
 
-impl Source for Fake {
+impl Source for FakeSource {
     fn names(&self, _: Option<&Arc<Names>>, _: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.lists.fetch_add(1, Ordering::SeqCst);
         if let Some(meanwhile) = &self.meanwhile {
@@ -85,7 +85,7 @@ impl Source for Fake {
     }
 }
 
-fn catalog(fake: Fake) -> (Arc<Fake>, Catalog<Fake>) {
+fn catalog(fake: FakeSource) -> (Arc<FakeSource>, Catalog<FakeSource>) {
     let fake = Arc::new(fake);
     (Arc::clone(&fake), Catalog::new(fake, TTL))
 }
@@ -96,7 +96,7 @@ fn no_wait() -> Arc<dyn Wait> {
 
 #[test]
 fn without_the_texts_the_names_will_do() {
-    let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
     assert!(catalog.snapshot_or_names(&no_wait()).unwrap().1.is_none());
     // Its names are still fresh when Fabric goes.
     fake.gone.store(true, Ordering::SeqCst);
@@ -107,7 +107,7 @@ fn without_the_texts_the_names_will_do() {
         (vec!["a", "b"], 2, Kind::ApiUnavailable)
     );
     assert_eq!(snapshot.index().search("b", 5).hits[0].name, "b");
-    let (_, catalog) = self::catalog(Fake { gone: AtomicBool::new(true), ..Fake::of(&["a"]) });
+    let (_, catalog) = self::catalog(FakeSource { gone: AtomicBool::new(true), ..FakeSource::of(&["a"]) });
     assert_eq!(catalog.snapshot_or_names(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
 }
 
@@ -117,7 +117,7 @@ fn names_of(snapshot: &Snapshot) -> Vec<&str> {
 
 #[test]
 fn everything_is_read_once_and_for_its_time() {
-    let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     let entry = snapshot.pattern("b").unwrap();
     assert_eq!(
@@ -136,13 +136,13 @@ fn everything_is_read_once_and_for_its_time() {
 
 #[test]
 fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
-    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     for _ in 0..3 {
         let strategies = catalog.strategies(&no_wait()).unwrap();
         assert_eq!(strategies.as_ref().as_ref().unwrap()[0].name, "cot");
     }
     assert_eq!((fake.read(), fake.strategies.load(Ordering::SeqCst)), ((0, 0), 1));
-    let (fake, catalog) = self::catalog(Fake::of(&["a"]));
+    let (fake, catalog) = self::catalog(FakeSource::of(&["a"]));
     catalog.snapshot(&no_wait()).unwrap();
     catalog.strategies(&no_wait()).unwrap();
     assert_eq!(fake.strategies.load(Ordering::SeqCst), 1);
@@ -150,7 +150,7 @@ fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
 
 #[test]
 fn names_alone_cost_one_request() {
-    let (fake, catalog) = catalog(Fake::of(&["a", "b"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
     for _ in 0..3 {
         assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"].into_iter().collect());
     }
@@ -159,7 +159,7 @@ fn names_alone_cost_one_request() {
 
 #[test]
 fn fresh_lists_are_read_anew() {
-    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     catalog.names(&no_wait()).unwrap();
     fake.rename(&["b"]);
     assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a"].into_iter().collect());
@@ -173,7 +173,7 @@ fn fresh_lists_are_read_anew() {
 #[test]
 fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
-    let (fake, catalog) = catalog(Fake::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let (fake, catalog) = catalog(FakeSource::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
     assert_eq!(fake.read(), (1, 250));
     let most = fake.most.load(Ordering::SeqCst);
@@ -183,7 +183,8 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
 #[test]
 fn single_failures_leave_the_name_and_a_plain_description() {
     let names = ["../odd", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
-    let fake = Fake { broken: BTreeSet::from(["a", "b", "c", "d", "e", "f", "g", "h"]), ..Fake::of(&names) };
+    let fake =
+        FakeSource { broken: BTreeSet::from(["a", "b", "c", "d", "e", "f", "g", "h"]), ..FakeSource::of(&names) };
     let (_, catalog) = catalog(fake);
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     assert_eq!(names_of(&snapshot), names);
@@ -198,7 +199,7 @@ fn single_failures_leave_the_name_and_a_plain_description() {
 #[test]
 fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() {
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
-    let (fake, catalog) = catalog(Fake::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let (fake, catalog) = catalog(FakeSource::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
     fake.gone.store(true, Ordering::SeqCst);
     let known = catalog.read_patterns(&names.iter().map(String::as_str).collect(), &no_wait()).unwrap_err();
     assert_eq!(known.kind, Kind::ApiUnavailable);
@@ -210,7 +211,7 @@ fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() 
 
 #[test]
 fn an_empty_fabric_is_a_catalogue_too() {
-    let (_, catalog) = catalog(Fake::of(&[]));
+    let (_, catalog) = catalog(FakeSource::of(&[]));
     assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
 }
 
@@ -235,7 +236,7 @@ fn callers_who_come_during_a_refresh_share_it() {
         held.wait();
         Ok(())
     };
-    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
     let (fake, catalog) = catalog(fake);
     let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
     std::thread::scope(|scope| {
@@ -262,7 +263,7 @@ fn second_of_two(first_fails: Error) -> (Result<Arc<Snapshot>, Error>, usize) {
         held.wait();
         Err(first_fails.clone())
     };
-    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
     let (fake, catalog) = catalog(fake);
     let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
     let result = std::thread::scope(|scope| {
@@ -292,8 +293,8 @@ fn if_the_one_who_reads_is_cancelled_another_goes_on() {
 
 #[test]
 fn one_who_waits_may_leave_and_the_refresh_goes_on() {
-    struct Leaves;
-    impl Wait for Leaves {
+    struct LeavesAtOnce;
+    impl Wait for LeavesAtOnce {
         fn still_waiting(&self) -> Result<(), Stop> {
             Err(Stop)
         }
@@ -304,14 +305,14 @@ fn one_who_waits_may_leave_and_the_refresh_goes_on() {
         lock(&has_left).recv().unwrap();
         Ok(())
     };
-    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
     let (fake, catalog) = catalog(fake);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| catalog.snapshot(&no_wait()));
         while fake.read().0 == 0 {
             std::thread::yield_now();
         }
-        let leaves: Arc<dyn Wait> = Arc::new(Leaves);
+        let leaves: Arc<dyn Wait> = Arc::new(LeavesAtOnce);
         assert_eq!(catalog.snapshot(&leaves).unwrap_err(), Error::cancelled());
         left.send(()).unwrap();
         assert_eq!(names_of(&first.join().unwrap().unwrap()), ["a"]);
@@ -325,7 +326,7 @@ fn a_refresh_that_panics_does_not_block_the_next() {
         assert!(!once.swap(false, Ordering::SeqCst), "on purpose");
         Ok(())
     };
-    let fake = Fake { meanwhile: Some(Box::new(meanwhile)), ..Fake::of(&["a"]) };
+    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
     let (_, catalog) = catalog(fake);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| catalog.snapshot(&no_wait())));
     assert!(panicked.is_err());
@@ -334,7 +335,7 @@ fn a_refresh_that_panics_does_not_block_the_next() {
 
 #[test]
 fn other_names_are_noticed_by_whoever_reads_them() {
-    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     let changes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&changes);
     catalog.on_change(move || {
@@ -365,7 +366,7 @@ fn other_names_are_noticed_by_whoever_reads_them() {
 
 #[test]
 fn whoever_is_told_of_a_change_finds_nothing_outdated() {
-    let (fake, catalog) = catalog(Fake::of(&["a"]));
+    let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     let catalog = Arc::new(catalog);
     let found = Arc::new(Mutex::new(Vec::new()));
     let (asks, finds) = (Arc::downgrade(&catalog), Arc::clone(&found));

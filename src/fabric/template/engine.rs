@@ -46,9 +46,9 @@ enum From {
 #[derive(Clone, Copy, Debug)]
 struct Byte(u8, From);
 
-type Text = Vec<Byte>;
+type MarkedText = Vec<Byte>;
 
-fn text(from: From, bytes: &str) -> Text {
+fn text(from: From, bytes: &str) -> MarkedText {
     bytes.bytes().map(|byte| Byte(byte, from)).collect()
 }
 
@@ -61,7 +61,7 @@ fn is_at(text: &[Byte], at: usize, wanted: &str) -> bool {
 }
 
 /// Go's `FindAllStringSubmatch` of `\{\{([^{}]+)\}\}`.
-fn matches(text: &[Byte]) -> Vec<Text> {
+fn matches(text: &[Byte]) -> Vec<MarkedText> {
     let mut found = Vec::new();
     let mut at = 0;
     while at + 4 < text.len() {
@@ -77,8 +77,8 @@ fn matches(text: &[Byte]) -> Vec<Text> {
 }
 
 /// Go's `strings.ReplaceAll`; `seen` is shown every place that is replaced.
-fn replace_all(content: &Text, old: &str, new: &Text, mut seen: impl FnMut(&[Byte])) -> Text {
-    let mut result = Text::new();
+fn replace_all(content: &MarkedText, old: &str, new: &MarkedText, mut seen: impl FnMut(&[Byte])) -> MarkedText {
+    let mut result = MarkedText::new();
     let mut at = 0;
     while at < content.len() {
         if is_at(content, at, old) {
@@ -131,7 +131,7 @@ pub(super) fn apply(
         }
         pattern.push_str("{{input}}");
     }
-    let content: Text = pattern.bytes().enumerate().map(|(at, byte)| Byte(byte, From::Pattern(at))).collect();
+    let content: MarkedText = pattern.bytes().enumerate().map(|(at, byte)| Byte(byte, From::Pattern(at))).collect();
     let content = replace_all(&content, "{{input}}", &text(From::Sentinel, SENTINEL), |_| ());
     let mut run = Run { outcome: Outcome::Failed, foreign: Vec::new(), glued: 0 };
     match rounds(version, content, variables, input, calls, &mut run) {
@@ -149,12 +149,12 @@ pub(super) fn apply(
 /// `ApplyTemplate`.
 fn rounds(
     version: Version,
-    mut content: Text,
+    mut content: MarkedText,
     variables: &BTreeMap<String, String>,
     input: &str,
     calls: Calls<'_>,
     run: &mut Run,
-) -> Result<Text, Outcome> {
+) -> Result<MarkedText, Outcome> {
     for _ in 0..40 {
         let found = matches(&content);
         if found.is_empty() {
@@ -185,7 +185,7 @@ fn replacement(
     variables: &BTreeMap<String, String>,
     input: &str,
     calls: Calls<'_>,
-) -> Option<Text> {
+) -> Option<MarkedText> {
     let called = |given: Option<String>| Some(text(From::Call, &given?));
     if let Some(parts) = triple(body, "plugin:") {
         return called(calls(true, parts));
@@ -195,7 +195,7 @@ fn replacement(
         return called(calls(false, [name, operation, &filled]));
     }
     match (version, body) {
-        (Version::V300, "input") => Some(Text::new()),
+        (Version::V300, "input") => Some(MarkedText::new()),
         (Version::V470, "input" | SENTINEL) => Some(text(From::Input, input)),
         _ => variables.get(body).map(|value| text(From::Value, value)),
     }

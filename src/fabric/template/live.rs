@@ -23,14 +23,14 @@ use crate::fabric::{Client, NoWait, Wait};
 
 const NAME: &str = "fabric_mcp_live_model";
 
-struct Live {
+struct LiveFabric {
     client: Client,
     file: PathBuf,
     wait: Arc<dyn Wait>,
 }
 
-impl Live {
-    fn open() -> Live {
+impl LiveFabric {
+    fn open() -> LiveFabric {
         let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
         let time = Duration::from_secs(10);
         let settings = config::Fabric {
@@ -45,7 +45,7 @@ impl Live {
         };
         let folder = PathBuf::from(variable("FABRIC_MCP_LIVE_PATTERNS")).join(NAME);
         std::fs::create_dir_all(&folder).unwrap();
-        Live { client: Client::new(&settings).unwrap(), file: folder.join("system.md"), wait: Arc::new(NoWait) }
+        LiveFabric { client: Client::new(&settings).unwrap(), file: folder.join("system.md"), wait: Arc::new(NoWait) }
     }
 
     fn post(&self, path: &str, body: &Value) -> Option<String> {
@@ -88,7 +88,7 @@ fn calls(plugin: bool, [namespace, operation, value]: [&str; 3]) -> Option<Strin
 #[test]
 #[ignore = "needs a real Fabric"]
 fn live_templates_are_what_the_model_says() {
-    let live = Live::open();
+    let live = LiveFabric::open();
     let version =
         if live.apply("{{{{input}}}}", &BTreeMap::new(), "b").is_some() { Version::V470 } else { VERSIONS[0] };
     let echo = std::env::var("FABRIC_MCP_LIVE_ECHO").ok();

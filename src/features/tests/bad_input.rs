@@ -3,11 +3,11 @@
 use super::*;
 
 /// Every state that a pipe can be in.
-fn pipes() -> Vec<(Pipe, bool)> {
+fn pipes() -> Vec<(TestClient, bool)> {
     let with_null = |revision: Revision| revision < Revision::R2025_11_25;
     let legacy = Revision::ALL.into_iter().filter(|r| r.is_legacy());
-    let mut pipes: Vec<_> = legacy.map(|revision| (Pipe::speaking(revision), with_null(revision))).collect();
-    pipes.push((Pipe::new(), true));
+    let mut pipes: Vec<_> = legacy.map(|revision| (TestClient::speaking(revision), with_null(revision))).collect();
+    pipes.push((TestClient::new(), true));
     pipes
 }
 
@@ -149,7 +149,7 @@ fn ids_come_back_as_they_came() {
 #[test]
 fn an_id_in_flight_is_refused_before_anything_is_done() {
     let words = "This id is in use by a request that has no answer yet: give every request an id of its own.";
-    let mut pipe = Pipe::speaking(Revision::R2024_11_05);
+    let mut pipe = TestClient::speaking(Revision::R2024_11_05);
     pipe.in_use = vec!["1"];
     for revision in [Revision::R2024_11_05, Revision::R2026_07_28] {
         for method in ["ping", "tools/list", "initialize", "logging/setLevel", "no/such", "subscriptions/listen"] {

@@ -9,10 +9,10 @@ const NOT_HERE: &str = "This request cannot be part of a batch: send it by itsel
 fn an_array_is_refused_outside_of_2025_03_26() {
     let batch = r#"[{"jsonrpc":"2.0","id":1,"method":"ping"}]"#;
     for (pipe, member) in [
-        (Pipe::new(), "\"id\":null,"),
-        (Pipe::speaking(Revision::R2024_11_05), "\"id\":null,"),
-        (Pipe::speaking(Revision::R2025_06_18), "\"id\":null,"),
-        (Pipe::speaking(Revision::R2025_11_25), ""),
+        (TestClient::new(), "\"id\":null,"),
+        (TestClient::speaking(Revision::R2024_11_05), "\"id\":null,"),
+        (TestClient::speaking(Revision::R2025_06_18), "\"id\":null,"),
+        (TestClient::speaking(Revision::R2025_11_25), ""),
     ] {
         assert_eq!(pipe.say(batch), error(member, -32600, ONLY_THERE));
         // Not even its notifications act.
@@ -23,7 +23,7 @@ fn an_array_is_refused_outside_of_2025_03_26() {
 
 #[test]
 fn each_item_is_treated_as_if_it_had_come_alone() {
-    let pipe = Pipe::speaking(Revision::R2025_03_26);
+    let pipe = TestClient::speaking(Revision::R2025_03_26);
     let modern = request_in(Revision::R2026_07_28, "tools/list", "");
     let items = [
         (r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#.to_string()),
@@ -60,7 +60,7 @@ fn each_item_is_treated_as_if_it_had_come_alone() {
 #[test]
 fn a_batch_may_not_use_an_id_twice() {
     let words = "This id is in use by a request that has no answer yet: give every request an id of its own.";
-    let mut pipe = Pipe::speaking(Revision::R2025_03_26);
+    let mut pipe = TestClient::speaking(Revision::R2025_03_26);
     pipe.in_use = vec!["9"];
     let ping = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping"}}"#);
     let pong = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
@@ -72,7 +72,7 @@ fn a_batch_may_not_use_an_id_twice() {
 
 #[test]
 fn an_unreadable_or_too_long_batch_is_one_error() {
-    let pipe = Pipe::speaking(Revision::R2025_03_26);
+    let pipe = TestClient::speaking(Revision::R2025_03_26);
     assert_eq!(pipe.say("[]"), error("\"id\":null,", -32600, "An empty batch is not a request."));
     assert_eq!(pipe.say("[{},"), error("\"id\":null,", -32700, "The message is not JSON."));
     let long = format!("[{}1]", "1,".repeat(crate::config::MAX_BATCH));

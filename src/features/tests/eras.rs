@@ -20,7 +20,9 @@ fn missing(name: &str, what: &str) -> String {
 fn the_envelope_is_checked_whatever_the_pipe_speaks() {
     let good = format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#);
     let levels = "one of debug, info, notice, warning, error, critical, alert, emergency";
-    for pipe in [Pipe::new(), Pipe::speaking(Revision::R2024_11_05), Pipe::speaking(Revision::R2025_11_25)] {
+    for pipe in
+        [TestClient::new(), TestClient::speaking(Revision::R2024_11_05), TestClient::speaking(Revision::R2025_11_25)]
+    {
         for (method, meta, expected) in [
             ("tools/list", format!(r#""{VERSION}":"2026-07-28""#), missing("clientCapabilities", "an object")),
             (
@@ -76,7 +78,7 @@ fn a_version_that_cannot_be_had_is_told_what_can() {
         ] {
             let line = with_meta(method, &format!(r#""{VERSION}":"{version}","{CAPABILITIES}":{{}}"#));
             let more = format!(r#""requested":"{version}","supported":{supported},"#);
-            assert_eq!(Pipe::new().say(&line), error_with(ID, -32022, &words, &more), "{method} {version}");
+            assert_eq!(TestClient::new().say(&line), error_with(ID, -32022, &words, &more), "{method} {version}");
         }
     }
 }
@@ -85,11 +87,11 @@ fn a_version_that_cannot_be_had_is_told_what_can() {
 fn eras_mix_on_one_pipe_in_every_order() {
     let modern = request_in(Revision::R2026_07_28, "resources/templates/list", "");
     let legacy = request("resources/templates/list");
-    let refused = Pipe::new().say(&legacy);
+    let refused = TestClient::new().say(&legacy);
     assert!(refused.contains(r#""code":-32602"#));
-    let modern_answer = Pipe::new().say(&modern);
+    let modern_answer = TestClient::new().say(&modern);
     for first in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
-        let pipe = Pipe::new();
+        let pipe = TestClient::new();
         assert_eq!(pipe.say(&modern), modern_answer);
         assert_eq!(pipe.say(&legacy), refused, "a modern request opens nothing");
         let initialize = format!(
@@ -98,9 +100,9 @@ fn eras_mix_on_one_pipe_in_every_order() {
         );
         assert!(pipe.say(&initialize).contains(first.name()));
         let own = pipe.say(&legacy);
-        assert_eq!(own, Pipe::speaking(first).say(&legacy));
+        assert_eq!(own, TestClient::speaking(first).say(&legacy));
         assert_eq!(pipe.say(&modern), modern_answer, "the handshake does not colour it");
-        assert_eq!(pipe.say("{"), Pipe::speaking(first).say("{"));
+        assert_eq!(pipe.say("{"), TestClient::speaking(first).say("{"));
         assert_eq!(pipe.say(&legacy), own, "nor does it the other way round");
         let inside = with_meta("initialize", &format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#));
         assert_eq!(pipe.say(&inside), error(ID, -32601, "There is no method \"initialize\" here."));
@@ -110,7 +112,7 @@ fn eras_mix_on_one_pipe_in_every_order() {
 
 #[test]
 fn the_header_decides_for_what_has_no_envelope_of_its_own() {
-    let pipe = Pipe::of(Session::http());
+    let pipe = TestClient::of(Session::http());
     let mirror = Mirror::default();
     let no_version = missing("protocolVersion", "a string");
     assert_eq!(pipe.post(&request("tools/list"), true, &mirror), no_version);
@@ -135,7 +137,7 @@ fn the_header_decides_for_what_has_no_envelope_of_its_own() {
 
 #[test]
 fn headers_must_say_what_the_body_says() {
-    let pipe = Pipe::of(Session::http());
+    let pipe = TestClient::of(Session::http());
     let mirror = |version: Option<&str>, method: Option<&str>, name: Option<Result<&str, &'static str>>| Mirror {
         version: version.map(String::from),
         method: method.map(String::from),

@@ -32,15 +32,15 @@ fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
         let expected = format!(
             r##"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"{agreed}","capabilities":{{{capabilities}}},"serverInfo":{{{info}}},"instructions":"#"}}}}"##
         );
-        assert_eq!(Pipe::new().say(&line), expected, "{asked:?}");
+        assert_eq!(TestClient::new().say(&line), expected, "{asked:?}");
         // The same again on a pipe that speaks something else: it renegotiates.
-        assert_eq!(Pipe::speaking(Revision::R2025_03_26).say(&line), expected, "{asked:?}");
+        assert_eq!(TestClient::speaking(Revision::R2025_03_26).say(&line), expected, "{asked:?}");
     }
 }
 
 #[test]
 fn initialize_without_a_version_changes_nothing() {
-    let pipe = Pipe::speaking(Revision::R2025_06_18);
+    let pipe = TestClient::speaking(Revision::R2025_06_18);
     let words = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
     for params in ["", r#""protocolVersion":5"#, r#""protocolVersion":null"#, r#""protocolVersion":["2025-11-25"]"#] {
         let line = request_in(Revision::R2025_06_18, "initialize", params);
@@ -52,7 +52,7 @@ fn initialize_without_a_version_changes_nothing() {
 
 #[test]
 fn before_any_handshake_only_ping_is_served() {
-    let pipe = Pipe::new();
+    let pipe = TestClient::new();
     assert_eq!(pipe.say(&request("ping")), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     for method in ["tools/list", "tools/call", "prompts/list", "logging/setLevel", "subscriptions/listen", "no/such"] {
         assert_eq!(pipe.say(&request(method)), error(ID, -32602, USE_INITIALIZE), "{method}");
@@ -63,7 +63,7 @@ fn before_any_handshake_only_ping_is_served() {
 #[test]
 fn ping_is_exactly_empty_and_not_modern() {
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         let expected =
             if revision.is_legacy() { r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into() } else { not_found("ping") };
         assert_eq!(pipe.say(&request_in(revision, "ping", "")), expected);
@@ -74,7 +74,7 @@ fn ping_is_exactly_empty_and_not_modern() {
 #[test]
 fn removed_and_unknown_methods_are_not_found() {
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         let mut gone = vec!["no/such", "", "resources/subscribe", "resources/unsubscribe", "notifications/initialized"];
         match revision.is_legacy() {
             true => gone.extend(["subscriptions/listen", "roots/list", "tasks/update"]),
@@ -89,13 +89,13 @@ fn removed_and_unknown_methods_are_not_found() {
     }
     // A method's name is shown without what could harm a terminal, and not at any length.
     let long = request_in(Revision::R2025_11_25, &format!("\\u001b[31m{}", "x".repeat(100)), "");
-    assert_eq!(Pipe::speaking(Revision::R2025_11_25).say(&long), not_found(&format!("[31m{}", "x".repeat(60))));
+    assert_eq!(TestClient::speaking(Revision::R2025_11_25).say(&long), not_found(&format!("[31m{}", "x".repeat(60))));
 }
 
 #[test]
 fn tools_are_listed_with_the_fields_each_revision_knows() {
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         let text = pipe.say(&request_in(revision, "tools/list", ""));
         let annotations = r#""annotations":{"destructiveHint":false,"idempotentHint":true,"openWorldHint":true,"readOnlyHint":true,"title":""#;
         let tool = match revision {
@@ -133,7 +133,7 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
 fn made_up_cursors_are_refused_in_every_list() {
     let made_up = "\"cursor\" is not one that this server gave: leave it out to begin at the first page.";
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         for method in ["tools/list", "resources/templates/list", "prompts/list", "resources/list"] {
             let say = |cursor: &str| pipe.say(&request_in(revision, method, &format!(r#""cursor":{cursor}"#)));
             assert_eq!(say("\"page-0\""), error(ID, -32602, made_up), "{method}");
@@ -163,7 +163,7 @@ fn templates_are_listed_in_full() {
             true => templates,
             false => format!(r#"{templates},"ttlMs":3600000,"cacheScope":"public""#),
         };
-        let answer = Pipe::speaking(revision).say(&request_in(revision, "resources/templates/list", ""));
+        let answer = TestClient::speaking(revision).say(&request_in(revision, "resources/templates/list", ""));
         assert_eq!(answer, result_in(revision, &fields));
     }
 }
@@ -176,7 +176,7 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
                  fabric_cancel_run, fabric_list_models, fabric_list_strategies, fabric_list_contexts, \
                  fabric_get_configuration, fabric_get_transcript";
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
         for (params, words) in [
             ("", malformed.clone()),
@@ -248,9 +248,9 @@ fn a_progress_token_is_a_string_or_an_integer() {
         [("0", true), ("\"\"", true), ("1", true), ("null", true), ("1.5", false), ("{}", false), ("true", false)]
     {
         for (pipe, meta) in [
-            (Pipe::speaking(Revision::R2024_11_05), r#""_meta":{"x":1"#),
-            (Pipe::speaking(Revision::R2025_11_25), r#""_meta":{"x":1"#),
-            (Pipe::new(), modern),
+            (TestClient::speaking(Revision::R2024_11_05), r#""_meta":{"x":1"#),
+            (TestClient::speaking(Revision::R2025_11_25), r#""_meta":{"x":1"#),
+            (TestClient::new(), modern),
         ] {
             let line = format!(
                 r#"{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"fabric_list_models",{meta},"progressToken":{token}}}}}}}"#
@@ -273,7 +273,7 @@ fn prompts_resources_and_completion_check_their_params_before_any_call() {
     let reference = "params.ref must name a prompt (ref/prompt) or one of the templates fabric://pattern/{name} and \
                      fabric://strategy/{name} (ref/resource).";
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         for (method, params, expected) in [
             ("prompts/list", "", None),
             ("prompts/get", r#""name":"summarize""#, None),
@@ -339,7 +339,7 @@ fn prompts_resources_and_completion_check_their_params_before_any_call() {
 #[test]
 fn a_resource_that_cannot_be_ours_is_not_found_under_the_code_of_the_revision() {
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         let code = if revision.is_legacy() { -32002 } else { -32602 };
         for uri in ["file:///etc/passwd", "", "fabric://pattern/..%2Fx", "fabric://context/x", "fabric://pattern/%ff"] {
             let answer = pipe.say(&request_in(revision, "resources/read", &format!(r#""uri":"{uri}""#)));
@@ -361,7 +361,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
     let words =
         "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
     for revision in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         assert_eq!(pipe.session.level(), None);
         for level in ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] {
             let line = request_in(revision, "logging/setLevel", &format!(r#""level":"{level}""#));
@@ -378,7 +378,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
 
 #[test]
 fn discover_says_everything_before_any_handshake() {
-    let pipe = Pipe::new();
+    let pipe = TestClient::new();
     let answer = pipe.say(&request_in(Revision::R2026_07_28, "server/discover", ""));
     assert_eq!(
         answer,
@@ -394,7 +394,7 @@ fn discover_says_everything_before_any_handshake() {
 fn listening_is_acknowledged_with_what_is_served() {
     let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
                  with true or false as values.";
-    let pipe = Pipe::new();
+    let pipe = TestClient::new();
     let say = |params: &str| pipe.say(&request_in(Revision::R2026_07_28, "subscriptions/listen", params));
     let acknowledged = |filter: &str| {
         format!(
@@ -419,7 +419,7 @@ fn listening_is_acknowledged_with_what_is_served() {
 #[test]
 fn a_legacy_client_that_lists_is_told_of_changes() {
     for method in ["prompts/list", "resources/list"] {
-        let pipe = Pipe::speaking(Revision::R2025_06_18);
+        let pipe = TestClient::speaking(Revision::R2025_06_18);
         assert!(!pipe.session.follows_lists());
         pipe.say(&request_in(Revision::R2025_06_18, "tools/list", ""));
         pipe.say(&request_in(Revision::R2026_07_28, method, ""));
@@ -432,7 +432,7 @@ fn a_legacy_client_that_lists_is_told_of_changes() {
 #[test]
 fn cancelling_takes_an_id_and_ignores_everything_else() {
     for revision in Revision::ALL {
-        let pipe = Pipe::speaking(revision);
+        let pipe = TestClient::speaking(revision);
         let say = |params: &str| {
             pipe.say(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
         };

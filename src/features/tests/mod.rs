@@ -29,21 +29,21 @@ fn server_info() -> String {
 }
 
 /// One connection to a server whose Fabric cannot be reached.
-struct Pipe {
+struct TestClient {
     server: Server,
     session: Arc<Session>,
     in_use: Vec<&'static str>,
 }
 
-impl Pipe {
+impl TestClient {
     /// A stdio process before any handshake.
-    fn new() -> Pipe {
-        Pipe::of(Session::stdio())
+    fn new() -> TestClient {
+        TestClient::of(Session::stdio())
     }
 
     /// A stdio process that speaks `revision`; a modern one needs no handshake.
-    fn speaking(revision: Revision) -> Pipe {
-        let pipe = Pipe::new();
+    fn speaking(revision: Revision) -> TestClient {
+        let pipe = TestClient::new();
         if revision.is_legacy() {
             let name = revision.name();
             pipe.say(&format!(
@@ -54,9 +54,9 @@ impl Pipe {
         pipe
     }
 
-    fn of(session: Session) -> Pipe {
+    fn of(session: Session) -> TestClient {
         let server = Server::without_fabric();
-        Pipe { server, session: Arc::new(session), in_use: Vec::new() }
+        TestClient { server, session: Arc::new(session), in_use: Vec::new() }
     }
 
     /// Sends a line and writes down what is done about it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::fabric::{Cached, Client, Error, Kind, Stop, Wait};
+use crate::fabric::{Cached, Client, Error, Kind, NoWait, Until, Wait};
 use crate::runs::Runs;
 use crate::{http, metrics, time};
 
@@ -37,7 +37,7 @@ pub(super) enum Probe<'a> {
 impl Ops {
     /// Endpoints of a server in front of `fabric`.
     pub(super) fn new(fabric: Arc<Client>, runs: Runs, connections: Weak<http::HttpServer>) -> Ops {
-        let ask = move || fabric.pattern_names(&(Arc::new(Until(Instant::now() + READY_TIMEOUT)) as Arc<dyn Wait>));
+        let ask = move || fabric.pattern_names(&(Arc::new(patience()) as Arc<dyn Wait>));
         time::started();
         Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections, runs }
     }
@@ -92,7 +92,7 @@ impl Ready {
     fn ask(&self) -> Option<Kind> {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let found = if others < MAX_WAITING {
-            let wait = Until(Instant::now() + READY_TIMEOUT);
+            let wait = patience();
             self.found.get(READY_TTL, &wait, |_| Ok(Arc::new(self.ask_fabric()))).ok().map(|(_, found)| found)
         } else {
             // Each waiting probe blocks a thread.
@@ -113,13 +113,9 @@ impl Ready {
     }
 }
 
-/// Waits until a deadline.
-struct Until(Instant);
-
-impl Wait for Until {
-    fn still_waiting(&self) -> Result<(), Stop> {
-        if Instant::now() < self.0 { Ok(()) } else { Err(Stop) }
-    }
+/// Waits for [`READY_TIMEOUT`] from now.
+fn patience() -> Until {
+    Until { wait: Arc::new(NoWait), until: Instant::now() + READY_TIMEOUT }
 }
 
 #[cfg(test)]

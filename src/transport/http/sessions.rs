@@ -81,11 +81,11 @@ pub(super) struct Live {
 pub(super) struct Sessions {
     begun: Instant,
     max: usize,
-    table: Mutex<Table>,
+    table: Mutex<SessionTable>,
 }
 
 #[derive(Default)]
-struct Table {
+struct SessionTable {
     /// When sessions that were idle for too long were forgotten last.
     swept: u64,
     live: HashMap<SessionId, Arc<Live>>,
@@ -148,7 +148,7 @@ impl Sessions {
         self.table().live.len()
     }
 
-    fn insert(&self, table: &mut Table, id: SessionId, owner: &Identity, session: Arc<Session>) -> Arc<Live> {
+    fn insert(&self, table: &mut SessionTable, id: SessionId, owner: &Identity, session: Arc<Session>) -> Arc<Live> {
         // While the table is locked, so that no time in it is later.
         let now = self.now();
         if table.live.len() >= self.max || now - table.swept >= SWEEP {
@@ -172,12 +172,12 @@ impl Sessions {
         self.begun.elapsed().as_millis() as u64
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, SessionTable> {
         lock(&self.table)
     }
 }
 
-impl Table {
+impl SessionTable {
     /// Forgets what has been idle for too long. A session that is being used is held by its user too, and stays.
     fn forget_idle(&mut self, now: u64) {
         self.swept = now;
