@@ -18,6 +18,7 @@ use crate::features::{Action, Server, Sink, Visitor};
 use crate::protocol::{Inbound, Revision, Session};
 use crate::signals;
 use crate::sync::lock;
+use crate::text::shown;
 use crate::tools::TOOLS;
 
 /// The tool that takes what is piped in.
@@ -54,10 +55,14 @@ pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, jso
         arguments.entry("stream").or_insert(Value::from(!cut));
     }
     let stdin = io::stdin();
-    if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) && !stdin.is_terminal() {
-        let text = input(stdin.lock())?;
-        if !text.is_empty() {
-            arguments.insert(INPUT.to_owned(), Value::from(text));
+    if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) {
+        if stdin.is_terminal() {
+            let _ = writeln!(io::stderr(), "fabric-mcp: no {INPUT} is given, and nothing is piped in: it runs without");
+        } else {
+            let text = input(stdin.lock())?;
+            if !text.is_empty() {
+                arguments.insert(INPUT.to_owned(), Value::from(text));
+            }
         }
     }
     let screen = Arc::new(Screen { text_wanted: !json, ..Screen::default() });
@@ -98,6 +103,14 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
     match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err(wrong("are no JSON object".to_owned())),
+        // Some shells pass single quotes on, others take double quotes away.
+        Err(_) if text.starts_with('\'') || !text.contains('"') && text.starts_with('{') => {
+            Err(NotCalled::Usage(format!(
+                "--call: the shell has changed the quotes of the arguments: they came as {}; sh takes them in single \
+                 quotes, cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
+                shown(text, 64)
+            )))
+        }
         Err(error) => Err(wrong(format!("are not JSON: {error}"))),
     }
 }
@@ -201,7 +214,12 @@ impl Screen {
             let shown = if good { &result["structuredContent"] } else { error };
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if good && !state.printed {
-            self.print(&mut state, &texts.first().map(text).unwrap_or_default());
+            let text = texts.first().map(text).unwrap_or_default();
+            match serde_json::from_str::<Value>(&text) {
+                // People get a line for each value.
+                Ok(value) if io::stdout().is_terminal() => self.print(&mut state, &format!("{value:#}")),
+                _ => self.print(&mut state, &text),
+            }
         } else if !good && !state.printed {
             // What had arrived before it failed.
             let partial: Vec<String> = texts.iter().skip(1).map(text).collect();
@@ -285,7 +303,7 @@ mod tests {
         for (arguments, what) in [
             ("5", "are no JSON object"),
             ("{", "are not JSON: EOF while parsing an object at line 1 column 1"),
-            ("{a:1}", "are not JSON: key must be a string at line 1 column 2"),
+            ("{\"a\":1,}", "are not JSON: trailing comma at line 1 column 8"),
         ] {
             let Err(NotCalled::Usage(message)) = parsed(Some(arguments)) else { panic!("{arguments}") };
             assert_eq!(
@@ -294,6 +312,13 @@ mod tests {
                     "--call: the arguments {what}; give an object in single quotes, such as \
                      '{{\"pattern_name\":\"summarize\"}}'"
                 )
+            );
+        }
+        for lost in ["{pattern_name:x}", "'{\"pattern_name\":\"x\"}'"] {
+            let Err(NotCalled::Usage(message)) = parsed(Some(lost)) else { panic!("{lost}") };
+            assert!(
+                message.contains(&format!("has changed the quotes of the arguments: they came as {lost};")),
+                "{message}"
             );
         }
         assert_eq!(parsed(None), Ok(Map::new()));

@@ -1,4 +1,4 @@
-//! What several layers do with text: percent-encoding, quoting foreign text, edit distance.
+//! What several layers do with text: percent-encoding, quoting foreign text, breaking lines, edit distance.
 
 use std::fmt::Write as _;
 
@@ -32,6 +32,31 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
 /// Foreign text as an error may quote it: its first `most` characters, without control characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
+}
+
+/// Widest line that is printed for people, in characters.
+pub(crate) const WIDTH: usize = 80;
+
+/// Breaks a paragraph between words; all lines but the first are indented.
+pub(crate) fn wrapped(text: &str, indent: usize) -> String {
+    let mut shown = String::with_capacity(text.len() + text.len() / 8);
+    let mut column = indent;
+    for word in text.split(' ') {
+        let length = word.chars().count();
+        if column > indent {
+            if column + 1 + length > WIDTH {
+                shown.push('\n');
+                shown.extend(std::iter::repeat_n(' ', indent));
+                column = indent;
+            } else {
+                shown.push(' ');
+                column += 1;
+            }
+        }
+        shown.push_str(word);
+        column += length;
+    }
+    shown
 }
 
 /// The edit distance between two texts: how many characters must be added, left out, changed or swapped with their
@@ -102,5 +127,13 @@ mod tests {
         ] {
             assert_eq!(distance(a, b), edits, "{a} {b}");
         }
+    }
+
+    #[test]
+    fn paragraphs_are_broken_between_words() {
+        let text = wrapped(&"word ".repeat(30), 10);
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+        assert!(text.lines().skip(1).all(|line| line.starts_with("          word") || line.trim().is_empty()));
+        assert_eq!(wrapped(&"x".repeat(100), 4), "x".repeat(100));
     }
 }

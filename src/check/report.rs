@@ -10,13 +10,13 @@ use serde_json::{Map, Value, json};
 use super::demo_run::{DemoRun, PATTERN};
 use super::diagnosis::Problem;
 use super::handshake::Era;
-
-/// Widest line of the demo's run, in characters.
-const WIDTH: usize = 80;
+use crate::text::{WIDTH, wrapped};
 
 /// What to do next, after a check that found problems, none, or none of the demo.
 const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
-const NEXT: &str = "Next: fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
+                    \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"summarize\"}' < FILE\n\
+                    Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
                                editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
@@ -191,7 +191,7 @@ impl<'a> ReportWriter<'a> {
         let address = match report.latency {
             Some(time) => format!("{} answers in {} ms", report.url, milliseconds(time)),
             None if report.reachable => format!("{} answers", report.url),
-            None => format!("{} does not answer as Fabric does", report.url),
+            None => format!("no Fabric answers at {}", report.url),
         };
         self.line(report.reachable, "address", &address)?;
         if report.reachable {
@@ -229,9 +229,10 @@ impl<'a> ReportWriter<'a> {
     }
 
     pub(super) fn demo_run_begins(&mut self) -> io::Result<()> {
-        self.write(&format!(
-            "\nA streamed run of the pattern {PATTERN}. The demo's model only says what a real one would be sent:\n\n"
-        ))
+        let text = format!(
+            "A streamed run of the pattern {PATTERN}. The demo's model only says what a real one would be sent:"
+        );
+        self.write(&format!("\n{}\n\n", wrapped(&text, 0)))
     }
 
     /// Prints one piece of the run, indented and wrapped between words. Spaces wait for the next word, so that no line ends
@@ -288,8 +289,9 @@ impl<'a> ReportWriter<'a> {
         }
         for problem in &report.problems {
             let (colour, severity) = if problem.is_error { (RED, "Problem") } else { (YELLOW, "Warning") };
-            let severity = self.coloured(colour, severity);
-            self.write(&format!("\n{severity}: {} [{}]\n    Fix: {}\n", problem.what, problem.code, problem.fix))?;
+            let what = wrapped(&format!("{severity}: {} [{}]", problem.what, problem.code), 0);
+            let what = what.replacen(severity, &self.coloured(colour, severity), 1);
+            self.write(&format!("\n{what}\n    {}\n", wrapped(&format!("Fix: {}", problem.fix), 4)))?;
         }
         let (verdict, next) = match (report.is_good(), report.problems.is_empty()) {
             (false, _) => (self.coloured(RED, "Not everything works."), MEND),
@@ -364,7 +366,9 @@ mod tests {
                  \x20   Fix: Set one up.\n\
                  \n\
                  Everything works, but see above.\n\
-                 Next: fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                 Next: try a run, which this check leaves out because it may cost money:\n\
+                 \x20 fabric-mcp --call fabric_run_pattern '{{\"pattern_name\":\"summarize\"}}' < FILE\n\
+                 Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                  fabric-mcp --generate client-config lists the clients.\n",
                 env!("CARGO_PKG_VERSION")
             )
@@ -376,7 +380,7 @@ mod tests {
         let mut report = report();
         let good = written(&report, Look::Coloured);
         assert!(good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"), "{good}");
-        assert!(good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: fabric-mcp --install"), "{good}");
+        assert!(good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: try a run"), "{good}");
         report.demo = true;
         assert!(written(&report, Look::Plain).ends_with("own Fabric, and check it: fabric-mcp --check\n"));
         report.patterns = Some(0);

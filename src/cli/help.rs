@@ -3,9 +3,7 @@
 use super::Help;
 use super::flags::{self, FLAGS, Flag, FlagId, Section, Takes, VARIABLES};
 use super::topics::{HelpBlock, TOPICS, Topic};
-
-/// Widest line, in characters.
-const WIDTH: usize = 80;
+use crate::text::wrapped;
 
 /// The flags that `-h` shows, each with a line.
 const FIRST_FLAGS: [(FlagId, &str); 10] = [
@@ -134,31 +132,10 @@ fn entry(flag: &Flag) -> String {
     format!("  {}{variable}\n          {text}\n", names(flag))
 }
 
-/// Breaks a paragraph between words; all lines but the first are indented.
-fn wrapped(text: &str, indent: usize) -> String {
-    let mut shown = String::with_capacity(text.len() + text.len() / 8);
-    let mut column = indent;
-    for word in text.split(' ') {
-        let length = word.chars().count();
-        if column > indent {
-            if column + 1 + length > WIDTH {
-                shown.push('\n');
-                shown.extend(std::iter::repeat_n(' ', indent));
-                column = indent;
-            } else {
-                shown.push(' ');
-                column += 1;
-            }
-        }
-        shown.push_str(word);
-        column += length;
-    }
-    shown
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::text::WIDTH;
 
     /// Every text, as it fits on a terminal.
     fn all() -> Vec<String> {
@@ -213,13 +190,5 @@ mod tests {
             topic.contains("\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n"),
             "{topic}"
         );
-    }
-
-    #[test]
-    fn paragraphs_are_broken_between_words() {
-        let text = wrapped(&"word ".repeat(30), 10);
-        assert!(text.lines().all(|line| line.chars().count() <= 80));
-        assert!(text.lines().skip(1).all(|line| line.starts_with("          word") || line.trim().is_empty()));
-        assert_eq!(wrapped(&"x".repeat(100), 4), "x".repeat(100));
     }
 }

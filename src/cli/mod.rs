@@ -353,9 +353,12 @@ fn unknown_short(letter: char) -> UsageError {
 fn unexpected_word(word: &OsStr, is_call: bool) -> UsageError {
     let word = word.to_string_lossy();
     let hint = match flags::get(FlagId::Transport).choices.iter().find(|choice| **choice == word) {
-        _ if is_call => "put the arguments of --call into quotes, as one word of JSON".to_owned(),
+        _ if is_call => "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'".to_owned(),
         Some(transport) => format!("did you mean --transport {transport}?"),
-        None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
+        None => match flags::closest(&word.to_ascii_lowercase(), flags::FLAGS.iter().flat_map(Flag::names)) {
+            Some(close) => format!("did you mean --{close}?"),
+            None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
+        },
     };
     UsageError(format!("\"{}\" belongs to no flag; {hint}", values::shown(&word)))
 }

@@ -13,6 +13,8 @@ const CRATES: &str = include_str!("crates.txt");
 pub(super) fn page() -> String {
     let mut page = Page(String::new());
     page.raw(&format!(".TH FABRIC\\-MCP 1 \"\" \"fabric\\-mcp {}\" \"User Commands\"", env!("CARGO_PKG_VERSION")));
+    // Names that are broken cannot be copied, and lines are ragged, as in --help.
+    page.raw(".nh\n.ad l");
     page.section("Name");
     page.raw("fabric\\-mcp \\- Model Context Protocol server in front of Fabric's REST API");
     page.section("Synopsis");

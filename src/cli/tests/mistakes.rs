@@ -15,6 +15,8 @@ fn wrong_flags_are_reported_in_one_line() {
         ("--ver\u{1b}bose", "--ver\\u{1b}bose is not a flag; fabric-mcp --help lists them"),
         ("-p 80", "-p is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"),
         ("http", "\"http\" belongs to no flag; did you mean --transport http?"),
+        ("check", "\"check\" belongs to no flag; did you mean --check?"),
+        ("Instal zed", "\"Instal\" belongs to no flag; did you mean --install?"),
         ("-- x", "\"x\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them"),
         ("--port", "--port needs a value: --port PORT"),
         ("--host --demo", "--host needs a value: --host ADDRESS"),
@@ -120,7 +122,10 @@ fn wrong_flags_are_reported_in_one_line() {
         ),
         ("--install zed --uninstall zed", "--install and --uninstall are two commands; give one of them"),
         ("--check --call x", "--check and --call are two commands; give one of them"),
-        ("--call x {} {}", "\"{}\" belongs to no flag; put the arguments of --call into quotes, as one word of JSON"),
+        (
+            "--call x {} {}",
+            "\"{}\" belongs to no flag; put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'",
+        ),
         ("--yes", "--yes only goes with --install and --uninstall; add one of them or leave it out"),
         (
             "--url http://x/mcp",
