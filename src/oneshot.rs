@@ -104,7 +104,7 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err(wrong("are no JSON object".to_owned())),
         // Some shells pass single quotes on, others take double quotes away.
-        Err(_) if text.starts_with('\'') || !text.contains('"') && text.starts_with('{') => {
+        Err(_) if text.starts_with('\'') || text.len() > 2 && text.starts_with('{') && !text.contains('"') => {
             Err(NotCalled::Usage(format!(
                 "--call: the shell has changed the quotes of the arguments: they came as {}; sh takes them in single \
                  quotes, cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",

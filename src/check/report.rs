@@ -207,7 +207,7 @@ impl<'a> ReportWriter<'a> {
         match report.models {
             Some((models, vendors)) => {
                 let plural = if vendors == 1 { "" } else { "s" };
-                self.line(models > 0, "models", &format!("{models} of {vendors} vendor{plural}"))?;
+                self.line(models > 0, "models", &format!("{models}, from {vendors} vendor{plural}"))?;
             }
             None => self.line(false, "models", "cannot be listed")?,
         }
@@ -358,7 +358,7 @@ mod tests {
                  \x20 ok  address         http://f:1 answers in 1.23 ms\n\
                  \x20 ok  key             accepted\n\
                  \x20 ok  patterns        3\n\
-                 \x20 ok  models          5 of 1 vendor\n\
+                 \x20 ok  models          5, from 1 vendor\n\
                  \x20 ok  strategies      0\n\
                  \x20 ok  MCP 2025-11-25  initialize and tools/list work, 6 tools\n\
                  \n\

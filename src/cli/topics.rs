@@ -44,9 +44,10 @@ pub(crate) const TOPICS: &[Topic] = &[
                 "fabric-mcp --install cursor\nfabric-mcp --demo --install vscode --yes\nfabric-mcp --uninstall cursor",
             ),
             Text(
-                "The settings it is started with go along, by flag or by variable, but no secret: where the client can \
-                 refer to a variable the entry does so, elsewhere there is an empty FABRIC_API_KEY to fill in. Clients \
-                 do not pass on the variables of your shell.",
+                "The settings it is started with go along, by flag or by variable, but no secret. Where FABRIC_API_KEY \
+                 is set, and the client can refer to it, the entry does so: then start the client where the variable is \
+                 set, too. Elsewhere there is an empty FABRIC_API_KEY to fill in, because clients do not pass on the \
+                 variables of your shell by themselves.",
             ),
             Text("To see the clients and their files, or to print an entry and merge it by hand:"),
             Code(
@@ -67,7 +68,8 @@ pub(crate) const TOPICS: &[Topic] = &[
         blocks: &[
             Text(
                 "--call runs any tool as a client's call would. Its arguments follow as one word of JSON; --list-tools \
-                 names them. Text goes to stdout as it comes, all else to stderr. The exit code is 0 or 1.",
+                 names them. Text goes to stdout as it comes, all else to stderr. The exit code is 0, 1 \
+                 if the call failed, or 2 if what was typed is wrong.",
             ),
             Code(
                 "git diff | fabric-mcp --call fabric_run_pattern \\\n  '{\"pattern_name\":\"write_commit_message\"}'\nfabric-mcp \
@@ -91,7 +93,7 @@ pub(crate) const TOPICS: &[Topic] = &[
             ),
             Code("export FABRIC_BASE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=KEY\nfabric-mcp --check"),
             Text(
-                "--check names the fix of each problem in one line. Scripts use its exit code, 0 or 1, and --check \
+                "--check names the fix of each problem. Scripts use its exit code, 0 or 1, and --check \
                  --json: ok, fabric (reachable, api_key, latency_ms, patterns, models, ...), mcp, and problems with \
                  code, severity, what and fix of each. These keys stay. It never starts a run that is paid for.",
             ),
@@ -131,6 +133,11 @@ pub(crate) const TOPICS: &[Topic] = &[
                  on, and fabric_get_run waits for the rest of it. Nothing is run twice or paid for twice. While the \
                  call waits, cancelling it stops the run; later only fabric_cancel_run does. A run that has outlived \
                  its call still counts against --max-runs.",
+            ),
+            Text(
+                "A run is stopped by closing Fabric's answer. Whether the model stops too is up to Fabric: v1.4.470 \
+                 tells OpenAI, Anthropic, and what speaks as OpenAI does. With Ollama, LM Studio, Gemini, Bedrock, \
+                 Vertex, Copilot and Perplexity, the model goes on and is paid for.",
             ),
             List(&[
                 (
@@ -175,8 +182,10 @@ pub(crate) const TOPICS: &[Topic] = &[
                  headers Host, Origin and Authorization, and not buffer answers. Web pages need --allowed-origin.",
             ),
             Code(
-                "location /mcp {\n    proxy_pass http://127.0.0.1:8000;\n    proxy_set_header Host $host;\n    \
-                 proxy_http_version 1.1;\n    proxy_buffering off;\n    proxy_read_timeout 1h;\n}",
+                "location /mcp {  # for --transport sse: /sse\n    proxy_pass http://127.0.0.1:8000;\n    \
+                 proxy_set_header Host $host;\n    proxy_http_version 1.1;\n    proxy_buffering off;\n    \
+                 # Longer than --run-timeout, and as large as a request may be.\n    proxy_read_timeout 3700s;\n    \
+                 client_max_body_size 8m;\n}",
             ),
             Text(
                 "Over HTTP, 2026-07-28 is stateless: a request carries all it needs, and closing its response cancels \

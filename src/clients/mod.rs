@@ -54,9 +54,12 @@ pub(crate) fn facts(client: McpClient) -> Facts {
     let of_env = Some(("${env:", "}"));
     let (title, format, reference, then) = match client {
         McpClient::ClaudeDesktop => ("Claude Desktop", servers, None, "quit Claude Desktop and start it again"),
-        McpClient::ClaudeCode => {
-            ("Claude Code", servers, Some(("${", "}")), "start claude in this folder, and see it with /mcp")
-        }
+        McpClient::ClaudeCode => (
+            "Claude Code",
+            servers,
+            Some(("${", "}")),
+            "start claude in this folder, approve the server there, and see it with /mcp",
+        ),
         McpClient::Vscode => {
             ("VS Code", Format::Json("servers"), of_env, "run \"MCP: List Servers\" in VS Code and start it there")
         }
@@ -66,7 +69,9 @@ pub(crate) fn facts(client: McpClient) -> Facts {
         McpClient::Cline => ("Cline", servers, of_env, "see it in Cline, under MCP Servers"),
         McpClient::Continue => ("Continue", servers, None, "see it in Continue's agent mode, under tools"),
         McpClient::Codex => ("Codex", Format::Toml, None, "start codex, and see it with /mcp"),
-        McpClient::GeminiCli => ("Gemini CLI", servers, Some(("${", "}")), "start gemini, and see it with /mcp"),
+        McpClient::GeminiCli => {
+            ("Gemini CLI", servers, Some(("${", "}")), "start gemini in a folder that it trusts, and see it with /mcp")
+        }
         McpClient::JetBrains => {
             ("JetBrains AI Assistant", Format::Dialog("mcpServers"), None, "press Apply in the same dialog")
         }

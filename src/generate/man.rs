@@ -99,10 +99,17 @@ impl Page {
         self.raw(&format!("{guard}{text}"));
     }
 
+    /// Begins a paragraph; a heading has done that already.
+    fn paragraph(&mut self) {
+        if !self.0.lines().last().is_some_and(|line| line.starts_with(".SH")) {
+            self.raw(".PP");
+        }
+    }
+
     fn block(&mut self, block: &HelpBlock) {
         match block {
             HelpBlock::Text(text) => {
-                self.raw(".PP");
+                self.paragraph();
                 self.text(text);
             }
             HelpBlock::List(terms) => {
@@ -113,7 +120,8 @@ impl Page {
                 }
             }
             HelpBlock::Code(lines) => {
-                self.raw(".PP\n.nf\n.RS 4");
+                self.paragraph();
+                self.raw(".nf\n.RS 4");
                 lines.lines().for_each(|line| self.text(line));
                 self.raw(".RE\n.fi");
             }

@@ -13,7 +13,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::cli::flags::API_KEY;
+use crate::cli::flags::{API_KEY, AUTH_TOKEN};
 use crate::cli::{Launch, McpClient};
 use crate::clients::{self, Facts, Format, Layout, NAME, Node, System, TOKEN_PLACEHOLDER};
 
@@ -112,7 +112,10 @@ impl Task<'_> {
             Format::Yaml => "keeps its servers in YAML".to_owned(),
         };
         let text = match self.launch {
-            None => format!("{title} {kind}: take \"{NAME}\" out there.\n  {place}\n"),
+            None => {
+                let hint = if facts.format == Format::Toml { "codex mcp remove fabric does that, or " } else { "" };
+                format!("{title} {kind}: {hint}take \"{NAME}\" out there.\n  {place}\n")
+            }
             Some(launch) => {
                 let command = clients::command(self.client, System::HERE, self.program, launch);
                 let config = clients::config(self.client, self.program, launch);
@@ -211,8 +214,20 @@ fn show(
 fn next(facts: &Facts, entry: Option<&Node>) -> String {
     let Some(entry) = entry else { return String::new() };
     let mut text = String::new();
-    if entry.text(&Layout::default(), "").contains(TOKEN_PLACEHOLDER) {
+    let shown = entry.text(&Layout::default(), "");
+    if shown.contains(TOKEN_PLACEHOLDER) {
         text.push_str(&format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"));
+    }
+    if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
+        text.push_str(&format!(
+            "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
+        ));
+    }
+    if let Some(secret) = [API_KEY, AUTH_TOKEN].into_iter().find(|secret| shown.contains(&format!("{secret}}}"))) {
+        let title = facts.title;
+        text.push_str(&format!(
+            "First: make sure that {title} is started where {secret} is set. It is not in the file.\n"
+        ));
     }
     text.push_str(&format!("Next: {}.\n", facts.then));
     text

@@ -156,7 +156,8 @@ fn what_is_typed_wrong_is_told_with_exit_code_2() {
     for (args, told) in [
         (["fabric_run_patern", "{}"], "did you mean fabric_run_pattern?"),
         (["list_models", "{}"], "did you mean fabric_list_models?"),
-        ([RUN, "{pattern_name:x}"], "are not JSON"),
+        ([RUN, "{pattern_name:x}"], "the shell has changed the quotes"),
+        ([RUN, r#"{"pattern_name":"x",}"#], "are not JSON: trailing comma"),
         ([RUN, "[]"], "are no JSON object"),
         ([RUN, "\u{1b}"], "are not JSON"),
         ([RUN, r#"{"pattern_name":"summarize","wait_seconds":0}"#], "leave wait_seconds out"),

@@ -300,3 +300,20 @@ fn a_key_or_token_that_was_filled_in_stays() {
         assert!(!changed.stdout.contains("canary") && home.read(file).contains(filled), "{changed:?}");
     }
 }
+
+#[test]
+fn what_is_left_to_do_for_the_secret_is_said() {
+    let home = Home::new("secret");
+    let said = |key: &str, args: &[&str]| {
+        let program = args.iter().fold(Program::new([]), |program, arg| program.arg(arg));
+        let folder = home.0.to_str().unwrap();
+        let program = program.env("HOME", folder).env("XDG_CONFIG_HOME", &format!("{folder}/.config"));
+        program.env("FABRIC_API_KEY", key).arg("--yes").run(DEADLINE).stdout
+    };
+    let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
+    let refers = "First: make sure that Cursor is started where FABRIC_API_KEY is set. It is not in the file.\nNext: ";
+    assert!(said("", &["--install", "cursor"]).contains(empty));
+    assert!(said("k", &["--install", "zed"]).contains(empty), "Zed refers to no variables");
+    assert!(said("k", &["--install", "cursor"]).contains(refers));
+    assert!(!said("", &["--install", "windsurf", "--demo"]).contains("First"), "the demo needs no key");
+}
