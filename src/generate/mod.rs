@@ -72,7 +72,7 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
         Generate::SystemdTemplate => {
             "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs".to_owned()
         }
-        Generate::Sysusers => "save as /etc/sysusers.d/fabric-mcp.conf, then run systemd-sysusers".to_owned(),
+        Generate::Sysusers => "pipe this into systemd-sysusers -, as root".to_owned(),
         Generate::Prometheus => "the first part belongs into prometheus.yml, the second is a file of rules".to_owned(),
         Generate::Token(_) => {
             "append it to the tokens file, and give the last word to the client: it is shown only here".to_owned()

@@ -36,7 +36,7 @@ fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
     };
     format!(
         "{first} Before the first start, make the token that a client must show:\n\
-         #   fabric-mcp --generate sysusers > /etc/sysusers.d/fabric-mcp.conf && systemd-sysusers\n\
+         #   fabric-mcp --generate sysusers | systemd-sysusers -\n\
          #   install -d -m 750 -g fabric-mcp-tokens /etc/fabric-mcp\n\
          #   install -m 640 -g fabric-mcp-tokens /dev/null /etc/fabric-mcp/tokens\n\
          #   fabric-mcp --generate token NAME run >> /etc/fabric-mcp/tokens\n\

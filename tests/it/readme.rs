@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::DEADLINE;
 use crate::support::process::Program;
@@ -95,17 +95,30 @@ fn json_parses() {
     let values = blocks.iter().map(|block| serde_json::from_str(block).unwrap_or_else(|e| panic!("{e}: {block}")));
     let values: Vec<Value> = values.collect();
     assert!(values[0]["mcpServers"]["fabric"]["command"].is_string(), "{}", values[0]);
-    for (shown, arguments) in [
-        (&values[1], r#"{"pattern_name":"write_commit_message","input_text":"Fix a typo","max_chars":60}"#),
-        (&values[2], r#"{"pattern_name":"sumarize","input_text":"x"}"#),
-    ] {
-        let run = Program::new(["--demo", "--call", "fabric_run_pattern", arguments, "--json"]).run(DEADLINE);
-        let mut printed: Value = serde_json::from_str(&run.stdout).unwrap();
-        if let Some(id) = printed.get_mut("request_id") {
-            *id = shown["request_id"].clone();
-        }
-        assert_eq!(*shown, printed);
-    }
+}
+
+#[test]
+fn a_client_gets_what_is_shown() {
+    let shown: Vec<Value> = blocks("json").iter().map(|block| serde_json::from_str(block).unwrap()).collect();
+    let mut client = crate::support::stdio::Stdio::start(Program::new(["--demo"]));
+    let mut run = |arguments: Value| {
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                          "io.modelcontextprotocol/clientCapabilities": {}});
+        let params = json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": meta});
+        let call = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        client.send_raw(format!("{call}\n").as_bytes());
+        client.recv()["result"].take()
+    };
+    let good = run(json!({"pattern_name": "write_commit_message", "input_text": "Fix a typo", "max_chars": 60}));
+    // Each run has an id of its own.
+    let id = |result: &Value| result["run_id"].as_str().unwrap().to_owned();
+    let text = good["structuredContent"].to_string().replace(&id(&good["structuredContent"]), &id(&shown[1]));
+    assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), shown[1]);
+    assert!(readme().contains(&format!("`schema_version`, which is {}.", good["_meta"]["schema_version"])), "{good}");
+    assert!(good["_meta"]["generated_at"].is_string(), "{good}");
+    let mut bad = run(json!({"pattern_name": "sumarize", "input_text": "x"}));
+    bad["_meta"]["error"]["request_id"] = shown[2]["request_id"].clone();
+    assert_eq!((&bad["isError"], &bad["_meta"]["error"]), (&json!(true), &shown[2]));
 }
 
 #[test]
