@@ -175,7 +175,7 @@ pub(crate) const TOPICS: &[Topic] = &[
                  --allow-unauthenticated if something in front of it decides who may come in.",
             ),
             Code(
-                "(umask 077; openssl rand -hex 32 > token)\nfabric-mcp --transport http --host 0.0.0.0 --auth-token-file token",
+                "(umask 077; fabric-mcp --generate token alice run >> tokens)\nfabric-mcp --transport http --host 0.0.0.0 --tokens-file tokens",
             ),
             Text(
                 "Behind a proxy, name the host that clients call by --allowed-host, and have the proxy pass on the \
