@@ -1,6 +1,7 @@
 //! Many clients at once over HTTP, sessions that end under their runs, and cancels that race: every request gets exactly
 //! one answer or, cancelled, none.
 
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
@@ -32,9 +33,16 @@ fn rest(mut events: Events) -> Vec<Value> {
     rest
 }
 
+/// Both ends of each connection to Fabric and the server are open files of this process. Linux allows 1024 at first; where
+/// `prlimit` is not known, the usual limit has to do.
+fn allow_many_files() {
+    let _ = Command::new("prlimit").arg("--pid").arg(std::process::id().to_string()).arg("--nofile=8192:").output();
+}
+
 #[test]
 fn two_hundred_http_clients_get_their_own_answers() {
     const CLIENTS: usize = 200;
+    allow_many_files();
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     thread::scope(|scope| {
@@ -61,6 +69,7 @@ fn two_hundred_http_clients_get_their_own_answers() {
 #[test]
 fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     const RUNS: usize = 200;
+    allow_many_files();
     let fabric = FakeFabric::start();
     let mut client = Streamable::ready(&fabric, Era::Modern);
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());

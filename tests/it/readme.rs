@@ -145,7 +145,11 @@ fn nginx_takes_the_snippet() {
     let output = programs.iter().find_map(test);
     let _ = fs::remove_dir_all(&folder);
     match output {
-        Some(output) => assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr)),
+        // Without root, it may write none of its folders.
+        Some(output) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains("syntax is ok"), "{said}");
+        }
         None => eprintln!("skipped: nginx is not on this machine"),
     }
 }

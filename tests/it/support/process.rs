@@ -340,13 +340,13 @@ impl Process {
         }
     }
 
-    /// Sends it a signal by the system's own `kill`. TERM in the place of an INT that it was started to ignore, as a
+    /// Sends it a signal by the shell's own `kill`; a program of that name is not everywhere. TERM in the place of an INT that it was started to ignore, as a
     /// shell has it for whatever it puts in the background, these tests included.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
         let name = if name == "INT" && self.ignores_interrupts() { "TERM" } else { name };
-        let sent = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
-        assert!(sent.expect("the kill command").success(), "kill -{name}");
+        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
+        assert!(sent.expect("a shell").success(), "kill -{name}");
     }
 
     /// Known on Linux only.
@@ -386,7 +386,8 @@ impl Drop for Process {
         #[cfg(unix)]
         if std::env::var_os("LLVM_PROFILE_FILE").is_some() && matches!(self.child.try_wait(), Ok(None)) {
             drop(self.stdin.take());
-            let _ = Command::new("kill").arg(self.child.id().to_string()).stderr(Pipe::null()).status();
+            let kill = format!("kill {}", self.child.id());
+            let _ = Command::new("sh").arg("-c").arg(kill).stderr(Pipe::null()).status();
             poll(Duration::from_secs(3), || self.child.try_wait().ok().flatten());
         }
         let _ = self.child.kill();
