@@ -180,6 +180,8 @@ struct CallState {
     /// Whether any text was printed, and whether it ended a line.
     printed: bool,
     ended_line: bool,
+    /// Whether it was said that there is nothing yet.
+    told_wait: bool,
     /// Why stdout cannot be written any more.
     lost: Option<io::Error>,
 }
@@ -262,6 +264,11 @@ impl Sink for Screen {
             "notifications/progress" => {
                 tell(&mut state);
                 state.news = params["message"].as_str().map(str::to_owned);
+                // A sign of life, after seconds of silence.
+                if state.news.is_none() && !state.printed && !state.told_wait && io::stderr().is_terminal() {
+                    state.told_wait = true;
+                    let _ = writeln!(io::stderr(), "fabric-mcp: waiting for Fabric; Ctrl-C cancels");
+                }
             }
             "notifications/message" if params["data"]["type"] == "content" => {
                 let text = params["data"]["content"].as_str().unwrap_or_default();
