@@ -5,6 +5,9 @@ use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, FlagId, Section, Takes
 use super::resolve::{self, Settings};
 use super::{Env, McpClient, RawFlags, ReadFile, UsageError, values};
 
+/// So many seconds before a client would give up, its call is answered.
+const MARGIN: u64 = 10;
+
 /// What goes into a client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Launch {
@@ -33,15 +36,27 @@ pub(crate) enum Key {
 }
 
 impl Launch {
-    /// Refuses a URL for a client that only starts programs.
-    pub(super) fn suits(&self, client: McpClient) -> Result<(), UsageError> {
-        match (self, client) {
+    /// The same for one client: calls are answered before it gives up, unless `--answer-within` was given.
+    ///
+    /// # Errors
+    /// A URL for a client that only starts programs.
+    pub(super) fn for_client(mut self, client: McpClient) -> Result<Launch, UsageError> {
+        match (&mut self, client) {
             (Launch::Url(_), McpClient::ClaudeDesktop) => Err(UsageError(
                 "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
                  Connectors, or leave --url out"
                     .to_owned(),
             )),
-            _ => Ok(()),
+            (Launch::Program { args, .. }, client) => {
+                let flag = flags::get(FlagId::AnswerWithin);
+                let name = format!("--{}", flag.long);
+                let within = (client.call_limit().0 - MARGIN).to_string();
+                if within != flag.default && !args.contains(&name) {
+                    args.extend([name, within]);
+                }
+                Ok(self)
+            }
+            (Launch::Url(_), _) => Ok(self),
         }
     }
 }

@@ -149,9 +149,42 @@ impl McpClient {
     ];
 
     /// The name on the command line.
-    pub(crate) fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         flags::CLIENTS[self as usize]
     }
+
+    /// How many seconds it waits for the answer to a call, and that in words. From its documentation, its source, or what its
+    /// users saw; 60 s is the default of the TypeScript SDK, and assumed where nothing is known. Of several versions the
+    /// least counts.
+    pub(crate) const fn call_limit(self) -> (u64, &'static str) {
+        match self {
+            McpClient::ClaudeDesktop => (60, "60 s, newer versions 4 min"),
+            // MCP_TOOL_TIMEOUT is 28 h; this is for stdio, and each heartbeat starts it anew.
+            McpClient::ClaudeCode => (1800, "30 min of silence"),
+            McpClient::Vscode => (300, "5 min, newer versions never"),
+            McpClient::Cursor => (60, "60 s"),
+            McpClient::Zed => (60, "60 s, timeout in its entry"),
+            McpClient::Windsurf => (60, "not known, taken for 60 s"),
+            McpClient::Cline => (60, "60 s, timeout in its entry"),
+            McpClient::Continue => (60, "60 s"),
+            McpClient::Codex => (60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry"),
+            McpClient::GeminiCli => (600, "10 min, timeout in its entry"),
+            McpClient::JetBrains => (60, "not known, taken for 60 s"),
+            // Its default is 300 s: the entry that is made for it sets this.
+            McpClient::Goose => (3600, "1 h, timeout in its entry"),
+        }
+    }
+
+    /// [`McpClient::call_limit`] of every client, for the help.
+    pub(crate) const CALL_LIMITS: [(&'static str, &'static str); McpClient::ALL.len()] = {
+        let mut rows = [("", ""); McpClient::ALL.len()];
+        let mut at = 0;
+        while at < rows.len() {
+            rows[at] = (McpClient::ALL[at].name(), McpClient::ALL[at].call_limit().1);
+            at += 1;
+        }
+        rows
+    };
 }
 
 /// A mistake in a flag or variable: one line that names it and says what to do. The process exits with 2.
@@ -199,8 +232,7 @@ pub(crate) fn parse(
     let yes = raw.has(FlagId::Yes);
     if let Some(client) = raw.last(FlagId::Install) {
         let client = values::client("--install", Some(client))?;
-        let launch = launch::launch(&raw, env, read_file)?;
-        launch.suits(client)?;
+        let launch = launch::launch(&raw, env, read_file)?.for_client(client)?;
         return Ok(Command::Install { client, launch: Some(launch), yes });
     }
     if let Some(client) = raw.last(FlagId::Uninstall) {

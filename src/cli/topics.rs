@@ -1,5 +1,6 @@
 //! What `--help TOPIC` and the man page say beyond the flags: one thing each, told once for both.
 
+use super::McpClient;
 use super::flags::Section;
 
 /// A topic of the help.
@@ -139,16 +140,16 @@ pub(crate) const TOPICS: &[Topic] = &[
                  tells OpenAI, Anthropic, and what speaks as OpenAI does. With Ollama, LM Studio, Gemini, Bedrock, \
                  Vertex, Copilot and Perplexity, the model goes on and is paid for.",
             ),
-            List(&[
-                (
-                    "The TypeScript SDK, and what is built on it",
-                    "Gives up after 60 s by default, whatever progress it is sent. Nothing is to be set: \
-                     --answer-within is 50 s.",
-                ),
-                ("Some desktop programs", "Give up after 4 minutes: --answer-within 230 saves calls."),
-                ("Those that wait for ever", "--answer-within 0"),
-                ("Those that know MCP tasks (2025-11-25, 2026-07-28)", "A task has no such limit: --task-after."),
-            ]),
+            Text(
+                "How long clients wait is their own affair: the TypeScript SDK, and what is built on it, for 60 s by default, \
+                 whatever progress it is sent. Of those that --install knows, this is known:",
+            ),
+            List(&McpClient::CALL_LIMITS),
+            Text(
+                "--install and --generate client-config give this program an --answer-within 10 s below that. Where you \
+                 change a client's own timeout, give --answer-within too. 0 is for clients that wait for ever. An MCP \
+                 task (2025-11-25, 2026-07-28) has no such limit: --task-after.",
+            ),
             Text(
                 "Runs are kept for --keep-runs after their end, the oldest going first when there are too many, and \
                  sooner if the memory is needed. With --state-dir they are files too, which survive a restart and a \

@@ -292,9 +292,8 @@ pub(super) fn generate(
     }
     let word = words.first().map(OsString::as_os_str);
     let for_client = |name| -> Result<_, UsageError> {
-        let (client, launch) = (client(name, word)?, launch()?);
-        launch.suits(client)?;
-        Ok((client, launch))
+        let client = client(name, word)?;
+        Ok((client, launch()?.for_client(client)?))
     };
     Ok(match &*what {
         "man" => Generate::Man,

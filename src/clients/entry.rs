@@ -6,9 +6,6 @@ use crate::cli::{Key, Launch, McpClient};
 use super::node::quoted;
 use super::{NAME, Node, TOKEN_PLACEHOLDER, facts};
 
-/// How long Goose waits for a call, in seconds: it would give up on long runs after five minutes.
-const GOOSE_TIMEOUT: u32 = 3600;
-
 /// The entry for clients that take JSON.
 pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
     match launch {
@@ -100,8 +97,9 @@ pub(super) fn yaml(program: &str, launch: &Launch) -> String {
         Launch::Program { .. } => "stdio",
         Launch::Url(_) => "streamable_http",
     };
+    let (timeout, _) = McpClient::Goose.call_limit();
     let mut text = format!(
-        "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {GOOSE_TIMEOUT}\n    type: {kind}\n"
+        "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n    type: {kind}\n"
     );
     let mut line = |name: &str, value: String| text.push_str(&format!("    {name}: {value}\n"));
     let about = quoted("Finds and runs Fabric's patterns");

@@ -221,8 +221,9 @@ mod tests {
     #[test]
     fn the_readme_lists_every_client() {
         for client in McpClient::ALL {
-            let row = format!("| `{}` |", client.name());
-            assert!(README.lines().any(|line| line.contains(&row)), "README.md lacks {row}");
+            let (name, limit) = (format!("| `{}` | ", client.name()), format!(" | {} |", client.call_limit().1));
+            let row = README.lines().any(|line| line.contains(&name) && line.ends_with(&limit));
+            assert!(row, "README.md lacks {name}…{limit}");
         }
     }
 }

@@ -27,8 +27,8 @@ fn commands() {
             "Generate(ClientCommand(Codex, Program { args: [\"--demo\"], env: [], key: Unused }))",
         ),
         (
-            "--install goose --yes",
-            "Install { client: Goose, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
+            "--install zed --yes",
+            "Install { client: Zed, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
              \"http://127.0.0.1:8080\")], key: Unset }), yes: true }",
         ),
         ("--uninstall jetbrains", "Install { client: JetBrains, launch: None, yes: false }"),
@@ -98,4 +98,32 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
         error_with("--install cursor --max-runs x", &[]),
         "--max-runs: \"x\" is not a number from 1 to 4096; give one"
     );
+}
+
+#[test]
+fn each_client_is_answered_before_it_gives_up() {
+    let given = |client: McpClient, more: &str| {
+        let line = |what| format!("{what} {} --demo {more}", client.name());
+        let args = |command| match command {
+            Ok(Command::Install { launch: Some(Launch::Program { args, .. }), .. })
+            | Ok(Command::Generate(Generate::ClientConfig(_, Launch::Program { args, .. }))) => args.join(" "),
+            other => panic!("{other:?}"),
+        };
+        let installed = args(parse_with(&line("--install"), &[]));
+        assert_eq!(installed, args(parse_with(&line("--generate client-config"), &[])));
+        installed
+    };
+    for client in McpClient::ALL {
+        let expected = match client {
+            McpClient::ClaudeCode => "--demo --answer-within 1790",
+            McpClient::Vscode => "--demo --answer-within 290",
+            McpClient::GeminiCli => "--demo --answer-within 590",
+            McpClient::Goose => "--demo --answer-within 3590",
+            // As without it: 50.
+            _ => "--demo",
+        };
+        assert_eq!(given(client, ""), expected, "{client:?}");
+        assert_eq!(given(client, "--answer-within 7"), "--demo --answer-within 7", "{client:?}");
+    }
+    assert_eq!(flags::get(FlagId::AnswerWithin).default, "50");
 }
