@@ -39,23 +39,23 @@ struct Holding {
 
 /// The runs that have to go for the rest to be within `bounds`, or as near as can be: each time the oldest finished one of
 /// the owner who holds most.
-pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>>, bounds: Bounds) -> Vec<RunId> {
+pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bounds: Bounds) -> Vec<RunId> {
     let (mut runs, mut bytes) = (0, 0);
-    let mut owners: HashMap<&Owner, Holding> = HashMap::new();
-    for run in kept {
-        let holding = owners.entry(run.owner).or_default();
+    for run in kept.clone() {
         runs += 1;
-        holding.runs += 1;
-        holding.bytes += run.bytes;
-        if let Some(ended) = run.ended {
-            bytes += run.bytes;
-            if run.may_go() {
-                holding.free.push_back((ended, run.id, run.bytes));
-            }
-        }
+        bytes += if run.ended.is_some() { run.bytes } else { 0 };
     }
     if runs <= bounds.runs && bytes <= bounds.bytes {
         return Vec::new();
+    }
+    let mut owners: HashMap<&Owner, Holding> = HashMap::new();
+    for run in kept {
+        let holding = owners.entry(run.owner).or_default();
+        holding.runs += 1;
+        holding.bytes += run.bytes;
+        if let Some(ended) = run.ended.filter(|_| run.may_go()) {
+            holding.free.push_back((ended, run.id, run.bytes));
+        }
     }
     let mut owners: Vec<Holding> = owners.into_values().filter(|holding| !holding.free.is_empty()).collect();
     for holding in &mut owners {
@@ -102,7 +102,7 @@ mod tests {
     /// (number, owner, ended, bytes, promised)
     type Row = (u8, Owner, Option<u64>, u64, bool);
 
-    fn kept(rows: &[Row]) -> impl Iterator<Item = KeptRun<'_>> {
+    fn kept(rows: &[Row]) -> impl Iterator<Item = KeptRun<'_>> + Clone {
         rows.iter().map(|(number, owner, ended, bytes, promised)| KeptRun {
             id: id(*number),
             owner,

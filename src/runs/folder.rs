@@ -1,11 +1,14 @@
 //! The state folder: what its files are called, how they are made, read and removed.
 //!
 //! ```text
-//!   <id>.json      the record: written to <id>.json.tmp, synced, renamed
-//!   <id>.txt       the text, appended; made when there is some
-//!   <id>.lock      locked while its owner works on it (see `files`)
-//!   <id>.cancel    another process wants it to stop; counts while the record says `working`
+//!   <xx>/<id>.json      the record: written to <id>.json.tmp, synced, renamed
+//!   <xx>/<id>.txt       the text, appended; made when there is some
+//!   <xx>/<id>.lock      locked while its owner works on it (see `files`)
+//!   <xx>/<id>.cancel    another process wants it to stop; counts while the record says `working`
 //! ```
+//!
+//! `<xx>` is the beginning of the id's digits: with many runs, a look at what others have changed then reads the names in a
+//! few of 256 small folders, and not 20,000 of them.
 //!
 //! Others may share the folder, and a process may die between any two steps. So a file is what it seems only after it was
 //! looked at: nothing is followed, nothing that blocks is opened, no length is believed. Files with other names are nobody's
@@ -27,6 +30,8 @@ use super::text::{self, Span};
 const MAX_RECORD: u64 = 1 << 20;
 /// Most that is read of a text file, in bytes; more than any run can have.
 const MAX_TEXT: u64 = 64 << 20;
+/// The folders that the files are spread over.
+pub(super) const SHARDS: usize = 256;
 /// What belongs to no run is removed once it is this old: until then somebody may be about to write the rest.
 const ORPHAN: Duration = Duration::from_secs(600);
 
@@ -116,11 +121,7 @@ impl Folder {
     pub(crate) fn open(path: &Path) -> Result<Arc<Folder>, String> {
         let shown = path.display();
         let failed = |error: io::Error| format!("the state folder {shown} cannot be used: {error}");
-        let mut builder = DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(path).map_err(failed)?;
+        builder().recursive(true).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         let folder = Folder { path, warned: AtomicBool::new(false) };
         let access = folder.check_access().map_err(failed)?;
@@ -158,11 +159,17 @@ impl Folder {
         let first = self.create(probe, Part::Lock)?;
         let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(LockClaim::Held));
         self.remove_parts(probe, &[Part::Lock]);
+        // It stays if there is more in it.
+        let _ = fs::remove_dir(self.shard(probe.shard()));
         Ok(works)
     }
 
+    fn shard(&self, shard: u8) -> PathBuf {
+        self.path.join(format!("{shard:02x}"))
+    }
+
     fn file(&self, id: RunId, part: Part) -> PathBuf {
-        self.path.join(format!("{id}.{}", part.name()))
+        self.shard(id.shard()).join(format!("{id}.{}", part.name()))
     }
 
     /// A new file that only we can read.
@@ -172,7 +179,17 @@ impl Folder {
         options.read(true).write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(self.file(id, part))
+        let path = self.file(id, part);
+        match options.open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                match builder().create(self.shard(id.shard())) {
+                    Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                    _ => sync(&self.path)?,
+                }
+                options.open(path)
+            }
+            opened => opened,
+        }
     }
 
     /// What is there, if it is a plain file: not behind a link, and nothing that blocks.
@@ -193,23 +210,11 @@ impl Folder {
         });
         let written = written
             .and_then(|()| fs::rename(self.file(record.id, Part::Half), self.file(record.id, Part::Record)))
-            .and_then(|()| if durable { self.sync() } else { Ok(()) });
+            .and_then(|()| if durable { sync(&self.shard(record.id.shard())) } else { Ok(()) });
         if written.is_err() {
             self.remove_parts(record.id, &[Part::Half]);
         }
         written
-    }
-
-    /// Names that were changed in the folder are durable after this. Elsewhere than on Unix folders are not opened.
-    fn sync(&self) -> io::Result<()> {
-        #[cfg(unix)]
-        return match File::open(&self.path)?.sync_all() {
-            // Some file systems do not know it.
-            Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
-            synced => synced,
-        };
-        #[cfg(not(unix))]
-        Ok(())
     }
 
     /// Reads a run, and settles it if its owner has died: it is `interrupted` from now on.
@@ -435,23 +440,30 @@ impl Folder {
         }
     }
 
-    /// Every run that has files here, with what files.
-    pub(super) fn names(&self) -> io::Result<HashMap<RunId, Parts>> {
+    /// Every run that has files in one of the folders, with what files.
+    pub(super) fn names(&self, shard: u8) -> io::Result<HashMap<RunId, Parts>> {
         let mut names: HashMap<RunId, Parts> = HashMap::new();
-        for entry in fs::read_dir(&self.path)? {
+        let entries = match fs::read_dir(self.shard(shard)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(names),
+            entries => entries?,
+        };
+        for entry in entries {
             let name = entry?.file_name();
             let Some((id, part)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
             let part = Part::ALL.into_iter().find(|known| known.name() == part);
-            if let (Some(id), Some(part)) = (RunId::parse(id), part) {
+            if let (Some(id), Some(part)) = (RunId::parse(id).filter(|id| id.shard() == shard), part) {
                 names.entry(id).or_default().0 |= part.bit();
             }
         }
         Ok(names)
     }
 
-    /// Changes whenever a file comes, goes or is replaced; `None` while that cannot be relied on.
-    pub(super) fn stamp(&self) -> Option<u64> {
-        let modified = fs::metadata(&self.path).and_then(|folder| folder.modified()).ok()?;
+    /// Changes whenever a file comes to one of the folders, goes or is replaced; `None` while that cannot be relied on.
+    pub(super) fn stamp(&self, shard: u8) -> Option<u64> {
+        let modified = match fs::metadata(self.shard(shard)).and_then(|folder| folder.modified()) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Some(0),
+            modified => modified.ok()?,
+        };
         // Another change could have the same time: that of a file system goes in steps, of whole seconds if it has no
         // fractions.
         let stamp = clock::nanoseconds(modified);
@@ -471,6 +483,27 @@ impl Folder {
     pub(super) fn is_well(&self) {
         self.warned.store(false, Ordering::Relaxed);
     }
+}
+
+/// Makes folders that only we can open.
+fn builder() -> DirBuilder {
+    #[allow(unused_mut, reason = "without modes there is nothing to set")]
+    let mut builder = DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder
+}
+
+/// Names that were changed in the folder are durable after this. Elsewhere than on Unix folders are not opened.
+fn sync(#[cfg_attr(not(unix), expect(unused_variables))] folder: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    return match File::open(folder)?.sync_all() {
+        // Some file systems do not know it.
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        synced => synced,
+    };
+    #[cfg(not(unix))]
+    Ok(())
 }
 
 /// What trying for an owner's lock gave. It is held until this is dropped.

@@ -18,6 +18,11 @@ impl RunId {
         RunId(u128::from_str_radix(&random::id(), 16).unwrap_or_default())
     }
 
+    /// The first two of its digits.
+    pub(super) fn shard(self) -> u8 {
+        (self.0 >> 120) as u8
+    }
+
     /// Reads what [`RunId`]'s `Display` writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<RunId> {
         let digits = text.strip_prefix(RunId::PREFIX).filter(|digits| digits.len() == 32)?;

@@ -16,7 +16,7 @@ use crate::sync::lock;
 use super::clock::{Clock, whole};
 use super::evict::{Bounds, KeptRun, has_room, victims};
 use super::files::Files;
-use super::folder::{Folder, FoundRun, Loaded, Part, Parts};
+use super::folder::{Folder, FoundRun, Loaded, Part, Parts, SHARDS};
 use super::live::LiveRun;
 use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, RunState, Start};
@@ -68,10 +68,9 @@ struct StoredRun {
 }
 
 /// When the folder was last read.
-#[derive(Default)]
 struct FolderRead {
-    /// What it was like then.
-    stamp: Option<u64>,
+    /// What each part of it was like then.
+    stamps: [Option<u64>; SHARDS],
     /// By the steady clock.
     at: Option<Duration>,
 }
@@ -110,7 +109,7 @@ impl Store {
             memory: Memory::new(accounts),
             table: Mutex::default(),
             scans: AtomicU64::new(0),
-            read: Mutex::default(),
+            read: Mutex::new(FolderRead { stamps: [None; SHARDS], at: None }),
         }
     }
 
@@ -304,30 +303,37 @@ impl Store {
         }
     }
 
-    /// Brings the table up to date with the folder, if that has changed.
+    /// Brings the table up to date with what has changed in the folder.
     pub(super) fn refresh(&self) {
         let Some(folder) = &self.folder else { return };
         let mut read = lock(&self.read);
-        let stamp = folder.stamp();
         let (now, today) = (self.clock.steady(), self.clock.today());
         read.at = Some(now);
-        if stamp.is_some() && read.stamp == stamp {
-            return;
-        }
         // What is entered from here on may not be among the names.
         let scan = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
-        let names = match folder.names() {
-            Ok(names) => names,
-            Err(error) => return log::warn!("the state folder could not be read: {error}"),
-        };
+        let (mut names, mut changed) = (HashMap::new(), [false; SHARDS]);
+        for shard in 0..=u8::MAX {
+            let (at, stamp) = (usize::from(shard), folder.stamp(shard));
+            if stamp.is_some() && read.stamps[at] == stamp {
+                continue;
+            }
+            match folder.names(shard) {
+                Ok(found) => names.extend(found),
+                Err(error) => {
+                    log::warn!("the state folder could not be read: {error}");
+                    break;
+                }
+            }
+            (changed[at], read.stamps[at]) = (true, stamp);
+        }
         // Most are known and will not change any more.
         let news: Vec<(RunId, Parts)> = {
             let mut table = lock(&self.table);
             table.retain(|id, entry| match entry {
-                RunEntry::Stored(stored) => {
+                RunEntry::Stored(stored) if changed[usize::from(id.shard())] => {
                     stored.entered >= scan || names.get(id).is_some_and(|parts| parts.has_record())
                 }
-                RunEntry::Live(_) => true,
+                RunEntry::Stored(_) | RunEntry::Live(_) => true,
             });
             let is_new = |id: &RunId, parts: &Parts| match table.get(id) {
                 Some(RunEntry::Live(_)) => false,
@@ -356,7 +362,6 @@ impl Store {
                 FoundRun::Unknown => {}
             }
         }
-        read.stamp = stamp;
     }
 
     /// Ends all runs of this process as interrupted. Returns how many there were.
@@ -434,7 +439,11 @@ impl RunEntry {
 }
 
 /// The runs in the folder, or those in memory: finished ones that are not on disk, or not yet.
-fn shelf(table: &HashMap<RunId, RunEntry>, in_folder: bool, now: Duration) -> impl Iterator<Item = KeptRun<'_>> {
+fn shelf(
+    table: &HashMap<RunId, RunEntry>,
+    in_folder: bool,
+    now: Duration,
+) -> impl Iterator<Item = KeptRun<'_>> + Clone {
     table.iter().filter_map(move |(id, entry)| match entry {
         RunEntry::Live(live) => {
             let on_disk = live.has_files() && !live.is_closed();

@@ -19,14 +19,19 @@ impl Temporary {
         Temporary(std::env::temp_dir().join(format!("fabric-mcp-{}", RunId::new())))
     }
 
+    /// Where a file of a run is, and its folder.
     fn file(&self, id: &RunId, ending: &str) -> PathBuf {
-        self.0.join(format!("{id}.{ending}"))
+        let shard = self.0.join(&id.to_string()["run_".len()..][..2]);
+        fs::create_dir_all(&shard).unwrap();
+        shard.join(format!("{id}.{ending}"))
     }
 
-    /// The names in it, without those of folders.
+    /// The names of the files in it.
     pub(super) fn names(&self) -> Vec<String> {
-        let mut names: Vec<String> =
-            fs::read_dir(&self.0).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<String> = list(&self.0)
+            .flat_map(|path| if path.is_dir() { list(&path).collect() } else { vec![path] })
+            .map(|path| path.file_name().unwrap().to_str().unwrap().to_owned())
+            .collect();
         names.sort();
         names
     }
@@ -35,6 +40,10 @@ impl Temporary {
     fn leave(&self, record: &Record) {
         fs::write(self.file(&record.id, "json"), serde_json::to_vec(record).unwrap()).unwrap();
     }
+}
+
+fn list(folder: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())
 }
 
 impl Drop for Temporary {

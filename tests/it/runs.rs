@@ -1,7 +1,7 @@
 //! Runs outlive their calls: calls answered in time, `fabric_get_run`, `fabric_cancel_run`, owners, and the state folder.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -249,8 +249,11 @@ fn with_a_folder_a_run_outlives_the_process() {
     assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("interrupted"), &json!("cut ")));
     assert_eq!(data(&client.call("fabric_get_run", json!({})))["runs"].as_array().unwrap().len(), 2);
     fabric.expect_chats(2);
-    for file in fs::read_dir(&folder.0).unwrap() {
-        let bytes = fs::read(file.unwrap().path()).unwrap();
+    let inside = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    let files: Vec<_> = inside(&folder.0).iter().flat_map(|shard| inside(shard)).collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    for file in files {
+        let bytes = fs::read(file).unwrap();
         assert!(!String::from_utf8_lossy(&bytes).contains("s3cret"), "the input is never kept");
     }
 }
