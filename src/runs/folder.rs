@@ -270,7 +270,7 @@ impl Folder {
 
     /// A finished record without its text has lost it: a power cut, or a hand.
     fn checked(&self, mut record: Record) -> Record {
-        if self.text_length(record.id) < record.bytes {
+        if self.plain(record.id, Part::Text).map_or(0, |text| text.len()) < record.bytes {
             record.state = RunState::Interrupted;
             self.measure(&mut record);
         }

@@ -405,6 +405,32 @@ fn what_others_remove_is_gone() {
     assert_eq!(run.read(0, 9), "x", "of this process");
 }
 
+#[cfg(unix)]
+#[test]
+fn only_what_has_changed_is_read_again() {
+    let (at, hand) = (Temporary::new(), Hand::new());
+    let runs = process(&at, &hand);
+    let made: Vec<Run> = (0..3).map(|_| finished(&runs, &Owner::Folder, "x")).collect();
+    let old = SystemTime::now() - Duration::from_secs(3600);
+    let age_all = || {
+        for shard in list(&at.0) {
+            File::open(shard).unwrap().set_modified(old).unwrap();
+        }
+    };
+    let listed = || runs.list(&Owner::Folder, None, 9).unwrap().runs.len();
+    age_all();
+    assert_eq!(listed(), 3);
+    // The folder looks as before: it is not read.
+    fs::remove_file(at.file(&made[0].id(), "json")).unwrap();
+    age_all();
+    assert_eq!((runs.tally().kept, listed()), (3, 2), "known, but not found");
+    assert_eq!(runs.tally().kept, 3);
+    fs::remove_file(at.file(&made[1].id(), "json")).unwrap();
+    assert_eq!(listed(), 1, "and what did not change is still known");
+    let other = finished(&process(&at, &hand), &Owner::Folder, "y");
+    assert_eq!(listed(), 2, "{}", other.id());
+}
+
 #[test]
 fn a_clock_that_was_set_back_sweeps_nothing() {
     let (at, hand) = (Temporary::new(), Hand::new());
