@@ -18,9 +18,11 @@ use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use crate::sync::lock;
 
 use super::clock;
 use super::record::{Record, RunId, RunState, VERSION};
@@ -111,6 +113,8 @@ pub(crate) struct Folder {
     path: PathBuf,
     /// It was said that it cannot be written; not again until it can.
     warned: AtomicBool,
+    /// Held while a lock is tried.
+    trying: Mutex<()>,
 }
 
 impl Folder {
@@ -123,7 +127,7 @@ impl Folder {
         let failed = |error: io::Error| format!("the state folder {shown} cannot be used: {error}");
         builder().recursive(true).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        let folder = Folder { path, warned: AtomicBool::new(false) };
+        let folder = Folder { path, warned: AtomicBool::new(false), trying: Mutex::default() };
         let access = folder.check_access().map_err(failed)?;
         if access.others_write {
             return Err(format!(
@@ -226,6 +230,8 @@ impl Folder {
         if record.state != RunState::Working {
             return FoundRun::settled(self.checked(record));
         }
+        // One at a time: a lock that is taken must be the owner's, and not another look of ours.
+        let _trying = lock(&self.trying);
         match self.claim(id) {
             // It may have ended in between: its end was written before the lock was given up.
             Ok(claim @ (LockClaim::Ours(_) | LockClaim::NoFile)) => match self.read(id) {

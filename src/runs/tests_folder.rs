@@ -222,6 +222,27 @@ fn a_dead_owner_leaves_an_interrupted_run() {
 }
 
 #[test]
+fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_owner() {
+    let (at, hand) = (Temporary::new(), Hand::new());
+    let runs = process(&at, &hand);
+    for _ in 0..20 {
+        let dead = working(&hand);
+        at.leave(&dead);
+        fs::write(at.file(&dead.id, "lock"), "").unwrap();
+        let start = std::sync::Barrier::new(4);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    let run = runs.find(&dead.id.to_string(), &Owner::Folder).unwrap();
+                    assert_eq!(run.record().state, RunState::Interrupted);
+                });
+            }
+        });
+    }
+}
+
+#[test]
 fn a_finished_run_that_lost_its_text_says_so() {
     let (at, hand) = (Temporary::new(), Hand::new());
     let runs = process(&at, &hand);
