@@ -133,6 +133,7 @@ fn systemd_accepts_the_units() {
 }
 
 /// What is generated, and the name of its file.
+#[cfg(target_os = "linux")]
 const UNITS: [(&str, &str); 2] =
     [("systemd-unit", "fabric-mcp.service"), ("systemd-template", "fabric-mcp@8001.service")];
 

@@ -12,6 +12,7 @@ use crate::support::http::{Events, Http, HttpServer};
 use crate::support::process::Process;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
+#[cfg(target_os = "linux")]
 use crate::support::stdio::Stdio;
 use crate::support::transports::{Wire, serve};
 use crate::support::web::{Sse, Streamable};

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
-use crate::support::http::HttpServer;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
@@ -270,7 +269,7 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
         cut.push(id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})))));
         begun += 2;
         fabric.wait_requests("POST /chat", begun);
-        client.process.signal("KILL");
+        client.process.child.kill().unwrap();
         client.process.wait_exit(DEADLINE);
     });
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
@@ -304,6 +303,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
     }
 }
 
+#[cfg(unix)]
 #[test]
 fn a_terminated_server_keeps_what_there_is() {
     let (fabric, folder) = (FakeFabric::start(), Folder::new("term"));
@@ -318,10 +318,10 @@ fn a_terminated_server_keeps_what_there_is() {
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     get_until(&mut client, &run_id, 4);
     drop(client);
-    let mut server = Arc::into_inner(server).unwrap();
+    let mut server = std::sync::Arc::into_inner(server).unwrap();
     server.process.signal("TERM");
     assert!(server.process.wait_exit(DEADLINE).success());
-    let server: Arc<HttpServer> = program();
+    let server = program();
     let mut client = Streamable::to(&server, NEWEST, Some(token));
     let got = client.call("fabric_get_run", json!({"run_id": run_id}));
     assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("interrupted"), &json!("part")));

@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
+#[cfg(target_os = "linux")]
+use crate::support::DEADLINE;
 use crate::support::fabric::FakeFabric;
-use crate::support::http::HttpServer;
+use crate::support::http::{Http, HttpServer};
 use crate::support::process::Program;
-use crate::support::{DEADLINE, http::Http};
 
 #[cfg(target_os = "linux")]
 #[test]

@@ -4,16 +4,18 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::support::expect;
 use crate::support::fabric::FakeFabric;
-use crate::support::http::HttpServer;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
-use crate::support::transports::{Wire, serve};
-use crate::support::web::{Sse, Streamable};
-use crate::support::{Caller, Era};
-use std::sync::Arc;
+#[cfg(unix)]
+use {
+    crate::support::http::HttpServer,
+    crate::support::transports::{Wire, serve},
+    crate::support::web::{Sse, Streamable},
+    crate::support::{Caller, Era, expect},
+    std::sync::Arc,
+};
 
 /// The 2 s of the protocol or the drain time below, and what a busy machine needs.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);

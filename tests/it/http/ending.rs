@@ -1,4 +1,5 @@
 //! SIGTERM and SIGINT: what runs is finished, streams end properly, nothing new is taken.
+#![cfg(unix)]
 
 use std::net::TcpStream;
 

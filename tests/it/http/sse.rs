@@ -146,6 +146,7 @@ fn batches_are_one_event() {
     assert_eq!(session.events.next_json().as_array().unwrap().len(), 2);
 }
 
+#[cfg(unix)]
 #[test]
 fn subscriptions_and_runs_end_properly_with_the_server() {
     let fabric = FakeFabric::start();

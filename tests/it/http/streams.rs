@@ -110,6 +110,7 @@ fn a_session_hears_of_changes_once_it_has_listed() {
     assert_eq!(heard, ["notifications/prompts/list_changed", "notifications/resources/list_changed"]);
 }
 
+#[cfg(unix)]
 #[test]
 fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let (fabric, mut server) = watching();
