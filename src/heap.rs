@@ -5,12 +5,13 @@
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
-    use std::ffi::c_int;
+    use std::ffi::{c_int, c_ulong};
 
-    // Of <malloc.h>; glibc's numbers never change.
+    // Of <malloc.h> and <sys/resource.h>; glibc's numbers never change.
     const M_TRIM_THRESHOLD: c_int = -1;
     const M_MMAP_THRESHOLD: c_int = -3;
     const M_ARENA_MAX: c_int = -8;
+    const RLIMIT_AS: c_int = 9;
 
     /// Larger blocks are mapped one by one, and unmapped when freed. Setting it keeps glibc from raising it to as much as 32 MiB.
     /// With glibc's default, 128 KiB, listing prompts takes 40 % longer: each list maps its memory anew. Bytes.
@@ -19,16 +20,24 @@ mod glibc {
     const TRIMMED: c_int = 1 << 20;
     /// Most arenas, because each keeps memory.
     const ARENAS: c_int = 4;
+    /// Each arena reserves 64 MiB of addresses. A thread that has no room for its own maps a page for each block, until
+    /// nothing is left. So with less room than this (`ulimit -v`) all threads share one. Bytes.
+    const SPACIOUS: c_ulong = 1 << 30;
 
-    #[allow(unsafe_code, reason = "std cannot tune the allocator; this is glibc's function with its signature")]
+    #[allow(unsafe_code, reason = "std cannot tune the allocator; these are glibc's functions with their signatures")]
     unsafe extern "C" {
         safe fn mallopt(parameter: c_int, value: c_int) -> c_int;
         safe fn malloc_trim(kept: usize) -> c_int;
+        /// Fills in the soft and the hard limit.
+        safe fn getrlimit(resource: c_int, limits: &mut [c_ulong; 2]) -> c_int;
     }
 
     /// Configures the allocator. If that fails, more memory stays resident.
     pub(crate) fn tune() {
-        for (parameter, value) in [(M_MMAP_THRESHOLD, MAPPED), (M_TRIM_THRESHOLD, TRIMMED), (M_ARENA_MAX, ARENAS)] {
+        let mut addresses = [0; 2];
+        let narrow = getrlimit(RLIMIT_AS, &mut addresses) == 0 && addresses[0] < SPACIOUS;
+        let arenas = if narrow { 1 } else { ARENAS };
+        for (parameter, value) in [(M_MMAP_THRESHOLD, MAPPED), (M_TRIM_THRESHOLD, TRIMMED), (M_ARENA_MAX, arenas)] {
             mallopt(parameter, value);
         }
     }

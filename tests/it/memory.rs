@@ -265,3 +265,24 @@ fn a_long_token_is_not_repeated_more_often_than_there_is_as_much_to_say() {
     // Each has as much text, but those that were sent after a slice of waiting.
     assert!(notes.len() < 200, "{} notes", notes.len());
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_small_address_space_is_enough() {
+    let program = Program::new(["--demo", "--log-level", "warning"]).after("ulimit -v 65536");
+    let mut client = Stdio::speaking(Era::Modern, program);
+    for query in ["commit", "summary", "code"] {
+        // Of several threads at once, each of which would have an arena of its own.
+        let ids: Vec<Value> = (0..8)
+            .map(|_| {
+                let call = json!({"name": "fabric_list_patterns", "arguments": {"query": query}});
+                client.begin("tools/call", call)
+            })
+            .collect();
+        for id in ids {
+            expect::success(Era::Modern, &client.answer(&id)["result"]);
+        }
+    }
+    client.close_stdin();
+    assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
+}
