@@ -231,8 +231,8 @@ fn install(client: McpClient, launch: Option<&Launch>, yes: bool) -> Result<Exit
     let task =
         install::Task { client, program: &program.to_string_lossy(), launch, env: &|name| std::env::var_os(name) };
     match install::run(&task, yes) {
-        Ok(install::Outcome::Done) => Ok(ExitCode::SUCCESS),
-        Ok(install::Outcome::NotDone) => Ok(ExitCode::FAILURE),
+        Ok(install::InstallOutcome::Done) => Ok(ExitCode::SUCCESS),
+        Ok(install::InstallOutcome::NotDone) => Ok(ExitCode::FAILURE),
         Err(reason) => Err(ExitReason { code: 1, reason }),
     }
 }
@@ -343,7 +343,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
 
 /// Who may come in over HTTP, as `config` has it.
 fn access(config: &Config) -> Result<Access, String> {
-    let oauth = |settings: &config::OAuth| {
+    let oauth = |settings: &config::OAuthFlags| {
         let url = |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
         OAuth::new(OAuthSettings {
             issuer: url("--oauth-issuer", &settings.issuer)?,

@@ -12,18 +12,18 @@
 
 mod clock;
 mod digest;
+mod error;
 mod identity;
 mod oauth;
 mod outbound;
-mod refusal;
 mod tokens;
 mod watch;
 
 use std::net::IpAddr;
 
+pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
-pub(crate) use oauth::{OAuth, Settings as OAuthSettings, WebUrl};
-pub(crate) use refusal::{Flaw, Refusal};
+pub(crate) use oauth::{OAuth, OAuthSettings, WebUrl};
 pub(crate) use tokens::generate;
 pub(crate) use watch::Tokens;
 
@@ -47,8 +47,8 @@ pub(crate) struct Pass {
 enum Proof {
     /// None was needed.
     None,
-    Token(watch::Shown),
-    OAuth(oauth::Shown),
+    Token(watch::HeldNamedToken),
+    OAuth(oauth::HeldOAuthToken),
 }
 
 impl Access {
@@ -68,16 +68,16 @@ impl Access {
         &self,
         authorization: impl IntoIterator<Item = &'a str>,
         peer: IpAddr,
-    ) -> Result<Pass, Refusal> {
+    ) -> Result<Pass, AccessError> {
         if self.is_open() {
             return Ok(Pass { identity: Identity::peer(peer), role: Role::Run, proof: Proof::None });
         }
-        let token = bearer(authorization).ok_or(Refusal::NoToken)?;
+        let token = bearer(authorization).ok_or(AccessError::NoToken)?;
         self.tokens.poll();
         if let Some((identity, role, shown)) = self.tokens.find(token) {
             return Ok(Pass { identity, role, proof: Proof::Token(shown) });
         }
-        let oauth = self.oauth.as_ref().ok_or(Refusal::BadToken(Flaw::Unknown))?;
+        let oauth = self.oauth.as_ref().ok_or(AccessError::BadToken(Flaw::Unknown))?;
         let (identity, role, shown) = oauth.check(token)?;
         Ok(Pass { identity, role, proof: Proof::OAuth(shown) })
     }
@@ -118,7 +118,7 @@ impl Access {
 
     /// The value of `WWW-Authenticate` that goes with a refusal. `pass` is the caller's, if it was let in before: whoever
     /// came with a named token is not sent to the issuer for a larger scope.
-    pub(crate) fn challenge(&self, refusal: Refusal, pass: Option<&Pass>) -> Option<String> {
+    pub(crate) fn challenge(&self, refusal: AccessError, pass: Option<&Pass>) -> Option<String> {
         let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(_)));
         match &self.oauth {
             Some(oauth) if !by_name => oauth.challenge(refusal),
@@ -136,9 +136,9 @@ impl Pass {
     /// May the caller do what takes this role?
     ///
     /// # Errors
-    /// [`Refusal::Forbidden`].
-    pub(crate) fn require(&self, role: Role) -> Result<(), Refusal> {
-        if self.role >= role { Ok(()) } else { Err(Refusal::Forbidden(role)) }
+    /// [`AccessError::Forbidden`].
+    pub(crate) fn require(&self, role: Role) -> Result<(), AccessError> {
+        if self.role >= role { Ok(()) } else { Err(AccessError::Forbidden(role)) }
     }
 }
 
@@ -203,11 +203,14 @@ mod tests {
         let pass = both.admit(["Bearer a-token"], PEER).unwrap();
         assert_eq!((pass.identity.to_string().as_str(), pass.role), ("token:default", Role::Run));
         assert!(both.is_good(&pass) && !format!("{pass:?}").contains("a-token"));
-        assert_eq!(both.admit([], PEER).err(), Some(Refusal::NoToken));
-        assert_eq!(both.admit(["Bearer fmcp_1"], PEER).err(), Some(Refusal::BadToken(Flaw::Unknown)));
-        assert!(matches!(both.admit(["Bearer jwt"], PEER).err(), Some(Refusal::Unavailable(_))), "nobody is at port 1");
+        assert_eq!(both.admit([], PEER).err(), Some(AccessError::NoToken));
+        assert_eq!(both.admit(["Bearer fmcp_1"], PEER).err(), Some(AccessError::BadToken(Flaw::Unknown)));
+        assert!(
+            matches!(both.admit(["Bearer jwt"], PEER).err(), Some(AccessError::Unavailable(_))),
+            "nobody is at port 1"
+        );
         let named = access(Some("a-token"), false);
-        assert_eq!(named.admit(["Bearer jwt"], PEER).err(), Some(Refusal::BadToken(Flaw::Unknown)));
+        assert_eq!(named.admit(["Bearer jwt"], PEER).err(), Some(AccessError::BadToken(Flaw::Unknown)));
     }
 
     #[test]
@@ -218,12 +221,12 @@ mod tests {
         pass.role = Role::Read;
         assert_eq!((pass.require(Role::Read), pass.require(Role::Metrics)), (Ok(()), Ok(())));
         let forbidden = pass.require(Role::Run).unwrap_err();
-        assert_eq!(forbidden, Refusal::Forbidden(Role::Run));
+        assert_eq!(forbidden, AccessError::Forbidden(Role::Run));
         assert_eq!(both.challenge(forbidden, Some(&pass)), None);
         assert!(both.challenge(forbidden, None).is_some_and(|value| value.contains("insufficient_scope")));
-        assert_eq!(named.challenge(Refusal::NoToken, None).as_deref(), Some("Bearer"));
-        assert_eq!(named.challenge(Refusal::BadToken(Flaw::Unknown), None).as_deref(), Some("Bearer"));
-        assert!(both.challenge(Refusal::NoToken, None).is_some_and(|value| value.contains("resource_metadata")));
+        assert_eq!(named.challenge(AccessError::NoToken, None).as_deref(), Some("Bearer"));
+        assert_eq!(named.challenge(AccessError::BadToken(Flaw::Unknown), None).as_deref(), Some("Bearer"));
+        assert!(both.challenge(AccessError::NoToken, None).is_some_and(|value| value.contains("resource_metadata")));
         assert_eq!(named.document("/.well-known/oauth-protected-resource", "/mcp"), None);
         assert!(both.document("/.well-known/oauth-protected-resource", "/mcp").is_some());
     }

@@ -96,7 +96,7 @@ struct Change {
 
 /// That somebody has shown a named token.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shown {
+pub(super) struct HeldNamedToken {
     digest: Digest,
     generation: u64,
 }
@@ -147,17 +147,17 @@ impl Tokens {
     }
 
     /// Whose token this is.
-    pub(super) fn find(&self, given: &str) -> Option<(Identity, Role, Shown)> {
+    pub(super) fn find(&self, given: &str) -> Option<(Identity, Role, HeldNamedToken)> {
         // Before the table, so that a later table is never taken for this one.
         let generation = self.generation.load(Ordering::Acquire);
         let table = lock(&self.table).clone();
         let digest = self.keyed.digest(given.as_bytes());
         let holder = table.find(given, digest)?;
-        Some((holder.identity.clone(), holder.role, Shown { digest, generation }))
+        Some((holder.identity.clone(), holder.role, HeldNamedToken { digest, generation }))
     }
 
     /// Is the token still good for the same name and role?
-    pub(super) fn is_good(&self, shown: Shown, identity: &Identity, role: Role) -> bool {
+    pub(super) fn is_good(&self, shown: HeldNamedToken, identity: &Identity, role: Role) -> bool {
         if self.generation.load(Ordering::Acquire) == shown.generation {
             return true;
         }

@@ -2,7 +2,7 @@
 //! itself, or by a URL.
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, FlagId, Section, Takes};
-use super::resolve::{self, Settings};
+use super::resolve::{self, FlagsAndEnv};
 use super::{Env, McpClient, RawFlags, ReadFile, UsageError, values};
 
 /// So many seconds before a client would give up, its call is answered.
@@ -43,7 +43,7 @@ impl Launch {
     pub(super) fn for_client(mut self, client: McpClient) -> Result<Launch, UsageError> {
         match (&mut self, client) {
             (Launch::Url(_), McpClient::ClaudeDesktop) => Err(UsageError(
-                "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
+                "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under FlagsAndEnv, \
                  Connectors, or leave --url out"
                     .to_owned(),
             )),
@@ -68,7 +68,7 @@ fn is_for_http(flag: &Flag) -> bool {
 
 /// From flags and variables, all of which must be right.
 pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Launch, UsageError> {
-    let settings = Settings { raw, env };
+    let settings = FlagsAndEnv { raw, env };
     if let Some(url) = settings.one(FlagId::Url, &values::server_url)? {
         return Ok(Launch::Url(url));
     }

@@ -14,7 +14,7 @@ use super::flags::{
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{
     self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, LogFormat, LogLevel,
-    MEMORY_RANGE, OAuth, RunSettings, STDIO_MAX_RUNS, Secret, Transport,
+    MEMORY_RANGE, OAuthFlags, RunSettings, STDIO_MAX_RUNS, Secret, Transport,
 };
 use crate::net::Host;
 
@@ -31,7 +31,7 @@ const DEFAULT_PORT: u16 = 8000;
 
 /// The configuration, or the first mistake.
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
-    let settings = Settings { raw, env };
+    let settings = FlagsAndEnv { raw, env };
     let mut warnings = Vec::new();
     let transport = settings.one(FlagId::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
     let (path, max_runs) = match transport {
@@ -79,7 +79,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
     Ok(config)
 }
 
-fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
+fn fabric(settings: &FlagsAndEnv<'_>) -> Result<Fabric, UsageError> {
     Ok(Fabric {
         url: settings.one(FlagId::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
         api_key: settings.secret(API_KEY)?,
@@ -92,7 +92,7 @@ fn fabric(settings: &Settings<'_>) -> Result<Fabric, UsageError> {
     })
 }
 
-fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
+fn http(settings: &FlagsAndEnv<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
     Ok(Http {
         allowed_hosts: settings.many(FlagId::AllowedHost, &values::allowed_host)?,
         allowed_origins: settings.many(FlagId::AllowedOrigin, &values::allowed_origin)?,
@@ -109,7 +109,7 @@ fn http(settings: &Settings<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<Str
 }
 
 /// All four settings of OAuth, or none.
-fn oauth(settings: &Settings<'_>) -> Result<Option<OAuth>, UsageError> {
+fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
     let issuer = settings.one(FlagId::OauthIssuer, &values::web_url)?;
     let resource = settings.one(FlagId::OauthResource, &values::web_url)?;
     let (client_id, client_secret) = (settings.secret(OAUTH_CLIENT_ID)?, settings.secret(OAUTH_CLIENT_SECRET)?);
@@ -130,7 +130,7 @@ fn oauth(settings: &Settings<'_>) -> Result<Option<OAuth>, UsageError> {
             Some(given) => Err(named_error(given, &missed)),
         };
     };
-    Ok(Some(OAuth { issuer, resource, client_id, client_secret }))
+    Ok(Some(OAuthFlags { issuer, resource, client_id, client_secret }))
 }
 
 fn named_error(given: &str, missed: &[&str]) -> UsageError {
@@ -138,7 +138,7 @@ fn named_error(given: &str, missed: &[&str]) -> UsageError {
 }
 
 /// With `--allow-model`, Fabric's own default would be a way around it.
-fn require_default_model(settings: &Settings<'_>, config: &Config) -> Result<(), UsageError> {
+fn require_default_model(settings: &FlagsAndEnv<'_>, config: &Config) -> Result<(), UsageError> {
     let allowed = &config.allowed_models;
     if config.default_model.is_empty() && !config.default_vendor.is_empty() {
         let name = settings.name(FlagId::DefaultVendor);
@@ -159,7 +159,7 @@ fn require_default_model(settings: &Settings<'_>, config: &Config) -> Result<(),
 }
 
 fn token(
-    settings: &Settings<'_>,
+    settings: &FlagsAndEnv<'_>,
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, UsageError> {
@@ -195,7 +195,7 @@ fn token(
 
 /// A server that other machines can reach, by itself or through a proxy that may name it, needs a token or
 /// `--allow-unauthenticated`.
-fn require_token(settings: &Settings<'_>, config: &mut Config) -> Result<(), UsageError> {
+fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), UsageError> {
     if config.transport == Transport::Stdio || !config.http.is_open() {
         return Ok(());
     }
@@ -240,12 +240,12 @@ fn named(name: &str, reason: impl Display) -> UsageError {
 }
 
 /// Flags and variables.
-pub(super) struct Settings<'a> {
+pub(super) struct FlagsAndEnv<'a> {
     pub(super) raw: &'a RawFlags,
     pub(super) env: Env<'a>,
 }
 
-impl Settings<'_> {
+impl FlagsAndEnv<'_> {
     /// A variable that is set and not empty.
     pub(super) fn variable(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())

@@ -204,7 +204,7 @@ pub(crate) struct Http {
     /// Named tokens: `FABRIC_MCP_TOKENS_FILE` or `--tokens-file`.
     pub(crate) tokens_file: Option<PathBuf>,
     /// Where OAuth tokens come from.
-    pub(crate) oauth: Option<OAuth>,
+    pub(crate) oauth: Option<OAuthFlags>,
     /// Proxies whose `X-Forwarded-For` is believed: `--trusted-proxy`.
     pub(crate) trusted_proxies: Vec<IpAddr>,
     /// `--allow-unauthenticated`: listen beyond loopback without a token. Without it that is a start-up error.
@@ -228,7 +228,7 @@ impl Http {
 
 /// How this server is known to an OAuth authorization server.
 #[derive(Clone, Debug)]
-pub(crate) struct OAuth {
+pub(crate) struct OAuthFlags {
     /// `--oauth-issuer`, an URL.
     pub(crate) issuer: String,
     /// `--oauth-resource`, an URL.

@@ -13,7 +13,7 @@ use crate::config;
 
 /// One request as it came in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Seen {
+pub(super) struct FabricRequest {
     /// `GET /path`.
     pub(super) line: String,
     /// Names in lower case.
@@ -26,13 +26,15 @@ pub(super) struct Seen {
 /// A listener on a port of the kernel's choice. Its threads end with the test process.
 pub(super) struct Fixture {
     pub(super) url: String,
-    seen: Arc<Mutex<Vec<Seen>>>,
+    seen: Arc<Mutex<Vec<FabricRequest>>>,
 }
 
 impl Fixture {
     /// Answers each request by `answer`, which is given the number of requests before it, and may write anything. If
     /// it gives back `false`, the connection is closed.
-    pub(super) fn new(answer: impl Fn(usize, &Seen, &mut TcpStream) -> bool + Send + Sync + 'static) -> Fixture {
+    pub(super) fn new(
+        answer: impl Fn(usize, &FabricRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Fixture {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let seen = Arc::new(Mutex::new(Vec::new()));
@@ -84,7 +86,7 @@ impl Fixture {
         })
     }
 
-    pub(super) fn requests(&self) -> Vec<Seen> {
+    pub(super) fn requests(&self) -> Vec<FabricRequest> {
         self.seen.lock().unwrap().clone()
     }
 
@@ -159,10 +161,14 @@ pub(super) fn complete() -> String {
     event("{\"type\":\"complete\",\"format\":\"plain\"}")
 }
 
-fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<Seen> {
+fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<FabricRequest> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    let mut seen = Seen { line: line.trim_end().strip_suffix(" HTTP/1.1")?.to_owned(), connection, ..Seen::default() };
+    let mut seen = FabricRequest {
+        line: line.trim_end().strip_suffix(" HTTP/1.1")?.to_owned(),
+        connection,
+        ..FabricRequest::default()
+    };
     loop {
         let mut line = String::new();
         reader.read_line(&mut line).ok()?;

@@ -23,7 +23,7 @@ use jsonc::JsonSpan;
 
 /// What it came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum InstallOutcome {
     /// The file is as wanted.
     Done,
     /// Nothing was changed, and the reason was told.
@@ -56,14 +56,14 @@ pub(crate) struct Task<'a> {
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
-pub(crate) fn run(task: &Task<'_>, yes: bool) -> Result<Outcome, String> {
+pub(crate) fn run(task: &Task<'_>, yes: bool) -> Result<InstallOutcome, String> {
     let mut stdin = io::stdin().lock();
     let answers: Option<&mut dyn BufRead> = if stdin.is_terminal() { Some(&mut stdin) } else { None };
     task.run(Dialogue { out: &mut io::stdout(), answers, yes })
 }
 
 impl Task<'_> {
-    fn run(&self, mut dialogue: Dialogue<'_>) -> Result<Outcome, String> {
+    fn run(&self, mut dialogue: Dialogue<'_>) -> Result<InstallOutcome, String> {
         let facts = clients::facts(self.client);
         let Format::Json(key) = facts.format else { return self.by_hand(&facts, &mut dialogue) };
         let path = clients::file(self.client, System::HERE, self.env)
@@ -90,7 +90,7 @@ impl Task<'_> {
         let shown = wanted.as_ref().map(|(_, shown)| shown);
         show(&facts, &path, &found, before, shown, &mut dialogue)?;
         if !dialogue.agreed()? {
-            return Ok(Outcome::NotDone);
+            return Ok(InstallOutcome::NotDone);
         }
         let backup = found.replace(new).map_err(about)?;
         let mut said = format!("Written: {}\n", path.display());
@@ -99,11 +99,11 @@ impl Task<'_> {
         }
         said.push_str(&next(&facts, entry));
         dialogue.say(&said)?;
-        Ok(Outcome::Done)
+        Ok(InstallOutcome::Done)
     }
 
     /// For clients whose file is no JSON: what they have instead.
-    fn by_hand(&self, facts: &Facts, dialogue: &mut Dialogue<'_>) -> Result<Outcome, String> {
+    fn by_hand(&self, facts: &Facts, dialogue: &mut Dialogue<'_>) -> Result<InstallOutcome, String> {
         let place = clients::place(self.client, System::HERE, self.env);
         let (title, name) = (facts.title, self.client.name());
         let kind = match facts.format {
@@ -132,17 +132,17 @@ impl Task<'_> {
             }
         };
         dialogue.say(&text)?;
-        Ok(Outcome::NotDone)
+        Ok(InstallOutcome::NotDone)
     }
 
-    fn already(&self, facts: &Facts, path: &Path, dialogue: &mut Dialogue<'_>) -> Result<Outcome, String> {
+    fn already(&self, facts: &Facts, path: &Path, dialogue: &mut Dialogue<'_>) -> Result<InstallOutcome, String> {
         let path = path.display();
         let text = match self.launch {
             Some(_) => format!("{path} has this entry already: nothing to do.\nNext: {}.\n", facts.then),
             None => format!("{path} has no server \"{NAME}\": nothing to do.\n"),
         };
         dialogue.say(&text)?;
-        Ok(Outcome::Done)
+        Ok(InstallOutcome::Done)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
+use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::{DEADLINE, poll};
@@ -82,15 +83,13 @@ fn a_run_is_waited_for_to_its_end() {
 #[test]
 fn a_run_can_be_found_in_the_state_folder() {
     let fabric = FakeFabric::start();
-    let folder = std::env::temp_dir().join(format!("fabric-mcp-call-{}", std::process::id()));
-    let in_folder =
-        |args: [&str; 3]| call(&fabric, args).arg("--state-dir").arg(folder.to_str().unwrap()).run(DEADLINE);
+    let folder = TempFolder::new("call");
+    let in_folder = |args: [&str; 3]| call(&fabric, args).arg("--state-dir").arg(folder.text()).run(DEADLINE);
     let ran = in_folder([RUN, SUMMARIZE, "--json"]);
     ran.expect_code(0);
     let ran: Value = serde_json::from_str(&ran.stdout).unwrap();
     let asked = json!({"run_id": ran["run_id"]}).to_string();
     let got = in_folder(["fabric_get_run", &asked, "--json"]);
-    std::fs::remove_dir_all(&folder).unwrap();
     got.expect_code(0);
     let got: Value = serde_json::from_str(&got.stdout).unwrap();
     assert_eq!((&got["output_text"], &got["status"]), (&ran["output_text"], &json!("completed")));

@@ -13,6 +13,8 @@ use crate::support::DEADLINE;
 #[cfg(unix)]
 use crate::support::fabric::FakeFabric;
 #[cfg(unix)]
+use crate::support::folder::TempFolder;
+#[cfg(unix)]
 use crate::support::http::HttpServer;
 use crate::support::process::Program;
 
@@ -25,32 +27,6 @@ fn generated<const N: usize>(what: [&str; N]) -> String {
     finished.expect_code(0);
     assert_eq!(finished.stderr, "", "hints are for terminals");
     finished.stdout
-}
-
-/// A folder of its own for one test; removed at the end.
-#[cfg(unix)]
-struct Folder(PathBuf);
-
-#[cfg(unix)]
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-#[cfg(unix)]
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }
 
 /// What a tool says about a file, on both outputs, and whether it is content. `None` without the tool.
@@ -73,8 +49,8 @@ fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_manual_page_is_clean() {
-    let folder = Folder::new("man");
-    let page = folder.file("fabric-mcp.1", &generated(["man"]));
+    let folder = TempFolder::new("man");
+    let page = folder.write("fabric-mcp.1", &generated(["man"]));
     let output = Command::new("man").args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"]).arg(&page).output();
     match output {
         Ok(output) => {
@@ -91,10 +67,10 @@ fn the_manual_page_is_clean() {
 #[cfg(unix)]
 #[test]
 fn shells_accept_their_completions() {
-    let folder = Folder::new("shells");
+    let folder = TempFolder::new("shells");
     for shell in ["bash", "zsh", "fish"] {
         let script = generated([&format!("complete-{shell}")]);
-        let file = folder.file(&format!("complete.{shell}"), &script);
+        let file = folder.write(&format!("complete.{shell}"), &script);
         if let Some((good, said)) = ask(shell, &["-n"], &file) {
             assert!(good && said.is_empty(), "{shell}: {said}\n{script}");
         }
@@ -104,7 +80,7 @@ fn shells_accept_their_completions() {
 #[cfg(unix)]
 #[test]
 fn bash_completes_flags_values_and_clients() {
-    let folder = Folder::new("bash");
+    let folder = TempFolder::new("bash");
     let script = generated(["complete-bash"]);
     let rows = [
         ("fabric-mcp --trans", "1", "--transport"),
@@ -116,7 +92,7 @@ fn bash_completes_flags_values_and_clients() {
     ];
     for (words, at, expected) in rows {
         let tail = format!("COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n");
-        let file = folder.file("try.bash", &format!("{script}{tail}"));
+        let file = folder.write("try.bash", &format!("{script}{tail}"));
         if let Some((good, said)) = ask("bash", &["--norc"], &file) {
             assert!(good, "{words}: {said}");
             assert_eq!(said.trim(), expected, "{words}");
@@ -139,9 +115,9 @@ const UNITS: [(&str, &str); 2] =
 
 #[cfg(target_os = "linux")]
 fn systemd_accepts(what: &str, name: &str) {
-    let folder = Folder::new(what);
+    let folder = TempFolder::new(what);
     let unit = generated([what]);
-    let file = folder.file(name, &unit);
+    let file = folder.write(name, &unit);
     if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
         // Other units of the machine may be complained of.
         let ours: Vec<&str> = said.lines().filter(|line| line.contains("fabric-mcp")).collect();
@@ -152,22 +128,20 @@ fn systemd_accepts(what: &str, name: &str) {
 
 /// The words of `ExecStart=` after the program, with the tokens in `folder`.
 #[cfg(unix)]
-fn flags_of_the_unit(folder: &Folder) -> Vec<String> {
+fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
     let unit = generated(["systemd-unit"]);
     let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
     line.split(' ')
         .skip(1)
-        .map(|word| {
-            word.replace("/etc/fabric-mcp", folder.0.to_str().unwrap()).replace("%S", folder.0.to_str().unwrap())
-        })
+        .map(|word| word.replace("/etc/fabric-mcp", folder.text()).replace("%S", folder.text()))
         .collect()
 }
 
 #[cfg(unix)]
 #[test]
 fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
-    let folder = Folder::new("unit-token");
-    folder.file("tokens", "alice run a-token-of-thirty-two-characters\n");
+    let folder = TempFolder::new("unit-token");
+    folder.write("tokens", "alice run a-token-of-thirty-two-characters\n");
     let example = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.env.example")).unwrap();
     let names: Vec<&str> =
         example.lines().filter_map(|line| Some(line.strip_prefix('#')?.split_once('=')?.0)).collect();
@@ -204,8 +178,8 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
 #[test]
 fn systemd_counts_the_units_among_the_safe() {
     for (what, name) in UNITS {
-        let folder = Folder::new("unit-security");
-        let file = folder.file(name, &generated([what]));
+        let folder = TempFolder::new("unit-security");
+        let file = folder.write(name, &generated([what]));
         // The threshold is in tenths: more exposure than this is an error.
         if let Some((good, said)) = ask("systemd-analyze", &["security", "--offline=true", "--threshold=12"], &file) {
             // Before version 250 it cannot do that for a file.

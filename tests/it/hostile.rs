@@ -356,20 +356,20 @@ impl Generator {
 }
 
 /// The binary on its pipes, everything it says being read all the time.
-struct Server {
+struct StdioServer {
     child: Child,
     lines: Receiver<Vec<u8>>,
     stderr: Option<JoinHandle<String>>,
 }
 
-impl Server {
+impl StdioServer {
     /// How it ended, when it should not have.
     fn gone(&mut self) -> String {
         let said = self.stderr.take().map(|said| said.join().expect("stderr")).unwrap_or_default();
         format!("the server has gone: {:?}\n{said}", self.child.wait())
     }
 
-    fn start() -> Server {
+    fn start() -> StdioServer {
         let mut child = Command::new(env!("CARGO_BIN_EXE_fabric-mcp"))
             .args(["--demo", "--log-level", "error"])
             .env_clear()
@@ -393,11 +393,11 @@ impl Server {
             let _ = stderr.read_to_end(&mut said);
             String::from_utf8_lossy(&said).into_owned()
         });
-        Server { child, lines, stderr: Some(stderr) }
+        StdioServer { child, lines, stderr: Some(stderr) }
     }
 }
 
-impl Drop for Server {
+impl Drop for StdioServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -494,7 +494,7 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
     let number = |name: &str, default| std::env::var(name).ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default);
     let (count, seed) = (number("FABRIC_MCP_FUZZ_CASES", 5_000), number("FABRIC_MCP_FUZZ_SEED", 1));
     eprintln!("{count} lines: FABRIC_MCP_FUZZ_CASES={count} FABRIC_MCP_FUZZ_SEED={seed}");
-    let mut server = Server::start();
+    let mut server = StdioServer::start();
     let mut stdin = server.child.stdin.take().unwrap();
     let writing = thread::spawn(move || {
         let mut generator = Generator::new(seed);

@@ -3,35 +3,16 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 
 use crate::support::DEADLINE;
+use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
 
-/// A home; removed at the end.
-struct Home(PathBuf);
-
-impl Home {
-    fn new(name: &str) -> Home {
-        let path = std::env::temp_dir().join(format!("fabric-mcp-home-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir_all(&path).unwrap();
-        Home(path.canonicalize().unwrap())
-    }
-
-    fn path(&self, file: &str) -> PathBuf {
-        self.0.join(file)
-    }
-
-    fn write(&self, file: &str, text: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.path(file);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(&path, text).unwrap();
-        path
-    }
-
+/// What is done in a home.
+impl TempFolder {
     fn read(&self, file: &str) -> String {
         fs::read_to_string(self.path(file)).unwrap()
     }
@@ -46,17 +27,11 @@ impl Home {
     }
 
     fn run<const N: usize>(&self, args: [&str; N]) -> Finished {
-        let mut program = Program::new(args).env("HOME", self.0.to_str().unwrap());
+        let mut program = Program::new(args).env("HOME", self.text());
         if cfg!(target_os = "macos") {
             program = program.env("XDG_CONFIG_HOME", self.path(".config").to_str().unwrap());
         }
         program.run(DEADLINE)
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 
@@ -100,7 +75,7 @@ fn parsed(text: &str) -> Value {
 
 #[test]
 fn files_of_real_clients_take_the_entry_and_give_it_back() {
-    let home = Home::new("clients");
+    let home = TempFolder::new("home-clients");
     for (client, file, key, before) in FILES {
         let path = home.write(file, before);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
@@ -139,7 +114,7 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
 
 #[test]
 fn a_file_that_is_not_there_is_made_and_that_is_said() {
-    let home = Home::new("fresh");
+    let home = TempFolder::new("home-fresh");
     let finished = home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]);
     finished.expect_code(0).expect_stdout("will be created, and its folder").expect_stdout("is Cursor installed?");
     assert_eq!(
@@ -159,7 +134,7 @@ fn a_file_that_is_not_there_is_made_and_that_is_said() {
 
 #[test]
 fn nobody_to_ask_means_no() {
-    let home = Home::new("ask");
+    let home = TempFolder::new("home-ask");
     let before = "{\"mcpServers\": {\"fabric\": {\"command\": \"mine\", \"env\": {\"K\": \"canary\"}}}}";
     home.write(".cursor/mcp.json", before);
     for args in [["--install", "cursor"], ["--uninstall", "cursor"]] {
@@ -177,7 +152,7 @@ fn nobody_to_ask_means_no() {
 
 #[test]
 fn links_are_followed_and_stay_links() {
-    let home = Home::new("links");
+    let home = TempFolder::new("home-links");
     let real = home.write("dotfiles/mcp.json", "{}");
     fs::create_dir_all(home.path(".cursor")).unwrap();
     symlink("../dotfiles/mcp.json", home.path(".cursor/mcp.json")).unwrap();
@@ -202,7 +177,7 @@ fn refused(finished: &Finished, why: &str) {
 
 #[test]
 fn what_cannot_be_edited_is_told_and_left_alone() {
-    let home = Home::new("refused");
+    let home = TempFolder::new("home-refused");
     let file = ".cursor/mcp.json";
     let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(8 << 20));
     let rows: [(&[u8], &str); 7] = [
@@ -239,7 +214,7 @@ fn what_cannot_be_edited_is_told_and_left_alone() {
 
 #[test]
 fn clients_without_json_get_their_command_or_the_text() {
-    let home = Home::new("others");
+    let home = TempFolder::new("home-others");
     for (client, said) in
         [("codex", "codex mcp add fabric --env"), ("goose", "extensions:"), ("jetbrains", "\"mcpServers\": {")]
     {
@@ -252,7 +227,7 @@ fn clients_without_json_get_their_command_or_the_text() {
 
 #[test]
 fn a_project_of_claude_code_is_the_folder_one_is_in() {
-    let home = Home::new("project");
+    let home = TempFolder::new("home-project");
     let folder = home.path("my project");
     fs::create_dir(&folder).unwrap();
     let inside = |args: [&str; 3]| Program::new(args).after(&format!("cd '{}'", folder.display())).run(DEADLINE);
@@ -266,7 +241,7 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
 
 #[test]
 fn a_key_or_token_that_was_filled_in_stays() {
-    let home = Home::new("filled");
+    let home = TempFolder::new("home-filled");
     for (file, args, place, filled) in [
         (
             ".cursor/mcp.json",
@@ -283,7 +258,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
     ] {
         let run = |more: &[&str]| {
             let program = args.iter().chain(more).fold(Program::new([]), |program, arg| program.arg(arg));
-            let home = home.0.to_str().unwrap();
+            let home = home.text();
             program.env("HOME", home).env("XDG_CONFIG_HOME", &format!("{home}/.config")).run(DEADLINE)
         };
         run(&[]).expect_code(0);

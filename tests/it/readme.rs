@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::DEADLINE;
+use crate::support::folder::TempFolder;
 use crate::support::process::Program;
 
 fn readme() -> String {
@@ -123,8 +124,7 @@ fn a_client_gets_what_is_shown() {
 
 #[test]
 fn nginx_takes_the_snippet() {
-    let folder = std::env::temp_dir().join(format!("fabric-mcp-nginx-{}", std::process::id()));
-    fs::create_dir_all(&folder).unwrap();
+    let folder = TempFolder::new("nginx");
     // Certificates are not at hand, and the port needs no privileges.
     let help = topic("proxy");
     let (_, after) = help.split_once("\n    upstream ").expect("the snippet begins");
@@ -134,16 +134,15 @@ fn nginx_takes_the_snippet() {
         .filter(|line| !line.trim_start().starts_with("ssl_"))
         .map(|line| line.replace("listen 443 ssl", "listen 127.0.0.1:8443"))
         .collect();
-    let path = folder.display();
+    let path = folder.0.display();
     let conf = format!(
         "pid {path}/pid;\nerror_log {path}/error.log;\nevents {{}}\nhttp {{\naccess_log off;\n{}\n}}\n",
         snippet.join("\n")
     );
-    fs::write(folder.join("nginx.conf"), conf).unwrap();
+    let file = folder.write("nginx.conf", conf);
     let programs = ["nginx", "/usr/sbin/nginx"];
-    let test = |program: &&str| Command::new(program).arg("-t").arg("-c").arg(folder.join("nginx.conf")).output().ok();
+    let test = |program: &&str| Command::new(program).arg("-t").arg("-c").arg(&file).output().ok();
     let output = programs.iter().find_map(test);
-    let _ = fs::remove_dir_all(&folder);
     match output {
         // Without root, it may write none of its folders.
         Some(output) => {

@@ -1,11 +1,12 @@
 //! Runs outlive their calls: calls answered in time, `fabric_get_run`, `fabric_cancel_run`, owners, and the state folder.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
+use crate::support::folder::TempFolder;
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::rng::cases;
@@ -40,24 +41,9 @@ fn id(result: &Value) -> String {
     data(result)["run_id"].as_str().unwrap_or_else(|| panic!("no run_id: {result}")).to_owned()
 }
 
-/// A folder that is gone at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        Folder(path)
-    }
-
+impl TempFolder {
     fn program(&self, fabric: &FakeFabric) -> Program {
-        Program::with(fabric).arg("--state-dir").arg(self.0.to_str().unwrap())
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        Program::with(fabric).arg("--state-dir").arg(self.path("state").to_str().unwrap())
     }
 }
 
@@ -229,7 +215,7 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
 
 #[test]
 fn with_a_folder_a_run_outlives_the_process() {
-    let (fabric, folder) = (FakeFabric::start(), Folder::new("restart"));
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("restart"));
     fabric.on("POST /chat", Reply::run(&["whole ", "output"]));
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
     let whole = id(&client.call("fabric_run_pattern", run(json!({}))));
@@ -248,7 +234,7 @@ fn with_a_folder_a_run_outlives_the_process() {
     assert_eq!(data(&client.call("fabric_get_run", json!({})))["runs"].as_array().unwrap().len(), 2);
     fabric.expect_chats(2);
     let inside = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-    let files: Vec<_> = inside(&folder.0).iter().flat_map(|shard| inside(shard)).collect();
+    let files: Vec<_> = inside(&folder.path("state")).iter().flat_map(|shard| inside(shard)).collect();
     assert_eq!(files.len(), 4, "{files:?}");
     for file in files {
         let bytes = fs::read(file).unwrap();
@@ -258,7 +244,7 @@ fn with_a_folder_a_run_outlives_the_process() {
 
 #[test]
 fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
-    let (fabric, folder) = (FakeFabric::start(), Folder::new("kill"));
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("kill"));
     let (mut whole, mut cut, mut begun) = (Vec::new(), Vec::new(), 0);
     cases(8, |_, _| {
         fabric.on("POST /chat", Reply::run(&["whole ", "output"]));
@@ -286,7 +272,7 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
 
 #[test]
 fn processes_that_share_a_folder_answer_for_each_other() {
-    let (fabric, folder) = (FakeFabric::start(), Folder::new("shared"));
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("shared"));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let [mut one, mut two, mut three] = [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
     let run_id = id(&one.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
@@ -305,7 +291,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
 #[cfg(unix)]
 #[test]
 fn a_terminated_server_keeps_what_there_is() {
-    let (fabric, folder) = (FakeFabric::start(), Folder::new("term"));
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("term"));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let token = "a-token-that-is-long-enough";
     let program = || {

@@ -5,34 +5,18 @@
 #![cfg(all(feature = "tls", unix))]
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio as Pipe};
 
 use serde_json::json;
 
 use crate::support::fabric::closed_port;
+use crate::support::folder::TempFolder;
 use crate::support::process::Program;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, Era, expect, poll};
 
 const ERA: Era = Era::Modern;
-
-/// A directory of the test's own, removed at its end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("fabric-mcp-tls-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder).expect("a temporary folder");
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 /// Runs openssl in `folder`; false, with its reason printed, where that does not work.
 fn openssl(folder: &Path, args: &[&str]) -> bool {
@@ -67,29 +51,29 @@ fn certificate(folder: &Path, host: &str, days: &str) -> bool {
 }
 
 /// `openssl s_server`, killed when dropped. What is written to its stdin goes to the client.
-struct Server {
+struct TlsServer {
     child: Child,
     stdin: ChildStdin,
     lines: BufReader<std::process::ChildStdout>,
     port: u16,
-    folder: Folder,
+    folder: TempFolder,
 }
 
-impl Server {
+impl TlsServer {
     /// With a [`certificate`] in a folder of this name; `None`, with its reason printed, where there is no openssl.
-    fn start(name: &str, host: &str, days: &str) -> Option<Server> {
-        let folder = Folder::new(name);
+    fn start(name: &str, host: &str, days: &str) -> Option<TlsServer> {
+        let folder = TempFolder::new(&format!("tls-{name}"));
         if !certificate(&folder.0, host, days) {
             return None;
         }
-        let server = Server::serve(folder);
+        let server = TlsServer::serve(folder);
         if server.is_none() {
             eprintln!("skipped: no openssl s_server");
         }
         server
     }
 
-    fn serve(folder: Folder) -> Option<Server> {
+    fn serve(folder: TempFolder) -> Option<TlsServer> {
         let port = closed_port();
         let accept = format!("127.0.0.1:{port}");
         let mut child = Command::new("openssl")
@@ -103,7 +87,7 @@ impl Server {
         let (stdin, lines) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
         let up = poll(DEADLINE, || std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
         up?;
-        Some(Server { child, stdin, lines, port, folder })
+        Some(TlsServer { child, stdin, lines, port, folder })
     }
 
     /// Its authority's certificate.
@@ -116,7 +100,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for TlsServer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -136,26 +120,26 @@ fn refused(program: Program, says: &str) {
 
 #[test]
 fn a_certificate_nobody_trusts_is_refused() {
-    let Some(server) = Server::start("untrusted", "IP:127.0.0.1", "2") else { return };
+    let Some(server) = TlsServer::start("untrusted", "IP:127.0.0.1", "2") else { return };
     refused(server.program(), "ssl_cert_file");
 }
 
 #[test]
 fn an_expired_certificate_is_refused_though_its_authority_is_trusted() {
     // Days before now: some versions of openssl refuse that.
-    let Some(server) = Server::start("expired", "IP:127.0.0.1", "-1") else { return };
+    let Some(server) = TlsServer::start("expired", "IP:127.0.0.1", "-1") else { return };
     refused(server.program().env("SSL_CERT_FILE", &server.authority()), "expired");
 }
 
 #[test]
 fn a_certificate_of_another_host_is_refused() {
-    let Some(server) = Server::start("other-host", "DNS:other.example", "2") else { return };
+    let Some(server) = TlsServer::start("other-host", "DNS:other.example", "2") else { return };
     refused(server.program().env("SSL_CERT_FILE", &server.authority()), "name");
 }
 
 #[test]
 fn a_good_certificate_of_a_private_authority_is_taken() {
-    let Some(mut server) = Server::start("good", "IP:127.0.0.1", "2") else { return };
+    let Some(mut server) = TlsServer::start("good", "IP:127.0.0.1", "2") else { return };
     let program = server.program().env("SSL_CERT_FILE", &server.authority());
     let client = Stdio::speaking(ERA, program);
     // The check at the start asks for the names.

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::url::WebUrl;
+use crate::access::error::Flaw;
 use crate::access::identity::{Identity, Role};
-use crate::access::refusal::Flaw;
 
 /// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs that: it is often the moment the token was
 /// made. At `exp` it would let tokens live on.

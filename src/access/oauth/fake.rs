@@ -11,7 +11,7 @@ use crate::sync::lock;
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct IssuerRequest {
     /// Method and path.
     pub(super) line: String,
     pub(super) headers: Vec<String>,
@@ -35,7 +35,7 @@ impl Reply {
     }
 }
 
-type Script = Box<dyn Fn(&Seen) -> Reply + Send>;
+type Script = Box<dyn Fn(&IssuerRequest) -> Reply + Send>;
 
 pub(super) struct Fake {
     pub(super) url: String,
@@ -44,13 +44,13 @@ pub(super) struct Fake {
 
 struct Shared {
     script: Mutex<Script>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<IssuerRequest>>,
     hanging: Mutex<Vec<TcpStream>>,
 }
 
 impl Fake {
     /// With an issuer of path `/as`: metadata as in RFC 8414, and `introspect` for what it says of each token.
-    pub(super) fn new(introspect: impl Fn(&Seen) -> Reply + Send + 'static) -> Fake {
+    pub(super) fn new(introspect: impl Fn(&IssuerRequest) -> Reply + Send + 'static) -> Fake {
         let fake = Fake::bare();
         fake.script(fake.with_metadata(introspect));
         fake
@@ -73,14 +73,14 @@ impl Fake {
     }
 
     /// From now on it answers like this.
-    pub(super) fn script(&self, script: impl Fn(&Seen) -> Reply + Send + 'static) {
+    pub(super) fn script(&self, script: impl Fn(&IssuerRequest) -> Reply + Send + 'static) {
         *lock(&self.shared.script) = Box::new(script);
     }
 
     pub(super) fn with_metadata(
         &self,
-        introspect: impl Fn(&Seen) -> Reply + Send + 'static,
-    ) -> impl Fn(&Seen) -> Reply + Send + 'static {
+        introspect: impl Fn(&IssuerRequest) -> Reply + Send + 'static,
+    ) -> impl Fn(&IssuerRequest) -> Reply + Send + 'static {
         let metadata = self.metadata();
         move |seen| match seen.line.as_str() {
             "GET /.well-known/oauth-authorization-server/as" => Reply::json(&metadata),
@@ -97,7 +97,7 @@ impl Fake {
     }
 
     /// What came since this was asked last.
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<IssuerRequest> {
         std::mem::take(&mut *lock(&self.shared.seen))
     }
 
@@ -137,7 +137,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
     }
 }
 
-fn request(reader: &mut BufReader<TcpStream>, before: usize) -> Option<Seen> {
+fn request(reader: &mut BufReader<TcpStream>, before: usize) -> Option<IssuerRequest> {
     let mut line = || {
         let mut line = String::new();
         (reader.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
@@ -153,5 +153,5 @@ fn request(reader: &mut BufReader<TcpStream>, before: usize) -> Option<Seen> {
     let length = headers.iter().find_map(|h| h.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    Some(Seen { line: first, headers, body: String::from_utf8(body).ok()?, before })
+    Some(IssuerRequest { line: first, headers, body: String::from_utf8(body).ok()?, before })
 }

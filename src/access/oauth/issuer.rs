@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::Settings;
+use super::OAuthSettings;
 use super::claims::Introspection;
 use super::url::WebUrl;
 use crate::access::outbound::{Credentials, Outbound, OutboundAnswer, OutboundFailure, OutboundRequest};
@@ -54,7 +54,7 @@ struct IssuerMetadata {
 
 impl Issuer {
     /// Prepares everything that does not need the issuer to be there. The error is one line that names what to set right.
-    pub(super) fn new(settings: &Settings, limit: Duration) -> Result<Issuer, String> {
+    pub(super) fn new(settings: &OAuthSettings, limit: Duration) -> Result<Issuer, String> {
         // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
         let (id, secret) = (percent_encode(&settings.client_id), percent_encode(settings.client_secret.expose()));
         let authorization = Credentials::new(&format!("Basic {}", base64(format!("{id}:{secret}").as_bytes())))
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn credentials_are_encoded_as_in_a_form_first() {
-        let settings = Settings {
+        let settings = OAuthSettings {
             issuer: WebUrl::parse("http://localhost/t").unwrap(),
             resource: WebUrl::parse("http://localhost/mcp").unwrap(),
             client_id: "my app:1".into(),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     fn issuer(url: &str) -> Issuer {
-        let settings = Settings {
+        let settings = OAuthSettings {
             issuer: WebUrl::parse(url).unwrap(),
             resource: WebUrl::parse("http://localhost/mcp").unwrap(),
             client_id: String::new(),

@@ -33,8 +33,8 @@ pub(crate) use url::WebUrl;
 
 use super::clock::Now;
 use super::digest::{Digest, Keyed};
+use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
-use super::refusal::{Flaw, Refusal};
 use super::tokens;
 use crate::config::Secret;
 use crate::sync::lock;
@@ -58,7 +58,7 @@ const LOG: Duration = Duration::from_secs(60);
 
 /// How this server is known to its authorization server.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct OAuthSettings {
     /// `--oauth-issuer`.
     pub(crate) issuer: WebUrl,
     /// `--oauth-resource`: this server's MCP endpoint as clients name it; the audience.
@@ -73,11 +73,11 @@ pub(crate) struct Settings {
 
 /// The issuer's word on tokens.
 pub(crate) struct OAuth {
-    settings: Settings,
+    settings: OAuthSettings,
     resource: Resource,
     issuer: Issuer,
     keyed: Keyed,
-    answers: Answers<Result<Arc<Good>, Refusal>>,
+    answers: Answers<Result<Arc<Good>, AccessError>>,
     health: Mutex<Health>,
     exchange: Duration,
     clock: NowFn,
@@ -102,7 +102,7 @@ impl Good {
 
 /// A token that was let in, for as long as a stream lives on it.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct HeldOAuthToken {
     token: Secret,
     digest: Digest,
     good: Arc<Good>,
@@ -112,11 +112,11 @@ pub(super) struct Shown {
 
 impl OAuth {
     /// Prepares everything that does not need the issuer to be there. The error is one line.
-    pub(crate) fn new(settings: Settings) -> Result<OAuth, String> {
+    pub(crate) fn new(settings: OAuthSettings) -> Result<OAuth, String> {
         OAuth::with(settings, EXCHANGE, Box::new(Now::read))
     }
 
-    fn with(settings: Settings, exchange: Duration, clock: NowFn) -> Result<OAuth, String> {
+    fn with(settings: OAuthSettings, exchange: Duration, clock: NowFn) -> Result<OAuth, String> {
         Ok(OAuth {
             resource: Resource::new(&settings.resource, &settings.issuer),
             issuer: Issuer::new(&settings, exchange).map_err(|why| format!("--oauth-issuer: {why}"))?,
@@ -143,33 +143,33 @@ impl OAuth {
     }
 
     /// The value of `WWW-Authenticate`.
-    pub(super) fn challenge(&self, refusal: Refusal) -> Option<String> {
+    pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
         self.resource.challenge(refusal)
     }
 
     /// Is the token good, for whom and for what? Asks the issuer if need be, which takes [`EXCHANGE`] at most, and twice
     /// that where its metadata must be found first.
-    pub(super) fn check(&self, token: &str) -> Result<(Identity, Role, Shown), Refusal> {
+    pub(super) fn check(&self, token: &str) -> Result<(Identity, Role, HeldOAuthToken), AccessError> {
         // A token that was made here and is good no more is none of the issuer's business.
         if token.starts_with(tokens::PREFIX) {
-            return Err(Refusal::BadToken(Flaw::Unknown));
+            return Err(AccessError::BadToken(Flaw::Unknown));
         }
         if !is_token(token) {
-            return Err(Refusal::BadToken(Flaw::Malformed));
+            return Err(AccessError::BadToken(Flaw::Malformed));
         }
         let digest = self.keyed.digest(token.as_bytes());
         let good = self.ask(token, digest)?;
         if good.left((self.clock)().date).is_zero() {
-            return Err(Refusal::BadToken(Flaw::Expired));
+            return Err(AccessError::BadToken(Flaw::Expired));
         }
-        let role = good.active.role.ok_or(Refusal::Forbidden(Role::Read))?;
+        let role = good.active.role.ok_or(AccessError::Forbidden(Role::Read))?;
         let confirmed = Mutex::new(good.asked);
-        Ok((good.active.identity.clone(), role, Shown { token: Secret::new(token), digest, good, confirmed }))
+        Ok((good.active.identity.clone(), role, HeldOAuthToken { token: Secret::new(token), digest, good, confirmed }))
     }
 
     /// May the stream that was opened on this token go on? Asks the issuer every [`GOOD`], which takes as long as
     /// [`OAuth::check`].
-    pub(super) fn is_good(&self, shown: &Shown) -> bool {
+    pub(super) fn is_good(&self, shown: &HeldOAuthToken) -> bool {
         let now = (self.clock)();
         if shown.good.left(now.date).is_zero() {
             return false;
@@ -187,21 +187,21 @@ impl OAuth {
                 let (now, then) = (&good.active, &shown.good.active);
                 now.identity == then.identity && now.role >= then.role
             }
-            Err(Refusal::Unavailable(_)) => since < UNCONFIRMED,
+            Err(AccessError::Unavailable(_)) => since < UNCONFIRMED,
             Err(_) => false,
         }
     }
 
     /// What the issuer says of a token: what it has said, or what it says to whoever asks now.
-    fn ask(&self, token: &str, digest: Digest) -> Result<Arc<Good>, Refusal> {
+    fn ask(&self, token: &str, digest: Digest) -> Result<Arc<Good>, AccessError> {
         let now = || (self.clock)().instant;
         let question = match self.answers.claim(digest, &now, 2 * self.exchange) {
             Claim::Known(said) => return said,
             Claim::Ask(question) => question,
-            Claim::Late => return Err(Refusal::Unavailable(RETRY.0)),
+            Claim::Late => return Err(AccessError::Unavailable(RETRY.0)),
         };
         let asked = now();
-        lock(&self.health).enter(asked, 2 * self.exchange).map_err(Refusal::Unavailable)?;
+        lock(&self.health).enter(asked, 2 * self.exchange).map_err(AccessError::Unavailable)?;
         match self.issuer.introspect(token, &|| lock(&self.health).has_failed_since(asked)) {
             Ok(introspection) => {
                 if lock(&self.health).worked() {
@@ -209,7 +209,7 @@ impl OAuth {
                 }
                 let date = (self.clock)().date;
                 let said = introspection.judge(&self.settings.issuer, &self.settings.resource, date);
-                let said = said.map(|active| Arc::new(Good { active, asked })).map_err(Refusal::BadToken);
+                let said = said.map(|active| Arc::new(Good { active, asked })).map_err(AccessError::BadToken);
                 match &said {
                     Ok(good) => question.tell(said.clone(), asked, good.left(date).min(GOOD)),
                     Err(_) => question.tell(said.clone(), now(), BAD),
@@ -219,10 +219,10 @@ impl OAuth {
             Err(Trouble::Down(why)) => {
                 let wait = lock(&self.health).failed(asked, now());
                 self.complain(&why);
-                Err(Refusal::Unavailable(wait))
+                Err(AccessError::Unavailable(wait))
             }
             Err(Trouble::Odd(why)) => {
-                let said = Err(Refusal::Unavailable(ODD));
+                let said = Err(AccessError::Unavailable(ODD));
                 question.tell(said.clone(), now(), ODD);
                 self.complain(&why);
                 said

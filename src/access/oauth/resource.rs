@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use serde_json::json;
 
 use super::url::WebUrl;
+use crate::access::error::AccessError;
 use crate::access::identity::Role;
-use crate::access::refusal::Refusal;
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 
@@ -45,16 +45,16 @@ impl Resource {
 
     /// The value of `WWW-Authenticate`. A 401 asks for all scopes: many clients ask for what it names and never for more. A
     /// 403 names what is missing.
-    pub(super) fn challenge(&self, refusal: Refusal) -> Option<String> {
+    pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
         let (error, scope) = match refusal {
-            Refusal::NoToken => (None, format!("{} {}", Role::Read.scope(), Role::Run.scope())),
-            Refusal::BadToken(flaw) => {
+            AccessError::NoToken => (None, format!("{} {}", Role::Read.scope(), Role::Run.scope())),
+            AccessError::BadToken(flaw) => {
                 (Some(("invalid_token", flaw.text())), format!("{} {}", Role::Read.scope(), Role::Run.scope()))
             }
-            Refusal::Forbidden(role) => {
+            AccessError::Forbidden(role) => {
                 (Some(("insufficient_scope", "the token lacks the scope")), role.scope().to_owned())
             }
-            Refusal::Unavailable(_) => return None,
+            AccessError::Unavailable(_) => return None,
         };
         let mut value = format!("Bearer resource_metadata=\"{}\", scope=\"{scope}\"", self.metadata_url);
         if let Some((error, why)) = error {
@@ -68,7 +68,7 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::access::refusal::Flaw;
+    use crate::access::error::Flaw;
     use std::time::Duration;
 
     fn resource(url: &str) -> Resource {
@@ -99,21 +99,24 @@ mod tests {
         let url = "resource_metadata=\"http://localhost/.well-known/oauth-protected-resource";
         let mcp = resource("http://localhost/mcp");
         let all = "scope=\"fabric:read fabric:run\"";
-        assert_eq!(mcp.challenge(Refusal::NoToken), Some(format!("Bearer {url}/mcp\", {all}")));
-        assert_eq!(resource("http://localhost/").challenge(Refusal::NoToken), Some(format!("Bearer {url}\", {all}")));
+        assert_eq!(mcp.challenge(AccessError::NoToken), Some(format!("Bearer {url}/mcp\", {all}")));
         assert_eq!(
-            mcp.challenge(Refusal::BadToken(Flaw::Expired)),
+            resource("http://localhost/").challenge(AccessError::NoToken),
+            Some(format!("Bearer {url}\", {all}"))
+        );
+        assert_eq!(
+            mcp.challenge(AccessError::BadToken(Flaw::Expired)),
             Some(format!(
                 "Bearer {url}/mcp\", {all}, error=\"invalid_token\", error_description=\"the token has expired\""
             ))
         );
         assert_eq!(
-            mcp.challenge(Refusal::Forbidden(Role::Run)),
+            mcp.challenge(AccessError::Forbidden(Role::Run)),
             Some(format!(
                 "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", error_description=\"the token \
                  lacks the scope\""
             ))
         );
-        assert_eq!(mcp.challenge(Refusal::Unavailable(Duration::ZERO)), None);
+        assert_eq!(mcp.challenge(AccessError::Unavailable(Duration::ZERO)), None);
     }
 }

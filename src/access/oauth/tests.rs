@@ -1,4 +1,4 @@
-use super::fake::{Fake, Reply, Seen};
+use super::fake::{Fake, IssuerRequest, Reply};
 use super::*;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,8 +25,8 @@ impl HandClock {
     }
 }
 
-fn settings(fake: &Fake) -> Settings {
-    Settings {
+fn settings(fake: &Fake) -> OAuthSettings {
+    OAuthSettings {
         issuer: WebUrl::parse(&format!("{}/as", fake.url)).unwrap(),
         resource: WebUrl::parse(RESOURCE).unwrap(),
         client_id: "fabric mcp".into(),
@@ -48,7 +48,7 @@ fn claims() -> Value {
     json!({"active": true, "aud": RESOURCE, "sub": "alice", "scope": "fabric:run", "exp": DATE + 3600})
 }
 
-fn good(_: &Seen) -> Reply {
+fn good(_: &IssuerRequest) -> Reply {
     Reply::json(&claims())
 }
 
@@ -58,16 +58,16 @@ fn with(name: &str, value: Value) -> Reply {
     Reply::json(&claims)
 }
 
-fn refusal(oauth: &OAuth, token: &str) -> Option<Refusal> {
+fn refusal(oauth: &OAuth, token: &str) -> Option<AccessError> {
     oauth.check(token).err()
 }
 
-fn bad(flaw: Flaw) -> Option<Refusal> {
-    Some(Refusal::BadToken(flaw))
+fn bad(flaw: Flaw) -> Option<AccessError> {
+    Some(AccessError::BadToken(flaw))
 }
 
-fn down(seconds: u64) -> Option<Refusal> {
-    Some(Refusal::Unavailable(Duration::from_secs(seconds)))
+fn down(seconds: u64) -> Option<AccessError> {
+    Some(AccessError::Unavailable(Duration::from_secs(seconds)))
 }
 
 const DISCOVERY: &str = "GET /.well-known/oauth-authorization-server/as";
@@ -83,7 +83,7 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let seen = fake.seen();
     assert_eq!(seen.iter().map(|seen| seen.line.as_str()).collect::<Vec<_>>(), [DISCOVERY, QUESTION]);
     assert_eq!(seen[1].body, "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token");
-    let has = |seen: &Seen, header: &str| seen.headers.iter().any(|had| had.eq_ignore_ascii_case(header));
+    let has = |seen: &IssuerRequest, header: &str| seen.headers.iter().any(|had| had.eq_ignore_ascii_case(header));
     assert!(has(&seen[1], "authorization: Basic ZmFicmljJTIwbWNwOnMzY3JldCUzQSUyQg=="), "{:?}", seen[1]);
     assert!(
         has(&seen[1], "content-type: application/x-www-form-urlencoded") && has(&seen[1], "accept: application/json")
@@ -212,7 +212,7 @@ fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
         ("iss", json!("http://localhost/as"), bad(Flaw::Issuer)),
         ("token_type", json!("DPoP"), bad(Flaw::Kind)),
         ("sub", json!(null), bad(Flaw::Nobody)),
-        ("scope", json!("openid"), Some(Refusal::Forbidden(Role::Read))),
+        ("scope", json!("openid"), Some(AccessError::Forbidden(Role::Read))),
     ] {
         let fake = Fake::new(move |_| with(name, value.clone()));
         let (oauth, hand) = oauth(&fake);
@@ -251,7 +251,7 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
 
 #[test]
 fn an_issuer_that_makes_no_sense_lets_nobody_in_and_spoils_nothing_for_others() {
-    let replies: [fn(&Seen) -> Reply; 13] = [
+    let replies: [fn(&IssuerRequest) -> Reply; 13] = [
         |_| Reply::Answer(500, claims().to_string()),
         |_| Reply::Answer(302, claims().to_string()),
         |_| Reply::Answer(401, claims().to_string()),
@@ -317,8 +317,8 @@ fn nobody_there_is_unavailable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/as", listener.local_addr().unwrap());
     drop(listener);
-    let settings = Settings { issuer: WebUrl::parse(&url).unwrap(), ..settings(&Fake::bare()) };
-    assert!(matches!(OAuth::new(settings).unwrap().check("t").err(), Some(Refusal::Unavailable(_))));
+    let settings = OAuthSettings { issuer: WebUrl::parse(&url).unwrap(), ..settings(&Fake::bare()) };
+    assert!(matches!(OAuth::new(settings).unwrap().check("t").err(), Some(AccessError::Unavailable(_))));
 }
 
 #[test]

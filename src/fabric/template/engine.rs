@@ -15,7 +15,7 @@ pub(super) enum Version {
 pub(super) const VERSIONS: [Version; 2] = [Version::V300, Version::V470];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum Rendering {
     Done(String),
     Failed,
     /// Still not done after many rounds.
@@ -24,8 +24,8 @@ pub(super) enum Outcome {
     TooLong,
 }
 
-pub(super) struct Run {
-    pub(super) outcome: Outcome,
+pub(super) struct EngineRun {
+    pub(super) outcome: Rendering,
     /// Tokens that were replaced, or tried to be, and stand neither in the pattern nor in what a call gave.
     pub(super) foreign: Vec<String>,
     /// Places of the input that stand in neither.
@@ -123,7 +123,7 @@ pub(super) fn apply(
     variables: &BTreeMap<String, String>,
     input: &str,
     calls: Calls<'_>,
-) -> Run {
+) -> EngineRun {
     let mut pattern = raw.to_owned();
     if !pattern.contains("{{input}}") {
         if !pattern.ends_with('\n') {
@@ -133,14 +133,14 @@ pub(super) fn apply(
     }
     let content: MarkedText = pattern.bytes().enumerate().map(|(at, byte)| Byte(byte, From::Pattern(at))).collect();
     let content = replace_all(&content, "{{input}}", &text(From::Sentinel, SENTINEL), |_| ());
-    let mut run = Run { outcome: Outcome::Failed, foreign: Vec::new(), glued: 0 };
+    let mut run = EngineRun { outcome: Rendering::Failed, foreign: Vec::new(), glued: 0 };
     match rounds(version, content, variables, input, calls, &mut run) {
         Err(outcome) => run.outcome = outcome,
         Ok(content) => {
             let done = replace_all(&content, SENTINEL, &text(From::Input, input), |place| {
                 run.glued += usize::from(!is_own(place));
             });
-            run.outcome = Outcome::Done(plain(&done));
+            run.outcome = Rendering::Done(plain(&done));
         }
     }
     run
@@ -153,8 +153,8 @@ fn rounds(
     variables: &BTreeMap<String, String>,
     input: &str,
     calls: Calls<'_>,
-    run: &mut Run,
-) -> Result<MarkedText, Outcome> {
+    run: &mut EngineRun,
+) -> Result<MarkedText, Rendering> {
     for _ in 0..40 {
         let found = matches(&content);
         if found.is_empty() {
@@ -169,14 +169,14 @@ fn rounds(
                 }
             };
             check(&token);
-            let new = replacement(version, body, variables, input, calls).ok_or(Outcome::Failed)?;
+            let new = replacement(version, body, variables, input, calls).ok_or(Rendering::Failed)?;
             content = replace_all(&content, &full, &new, check);
             if content.len() > 9 << 20 {
-                return Err(Outcome::TooLong);
+                return Err(Rendering::TooLong);
             }
         }
     }
-    Err(Outcome::Endless)
+    Err(Rendering::Endless)
 }
 
 fn replacement(

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::engine::{Outcome, VERSIONS, Version, apply};
+use super::engine::{Rendering, VERSIONS, Version, apply};
 use super::tests::hostile;
 use super::*;
 use crate::config;
@@ -97,10 +97,10 @@ fn live_templates_are_what_the_model_says() {
         let (text, variables, input) = hostile(seed);
         let told = format!("seed {seed}, {version:?}: {text:?} with {variables:?} on {input:?}");
         let expected = match apply(version, &text, &variables, &input, &mut calls).outcome {
-            Outcome::Done(text) => Some(text),
-            Outcome::Failed => None,
+            Rendering::Done(text) => Some(text),
+            Rendering::Failed => None,
             // A real one would not come back.
-            Outcome::Endless | Outcome::TooLong => continue,
+            Rendering::Endless | Rendering::TooLong => continue,
         };
         assert_eq!(live.apply(&text, &variables, &input), expected, "{told}");
         compared += 1;
@@ -140,7 +140,7 @@ fn live_templates_take_ordinary_values() {
             // One has nested braces of its own, which no Fabric gets to the end of.
             for version in VERSIONS {
                 let run = apply(version, &pattern.system_prompt, &variables, input, &mut calls);
-                assert_eq!(run.outcome, Outcome::Failed, "{value}: {error}");
+                assert_eq!(run.outcome, Rendering::Failed, "{value}: {error}");
             }
             refused.insert(path);
             break;

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::engine::{Outcome, Run, VERSIONS, Version, apply};
+use super::engine::{EngineRun, Rendering, VERSIONS, Version, apply};
 use super::*;
 use crate::fabric::names;
 
@@ -22,7 +22,7 @@ fn guard(text: &str, variables: &BTreeMap<String, String>, input: &str) -> Resul
 }
 
 /// No plugin, no extension.
-fn without_calls(version: Version, text: &str, variables: &BTreeMap<String, String>, input: &str) -> Run {
+fn without_calls(version: Version, text: &str, variables: &BTreeMap<String, String>, input: &str) -> EngineRun {
     apply(version, text, variables, input, &mut |_, _| None)
 }
 
@@ -281,8 +281,9 @@ fn whatever_the_guard_lets_through_runs_nothing_but_the_pattern() {
             let (mut rng, opens) = (Rng(!seed), seed % 2 == 0);
             let mut calls = |plugin: bool, parts: [&str; 3]| given(&mut rng, opens, plugin, parts);
             let run = apply(version, &text, &variables, &input, &mut calls);
-            let is_bad =
-                !run.foreign.is_empty() || run.glued > 0 || matches!(run.outcome, Outcome::Endless | Outcome::TooLong);
+            let is_bad = !run.foreign.is_empty()
+                || run.glued > 0
+                || matches!(run.outcome, Rendering::Endless | Rendering::TooLong);
             is_harmful |= is_bad;
             if verdict.is_ok() {
                 let told = format!("seed {seed}, {version:?}: {text:?} with {variables:?} on {input:?}");
@@ -351,16 +352,16 @@ fn ordinary_texts_and_values_pass() {
 #[test]
 fn the_model_agrees_with_what_real_ones_gave() {
     let none = map(&[]);
-    let done = |text: &str| Outcome::Done(text.to_owned());
+    let done = |text: &str| Rendering::Done(text.to_owned());
     let x = |value| map(&[("x", value)]);
     for (text, variables, input, old, new) in [
         ("a", none.clone(), "{{in}}", done("a\n{{in}}"), done("a\n{{in}}")),
         ("{{{input}}}", none.clone(), "{b}", done("{{b}}"), done("{{b}}")),
-        ("{{{{input}}}}", none.clone(), "b", Outcome::Failed, done("b")),
+        ("{{{{input}}}}", none.clone(), "b", Rendering::Failed, done("b")),
         ("{{{x}}}", x("{input}"), "b", done("\nb"), done("b\nb")),
         ("{{{x}}}", x("{x}"), "", done("{x}\n"), done("{x}\n")),
-        ("{{x}}", x("{{x}}"), "", Outcome::Endless, Outcome::Endless),
-        ("{{gone}}", none, "", Outcome::Failed, Outcome::Failed),
+        ("{{x}}", x("{{x}}"), "", Rendering::Endless, Rendering::Endless),
+        ("{{gone}}", none, "", Rendering::Failed, Rendering::Failed),
     ] {
         assert_eq!(without_calls(Version::V300, text, &variables, input).outcome, old, "{text}");
         assert_eq!(without_calls(Version::V470, text, &variables, input).outcome, new, "{text}");

@@ -250,7 +250,7 @@ impl Streamable {
                     live.inflight.finish(call.id(), cancel);
                 }
                 // An OAuth client may get itself a larger scope.
-                let refusal = (error.kind == Kind::Forbidden).then_some(access::Refusal::Forbidden(Role::Run));
+                let refusal = (error.kind == Kind::Forbidden).then_some(access::AccessError::Forbidden(Role::Run));
                 let challenge = refusal.and_then(|refusal| guest.access.challenge(refusal, Some(guest.pass)));
                 let answer = call.fail(error);
                 return match challenge {

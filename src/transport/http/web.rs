@@ -218,7 +218,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Answers a caller at `ip` that may not come in, or not do this.
-    fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::Refusal, pass: Option<&Pass>) {
+    fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::AccessError, pass: Option<&Pass>) {
         log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
         metrics::caller_refused(refusal.label());
         let challenge = access.challenge(refusal, pass);

@@ -4,6 +4,7 @@
 //! - [`process`]: starting the binary with nothing but what a test gives it, and telling all when a test fails.
 //! - [`stdio`], [`http`]: an MCP client's end of a pipe, and a small HTTP/1.1 client.
 //! - [`web`], [`transports`]: an MCP client over each of the two HTTP transports, and over any of the three.
+//! - [`folder`]: folders that are removed at the end of their test.
 //! - [`expect`]: what results and errors must look like in every revision.
 //! - [`rng`]: seeded random cases, also for the unit tests of `src/http`.
 //!
@@ -14,6 +15,7 @@ mod default_answers;
 pub(crate) mod expect;
 pub(crate) mod fabric;
 pub(crate) mod fixtures;
+pub(crate) mod folder;
 pub(crate) mod http;
 pub(crate) mod process;
 pub(crate) mod reply;

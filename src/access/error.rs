@@ -6,7 +6,7 @@ use super::identity::Role;
 
 /// A caller that is turned away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum AccessError {
     /// No token was sent.
     NoToken,
     /// One was sent that is no good.
@@ -71,37 +71,37 @@ impl Flaw {
     }
 }
 
-impl Refusal {
+impl AccessError {
     /// HTTP's status.
     pub(crate) fn status(self) -> u16 {
         match self {
-            Refusal::NoToken | Refusal::BadToken(_) => 401,
-            Refusal::Forbidden(_) => 403,
-            Refusal::Unavailable(_) => 503,
+            AccessError::NoToken | AccessError::BadToken(_) => 401,
+            AccessError::Forbidden(_) => 403,
+            AccessError::Unavailable(_) => 503,
         }
     }
 
     /// The reason, for metrics: one of a dozen words.
     pub(crate) fn label(self) -> &'static str {
         match self {
-            Refusal::NoToken => "no_token",
-            Refusal::BadToken(flaw) => flaw.label(),
-            Refusal::Forbidden(_) => "forbidden",
-            Refusal::Unavailable(_) => "unavailable",
+            AccessError::NoToken => "no_token",
+            AccessError::BadToken(flaw) => flaw.label(),
+            AccessError::Forbidden(_) => "forbidden",
+            AccessError::Unavailable(_) => "unavailable",
         }
     }
 
     /// What happened, why, and the way out.
     pub(crate) fn detail(self) -> String {
         match self {
-            Refusal::NoToken => "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned(),
-            Refusal::BadToken(flaw) => format!("The bearer token is refused: {}.", flaw.text()),
-            Refusal::Forbidden(role) => format!(
+            AccessError::NoToken => "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned(),
+            AccessError::BadToken(flaw) => format!("The bearer token is refused: {}.", flaw.text()),
+            AccessError::Forbidden(role) => format!(
                 "This token may not do that: it takes the role {}, or the OAuth scope {}.",
                 role.name(),
                 role.scope()
             ),
-            Refusal::Unavailable(_) => format!(
+            AccessError::Unavailable(_) => format!(
                 "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in {} s.",
                 self.retry_after().unwrap_or_default()
             ),
@@ -112,7 +112,7 @@ impl Refusal {
     pub(crate) fn retry_after(self) -> Option<u64> {
         match self {
             // Rounded up: whoever comes early is turned away once more.
-            Refusal::Unavailable(time) => Some(time.as_millis().div_ceil(1000).max(1) as u64),
+            AccessError::Unavailable(time) => Some(time.as_millis().div_ceil(1000).max(1) as u64),
             _ => None,
         }
     }
@@ -125,21 +125,26 @@ mod tests {
     #[test]
     fn refusals_say_what_to_do() {
         for (refusal, status, label, detail) in [
-            (Refusal::NoToken, 401, "no_token", "A token is needed: send the header \"Authorization: Bearer TOKEN\"."),
             (
-                Refusal::BadToken(Flaw::Unknown),
+                AccessError::NoToken,
+                401,
+                "no_token",
+                "A token is needed: send the header \"Authorization: Bearer TOKEN\".",
+            ),
+            (
+                AccessError::BadToken(Flaw::Unknown),
                 401,
                 "unknown",
                 "The bearer token is refused: nobody here has this token.",
             ),
             (
-                Refusal::Forbidden(Role::Run),
+                AccessError::Forbidden(Role::Run),
                 403,
                 "forbidden",
                 "This token may not do that: it takes the role run, or the OAuth scope fabric:run.",
             ),
             (
-                Refusal::Unavailable(Duration::from_millis(1001)),
+                AccessError::Unavailable(Duration::from_millis(1001)),
                 503,
                 "unavailable",
                 "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in 2 s.",
@@ -147,7 +152,7 @@ mod tests {
         ] {
             assert_eq!((refusal.status(), refusal.label(), refusal.detail().as_str()), (status, label, detail));
         }
-        assert_eq!(Refusal::Unavailable(Duration::ZERO).retry_after(), Some(1));
-        assert_eq!(Refusal::NoToken.retry_after(), None);
+        assert_eq!(AccessError::Unavailable(Duration::ZERO).retry_after(), Some(1));
+        assert_eq!(AccessError::NoToken.retry_after(), None);
     }
 }

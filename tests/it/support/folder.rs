@@ -1,0 +1,39 @@
+//! Folders that tests write to.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// A new, empty folder of one test, removed at its end.
+pub(crate) struct TempFolder(pub(crate) PathBuf);
+
+impl TempFolder {
+    pub(crate) fn new(name: &str) -> TempFolder {
+        let path = std::env::temp_dir().join(format!("fabric-mcp-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir_all(&path).unwrap();
+        TempFolder(path.canonicalize().unwrap())
+    }
+
+    pub(crate) fn path(&self, file: &str) -> PathBuf {
+        self.0.join(file)
+    }
+
+    /// Its path as a flag's value.
+    pub(crate) fn text(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+
+    /// Writes a file, and the folders it is in.
+    pub(crate) fn write(&self, file: &str, text: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
