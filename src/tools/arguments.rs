@@ -189,7 +189,11 @@ impl Arguments {
     }
 
     /// Ends the reading: whatever is left was not asked for. `known` is what the tool takes.
-    pub(super) fn end(self, known: &[&str]) -> Result<(), Error> {
+    pub(super) fn end(self, known: impl Iterator<Item = &'static str>) -> Result<(), Error> {
+        if self.left.is_empty() {
+            return Ok(());
+        }
+        let known: Vec<&str> = known.collect();
         let Some(name) = self.left.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
         let shown = shown(name, 64);
         let takes =
@@ -235,7 +239,7 @@ mod tests {
         assert_eq!(a.number("n", 0..=1).unwrap(), None);
         assert!(a.attachments("l").unwrap().is_empty());
         assert!(a.variables("v").unwrap().is_empty());
-        a.end(&[]).unwrap();
+        a.end([].into_iter()).unwrap();
         assert!(Arguments::read("tool", None).unwrap().left.is_empty());
     }
 
@@ -256,7 +260,10 @@ mod tests {
             detail(arguments(json!({"l": ["a", {}]})).attachments("l")),
             "`l[1]` must be a string, not an object."
         );
-        assert_eq!(detail(arguments(json!({"y": 1})).end(&["x"])), "`y` is not an argument of tool: it takes x.");
+        assert_eq!(
+            detail(arguments(json!({"y": 1})).end(["x"].into_iter())),
+            "`y` is not an argument of tool: it takes x."
+        );
         assert!(detail(arguments(json!({})).pattern()).starts_with("`pattern_name` is missing"));
     }
 

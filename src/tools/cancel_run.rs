@@ -9,7 +9,6 @@ pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
     title: "Cancel a run",
     description: "Stop a run; returns its output so far.",
-    arguments: &["run_id"],
     input: INPUT,
     output: OUTPUT,
     read_only: false,
@@ -40,7 +39,7 @@ struct CancelRun(String);
 
 fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
     let run_id = arguments.string("run_id")?;
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     let run_id =
         run_id.ok_or_else(|| refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it."))?;
     Ok(Box::new(CancelRun(run_id)))

@@ -7,15 +7,14 @@ use serde_json::Value;
 
 use crate::fabric::Error;
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
     title: "Get Fabric's configuration",
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
-    arguments: &[],
-    input: INPUT,
+    input: NO_ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     prepare,
@@ -24,14 +23,12 @@ pub(super) const TOOL: Tool = Tool {
 /// What stands in place of a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
-const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
-
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
 
 struct GetConfiguration;
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(Box::new(GetConfiguration))
 }
 

@@ -13,7 +13,6 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get pattern details",
     description: "Get one Fabric pattern: what it does, its whole system prompt, and the variables that \
                   fabric_run_pattern needs for it.",
-    arguments: &["pattern_name", "offset", "max_chars"],
     input: INPUT,
     output: OUTPUT,
     read_only: true,
@@ -76,7 +75,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
     let pattern = arguments.pattern()?;
     let mut number = |name: &str, least| arguments.integer(name, least..=MAX_FABRIC_BODY as u64);
     let (offset, max_chars) = (number("offset", 0)?, number("max_chars", 1)?);
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     let size = |n: Option<u64>| n.map(|n| n as usize);
     Ok(Box::new(GetPatternDetails { pattern, offset: size(offset), max_chars: size(max_chars) }))
 }

@@ -20,7 +20,6 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
-    arguments: &["run_id", "wait_seconds", "offset", "max_chars"],
     input: INPUT,
     output: OUTPUT,
     read_only: true,
@@ -88,7 +87,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
     let wait = arguments.integer("wait_seconds", 0..=MAX_WAIT)?.unwrap_or(MAX_WAIT);
     let offset = arguments.integer("offset", 0..=MAX_RUN_OUTPUT as u64)?.unwrap_or(0) as usize;
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(Box::new(GetRun { run_id, wait: Duration::from_secs(wait), offset, max_chars }))
 }
 

@@ -12,7 +12,6 @@ pub(super) const TOOL: Tool = Tool {
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
                   To work on it, pass the text to fabric_run_pattern as input_text. Takes up to a minute.",
-    arguments: &["url", "language", "timestamps"],
     input: INPUT,
     output: OUTPUT,
     read_only: true,
@@ -72,7 +71,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
     let video = VideoId::parse("url", &url)?;
     let language = arguments.string("language")?.map(language).transpose()?;
     let timestamps = arguments.flag("timestamps")?;
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(Box::new(GetTranscript { video, language, timestamps }))
 }
 

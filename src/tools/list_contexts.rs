@@ -6,20 +6,17 @@ use serde::Serialize;
 
 use crate::fabric::{Error, Names, Stored};
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
     title: "List contexts and sessions",
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
-    arguments: &[],
-    input: INPUT,
+    input: NO_ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     prepare,
 };
-
-const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -42,7 +39,7 @@ struct Contexts {
 }
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(Box::new(ListContexts))
 }
 

@@ -7,21 +7,18 @@ use serde::Serialize;
 
 use crate::fabric::Error;
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
     title: "List models",
     description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
                   another model than Fabric's default. May take some seconds.",
-    arguments: &[],
-    input: INPUT,
+    input: NO_ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     prepare,
 };
-
-const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -45,7 +42,7 @@ struct ModelList {
 }
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(Box::new(ListModels))
 }
 

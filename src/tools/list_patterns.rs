@@ -16,7 +16,6 @@ pub(super) const TOOL: Tool = Tool {
     description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
                   summarize, extract_wisdom or explain_code. As query, describe the task in your own words, synonyms \
                   included: the best come first, with what they do. Without query: all names.",
-    arguments: &["query", "limit"],
     input: INPUT,
     output: OUTPUT,
     read_only: true,
@@ -59,7 +58,7 @@ const USUAL: usize = 15;
 fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Error> {
     let query = arguments.string("query")?;
     let limit = arguments.integer("limit", 1..=MAX_ROWS as u64)?.map(|n| n as usize);
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(match query.filter(|query| !query.trim().is_empty()) {
         None => Box::new(ListAll { limit: limit.unwrap_or(usize::MAX) }),
         Some(query) => Box::new(Search { query, limit: limit.unwrap_or(USUAL), policy: policy.clone() }),

@@ -6,20 +6,17 @@ use serde::Serialize;
 
 use crate::fabric::{Error, NO_STRATEGIES, Strategy};
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
-    arguments: &[],
-    input: INPUT,
+    input: NO_ARGUMENTS,
     output: OUTPUT,
     read_only: true,
     prepare,
 };
-
-const INPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -52,7 +49,7 @@ struct Strategies {
 }
 
 fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
-    arguments.end(TOOL.arguments)?;
+    arguments.end(TOOL.arguments())?;
     Ok(Box::new(ListStrategies))
 }
 

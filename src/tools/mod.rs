@@ -62,11 +62,9 @@ pub(crate) struct Tool {
     pub(crate) title: &'static str,
     /// What a model has to know to use it well.
     pub(crate) description: &'static str,
-    /// The names of its arguments, in the order of `input`.
-    pub(crate) arguments: &'static [&'static str],
     /// JSON Schema of the arguments: plain, for picky clients, and in the order in which people should see them. White
-    /// space stands only where a line begins: [`joined`] takes it out. It is text, as code that builds it is three
-    /// times the size.
+    /// space stands only where a line begins: [`joined`] takes it out. Each property begins a line, for [`properties`].
+    /// It is text, as code that builds it is three times the size.
     pub(crate) input: &'static str,
     /// JSON Schema of the structured result.
     pub(crate) output: &'static str,
@@ -93,6 +91,11 @@ impl Tool {
         (self.prepare)(Arguments::read(self.name, arguments)?, policy)
     }
 
+    /// The names of its arguments, in the order of `input`.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &'static str> {
+        properties(self.input, 4)
+    }
+
     /// The argument that a refusal names: it does so first, between backquotes. Only as far as the tool has it, because
     /// the rest is what a caller made up.
     fn blamed<'d>(&self, detail: &'d str) -> Option<&'d str> {
@@ -100,7 +103,7 @@ impl Tool {
         let is_ours = |part: &&str| {
             let (name, index) = part.split_once('[').unwrap_or((part, "0]"));
             let index = index.strip_suffix(']').unwrap_or_default();
-            self.arguments.contains(&name) && index.parse::<u16>().is_ok()
+            self.arguments().any(|known| known == name) && index.parse::<u16>().is_ok()
         };
         let length: usize = named.split('.').take_while(is_ours).map(|part| part.len() + 1).sum();
         named.get(..length.checked_sub(1)?)
@@ -270,6 +273,15 @@ fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
     }
 }
 
+/// The input of a tool without arguments.
+const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
+
+/// The properties' names in a schema, of the object whose properties stand behind so many spaces.
+fn properties(schema: &'static str, indent: usize) -> impl Iterator<Item = &'static str> {
+    let before = " ".repeat(indent) + "\"";
+    schema.lines().filter_map(move |line| line.strip_prefix(before.as_str())?.split_once('"').map(|(name, _)| name))
+}
+
 /// A schema as it is sent: one line.
 pub(crate) fn joined(schema: &str) -> String {
     schema.lines().map(str::trim_start).collect()
@@ -283,7 +295,7 @@ pub(crate) fn catalogue() -> String {
         text.push_str(&format!("{}\n    {first}\n", tool.name));
         let schema: Value = serde_json::from_str(tool.input).unwrap_or_default();
         let required = schema["required"].as_array().cloned().unwrap_or_default();
-        for name in tool.arguments {
+        for name in tool.arguments() {
             let property = &schema["properties"][name];
             let needed = if required.iter().any(|r| r == name) { " (required)" } else { "" };
             let (kind, about) =
@@ -369,16 +381,17 @@ mod tests {
         for tool in TOOLS {
             let schema = parsed(tool.input);
             let declared = schema["properties"].as_object().unwrap();
-            assert_eq!(declared.len(), tool.arguments.len(), "{}", tool.name);
+            let arguments: Vec<_> = tool.arguments().collect();
+            assert_eq!(declared.len(), arguments.len(), "{}", tool.name);
             let text = joined(tool.input);
             let mut rest = &*text;
-            for name in tool.arguments {
+            for name in &arguments {
                 assert!(declared.contains_key(*name), "{}: {name}", tool.name);
                 let definition = format!("\"{name}\":{{\"type\"");
                 rest = rest.split_once(&definition).unwrap_or_else(|| panic!("{}: {name} in {rest}", tool.name)).1;
             }
             let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
-            assert_eq!(required, &tool.arguments[..required.len()], "{}", tool.name);
+            assert_eq!(required, &arguments[..required.len()], "{}", tool.name);
         }
     }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
-use super::{Arguments, Job, Policy, Tool, refused};
+use super::{Arguments, Job, Policy, Tool, properties, refused};
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
@@ -25,7 +25,6 @@ pub(super) const TOOL: Tool = Tool {
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
                   input_text. Takes seconds to minutes and may cost money. Variables that \
                   fabric_get_pattern_details names must be given.",
-    arguments: &ARGUMENTS,
     input: INPUT,
     output: OUTPUT,
     read_only: false,
@@ -38,30 +37,7 @@ const MAX_WAIT: u64 = 3600;
 /// Longest input that is kept to recognise it in an error, in bytes.
 const MAX_ECHO: usize = 64 << 10;
 
-/// Every argument, what matters most first.
-const ARGUMENTS: [&str; 20] = [
-    "pattern_name",
-    "input_text",
-    "stream",
-    "model_name",
-    "vendor_name",
-    "strategy_name",
-    "context_name",
-    "session_name",
-    "language",
-    "variables",
-    "attachments",
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "thinking",
-    "search",
-    "max_chars",
-    "wait_seconds",
-    "then",
-];
-
+/// What matters most first.
 const INPUT: &str = r#"{
   "type":"object",
   "properties":{
@@ -151,7 +127,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Er
     let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
     let wait = arguments.integer("wait_seconds", 0..=MAX_WAIT)?.map(Duration::from_secs);
     let further = arguments.steps("then", MAX_CHAIN_STEPS)?;
-    arguments.end(&ARGUMENTS)?;
+    arguments.end(TOOL.arguments())?;
     let input = std::mem::take(&mut chat.input);
     let mut steps = vec![chat];
     for step in further {
@@ -177,7 +153,7 @@ fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat
     }
     chat.strategy = step.name("strategy_name")?;
     chat.variables = step.variables("variables")?;
-    step.end(&["pattern_name", "model_name", "vendor_name", "strategy_name", "variables"])?;
+    step.end(properties(INPUT, 10))?;
     Ok(chat)
 }
 
@@ -242,7 +218,8 @@ mod tests {
             (json!({"pattern_name": "x", "then": [{}]}), "`then[0].pattern_name` is missing"),
             (
                 json!({"pattern_name": "x", "then": [{"pattern_name": "y", "stream": true}]}),
-                "`then[0].stream` is not an argument",
+                "`then[0].stream` is not an argument of fabric_run_pattern: it takes pattern_name, model_name, vendor_name, \
+                 strategy_name, variables.",
             ),
             (
                 json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, {"pattern_name": "create_coding_feature"}]}),
