@@ -15,8 +15,8 @@ pub(crate) struct Tls {
 }
 
 impl Tls {
-    /// For the URL that is called `name`, which is https or not. `ca_file` (`SSL_CERT_FILE`) holds the certificates to trust instead of the
-    /// built-in roots; it is often set machine-wide, and ignored for http.
+    /// For the URL that is called `name`, which is https or not. `ca_file` (`SSL_CERT_FILE`) holds the certificates to
+    /// trust instead of the built-in roots; it is often set machine-wide, and ignored for http.
     ///
     /// # Errors
     /// Why it cannot work, in words for the user.

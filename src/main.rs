@@ -89,7 +89,7 @@ const LOG_FLUSH: Duration = Duration::from_millis(200);
 /// spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
-/// What somebody sees who starts it by hand.
+/// Shown when it is started by hand in a terminal.
 const TYPED: &str = "\
 fabric-mcp: this is a server, and waits for a client to speak MCP on stdin.
 Clients start it themselves. What you may want to type instead:
@@ -148,7 +148,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
         }
         Command::Check { json, config } => {
-            // What is tried out is not kept.
+            // `--check` keeps no runs.
             let mut config = *config;
             config.kept.state_dir = None;
             let (server, config, _demo) = assemble(config)?;
@@ -290,7 +290,7 @@ fn keep_runs(kept: &config::RunSettings) -> Runs {
     runs
 }
 
-/// Are callers told apart, so that each has runs of its own?
+/// Are callers distinguished, so that each has its own runs?
 fn is_named(config: &Config) -> bool {
     config.transport == Transport::Stdio
         || config.http.token.is_some()

@@ -61,7 +61,7 @@ mod tests {
                 *value < 2
             };
             let waiter = scope.spawn(|| *wait_while(&changed, lock(&value), Duration::from_secs(20), is_low).0);
-            // It asks under the lock, so each change is made while it waits.
+            // The condition is evaluated under the lock, so each change happens during the wait.
             for _ in 0..2 {
                 asks.recv().unwrap();
                 *lock(&value) += 1;

@@ -29,7 +29,7 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Foreign text as an error may quote it: its first `most` characters, without control characters.
+/// Untrusted text as an error may quote it: its first `most` characters, without control characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
 }

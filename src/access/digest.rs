@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use crate::random;
 
-/// A token, unrecognisable.
+/// The digest of a token.
 pub(super) type Digest = u128;
 
 /// Keys made for this process.

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::identity::Role;
 
-/// A caller that is turned away.
+/// Why a caller is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessError {
     /// No token was sent.
     NoToken,
     /// One was sent that is no good.
     BadToken(Flaw),
-    /// It is good, but not for this: that would take the role.
+    /// It is valid, but this needs the role.
     Forbidden(Role),
     /// Whether it is good cannot be told now; ask again after this time.
     Unavailable(Duration),
@@ -36,7 +36,7 @@ pub(crate) enum Flaw {
     Early,
     /// It is no bearer token, or the issuer's answer about it is not understood.
     Kind,
-    /// It says nobody's name.
+    /// It has no subject.
     Nobody,
 }
 
@@ -91,7 +91,7 @@ impl AccessError {
         }
     }
 
-    /// What happened, why, and the way out.
+    /// What happened, why, and what to do.
     pub(crate) fn detail(self) -> String {
         match self {
             AccessError::NoToken => "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned(),
@@ -111,7 +111,7 @@ impl AccessError {
     /// The seconds of `Retry-After`.
     pub(crate) fn retry_after(self) -> Option<u64> {
         match self {
-            // Rounded up: whoever comes early is turned away once more.
+            // Rounded up: a retry that is too early is rejected again.
             AccessError::Unavailable(time) => Some(time.as_millis().div_ceil(1000).max(1) as u64),
             _ => None,
         }

@@ -47,9 +47,9 @@ impl Role {
 /// or a label is percent-encoded, so that two identities never look alike by that.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
-    /// Whoever has a token of this name.
+    /// The holder of the token of this name.
     Token(Arc<str>),
-    /// Whom an issuer calls by this subject.
+    /// An OAuth subject.
     User {
         /// The issuer.
         issuer: Arc<str>,
@@ -63,7 +63,7 @@ pub(crate) enum Identity {
         /// `client_id`.
         id: Arc<str>,
     },
-    /// Whoever started this program, over stdio.
+    /// The user who started this program, over stdio.
     Local,
     /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
     Peer(IpAddr),
@@ -97,8 +97,7 @@ impl Identity {
         CallerName(self)
     }
 
-    /// Has this thread's lines of the log say whose call they are of, until the guard is dropped. Not where there is one
-    /// caller only.
+    /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
     pub(crate) fn log_scope(&self) -> Option<CallerScope> {
         (*self != Identity::Local).then(|| logging::caller_scope(self.name().to_string()))
     }

@@ -82,8 +82,8 @@ impl Access {
         Ok(Pass { identity, role, proof: Proof::OAuth(shown) })
     }
 
-    /// Is what the caller has shown still good? To be asked about every second for as long as one of its streams is open.
-    /// Cheap but for once a minute with OAuth, when it may take as long as [`Access::admit`].
+    /// Is the caller's token still valid? Asked about every second while one of its streams is open. Cheap, except once a
+    /// minute with OAuth, when it may take as long as [`Access::admit`].
     pub(crate) fn is_good(&self, pass: &Pass) -> bool {
         match &pass.proof {
             Proof::None => true,

@@ -4,9 +4,9 @@
 //!   request, tick of a stream ─▶ a second since the last look? ─▶ stat: another file? ─▶ 100 ms old? ─▶ read
 //!                                                                       SIGHUP ────────────────────────▶ read
 //! ```
-//! Nothing wakes up for it: who asks for a token looks. A file that was written a moment ago may be half of what it will be,
-//! and could change once more without a trace in its times, so it is left alone until it has rested. A file that cannot be
-//! read or has a mistake leaves everything as it was.
+//! There is no thread for this: whoever checks a token checks the file. A file that was just written may be incomplete,
+//! or change again within the resolution of its timestamp, so it is read [`REST`] later. A file that is unreadable or
+//! has a mistake changes nothing.
 
 use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read};
@@ -94,7 +94,7 @@ struct Change {
     gone: usize,
 }
 
-/// That somebody has shown a named token.
+/// Proof that a caller has presented a named token.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldNamedToken {
     digest: Digest,
@@ -174,7 +174,7 @@ impl Tokens {
         let mut watch = match self.watch.try_lock() {
             Ok(watch) => watch,
             Err(TryLockError::Poisoned(watch)) => watch.into_inner(),
-            // Somebody is at it.
+            // Another thread is checking.
             Err(TryLockError::WouldBlock) => return None,
         };
         self.due.store(now + LOOK.as_millis() as u64, Ordering::Relaxed);

@@ -21,7 +21,7 @@ const MAX_RATED_CALLERS: usize = 10_000;
 /// The period of the rate limit.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// Whose runs a caller sees, and whose its own are; `in_folder` is whether runs are kept in a state folder.
+/// The owner under whom a caller's runs are stored and seen; `in_folder`: whether there is a state folder.
 pub(crate) fn owner(identity: &Identity, in_folder: bool) -> Owner {
     match identity {
         Identity::Local if in_folder => Owner::Folder,
@@ -31,7 +31,7 @@ pub(crate) fn owner(identity: &Identity, in_folder: bool) -> Owner {
     }
 }
 
-/// Lets calls in, one process's worth.
+/// Admits calls, for the whole process.
 pub(crate) struct Admission {
     max_runs: usize,
     per_caller: usize,
@@ -50,11 +50,11 @@ pub(crate) struct Admission {
 #[derive(Default)]
 struct Counts {
     calls: usize,
-    /// Runs that were let in.
+    /// Admitted runs.
     runs: usize,
     /// Runs by caller, where that is limited.
     by_caller: HashMap<Identity, usize>,
-    /// Those that have begun.
+    /// Started runs.
     begun: usize,
 }
 
@@ -204,7 +204,7 @@ fn make_room(rates: &mut HashMap<Identity, Instant>, now: Instant) {
     }
 }
 
-/// All places are taken.
+/// The limit of concurrent runs is reached.
 pub(crate) fn busy() -> Error {
     Error::new(
         Kind::TooManyRequests,
@@ -237,7 +237,7 @@ impl Stops {
         Stops { cancel, admission, aborted: AtomicBool::new(false) }
     }
 
-    /// Has the caller cancelled? Then it wants to hear nothing more.
+    /// Has the caller cancelled? Then nothing more is sent to it.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
     }

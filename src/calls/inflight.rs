@@ -15,17 +15,17 @@ use crate::features::Registration;
 use crate::jsonrpc::Id;
 use crate::sync::{lock, wait_while};
 
-/// Tells a running call that nobody wants its answer.
+/// Cancels a running call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Says so.
+    /// Cancels it.
     pub(crate) fn cancel(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Was it said?
+    /// Was it cancelled?
     pub(crate) fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Acquire)
     }

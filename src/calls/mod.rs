@@ -42,7 +42,7 @@ mod tests {
     use crate::protocol::{Inbound, Session};
     use crate::runs::Owner;
 
-    /// An sink with a bug.
+    /// A sink that panics.
     struct Broken;
 
     impl Sink for Broken {

@@ -68,7 +68,7 @@ pub(crate) struct Shop {
     pub(crate) helpers: Arc<Workers>,
     /// Which may.
     pub(crate) admission: Arc<Admission>,
-    /// Who looks for changes.
+    /// Polls for changes.
     pub(crate) poller: Arc<Poller>,
 }
 
@@ -80,12 +80,12 @@ pub(crate) struct Pipe<L: Line> {
     line: Arc<L>,
     /// Whether a subscription that we end is cancelled too: where no stream closes, the specification wants that.
     cancels_subscriptions: bool,
-    /// The place of a legacy client that follows lists.
+    /// The registration of a legacy client that follows lists.
     follower: OnceLock<Registration>,
 }
 
 impl<L: Line> Pipe<L> {
-    /// A client that has not said anything yet.
+    /// A client that has sent nothing yet.
     pub(crate) fn new(shop: Shop, session: Session, line: Arc<L>, cancels_subscriptions: bool) -> Pipe<L> {
         Pipe {
             shop,
@@ -112,7 +112,7 @@ impl<L: Line> Pipe<L> {
         &self.shop
     }
 
-    /// Says what to do about a message. After that its bytes are not needed any more.
+    /// Decides what to do about a message. Its bytes can be freed afterwards.
     pub(crate) fn read(&self, mut inbound: Inbound<'_>) -> Action {
         inbound.refuse_ids(|id| self.inflight.contains(id));
         self.shop.server.receive(&self.session, inbound, None)
@@ -209,7 +209,7 @@ impl<L: Line> Pipe<L> {
                 let _writing = Writing::begin(&inflight);
                 let wanted = inflight.finish(call.id(), &cancel);
                 drop(end);
-                // What it holds must not wait for a slow reader.
+                // Release its place before writing to a possibly slow reader.
                 drop(call);
                 if wanted {
                     reply.send(answer, Flush::Now);
@@ -254,7 +254,7 @@ impl<L: Line> Pipe<L> {
     }
 }
 
-/// This pipe has as many subscriptions as it may.
+/// This pipe has reached its limit of subscriptions.
 fn too_many_subscriptions() -> Error {
     Error::new(
         Kind::TooManyRequests,
@@ -294,12 +294,12 @@ impl<L: Line> CallReply<L> {
     }
 }
 
-/// The answers of one batch. Everybody who still owes one holds the batch; the last to let go sends the array.
+/// The answers of one batch, shared by its pending calls; the last one to drop it sends the array.
 struct Batch<L: Line> {
     answers: Mutex<Vec<Answer>>,
     room: Room,
     line: Arc<L>,
-    /// Let go of after the array has been sent.
+    /// Released after the array has been sent.
     _writing: Writing,
 }
 
@@ -343,7 +343,7 @@ impl<L: Line> Sink for CallSink<L> {
     }
 }
 
-/// Where changes of lists are told.
+/// The sink for notifications of changed lists.
 struct Told<L: Line>(Arc<L>);
 
 impl<L: Line> Sink for Told<L> {

@@ -61,7 +61,7 @@ impl Launch {
     }
 }
 
-/// Which settings a program that speaks to one client over stdio has no use for.
+/// Settings without effect on stdio.
 fn is_for_http(flag: &Flag) -> bool {
     flag.section == Section::Http || matches!(flag.id, FlagId::Transport | FlagId::Host | FlagId::Port | FlagId::Path)
 }

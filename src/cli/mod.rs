@@ -293,7 +293,7 @@ impl RawFlags {
         Ok(raw)
     }
 
-    /// Refuses flags that mean nothing without another one, or nothing beside it.
+    /// Rejects flags that need another one, or conflict with one.
     fn refuse_strays(&self) -> Result<(), UsageError> {
         let asks = [FlagId::Check, FlagId::Call, FlagId::Install, FlagId::Uninstall];
         let mut asked = asks.into_iter().filter(|id| self.has(*id)).map(|id| flags::get(id).long);

@@ -166,7 +166,7 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
     Ok(())
 }
 
-/// What may have been meant by a name that is not there, as a sentence with a blank before it; empty if nothing is near.
+/// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
 pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
     let quoted: Vec<String> = closest(wanted, names).into_iter().map(|name| format!("\"{name}\"")).collect();
     match quoted.split_last() {

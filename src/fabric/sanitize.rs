@@ -1,4 +1,4 @@
-//! What of Fabric's own error texts a caller may see.
+//! Removes secrets and paths from Fabric's error texts before a caller sees them.
 
 /// Longest text that is passed on from an `error` event, in characters.
 const MAX_RELAYED_ERROR: usize = 500;
@@ -53,7 +53,7 @@ fn without_urls(line: &str) -> String {
     out
 }
 
-/// Goes through a line piece by piece, and remembers what was said just before.
+/// Scans a line piece by piece and remembers the previous piece.
 #[derive(Default)]
 struct Scrubber {
     /// The last piece, in lower case.

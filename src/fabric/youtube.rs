@@ -12,7 +12,7 @@ use super::{Error, Kind, sanitize};
 const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
                     https://youtu.be/VIDEO_ID.";
 
-/// What it means that Fabric has no text to give.
+/// The explanation for a video without a transcript.
 pub(super) const NO_TRANSCRIPT: &str = "Fabric got no transcript of this video from YouTube: it may have none, or not be \
     public. Try another language or video; if every video fails, update yt-dlp on Fabric's host, and check that it reaches \
     YouTube from there.";
@@ -52,7 +52,7 @@ impl VideoId {
             Some(path)
         } else if is_at(&host, "youtube.com") {
             match path.split_once('/') {
-                // Which of several counts is not for us to guess.
+                // Ambiguous: several values.
                 None if path == "watch" && parameters(query, "v").count() == 1 => parameters(query, "v").next(),
                 Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
                 _ => None,

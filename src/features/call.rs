@@ -1,4 +1,4 @@
-//! A call: a request that needs Fabric. Made where messages are read, run where time may pass.
+//! A call: a request that needs Fabric. Created where messages are read, run on a thread that may block.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::{logging, metrics, random};
 use super::notifier::Notifier;
 use super::{Kept, Request, Server, Sink, refusal, skills};
 
-/// The members that a result's `_meta` gets.
+/// The members of a result's `_meta`.
 pub(super) type ResultMeta = Map<String, Value>;
 
 /// What one request of a feature does, its params read.
@@ -56,7 +56,7 @@ pub(super) struct Running<'a> {
     pub(super) kept: &'a Kept,
     pub(super) owner: &'a Owner,
     pub(super) context: &'a RequestContext,
-    /// For a run to take.
+    /// The place for a run to take.
     pub(super) held: Cell<Option<Box<dyn Send>>>,
 }
 

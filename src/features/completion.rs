@@ -86,7 +86,7 @@ impl Complete {
 }
 
 impl Operation for Complete {
-    /// Finds what the value may become.
+    /// Finds the completions.
     ///
     /// # Errors
     /// -32602 for a prompt that is not there; else what Fabric's failure asks for.

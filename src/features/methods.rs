@@ -8,7 +8,7 @@ use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 
 use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tasks, tools};
 
-/// How a model uses this server well: sent once, to every client.
+/// Instructions for models, sent once to every client.
 const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one by \
 describing the task as query of fabric_list_patterns, look at fabric_get_pattern_details when the name leaves doubt or the pattern has \
 variables, then call fabric_run_pattern with the whole text as input_text. A run calls a language model, takes seconds \

@@ -80,7 +80,7 @@ impl Action {
 /// The runs of the server, and how calls wait for them.
 #[derive(Clone)]
 pub(crate) struct Kept {
-    /// All of them.
+    /// The store.
     pub(crate) runs: Runs,
     /// The settings.
     pub(crate) settings: config::RunSettings,
@@ -326,7 +326,7 @@ fn reserve(params: Option<&RawValue>, copies: usize, in_batch: bool) -> Result<O
     Ok(memory.grow(text.len() * copies).is_ok().then_some(memory))
 }
 
-/// The answers to a batch are as long as they may be, without this one.
+/// The answers to this batch have reached their size limit.
 pub(crate) fn batch_full() -> Error {
     let detail = format!(
         "The answers to this batch would have more than {} MiB together, the limit. Send this request by itself.",

@@ -29,7 +29,7 @@ const SHORT_TOKEN: usize = 64;
 /// The level of streamed chunks.
 const CHUNK_LEVEL: Level = Level::Info;
 
-/// Tells one caller how its call goes.
+/// Sends the notifications of one call.
 pub(super) struct Notifier {
     /// Until the call is answered.
     sink: Mutex<Option<Arc<dyn Sink>>>,
@@ -46,13 +46,13 @@ struct NotifierState {
     stream_text: bool,
     /// Text that is to be sent.
     pending: String,
-    /// Characters that came and are not to be sent, only counted.
+    /// Characters that are only counted, not sent.
     unsaid: u64,
     /// The format of the pending text.
     format: String,
     /// Characters relayed and heartbeats sent: grows with every notification.
     progress: u64,
-    /// When the caller last heard of us.
+    /// Time of the last notification.
     last: Instant,
 }
 
@@ -105,17 +105,17 @@ impl Notifier {
         }
     }
 
-    /// The call is being answered: from now on nothing is sent for it, and its caller may leave.
+    /// The call is being answered: no more notifications, and a disconnect no longer cancels it.
     pub(super) fn detach(&self) {
         *lock(&self.sink) = None;
     }
 
-    /// The call is answered with a task: its caller may leave, and goes on being told.
+    /// The call is answered with a task: notifications continue, and a disconnect no longer cancels it.
     pub(super) fn become_task(&self, id: &str) {
         let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
     }
 
-    /// Sends a whole message, as long as the caller is told anything.
+    /// Sends a whole message, unless detached.
     pub(super) fn notify(&self, message: &[u8]) {
         // Under the lock, so that nothing is on its way when `detach` returns.
         if let Some(sink) = &*lock(&self.sink) {

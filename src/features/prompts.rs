@@ -1,5 +1,5 @@
-//! `prompts/list` and `prompts/get`: every pattern that may be run is a prompt, rendered by Fabric, so that the client's own model sees
-//! what Fabric would have sent.
+//! `prompts/list` and `prompts/get`: every pattern that may be run is a prompt, rendered by Fabric, so that the
+//! client's own model sees what Fabric would have sent.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

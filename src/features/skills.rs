@@ -29,7 +29,7 @@ const MAX_SKILL: usize = 16 << 20;
 pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
 
 impl Shelf {
-    /// The skills of what the catalogue knows now. Digests are computed once for each snapshot.
+    /// The skills of the current snapshot; digests are computed once for each snapshot.
     fn skills(&self, call: &Running<'_>) -> Result<Arc<Skills>, Refusal> {
         let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
         let mut kept = lock(&self.0);
@@ -42,14 +42,14 @@ impl Shelf {
     }
 }
 
-/// All skills of one snapshot. Their text is made when it is read: the same one every time.
+/// All skills of one snapshot. Their text is generated when read, always the same.
 struct Skills {
     snapshot: Arc<Snapshot>,
     /// By name.
     all: BTreeMap<String, Manifest>,
 }
 
-/// What is told of a skill's only file.
+/// Facts about a skill's only file.
 struct Manifest {
     /// The name of its pattern.
     pattern: String,
@@ -92,7 +92,7 @@ fn uri(name: &str) -> String {
     format!("skill://fabric/{name}/SKILL.md")
 }
 
-/// The name of the skill whose `SKILL.md` has this URI, if that could be one of ours.
+/// The name of the skill in the URI of a `SKILL.md`; `None` for other URIs.
 pub(super) fn named(uri: &str) -> Option<&str> {
     let name = uri.strip_prefix("skill://fabric/")?.strip_suffix("/SKILL.md")?;
     (!name.contains('/')).then_some(name)
@@ -113,7 +113,7 @@ struct File<'a> {
     uri: String,
 }
 
-/// What stands at the top of a `SKILL.md`.
+/// The front matter of a `SKILL.md`.
 #[derive(Serialize)]
 struct FrontMatter<'a> {
     description: String,
@@ -170,7 +170,7 @@ fn quoted(text: &str) -> String {
     for c in text.chars() {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
-            // What YAML does not print, or takes for a line's end.
+            // Not printable in YAML, or a line break there.
             c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}') => {
                 quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
             }

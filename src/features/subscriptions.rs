@@ -1,5 +1,4 @@
-//! Who wants to hear that lists have changed: modern `subscriptions/listen`, and legacy clients that were promised
-//! `listChanged`.
+//! Subscribers to changes of lists and tasks: modern `subscriptions/listen`, and legacy clients with `listChanged`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, Weak};
@@ -21,7 +20,7 @@ use super::{Server, Sink, refuse, tasks};
 
 /// Most tasks of one subscription.
 const MAX_TASKS: usize = 64;
-/// How often all tasks of a subscription are looked at.
+/// Interval between checks of a subscription's tasks.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// The key under which every message of a subscription says which one it belongs to.
@@ -82,7 +81,7 @@ impl Listen {
         &self.id
     }
 
-    /// The first message: what will be told.
+    /// The first message: what was accepted.
     pub(crate) fn acknowledgement(&self) -> Vec<u8> {
         let mut honoured = Map::new();
         for (key, wanted) in [("promptsListChanged", self.prompts), ("resourcesListChanged", self.resources)] {
@@ -116,7 +115,7 @@ impl Listen {
         )
     }
 
-    /// Whoever is told through `sink`.
+    /// A listener that is notified through `sink`.
     pub(crate) fn listener(&self, sink: Arc<dyn Sink>) -> Listener {
         Listener {
             meta: Some(self.meta()),
@@ -135,7 +134,7 @@ impl Listen {
     }
 }
 
-/// Somebody who is told of changes.
+/// One subscriber.
 pub(crate) struct Listener {
     meta: Option<Map<String, Value>>,
     prompts: bool,
@@ -145,12 +144,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// A legacy client: it hears of everything it was promised, without tags.
+    /// A legacy client: gets every notification, without subscription ids.
     pub(crate) fn legacy(sink: Arc<dyn Sink>) -> Listener {
         Listener { meta: None, prompts: true, resources: true, tasks: Vec::new(), sink }
     }
 
-    /// Tells what has come of its tasks, until all have ended or it is gone itself.
+    /// Sends the status of its tasks until all have ended or the listener is gone.
     fn watch(listener: &Weak<Listener>, keep: Duration) {
         let mut told = HashMap::new();
         loop {
@@ -168,7 +167,7 @@ impl Listener {
                     working = Some(run.clone());
                 }
             }
-            // While we wait, the listener may go.
+            // The listener may leave during the wait.
             drop(listener);
             let Some(working) = working else { return };
             working.wait(None, LOOK, &mut || true);
@@ -196,7 +195,7 @@ pub(crate) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Nobody yet; runs are kept for `keep`.
+    /// No listeners; runs are kept for `keep`.
     pub(super) fn new(keep: Duration) -> Subscriptions {
         Subscriptions { keep, ..Subscriptions::default() }
     }
@@ -215,12 +214,12 @@ impl Subscriptions {
         Registration { all: self.clone(), listener }
     }
 
-    /// Does anybody listen?
+    /// Are there listeners?
     pub(crate) fn any(&self) -> bool {
         !self.lock().is_empty()
     }
 
-    /// Tells everybody that the lists have changed. The lock is not held while sending.
+    /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
         let listeners = self.lock().clone();
         listeners.iter().for_each(|listener| listener.tell());
@@ -231,7 +230,7 @@ impl Subscriptions {
     }
 }
 
-/// A listener's place: dropping it ends the telling.
+/// A listener's registration; dropping it ends the notifications.
 pub(crate) struct Registration {
     all: Arc<Subscriptions>,
     listener: Arc<Listener>,

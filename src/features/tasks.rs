@@ -1,7 +1,7 @@
 //! Runs as MCP tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28, and what 2025-11-25 has in its core.
 //!
-//! Task and run are one thing with one id. In scope: how a run is shown as a task, and `tasks/…`. Not in scope: when a call is
-//! answered with one (`tools`).
+//! Task and run are one thing with one id. In scope: how a run is shown as a task, and `tasks/…`. Not in scope: when a
+//! call is answered with one (`tools`).
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 const MISSING_CAPABILITY: i32 = -32021;
 /// How often clients should ask, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
-/// Longest result that is told unasked, in bytes.
+/// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
 /// Tasks on one page of a list.
 const PAGE: usize = 100;
@@ -48,7 +48,7 @@ pub(super) fn offer(
         }
         Revision::R2025_11_25 => {
             let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
-            // What is found by its id alone cannot be listed.
+            // Without known callers, a run is found by its id only, so there is no list.
             if kept.lists {
                 tasks["list"] = json!({});
             }
@@ -116,7 +116,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     task
 }
 
-/// The same with what it came to, as `tasks/get` of 2026-07-28 has it.
+/// The same with its result, as in `tasks/get` of 2026-07-28.
 pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
     let revision = Revision::R2026_07_28;
     let record = run.record();
@@ -189,7 +189,7 @@ pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refus
     one(server, request, Verb::Get)
 }
 
-/// Reads `tasks/update`: nothing is ever asked, so whatever is answered is taken note of.
+/// Reads `tasks/update`: this server asks for no input, so any answer is accepted and ignored.
 pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
     let [responses] = params(request.params, ["inputResponses"], usage)?;

@@ -95,7 +95,7 @@ fn define(tool: &Tool, revision: Revision, tasks: bool) -> Definition {
     }
 }
 
-/// Raw, for what it is parsed into has no order, and forms are built in the order of what arrives.
+/// Raw JSON, because a parsed map loses the order in which clients build their forms.
 fn schema(text: &str) -> Box<RawValue> {
     RawValue::from_string(tools::joined(text)).unwrap_or_default()
 }
@@ -243,7 +243,7 @@ impl ToolCall {
         }
         if !started.wait(limit) {
             let is_task = call.context.tasks && run.promise(keep).is_ok();
-            // Before anybody is told of it.
+            // Before the caller learns of it.
             run.persist();
             call.notifier.detach();
             if is_task {
@@ -254,7 +254,7 @@ impl ToolCall {
         let outcome = tools::result(run, max_chars, keeps);
         let mut meta = write(&outcome, call.request_id, result);
         if outcome.is_err() && keeps {
-            // Of a long text the result has the beginning only.
+            // A long text is cut in the result.
             meta.insert("run_id".into(), run.id().to_string().into());
         }
         Ok(meta)
@@ -270,7 +270,7 @@ impl ToolCall {
 fn patience(wait: Option<Duration>, call: &Running<'_>) -> Option<Duration> {
     let settings = &call.kept.settings;
     let within = Some(settings.answer_within).filter(|within| !within.is_zero());
-    // Who has a progress token wants to see the output as it comes, which tasks do not show.
+    // A progress token asks for output as it arrives, which tasks do not send.
     let task_after = (call.context.tasks && call.context.progress_token.is_none()).then_some(settings.task_after);
     wait.or_else(|| task_after.into_iter().chain(within).min())
 }

@@ -21,7 +21,7 @@ use edit::Edit;
 use file::Found;
 use jsonc::JsonSpan;
 
-/// What it came to.
+/// The outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InstallOutcome {
     /// The file is as wanted.
@@ -165,7 +165,7 @@ fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
     (entry, shown)
 }
 
-/// A second look at what is about to be written: all but the entry must say the same.
+/// Verifies the new text: everything but the entry must be equal.
 fn check(before: &str, after: &str, key: &str, entry: Option<&Node>) -> Result<(), &'static str> {
     let rest = |text: &str| -> Option<(Value, Option<Value>)> {
         let mut value = JsonSpan::read(text).ok()?.map_or_else(|| Value::Object(Map::new()), |span| span.value());

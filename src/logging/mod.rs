@@ -134,7 +134,7 @@ impl Drop for RequestScope {
     }
 }
 
-/// Has each line of this thread say whose call it is of, as `caller=name`, until the guard is dropped.
+/// Adds `caller=name` to each log line of this thread until the guard is dropped.
 pub(crate) fn caller_scope(name: String) -> CallerScope {
     CallerScope { before: CALLER.replace(Some(name)), _not_send: PhantomData }
 }

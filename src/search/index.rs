@@ -29,7 +29,7 @@ const MOST_PATTERNS: usize = u16::MAX as usize;
 /// Words of a query that are read.
 const MOST_WORDS: usize = 64;
 
-/// What is known of one pattern.
+/// The index entry of one pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     /// Its name.
@@ -99,7 +99,7 @@ const SPREAD: f32 = 0.65;
 /// Below 1, several words that fit a little are better than one that fits well.
 const SPAN: f32 = 0.7;
 
-/// What is known of one pattern by itself.
+/// The entry of a pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
     let found = candidates(start_of(text, MOST_TEXT));
     let purpose = told_apart(&[name.to_owned()], &[found]).pop().unwrap_or_default();

@@ -16,7 +16,7 @@ pub(super) struct Vocabulary {
     ends: Vec<u32>,
     /// The numbers of words, sorted by text.
     sorted: Vec<u32>,
-    /// The letters of each word, to tell at a glance which are far from each other.
+    /// A letter mask per word, to skip dissimilar words quickly.
     masks: Vec<u32>,
 }
 

@@ -133,7 +133,7 @@ impl GetRun {
         Ok(Outcome::rows(json!({ "runs": runs }), rows))
     }
 
-    /// Waits for the end or the time. Who does that is relayed the text, from `offset` on.
+    /// Waits for the end, or as long as asked, and relays the text from `offset` on meanwhile.
     fn follow(&self, run: &Run, work: &Work) -> Result<(), Error> {
         work.caller.begin_step(true, true);
         let begun = std::time::Instant::now();

@@ -140,7 +140,7 @@ pub(crate) trait Job: Send + Sync {
 pub(crate) struct Work {
     /// Fabric.
     pub(crate) fabric: Arc<Client>,
-    /// What is known of it.
+    /// Its cached lists.
     pub(crate) catalog: Arc<Catalog>,
     /// Whoever waits for the result.
     pub(crate) caller: Arc<dyn Caller>,
@@ -173,7 +173,7 @@ pub(crate) trait Caller: Wait {
     /// that text the result, or only what the next step works on?
     fn begin_step(&self, stream: bool, is_result: bool);
 
-    /// Tells the caller something about the work itself, such as which step begins.
+    /// Sends the caller a remark about the work, such as which step begins.
     fn say(&self, message: &str);
 }
 
@@ -226,7 +226,7 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
         }
     }
     logging::logfmt(&mut line, "request_id", request_id);
-    // That a caller lost interest is no fault of anything.
+    // A cancelled call is not a fault.
     let is_bad = result.as_ref().is_err_and(|failure| failure.error.kind != Kind::Cancelled);
     log::log!(target: "fabric_mcp::tools", if is_bad { Level::Warn } else { Level::Info }, "{line}");
     result

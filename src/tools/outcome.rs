@@ -1,4 +1,4 @@
-//! What comes of a call: the result that a client is given, or why there is none.
+//! The result of a call, or its failure.
 
 use serde::Serialize;
 
@@ -6,7 +6,7 @@ use crate::fabric::Error;
 use crate::jsonrpc;
 use crate::runs::End;
 
-/// Something that can be written as JSON, its type forgotten.
+/// A serialisable value with its type erased.
 pub(crate) trait Json: Send {
     /// Appends the value to `out`.
     fn write(&self, out: &mut Vec<u8>);

@@ -1,5 +1,5 @@
-//! What a caller of `fabric_run_pattern` is given of a run, made of what the store has: the same for the call itself, for
-//! tasks, and after a restart.
+//! The result of `fabric_run_pattern`, made from the stored run: the same for the call itself, for tasks, and after a
+//! restart.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -24,7 +24,7 @@ pub(super) struct Rest {
     pub(super) max_chars: Option<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
-    /// What steps before the last gave, if it failed.
+    /// Output of the earlier steps of a failed run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) partial: Vec<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +37,7 @@ impl Rest {
     }
 }
 
-/// Why a run that has ended did not end well.
+/// Why a run failed.
 pub(super) fn error(record: &Record) -> Option<Error> {
     match record.state {
         RunState::Working | RunState::Completed => None,

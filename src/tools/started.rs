@@ -83,7 +83,7 @@ pub(crate) fn start(
         let _scopes = (work.identity.log_scope(), logging::request_scope(&request_id));
         let result = catch_unwind(AssertUnwindSafe(|| super::run(tool, job.as_ref(), &work, &request_id)));
         writer.finish(end(result.unwrap_or_else(|_| Err(Error::bug(&request_id).into())), &run, &request_id));
-        // The end is told when it can be seen, and when another run may take the place.
+        // Announce the end once it is stored and the run's place is free.
         drop((job, work, writer, held));
         told(&run);
         *lock(&ended.over) = true;
@@ -104,7 +104,7 @@ fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str) -> End {
         Ok(outcome) => return outcome.end.unwrap_or(End::completed()),
         Err(failure) => failure,
     };
-    // What is in the store need not be kept twice.
+    // The text is in the store already.
     if run.record().bytes > 0 {
         partial.pop();
     }
@@ -128,7 +128,7 @@ fn kept_error(error: &Error) -> Value {
 struct Relay {
     writer: Arc<RunWriter>,
     caller: Arc<dyn Caller>,
-    /// What comes now is part of the result, and not of an earlier step.
+    /// Output is part of the result, not of an earlier step.
     is_result: AtomicBool,
     /// The store had no room for what came.
     full: AtomicBool,
@@ -159,7 +159,7 @@ impl Caller for Relay {
             if self.writer.append(content).is_err() {
                 self.full.store(true, Ordering::Relaxed);
             }
-            // From here on the store counts it.
+            // From here on the store charges it.
             self.caller.release(content.len());
         }
     }

@@ -22,10 +22,10 @@ use crate::calls::pipe::{Flush, Line, Pipe, Shop};
 use crate::calls::poller::Poller;
 use crate::calls::workers::Workers;
 
-/// How long what still runs may go on after the end of stdin.
+/// Time for unfinished calls after the end of stdin.
 const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
-/// Calls at once that are no runs, at least.
+/// Least number of concurrent calls that are not runs.
 const HELPERS: usize = 16;
 
 /// Input is read in pieces of this size, and output is collected up to it.
@@ -69,7 +69,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
                 let action = self.pipe.read(Inbound::read(&line, false));
                 self.pipe.act(action, &pass);
             }
-            // What was answered so far waits only while there is another message to answer.
+            // Flush buffered answers unless another message is already there.
             if !input.buffer().contains(&b'\n') {
                 writer.flush();
             }
@@ -78,7 +78,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
         within(STDIO_DRAIN + ABORT_GRACE, move || {
             stdio.pipe.end_listening();
             if !stdio.is_idle_within(STDIO_DRAIN) {
-                // First, so that what is cut off is not kept as cancelled.
+                // First, so that interrupted runs are not stored as cancelled.
                 stdio.runs().interrupt_all();
                 stdio.pipe.cancel_all();
             }
@@ -92,7 +92,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
         self.pipe.shop().server.runs()
     }
 
-    /// Waits until nothing runs and all is answered.
+    /// Waits until every call has ended and every answer is written.
     fn is_idle_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         self.pipe.wait_idle(limit) && self.pipe.shop().admission.wait_idle(deadline)
@@ -200,7 +200,7 @@ impl<W: Write + Send + 'static> Line for Writer<W> {
         let mut out = lock(&self.out);
         let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
         let flush = flush == Flush::Now && last;
-        // Unwanted: others may have left the flush to us all the same.
+        // Not sent, but other senders may rely on this flush.
         let written = if wanted() { out.put(message, flush) } else { out.flush() };
         if let Err(_gone) = written {
             (self.broken)();
@@ -225,7 +225,7 @@ impl<W: Write> LineOut<W> {
                 self.flush()?;
             }
             if part.len() >= BUFFER {
-                // A large message is not copied once more.
+                // Avoid copying a large message.
                 self.output.write_all(part)?;
             } else {
                 self.buffer.extend_from_slice(part);

@@ -1,4 +1,4 @@
-//! What the issuer has said of tokens a short while ago, and who asks it next: one for all who want to know the same.
+//! Single-flight cache of the issuer's answers about tokens.
 //!
 //! ```text
 //!              first caller            told                       until
@@ -17,13 +17,13 @@ use crate::sync::{lock, wait_while};
 
 /// Most answers that are kept.
 const MAX_KEPT: usize = 10_000;
-/// Most questions at once. Each holds a thread, and a flood of made-up tokens shall not be a flood for the issuer.
+/// Most concurrent requests. Each holds a thread, and a flood of invalid tokens must not flood the issuer.
 const MAX_ASKING: usize = 64;
 
 /// Answers about tokens.
 pub(super) struct Answers<T> {
     state: Mutex<State<T>>,
-    /// A question has ended.
+    /// Signals the end of a request.
     ended: Condvar,
 }
 
@@ -33,17 +33,17 @@ struct State<T> {
     asking: HashSet<Digest>,
 }
 
-/// How it stands with a token.
+/// The state of a token's answer.
 pub(super) enum Claim<'a, T> {
     /// The answer is known.
     Known(T),
-    /// It is to be found out by whoever has got this.
+    /// The holder of this must ask the issuer.
     Ask(Question<'a, T>),
-    /// Others are still asking after all of the time.
+    /// Another caller's request did not end in time.
     Late,
 }
 
-/// A question under way; its end, whichever it is, is its drop.
+/// A request in flight; dropping it ends it.
 pub(super) struct Question<'a, T> {
     answers: &'a Answers<T>,
     digest: Digest,
@@ -61,7 +61,7 @@ impl<T: Clone> Answers<T> {
         self.state().known(digest, now)
     }
 
-    /// The answer, or the right to find it out. Waits for others who ask the same, `limit` at most.
+    /// The answer, or the right to request it. Waits for a request in flight, `limit` at most.
     pub(super) fn claim(&self, digest: Digest, now: &dyn Fn() -> Instant, limit: Duration) -> Claim<'_, T> {
         let mut state = self.state();
         if let Some(answer) = state.known(digest, now()) {
@@ -94,7 +94,7 @@ impl<T: Clone> State<T> {
 }
 
 impl<T> State<T> {
-    /// If there is no room, what has ended goes, or else what ends first: the refusals.
+    /// When full, drops expired entries, or else the ones that expire first: the refusals.
     fn keep(&mut self, digest: Digest, until: Instant, answer: T, now: Instant) {
         if self.known.len() >= MAX_KEPT && !self.known.contains_key(&digest) {
             self.known.retain(|_, (until, _)| now < *until);
@@ -109,7 +109,7 @@ impl<T> State<T> {
 }
 
 impl<T> Question<'_, T> {
-    /// Tells everybody, from `now` for `time`.
+    /// Stores the answer from `now` for `time`.
     pub(super) fn tell(self, answer: T, now: Instant, time: Duration) {
         lock(&self.answers.state).keep(self.digest, now + time, answer, now);
     }

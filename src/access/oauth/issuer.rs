@@ -25,7 +25,7 @@ pub(super) struct Issuer {
     authorization: Credentials,
     ca_file: Option<PathBuf>,
     discovery: Outbound,
-    /// Where it takes questions. Locked while that is being found out, so that one does it for all.
+    /// The introspection endpoint. Locked during discovery, so that one caller does it for all.
     endpoint: Mutex<Option<Arc<IssuerEndpoint>>>,
     /// Longest exchange.
     limit: Duration,
@@ -173,7 +173,7 @@ impl Issuer {
             .ok_or("names no introspection endpoint: tokens of such an issuer cannot be checked here")?;
         let parsed =
             WebUrl::parse(&url).map_err(|why| format!("names an introspection endpoint that is no good: {why}"))?;
-        // Other services of this machine are no business of an issuer elsewhere, and tokens go out by https only.
+        // A remote issuer must not point at services of this machine, and tokens are sent over https only.
         if self.url.is_https() && !parsed.is_https() {
             return Err("names an introspection endpoint without https".to_owned());
         }

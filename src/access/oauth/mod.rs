@@ -6,9 +6,9 @@
 //! In scope: whether a token is good, for whom and until when, and what OAuth clients are told of this server. Not in scope:
 //! getting tokens, and signatures: the issuer is asked, which sees what was revoked.
 //!
-//! A good answer is kept for a minute at most and never beyond the token's end, a bad one for [`BAD`]. If the issuer cannot be
-//! reached, nobody is let in on its word, and it is tried again in ever longer steps. What goes wrong with one token only,
-//! such as an answer that is no JSON, is not held against the others, for anybody can send a token.
+//! A positive answer is cached for a minute at most and never beyond the token's expiry, a negative one for [`BAD`]. If
+//! the issuer cannot be reached, its tokens are rejected, and it is retried with exponential backoff. A failure that
+//! concerns one token only, such as an answer that is not JSON, does not count as an outage: anybody can send a token.
 
 mod answers;
 mod claims;
@@ -43,7 +43,7 @@ use crate::sync::lock;
 const GOOD: Duration = Duration::from_secs(60);
 /// How long a bad answer is kept.
 const BAD: Duration = Duration::from_secs(5);
-/// How long it is kept that the issuer made no sense.
+/// How long an unusable answer of the issuer is kept.
 const ODD: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
@@ -85,7 +85,7 @@ pub(crate) struct OAuth {
 
 type NowFn = Box<dyn Fn() -> Now + Send + Sync>;
 
-/// The issuer's word that a token is good.
+/// A positive introspection response.
 #[derive(Debug)]
 struct Good {
     active: Active,
@@ -100,7 +100,7 @@ impl Good {
     }
 }
 
-/// A token that was let in, for as long as a stream lives on it.
+/// An accepted token, kept while a stream is open on it.
 #[derive(Debug)]
 pub(super) struct HeldOAuthToken {
     token: Secret,
@@ -150,7 +150,7 @@ impl OAuth {
     /// Is the token good, for whom and for what? Asks the issuer if need be, which takes [`EXCHANGE`] at most, and twice
     /// that where its metadata must be found first.
     pub(super) fn check(&self, token: &str) -> Result<(Identity, Role, HeldOAuthToken), AccessError> {
-        // A token that was made here and is good no more is none of the issuer's business.
+        // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
             return Err(AccessError::BadToken(Flaw::Unknown));
         }
@@ -244,7 +244,7 @@ struct Health {
     failures: u32,
     /// The last failure.
     failed: Option<Instant>,
-    /// Nobody asks before.
+    /// No request before this time.
     until: Option<Instant>,
     logged: Option<(String, Instant)>,
 }

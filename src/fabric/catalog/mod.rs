@@ -1,4 +1,4 @@
-//! What is kept of Fabric's lists: patterns, strategies and models, each cached.
+//! The caches of Fabric's lists: patterns, strategies, models, contexts and sessions.
 //!
 //! In scope: reading it once for all callers, keeping it for its time and no longer, and telling when the list of
 //! patterns has changed. Not in scope: how callers share one read (`cached`), when to poll (`calls`), what subscribers are
@@ -21,9 +21,9 @@ const MOST_TEXT: usize = 32 << 20;
 /// Requests to Fabric at once while the catalogue is refreshed.
 const CATALOG_REQUESTS: usize = 8;
 
-/// All patterns and strategies, as they were when a refresh began.
+/// All patterns and strategies at the start of a refresh.
 pub(crate) struct Snapshot {
-    /// Until when it is good.
+    /// When it expires.
     pub(crate) until: Instant,
     /// The list of names it was made from.
     names: Arc<Names>,
@@ -49,7 +49,7 @@ impl Snapshot {
         self.patterns.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()
     }
 
-    /// What finds patterns by what they are good for.
+    /// The search index.
     pub(crate) fn index(&self) -> &Index {
         let texts =
             || self.patterns.iter().map(|entry| (entry.name.as_str(), entry.text.as_deref().unwrap_or_default()));
@@ -62,7 +62,7 @@ impl Snapshot {
         own.or_else(|| self.card(name).map(|card| card.purpose.as_str())).unwrap_or(name)
     }
 
-    /// What the index knows of the pattern of this name.
+    /// The index entry of this pattern.
     pub(crate) fn card(&self, name: &str) -> Option<&Card> {
         self.at(name).and_then(|at| self.index().cards().get(at))
     }
@@ -144,7 +144,7 @@ const PATIENCE: Duration = Duration::from_millis(100);
 /// The same for the models: vendors take seconds to answer, and Fabric asked twice at once gives the second caller an empty
 /// list.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
-/// Fresh enough for callers who must not get what was read before they asked.
+/// Maximum age for callers that must not get a value read before they asked.
 const FRESH: Duration = Duration::ZERO;
 
 /// The catalogue. Shared by all threads.
@@ -181,7 +181,7 @@ impl<S: Source> Catalog<S> {
         let _ = self.on_change.set(Box::new(hook));
     }
 
-    /// How long what was read is good for.
+    /// The time-to-live.
     pub(crate) fn ttl(&self) -> Duration {
         self.ttl
     }
@@ -247,7 +247,7 @@ impl<S: Source> Catalog<S> {
         self.names_told(self.ttl, wait)
     }
 
-    /// The same as they are now: nothing that was read before the caller asked.
+    /// The same, read after the caller asked.
     pub(crate) fn fresh_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         self.names_told(FRESH, wait)
     }
@@ -363,7 +363,7 @@ impl<S: Source> Catalog<S> {
                         }
                     }
                 };
-                // A system short of threads gets by with fewer.
+                // Fewer threads will do if the system has no more.
                 if std::thread::Builder::new().name("catalog".into()).spawn_scoped(scope, helper).is_err() {
                     break;
                 }
@@ -376,7 +376,7 @@ impl<S: Source> Catalog<S> {
                     "No thread is left to read the patterns with. Try again later.",
                 ));
             }
-            // Whichever way this ends, the helpers do.
+            // The helpers end however this returns.
             let _stop = StopOnDrop(&stop);
             let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
             let mut asked = Instant::now();
@@ -441,7 +441,7 @@ fn is_general(error: &Error) -> bool {
     matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
 }
 
-/// A flag that ends whoever waits under it.
+/// A flag that cancels every wait that checks it.
 struct StopFlag(AtomicBool);
 
 impl Wait for StopFlag {

@@ -1,4 +1,4 @@
-//! What comes back of a step: its text, what it used, and its format.
+//! The output of a step: text, usage, format.
 
 use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Event, Usage};
@@ -7,7 +7,7 @@ use crate::runs::End;
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
 use crate::tools::{ChunkKind, Outcome, Work};
 
-/// So much of the beginning of a text says what format it has, in bytes.
+/// Bytes of the beginning that decide the format.
 const FORMAT_TEXT: usize = 4 << 10;
 
 /// How Mermaid diagrams begin, as Fabric itself recognises them.

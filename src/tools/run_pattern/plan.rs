@@ -1,4 +1,4 @@
-//! What is looked at before a run is paid for, and what is looked up once it has failed.
+//! Checks before a paid run, and explanations after a failed one.
 //!
 //! A run by itself costs Fabric nothing more than a list that names of its own need; a chain is looked at as a whole, so that
 //! it does not fail half-way for a reason that could be known.
@@ -63,7 +63,7 @@ fn place(step: usize) -> String {
     if step == 0 { String::new() } else { format!("then[{}].", step - 1) }
 }
 
-/// Only being cancelled ends a look at a list: that it cannot be had is for the run to find out.
+/// Only a cancellation is passed on: a list that cannot be read does not prevent the run.
 fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Err(error) if error.kind == Kind::Cancelled => Err(error),

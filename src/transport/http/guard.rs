@@ -14,12 +14,12 @@ use crate::text::shown;
 /// How long browsers may keep the answer to a preflight.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
 
-/// A request that is turned away.
+/// A rejected request.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     /// HTTP's status.
     pub(super) status: u16,
-    /// What happened, why, and the way out.
+    /// What happened, why, and what to do.
     pub(super) detail: String,
 }
 
@@ -81,7 +81,7 @@ impl Guard {
 
     fn forwarded(&self, values: &[&str], peer: IpAddr) -> IpAddr {
         let mut at = peer;
-        // Each proxy adds on the right whom it was called by; what a stranger has written there says nothing.
+        // Each proxy appends its peer on the right; entries left of an untrusted one can be forged.
         for hop in values.iter().rev().flat_map(|value| value.rsplit(',')) {
             if !self.proxies.contains(&at) {
                 break;

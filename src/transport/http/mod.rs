@@ -37,7 +37,7 @@ pub(crate) struct Listening {
     admission: Arc<Admission>,
     runs: Runs,
     streams: Arc<Streams>,
-    /// HTTP+SSE: until all is answered, the streams are needed.
+    /// HTTP+SSE: its streams stay open until everything is answered.
     streams_carry_answers: bool,
 }
 
@@ -77,8 +77,8 @@ impl Listening {
         self.http.local_addr()
     }
 
-    /// Takes nothing new, sends no new run to Fabric, lets what runs finish within `limit`, ends all streams properly. What runs even then is told to
-    /// stop, and answered so.
+    /// Accepts nothing new, sends no new run to Fabric, lets running calls finish within `limit`, and ends all streams
+    /// properly. Calls that still run then are cancelled, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         self.admission.close();

@@ -204,9 +204,9 @@ pub(super) struct PostSink {
     leaving_cancels: bool,
     access: Arc<Access>,
     pass: Arc<Pass>,
-    /// The caller's token was taken away: it hears nothing more, but what is paid for goes on.
+    /// The caller's token was revoked: it is sent nothing more, but a paid run continues.
     cut: AtomicBool,
-    /// When it was last looked whether it was.
+    /// Time of the last check for that.
     looked: Mutex<Instant>,
 }
 
@@ -226,7 +226,7 @@ impl PostSink {
         self.cut.load(Ordering::Relaxed)
     }
 
-    /// A run asks at every piece of its output whether it is to stop.
+    /// A run checks for its end at every piece of output.
     fn is_due(&self) -> bool {
         let mut looked = lock(&self.looked);
         let due = looked.elapsed() >= CALLER_CHECK;

@@ -30,9 +30,9 @@ const ENDED_SESSION_MEMORY: Duration = Duration::from_secs(3600);
 /// Most ended ids remembered; beyond it the oldest is forgotten early.
 const MAX_ENDED_SESSIONS: usize = 100_000;
 
-/// When there is no room, the longest idle of so many go at once, so that not every new session has to look at all.
+/// When full, this many of the longest idle are dropped at once, so that not every new session scans the table.
 const EVICTED_SHARE: usize = 64;
-/// How often sessions that have been idle for too long are looked for, in milliseconds.
+/// Interval between scans for expired sessions, in milliseconds.
 const SWEEP: u64 = 60_000;
 
 /// The id of a session: `<revision>.<32 lower-case hex digits>`.
@@ -86,11 +86,11 @@ pub(super) struct Sessions {
 
 #[derive(Default)]
 struct SessionTable {
-    /// When sessions that were idle for too long were forgotten last.
+    /// Time of the last scan for expired sessions.
     swept: u64,
     live: HashMap<SessionId, Arc<Live>>,
     ended: HashSet<SessionId>,
-    /// The same ids, the longest ended first, with when they ended in milliseconds.
+    /// The same ids, oldest first, with the time they ended in milliseconds.
     ended_order: VecDeque<(u64, SessionId)>,
 }
 

@@ -120,7 +120,7 @@ impl Sse {
             return;
         }
         let action = pipe.read(inbound);
-        // What follows may wait for a slow reader.
+        // What follows may block on a slow reader.
         drop(body);
         visit.accepted();
         pipe.act(action, guest.pass);

@@ -6,8 +6,8 @@
 //!                                                                              └─ legacy: in its session (400, 404)
 //! ```
 //! A call runs on its connection's own thread; those of a batch have some more. In scope: statuses, sessions, the
-//! mirrored headers, whether leaving means cancelling. Not in scope: what stands before the message (`web`), what it means (`protocol`), how its answer is written
-//! (`reply`).
+//! mirrored headers, whether leaving means cancelling. Not in scope: what comes before the message (`web`), what it
+//! means (`protocol`), how its answer is written (`reply`).
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +36,7 @@ use crate::calls::poller::Poller;
 /// Most calls of one batch over HTTP that run at once, each on a thread.
 const BATCH_THREADS: usize = 16;
 
-/// What the path takes with a session, and what without.
+/// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
 const METHODS_WITHOUT_SESSION: &str = "POST, OPTIONS";
 
@@ -51,7 +51,7 @@ pub(super) struct Streamable {
     streams: Arc<Streams>,
     poller: Arc<Poller>,
     sessions: Sessions,
-    /// What requests without a session speak: nothing is ever remembered in it.
+    /// The state for requests without a session; never changed.
     stateless: Arc<Session>,
 }
 
@@ -139,7 +139,7 @@ impl Streamable {
         } else {
             self.legacy(head, who, inbound)
         };
-        // What follows may take its time.
+        // What follows may block.
         drop(body);
         match next {
             Next::Accept => post.visit.accepted(),
@@ -268,7 +268,7 @@ impl Streamable {
         drop(permit);
         let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
         let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
-        // What it holds must not wait for a slow reader.
+        // Release its place before writing to a possibly slow reader.
         drop(call);
         if wanted {
             reply.finish(status(&answer), &[&answer.body]);
@@ -338,7 +338,7 @@ impl Streamable {
             for _ in 0..helpers {
                 let helper = thread::Builder::new().name("batch".into()).stack_size(WORKER_STACK);
                 if helper.spawn_scoped(scope, work).is_err() {
-                    // This thread does it all.
+                    // This thread runs them all.
                     break;
                 }
             }
@@ -389,12 +389,12 @@ impl Streamable {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
         let Some(visit) = visit.stay() else { return };
-        // Its place is taken before its head is seen: the client's next GET must find it there.
+        // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
         let entered = self.streams.add(visit.stream());
         let before = place.replace(entered.channel.clone());
         drop(place);
-        // A new stream takes the place of the old one: nothing is ever sent on both.
+        // A new stream replaces the old one: nothing is sent on both.
         if let Some(before) = before {
             before.end();
         }

@@ -45,7 +45,7 @@ struct Pending {
     changes: VecDeque<Vec<u8>>,
     /// The subscription whose changes are sent here; dropped with the stream.
     following: Option<Registration>,
-    /// The farewell is due, though the stream goes on.
+    /// The farewell is due; the stream stays open.
     leaving: bool,
     ended: bool,
 }

@@ -1,4 +1,4 @@
-//! The front door of both HTTP transports: who and what is let in, and the headers that every answer carries.
+//! The checks before both HTTP transports, and the headers that every answer carries.
 //!
 //! ```text
 //!   request ─▶ /healthz /readyz ─▶ Host, Origin (403) ─▶ path (404) ─▶ preflight ─▶ OAuth metadata ─▶ token (401, 403, 503)
@@ -22,7 +22,7 @@ use crate::{metrics, random};
 use super::guard::{Guard, Preflight, Refused, cors};
 use super::ops::Ops;
 
-/// What one transport serves behind the door.
+/// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync + 'static {
     /// The methods of `path`, as `Allow` lists them. `None` if it is none of ours.
     fn methods(&self, path: &str) -> Option<&'static str>;
@@ -34,7 +34,7 @@ pub(super) trait Endpoint: Send + Sync + 'static {
     fn sessions(&self) -> usize;
 }
 
-/// A transport behind its door.
+/// A transport behind these checks.
 pub(super) struct Web<E> {
     pub(super) guard: Guard,
     pub(super) access: Arc<Access>,
@@ -97,7 +97,7 @@ impl<E: Endpoint> Handler for Web<E> {
     }
 }
 
-/// A caller that was let in, and who decides whether it may stay.
+/// An admitted caller, and what decides whether it remains admitted.
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
     pub(super) access: &'a Arc<Access>,
@@ -105,12 +105,12 @@ pub(super) struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    /// Is what it has shown still good? May ask the OAuth issuer.
+    /// Is its token still valid? May ask the OAuth issuer.
     pub(super) fn may_stay(&self) -> bool {
         self.access.is_good(self.pass)
     }
 
-    /// Does what this caller has exist for the guest?
+    /// May the guest see what belongs to this caller?
     pub(super) fn shares_with(&self, owner: &Identity) -> bool {
         self.pass.identity.shares_with(owner)
     }
@@ -118,11 +118,11 @@ impl Guest<'_> {
 
 /// The header of a JSON body.
 pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
-/// The headers of a stream: no proxy shall keep it, or keep it back.
+/// The headers of a stream: no proxy may cache or buffer it.
 const STREAM: [(&str, &str); 3] =
     [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")];
 
-/// A request that was let in, and the way to answer it.
+/// An admitted request, and the way to answer it.
 pub(super) struct Visit<'a> {
     exchange: Exchange<'a>,
     origin: Option<&'a str>,
@@ -140,11 +140,11 @@ impl<'a> Visit<'a> {
         media.trim_end().eq_ignore_ascii_case("application/json")
     }
 
-    /// Reads the body. `None` if it cannot be had, which has been answered then.
+    /// Reads the body. `None` if that failed; then the error has been sent.
     pub(super) fn read_body(mut self) -> Option<(Visit<'a>, Body)> {
         match self.exchange.read_body() {
             Ok(body) => {
-                // If there is no place left, a short answer may still be had.
+                // Without a free place, answer briefly.
                 self.exchange.hold();
                 Some((self, body))
             }
@@ -196,7 +196,7 @@ impl<'a> Visit<'a> {
         self.exchange.stream(&with_cors(&headers, self.origin))
     }
 
-    /// Puts the answer off.
+    /// Defers the answer.
     pub(super) fn defer(self) -> Later {
         Later { origin: self.origin.map(str::to_owned), deferred: self.exchange.defer() }
     }
@@ -217,7 +217,7 @@ impl<'a> Visit<'a> {
         self.refuse(refused.status, refused.detail);
     }
 
-    /// Answers a caller at `ip` that may not come in, or not do this.
+    /// Rejects a caller at `ip`.
     fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::AccessError, pass: Option<&Pass>) {
         log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
         metrics::caller_refused(refusal.label());
@@ -229,7 +229,7 @@ impl<'a> Visit<'a> {
         self.refuse_with(refusal.status(), &headers, &Error::new(kind, refusal.detail()));
     }
 
-    /// In OAuth's shape, for it is OAuth's discovery that asks for paths we do not have.
+    /// As OAuth errors look: its discovery probes paths that do not exist here.
     fn not_found(self) {
         let body = br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
         self.respond(404, &[JSON], body);
@@ -243,7 +243,7 @@ impl<'a> Visit<'a> {
     }
 }
 
-/// An answer that was put off.
+/// A deferred answer.
 pub(super) struct Later {
     origin: Option<String>,
     deferred: Deferred,
