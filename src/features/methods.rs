@@ -80,7 +80,7 @@ impl Method {
         Method {
             name,
             first: OLDEST,
-            last: MODERN,
+            last: Revision::NEWEST,
             is_lifecycle: false,
             mirrored: None,
             capability: None,

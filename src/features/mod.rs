@@ -37,7 +37,9 @@ use crate::config::{self, MAX_BATCH_ANSWERS, MAX_VALUES};
 use crate::fabric::{Catalog, Client, Error, Kind, Snapshot, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
-use crate::protocol::{Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session};
+use crate::protocol::{
+    Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session, without_handshake,
+};
 use crate::runs::Runs;
 use crate::text::shown;
 use crate::tools::Policy;
@@ -287,10 +289,10 @@ impl Server {
                 (revision, Some(_)) => RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY)),
                 (Some(revision), None) => meta.legacy(revision)?,
                 (None, None) => {
-                    return Err(Refusal::params(
-                        "Nothing is agreed on yet: send initialize first, or put io.modelcontextprotocol/protocolVersion \
-                         (2026-07-28) and clientCapabilities into params._meta of each request.",
-                    ));
+                    let without = without_handshake();
+                    return Err(Refusal::params(format!(
+                        "Nothing is agreed on yet: send initialize first, or {without}"
+                    )));
                 }
             }
         };

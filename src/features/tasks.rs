@@ -43,10 +43,10 @@ pub(super) fn offer(
         return;
     }
     match revision {
-        Revision::R2026_07_28 => {
+        _ if !revision.is_legacy() => {
             extensions.insert(EXTENSION.into(), json!({}));
         }
-        Revision::R2025_11_25 => {
+        _ if revision.has_core_tasks() => {
             let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
             // Without known callers, a run is found by its id only, so there is no list.
             if kept.lists {
@@ -60,7 +60,7 @@ pub(super) fn offer(
 
 /// Does a call of `revision` make tasks by asking for them?
 pub(super) fn are_asked_for(kept: &Kept, revision: Revision) -> bool {
-    kept.runs.keeps() && revision == Revision::R2025_11_25
+    kept.runs.keeps() && revision.has_core_tasks()
 }
 
 /// Reads the `task` of a call: how long it is to be kept, bounded by how long runs are.
@@ -86,7 +86,7 @@ pub(super) fn undeclared() -> Refusal {
 
 /// A run as `revision` shows a task.
 pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<String, Value> {
-    let modern = revision == Revision::R2026_07_28;
+    let modern = !revision.is_legacy();
     let status = match record.state {
         RunState::Working => "working",
         RunState::Cancelled => "cancelled",
@@ -118,7 +118,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
 
 /// The same with its result, as in `tasks/get` of 2026-07-28.
 pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
-    let revision = Revision::R2026_07_28;
+    let revision = Revision::NEWEST;
     let record = run.record();
     let ended = matches!(record.state, RunState::Completed | RunState::Failed | RunState::Interrupted);
     let body = ended.then(|| {

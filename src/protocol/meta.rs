@@ -122,7 +122,8 @@ impl<'a> Meta<'a> {
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
             Refusal::params(format!(
-                "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of 2026-07-28 carries it."
+                "params._meta[\"io.modelcontextprotocol/{name}\"] must be {what}: every request of {} carries it.",
+                Revision::NEWEST.name()
             ))
         };
         let Some(version) = self.version.and_then(jsonrpc::text) else {
@@ -158,12 +159,21 @@ impl<'a> Meta<'a> {
     }
 }
 
+/// How a request needs no handshake, for errors.
+pub(crate) fn without_handshake() -> String {
+    format!(
+        "put io.modelcontextprotocol/protocolVersion ({}) and clientCapabilities into params._meta of each request.",
+        Revision::NEWEST.name()
+    )
+}
+
 /// An unsupported version in a modern envelope. Revisions of `initialize` get an error that says what the envelope
 /// takes.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
     let supported: Vec<&str> = Revision::ALL.iter().filter(|r| !legacy || !r.is_legacy()).map(|r| r.name()).collect();
     let detail = if legacy {
-        format!("{version} begins with initialize and has no per-request _meta: use 2026-07-28 here, or initialize.")
+        let newest = Revision::NEWEST.name();
+        format!("{version} begins with initialize and has no per-request _meta: use {newest} here, or initialize.")
     } else {
         "This protocol version is not supported: use one of those in \"supported\".".to_string()
     };

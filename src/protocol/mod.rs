@@ -17,6 +17,6 @@ mod session;
 
 pub(crate) use answer::{Answer, Cache, Refusal, ResultWriter, error_object, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
-pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS};
+pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS, without_handshake};
 pub(crate) use revision::{Feature, Revision};
 pub(crate) use session::{Level, Session};

@@ -67,6 +67,9 @@ impl Revision {
         Revision::R2026_07_28,
     ];
 
+    /// The newest revision.
+    pub(crate) const NEWEST: Revision = Revision::ALL[Revision::ALL.len() - 1];
+
     /// The newest revision with an `initialize` handshake: what an unknown version is answered with.
     pub(crate) const NEWEST_LEGACY: Revision = Revision::R2025_11_25;
 
@@ -100,6 +103,11 @@ impl Revision {
     pub(crate) fn has_batches(self) -> bool {
         self == Revision::R2025_03_26
     }
+
+    /// Tasks are part of the core in 2025-11-25 only; stateless revisions have them as an extension.
+    pub(crate) fn has_core_tasks(self) -> bool {
+        self == Revision::R2025_11_25
+    }
 }
 
 #[cfg(test)]
@@ -122,7 +130,9 @@ mod tests {
                 assert_eq!(revision.knows(feature), revision >= since, "{feature:?} in {revision:?}");
             }
         }
-        assert_eq!(Revision::ALL.map(Revision::is_legacy), [true, true, true, true, false]);
-        assert_eq!(Revision::ALL.map(Revision::has_batches), [false, true, false, false, false]);
+        let having = |has: fn(Revision) -> bool| Revision::ALL.into_iter().filter(|r| has(*r)).collect::<Vec<_>>();
+        assert_eq!(having(Revision::is_legacy).last(), Some(&Revision::NEWEST_LEGACY));
+        assert_eq!(having(Revision::has_batches), [Revision::R2025_03_26]);
+        assert_eq!(having(Revision::has_core_tasks), [Revision::R2025_11_25]);
     }
 }

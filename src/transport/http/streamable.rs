@@ -20,7 +20,7 @@ use crate::fabric::{Error, Kind};
 use crate::features::{Action, Call, Listen, Listener, Server, Visitor, refuse};
 use crate::http::{Head, Method};
 use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
-use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session};
+use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session, without_handshake};
 use crate::sync::lock;
 
 use super::base64;
@@ -193,9 +193,11 @@ impl Streamable {
             (None, _) => refused(
                 400,
                 INVALID_PARAMS,
-                "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, \
-                 or put io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta of \
-                 each request.",
+                &format!(
+                    "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its \
+                     answer, or {}",
+                    without_handshake()
+                ),
             ),
             (_, Some(version)) if Revision::named(version).is_none() => {
                 let known = Revision::ALL.map(Revision::name).join(", ");
