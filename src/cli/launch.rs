@@ -43,7 +43,7 @@ impl Launch {
     pub(super) fn for_client(mut self, client: McpClient) -> Result<Launch, UsageError> {
         match (&mut self, client) {
             (Launch::Url(_), McpClient::ClaudeDesktop) => Err(UsageError(
-                "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under FlagsAndEnv, \
+                "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
                  Connectors, or leave --url out"
                     .to_owned(),
             )),

@@ -6,9 +6,9 @@
 mod process;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::budget::MEMORY;
@@ -33,12 +33,56 @@ static TOTAL: Metrics = Metrics::new();
 struct Metrics {
     /// By tool. Every call asks Fabric, which takes far longer than the lock is held.
     calls: Mutex<BTreeMap<&'static str, CallStats>>,
-    fabric_errors: Mutex<BTreeMap<&'static str, u64>>,
-    callers_refused: Mutex<BTreeMap<&'static str, u64>>,
-    responses: Mutex<BTreeMap<u16, u64>>,
     used: Mutex<Used>,
     runs: AtomicUsize,
-    relayed: AtomicU64,
+}
+
+/// A family of counters that differ in one label; a single counter if the label is empty.
+pub(crate) struct Counter<K> {
+    name: &'static str,
+    label: &'static str,
+    help: &'static str,
+    values: Mutex<BTreeMap<K, u64>>,
+}
+
+/// Every [`Counter`], and `counters`, which writes them. A new one is a line here, and where it is counted.
+macro_rules! counters {
+    ($($id:ident($key:ty): $name:literal, $label:literal, $help:literal;)*) => {
+        $(#[doc = $help] pub(crate) static $id: Counter<$key> = Counter::new($name, $label, $help);)*
+
+        fn counters(out: &mut Exposition) {
+            $($id.render(out);)*
+        }
+    };
+}
+
+counters! {
+    RELAYED_BYTES(&'static str): "relayed_bytes_total", "", "Text of runs that came from Fabric, in bytes.";
+    FABRIC_ERRORS(&'static str): "fabric_errors_total", "kind", "Failures of Fabric, by kind.";
+    CALLERS_REFUSED(&'static str): "callers_refused_total", "reason", "Requests without a good token or the role they need, by reason.";
+    RESPONSES(u16): "http_responses_total", "status", "Answers over HTTP, by status.";
+}
+
+impl<K: Ord + Display> Counter<K> {
+    const fn new(name: &'static str, label: &'static str, help: &'static str) -> Counter<K> {
+        Counter { name, label, help, values: Mutex::new(BTreeMap::new()) }
+    }
+
+    /// Adds `more` to the counter whose label has this value.
+    pub(crate) fn add(&self, value: K, more: u64) {
+        *lock(&self.values).entry(value).or_default() += more;
+    }
+
+    fn render(&self, out: &mut Exposition) {
+        let values = lock(&self.values);
+        if self.label.is_empty() {
+            return out.single(self.name, "counter", self.help, values.values().sum::<u64>());
+        }
+        out.family(self.name, "counter", self.help);
+        for (value, count) in &*values {
+            out.sample(self.name, format_args!("{{{}=\"{value}\"}}", self.label), count);
+        }
+    }
 }
 
 /// Tokens that runs used, read and written.
@@ -72,28 +116,13 @@ pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Durat
 /// Counts the error that a call ended with, if it was Fabric that failed.
 pub(crate) fn failure(error: &Error) {
     if error.kind.is_of_fabric() {
-        TOTAL.fabric_error(error.kind.name());
+        FABRIC_ERRORS.add(error.kind.name(), 1);
     }
-}
-
-/// Counts a caller that was turned away for this reason.
-pub(crate) fn caller_refused(reason: &'static str) {
-    *lock(&TOTAL.callers_refused).entry(reason).or_default() += 1;
-}
-
-/// Counts an answer over HTTP.
-pub(crate) fn responded(status: u16) {
-    *lock(&TOTAL.responses).entry(status).or_default() += 1;
 }
 
 /// Counts the tokens that a run of `model` for `caller` read and wrote.
 pub(crate) fn used(model: &str, caller: &str, input: u64, output: u64) {
     TOTAL.used(model, caller, input, output);
-}
-
-/// Counts bytes of output relayed from Fabric.
-pub(crate) fn relayed(bytes: usize) {
-    TOTAL.relayed.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
 /// A run in flight, counted until it is dropped.
@@ -122,12 +151,8 @@ impl Metrics {
     const fn new() -> Metrics {
         Metrics {
             calls: Mutex::new(BTreeMap::new()),
-            fabric_errors: Mutex::new(BTreeMap::new()),
-            callers_refused: Mutex::new(BTreeMap::new()),
-            responses: Mutex::new(BTreeMap::new()),
             used: Mutex::new(Used { by_model: BTreeMap::new(), by_caller: BTreeMap::new() }),
             runs: AtomicUsize::new(0),
-            relayed: AtomicU64::new(0),
         }
     }
 
@@ -146,10 +171,6 @@ impl Metrics {
         Used::add(&mut used.by_caller, caller, input, output);
     }
 
-    fn fabric_error(&self, kind: &'static str) {
-        *lock(&self.fabric_errors).entry(kind).or_default() += 1;
-    }
-
     fn render(&self, connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
         let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
@@ -161,28 +182,7 @@ impl Metrics {
         out.single("fabric_up", "gauge", "Whether Fabric answers.", u8::from(fabric_up));
         out.single("connections", "gauge", "Connections at this moment.", connections);
         out.single("sessions", "gauge", "Legacy sessions that are remembered.", sessions);
-        out.single(
-            "relayed_bytes_total",
-            "counter",
-            "Text of runs that came from Fabric, in bytes.",
-            self.relayed.load(Ordering::Relaxed),
-        );
-        out.family("fabric_errors_total", "counter", "Failures of Fabric, by kind.");
-        for (kind, count) in &*lock(&self.fabric_errors) {
-            out.sample("fabric_errors_total", format_args!("{{kind=\"{kind}\"}}"), count);
-        }
-        out.family(
-            "callers_refused_total",
-            "counter",
-            "Requests without a good token or the role they need, by reason.",
-        );
-        for (reason, count) in &*lock(&self.callers_refused) {
-            out.sample("callers_refused_total", format_args!("{{reason=\"{reason}\"}}"), count);
-        }
-        out.family("http_responses_total", "counter", "Answers over HTTP, by status.");
-        for (status, count) in &*lock(&self.responses) {
-            out.sample("http_responses_total", format_args!("{{status=\"{status}\"}}"), count);
-        }
+        counters(&mut out);
         let used = lock(&self.used);
         for (family, label, help, sums) in [
             ("tokens_total", "model", "Tokens that models read and wrote, by model.", &used.by_model),
@@ -242,11 +242,11 @@ impl Exposition {
         let _ = write!(self.0, "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n");
     }
 
-    fn sample(&mut self, name: &str, labels: std::fmt::Arguments<'_>, value: impl std::fmt::Display) {
+    fn sample(&mut self, name: &str, labels: std::fmt::Arguments<'_>, value: impl Display) {
         let _ = writeln!(self.0, "fabric_mcp_{name}{labels} {value}");
     }
 
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl std::fmt::Display) {
+    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
         self.family(name, kind, help);
         self.sample(name, format_args!(""), value);
     }
@@ -262,7 +262,6 @@ mod tests {
         metrics.call("fabric_run_pattern", OK, Some(Duration::from_millis(500)));
         metrics.call("fabric_run_pattern", "cancelled", Some(Duration::from_secs(3600)));
         metrics.call("fabric_run_pattern", "too-many-requests", None);
-        metrics.fabric_error("fabric-api-error");
         metrics.used("a\"b", "alice", 10, 5);
         metrics.used("a\"b", "bob", 1, 1);
         let text = metrics.render(3, 2, 4, true);
@@ -276,8 +275,8 @@ mod tests {
             "fabric_mcp_sessions 2",
             "# TYPE fabric_mcp_runs_kept gauge",
             "fabric_mcp_runs_kept 4",
-            "fabric_mcp_relayed_bytes_total 0",
-            "fabric_mcp_fabric_errors_total{kind=\"fabric-api-error\"} 1",
+            "# TYPE fabric_mcp_relayed_bytes_total counter",
+            "# TYPE fabric_mcp_http_responses_total counter",
             "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"cancelled\"} 1",
             "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"ok\"} 1",
             "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"too-many-requests\"} 1",
@@ -291,6 +290,20 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
         assert!(text.ends_with('\n') && !text.contains("\n\n"));
+    }
+
+    #[test]
+    fn counters_are_written_by_label() {
+        let (single, by_kind) = (Counter::new("a_total", "", "A."), Counter::new("b_total", "kind", "B."));
+        let mut out = Exposition(String::new());
+        single.render(&mut out);
+        single.add("", 2);
+        single.add("", 3);
+        single.render(&mut out);
+        by_kind.add("x", 1);
+        by_kind.render(&mut out);
+        let samples: Vec<_> = out.0.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(samples, ["fabric_mcp_a_total 0", "fabric_mcp_a_total 5", "fabric_mcp_b_total{kind=\"x\"} 1"]);
     }
 
     #[test]

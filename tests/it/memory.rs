@@ -152,10 +152,10 @@ fn an_output_that_finds_no_room_ends_with_what_there_is() {
     wait_charged(&server, |bytes| bytes < MIB);
 }
 
-/// A Fabric whose list of prompts is about 300 KB.
+/// A Fabric whose list of prompts is about 90 KB.
 fn wordy() -> FakeFabric {
     let fabric = FakeFabric::start();
-    let names: Vec<String> = (0..1_000).map(|n| format!("p{n:05}")).collect();
+    let names: Vec<String> = (0..300).map(|n| format!("p{n:05}")).collect();
     fabric.on("GET /patterns/names", Reply::json(json!(names)));
     let text = "You answer with great care, and in as many words as a description may have here. ".repeat(3);
     fabric.on("GET /patterns/p*", Reply::json(json!({"Name": "p", "Description": "", "Pattern": text})));
@@ -168,11 +168,13 @@ fn the_answers_to_a_batch_have_a_limit_together_on_every_wire() {
     let era = Era::Legacy("2025-03-26");
     let batch: Vec<Value> =
         (0..1_000).map(|n| json!({"jsonrpc": "2.0", "id": 1_000 + n, "method": "prompts/list"})).collect();
-    let check = |answers: Vec<Value>| {
+    let check = |answers: &Value| {
+        let answers = answers.as_array().expect("an array");
         assert_eq!(answers.len(), 1_000);
-        let refused: Vec<&Value> = answers.iter().filter(|answer| answer.get("error").is_some()).collect();
-        let bytes: usize =
-            answers.iter().filter(|answer| answer.get("result").is_some()).map(|a| a.to_string().len()).sum();
+        let (refused, served): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.get("error").is_some());
+        // The lists are all the same, and so are the lengths of their ids.
+        assert!(served.iter().all(|answer| answer["result"] == served[0]["result"]));
+        let bytes = served.len() * served[0].to_string().len();
         assert!((31 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
         let of = |kind: &str| refused.iter().filter(|answer| answer["error"]["data"]["type"] == kind).count();
         assert!(of(TOO_LARGE) > 100, "{}", refused[0]);
@@ -181,16 +183,16 @@ fn the_answers_to_a_batch_have_a_limit_together_on_every_wire() {
     };
     let mut stdio = Stdio::speaking(era, Program::with(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"));
     stdio.send(&json!(batch));
-    check(stdio.recv().as_array().expect("an array").clone());
+    check(&stdio.recv());
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     let mut http = Streamable::to(&server, era, None);
     let answer = http.post(&json!(batch));
-    check(messages(&answer).pop().and_then(|answers| answers.as_array().cloned()).expect("an array"));
+    check(&messages(&answer).pop().expect("an answer"));
     wait_charged(&server, |bytes| bytes < MIB);
     let server = serve(Wire::Sse, Program::with(&fabric));
     let mut sse = Sse::to(&server, era, None);
     sse.send(&json!(batch));
-    check(sse.next_message().as_array().expect("an array").clone());
+    check(&sse.next_message());
     wait_charged(&server, |bytes| bytes < MIB);
 }
 

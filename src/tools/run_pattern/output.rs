@@ -34,7 +34,7 @@ impl Output {
     pub(super) fn take(&mut self, event: Event, work: &Work) {
         match event {
             Event::Content { format, content } => {
-                metrics::relayed(content.len());
+                metrics::RELAYED_BYTES.add("", content.len() as u64);
                 self.bytes += content.len();
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
                 work.caller.chunk(ChunkKind::Content, &format, &content);

@@ -175,7 +175,7 @@ impl<'a> Visit<'a> {
 
     /// Answers with a body of known size.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
-        metrics::responded(status);
+        metrics::RESPONSES.add(status, 1);
         self.exchange.respond(status, &with_cors(headers, self.origin), body);
     }
 
@@ -191,7 +191,7 @@ impl<'a> Visit<'a> {
 
     /// The same with further headers.
     pub(super) fn stream_with(self, headers: &[(&str, &str)]) -> EventStream {
-        metrics::responded(200);
+        metrics::RESPONSES.add(200, 1);
         let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
         self.exchange.stream(&with_cors(&headers, self.origin))
     }
@@ -220,7 +220,7 @@ impl<'a> Visit<'a> {
     /// Rejects a caller at `ip`.
     fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::AccessError, pass: Option<&Pass>) {
         log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
-        metrics::caller_refused(refusal.label());
+        metrics::CALLERS_REFUSED.add(refusal.label(), 1);
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
         let challenge = challenge.iter().map(|value| ("WWW-Authenticate", value.as_str()));
@@ -257,13 +257,13 @@ impl Later {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        metrics::responded(status);
+        metrics::RESPONSES.add(status, 1);
         self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 
     /// Answers with a stream, whose head goes out at once.
     pub(super) fn stream(self) -> EventStream {
-        metrics::responded(200);
+        metrics::RESPONSES.add(200, 1);
         self.deferred.stream(&with_cors(&STREAM, self.origin.as_deref()))
     }
 }
