@@ -153,7 +153,13 @@ impl Server {
         };
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        let settings = config::RunSettings { answer_within: time, task_after: time, keep: time, state_dir: None };
+        // 0: a busy machine must not have a call answered before its end.
+        let settings = config::RunSettings {
+            answer_within: std::time::Duration::ZERO,
+            task_after: time,
+            keep: time,
+            state_dir: None,
+        };
         let kept = Kept { runs: Runs::new(time, None, None), settings, lists: true };
         Server::new(fabric, catalog, Policy::default(), kept)
     }

@@ -152,10 +152,10 @@ fn an_output_that_finds_no_room_ends_with_what_there_is() {
     wait_charged(&server, |bytes| bytes < MIB);
 }
 
-/// A Fabric whose list of prompts is about 90 KB.
+/// A Fabric whose list of prompts is about 180 KB.
 fn wordy() -> FakeFabric {
     let fabric = FakeFabric::start();
-    let names: Vec<String> = (0..300).map(|n| format!("p{n:05}")).collect();
+    let names: Vec<String> = (0..600).map(|n| format!("p{n:05}")).collect();
     fabric.on("GET /patterns/names", Reply::json(json!(names)));
     let text = "You answer with great care, and in as many words as a description may have here. ".repeat(3);
     fabric.on("GET /patterns/p*", Reply::json(json!({"Name": "p", "Description": "", "Pattern": text})));
