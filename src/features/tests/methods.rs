@@ -172,9 +172,7 @@ fn templates_are_listed_in_full() {
 fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025_11_25() {
     let malformed =
         "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
-    let tools = "fabric_list_patterns, fabric_get_pattern_details, fabric_run_pattern, fabric_get_run, \
-                 fabric_cancel_run, fabric_list_models, fabric_list_strategies, fabric_list_contexts, \
-                 fabric_get_configuration, fabric_get_transcript";
+    let tools = crate::tools::TOOLS.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
