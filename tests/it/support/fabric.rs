@@ -252,14 +252,17 @@ impl FakeFabric {
         assert!(none.is_some(), "{} connections to Fabric are still open", self.open());
     }
 
-    /// Closes every connection that is open now, as a server does with idle ones, and waits until that is done.
+    /// Closes every connection, as a server does with idle ones, and waits until none is open: those too that are only
+    /// accepted meanwhile, for a client keeps an idle one for long.
+    #[track_caller]
     pub(crate) fn close_connections(&self) {
-        self.shared.change(|inner| {
+        let none = self.shared.wait(DEADLINE, |inner| {
             for (_, socket) in &inner.sockets {
                 let _ = socket.shutdown(std::net::Shutdown::Both);
             }
+            (inner.open == 0).then_some(())
         });
-        self.wait_none_open();
+        assert!(none.is_some(), "{} connections to Fabric are still open", self.open());
     }
 }
 
