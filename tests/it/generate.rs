@@ -50,7 +50,7 @@ fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
 #[test]
 fn the_manual_page_is_clean() {
     let folder = TempFolder::new("man");
-    let page = folder.write("fabric-mcp.1", &generated(["man"]));
+    let page = folder.write("fabric-mcp.1", generated(["man"]));
     let output = Command::new("man").args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"]).arg(&page).output();
     match output {
         Ok(output) => {
@@ -92,7 +92,7 @@ fn bash_completes_flags_values_and_clients() {
     ];
     for (words, at, expected) in rows {
         let tail = format!("COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n");
-        let file = folder.write("try.bash", &format!("{script}{tail}"));
+        let file = folder.write("try.bash", format!("{script}{tail}"));
         if let Some((good, said)) = ask("bash", &["--norc"], &file) {
             assert!(good, "{words}: {said}");
             assert_eq!(said.trim(), expected, "{words}");
@@ -179,7 +179,7 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
 fn systemd_counts_the_units_among_the_safe() {
     for (what, name) in UNITS {
         let folder = TempFolder::new("unit-security");
-        let file = folder.write(name, &generated([what]));
+        let file = folder.write(name, generated([what]));
         // The threshold is in tenths: more exposure than this is an error.
         if let Some((good, said)) = ask("systemd-analyze", &["security", "--offline=true", "--threshold=12"], &file) {
             // Before version 250 it cannot do that for a file.
