@@ -278,7 +278,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
 
 #[test]
 fn what_is_left_to_do_for_the_secret_is_said() {
-    let home = Home::new("secret");
+    let home = TempFolder::new("home-secret");
     let said = |key: &str, args: &[&str]| {
         let program = args.iter().fold(Program::new([]), |program, arg| program.arg(arg));
         let folder = home.0.to_str().unwrap();
