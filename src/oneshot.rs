@@ -161,7 +161,7 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
         Action::Answer(answer) => answer,
         _ => return Value::Null,
     };
-    serde_json::from_slice(&answer.body).unwrap_or_default()
+    serde_json::from_slice(&answer.body.into_bytes()).unwrap_or_default()
 }
 
 /// Where a call's text and progress go.

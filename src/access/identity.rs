@@ -1,5 +1,6 @@
 //! Who a caller is, and what it may do.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -93,13 +94,13 @@ impl Identity {
     }
 
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
-    pub(crate) fn name(&self) -> impl fmt::Display + '_ {
+    pub(crate) fn name(&self) -> CallerName<&Identity> {
         CallerName(self)
     }
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
     pub(crate) fn log_scope(&self) -> Option<CallerScope> {
-        (*self != Identity::Local).then(|| logging::caller_scope(self.name().to_string()))
+        (*self != Identity::Local).then(|| logging::caller_scope(CallerName(self.clone())))
     }
 }
 
@@ -117,11 +118,12 @@ impl fmt::Display for Identity {
     }
 }
 
-struct CallerName<'a>(&'a Identity);
+/// See [`Identity::name`].
+pub(crate) struct CallerName<I>(I);
 
-impl fmt::Display for CallerName<'_> {
+impl<I: Borrow<Identity>> fmt::Display for CallerName<I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
+        match self.0.borrow() {
             Identity::Token(name) => PercentEncoded(name).fmt(f),
             Identity::User { subject, .. } => PercentEncoded(subject).fmt(f),
             Identity::Client { id, .. } => PercentEncoded(id).fmt(f),

@@ -61,7 +61,7 @@ mod tests {
         let action = server.receive(&Arc::new(Session::stdio()), Inbound::read(message, false), None);
         let Action::Call(call) = action else { panic!("no call") };
         let visitor = Visitor { identity: Identity::Local, owner: Owner::Process, sink: Arc::new(Broken), held: None };
-        let text = String::from_utf8(run(&server, &call, visitor).body).unwrap();
+        let text = String::from_utf8(run(&server, &call, visitor).body.into_bytes()).unwrap();
         assert!(text.starts_with(r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":["#), "{text}");
         assert!(text.contains("urn:fabric-mcp:error:internal-server-error") && text.contains("request_id"), "{text}");
         assert!(!text.contains("s3cret"), "{text}");

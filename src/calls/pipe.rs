@@ -224,7 +224,7 @@ impl<L: Line> Pipe<L> {
     }
 
     fn listen(&self, listen: &Listen) {
-        let refuse = |error| self.line.send(&[&listen.fail(error).body], Flush::Later);
+        let refuse = |error| self.line.send(&listen.fail(error).body.parts(), Flush::Later);
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             return refuse(too_many_subscriptions());
         }
@@ -237,7 +237,7 @@ impl<L: Line> Pipe<L> {
             return refuse(too_many());
         }
         let sink = Arc::new(Told(self.line.clone()));
-        let mut end = vec![listen.end().body];
+        let mut end = vec![listen.end().body.into_bytes()];
         if self.cancels_subscriptions {
             end.push(listen.cancelled());
         }
@@ -249,7 +249,7 @@ impl<L: Line> Pipe<L> {
         if self.inflight.listen(listen.id(), place, end, memory) {
             self.shop.poller.listened();
         } else {
-            self.line.send(&[&super::duplicate(listen.id(), true).body], Flush::Later);
+            self.line.send(&super::duplicate(listen.id(), true).body.parts(), Flush::Later);
         }
     }
 }
@@ -280,7 +280,7 @@ impl<L: Line> Clone for CallReply<L> {
 impl<L: Line> CallReply<L> {
     fn send(&self, answer: Answer, flush: Flush) {
         match self {
-            CallReply::Line(line) => line.send(&[&answer.body], flush),
+            CallReply::Line(line) => line.send(&answer.body.parts(), flush),
             CallReply::Batch(batch) => lock(&batch.answers).push(answer),
         }
     }
@@ -307,7 +307,7 @@ impl<L: Line> Drop for Batch<L> {
     fn drop(&mut self) {
         let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !answers.is_empty() {
-            self.line.send(&jsonrpc::array(answers.iter().map(|answer| &*answer.body)), Flush::Now);
+            self.line.send(&jsonrpc::array(answers.iter().map(|answer| answer.body.parts())), Flush::Now);
         }
     }
 }

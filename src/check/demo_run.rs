@@ -71,7 +71,7 @@ pub(super) fn run(
     }
     seen.total = started.elapsed();
     let Ok(answer) = running.join() else { return Ok(Err(failed("it panicked".into()))) };
-    let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body)).unwrap_or_default();
+    let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body.into_bytes())).unwrap_or_default();
     let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
     seen.characters = text.chars().count();
     if answer["result"]["isError"] == true || seen.characters == 0 {

@@ -74,7 +74,7 @@ fn ask(server: &Server, session: &Arc<Session>, method: &str, params: Value) -> 
     let Action::Answer(answer) = server.receive(session, Inbound::read(request.as_bytes(), false), None) else {
         return Err(format!("{method} was not answered."));
     };
-    match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body)) {
+    match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body.into_bytes())) {
         Ok(mut answer) if answer["result"].is_object() => Ok(answer["result"].take()),
         Ok(answer) => {
             Err(format!("{method} was refused: {:?}", answer["error"]["message"].as_str().unwrap_or_default()))

@@ -155,7 +155,7 @@ impl Handler for Routes {
             (Method::Get, ["sessions", "names"]) => json(exchange, 200, &[(); 0]),
             (Method::Post, ["chat"]) => chat(exchange),
             (Method::Post, ["youtube", "transcript"]) => transcript(exchange),
-            _ => exchange.respond(404, &[("Content-Type", "text/plain")], b"404 page not found"),
+            _ => exchange.respond(404, &[("Content-Type", "text/plain")], &[b"404 page not found"]),
         }
     }
 }
@@ -165,7 +165,7 @@ const WRITABLE: &str = "our types have string keys only";
 
 fn json(exchange: Exchange<'_>, status: u16, value: &impl Serialize) {
     let body = serde_json::to_vec(value).expect(WRITABLE);
-    exchange.respond(status, &[("Content-Type", "application/json; charset=utf-8")], &body);
+    exchange.respond(status, &[("Content-Type", "application/json; charset=utf-8")], &[&body]);
 }
 
 fn bad_request(exchange: Exchange<'_>, why: &str) {

@@ -190,7 +190,7 @@ impl Server {
         let modern = inbound.is_modern();
         match inbound.incoming {
             Err(invalid) => Action::Answer(unreadable(session, invalid, modern)),
-            Ok(Incoming::One(message)) => self.one(session, message, modern, mirror, false),
+            Ok(Incoming::One(message)) => self.one(session, message, inbound.meta, modern, mirror, false),
             Ok(Incoming::Batch(items)) => {
                 if modern || !session.revision().is_some_and(Revision::has_batches) {
                     let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
@@ -226,14 +226,18 @@ impl Server {
     fn item(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
         match item {
             Err(invalid) => Action::Answer(unreadable(session, invalid, false)),
-            Ok(Message::Request { id, method, params })
-                if method == "initialize" || is_modern(&method, params, false) =>
-            {
-                let reason = "This request cannot be part of a batch: send it by itself.";
-                let invalid = Invalid { id: Some(id), code: jsonrpc::INVALID_REQUEST, reason };
-                Action::Answer(unreadable(session, invalid, false))
+            Ok(message) => {
+                let Message::Request { id, method, params } = &message else {
+                    return self.one(session, message, Ok(Meta::default()), false, None, true);
+                };
+                let meta = Meta::read(*params);
+                if method == "initialize" || is_modern(method, &meta, false) {
+                    let reason = "This request cannot be part of a batch: send it by itself.";
+                    let invalid = Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason };
+                    return Action::Answer(unreadable(session, invalid, false));
+                }
+                self.one(session, message, meta, false, None, true)
             }
-            Ok(message) => self.one(session, message, false, None, true),
         }
     }
 
@@ -241,6 +245,7 @@ impl Server {
         &self,
         session: &Arc<Session>,
         message: Message<'_>,
+        meta: Result<Meta<'_>, Refusal>,
         modern: bool,
         mirror: Option<&Mirror>,
         in_batch: bool,
@@ -252,14 +257,20 @@ impl Server {
             }
             Message::Request { id, method, params } => {
                 let refused = |refusal| refuse(refusal, Some(&id), session.no_id(), modern);
-                let found = self.find(session, &method, params, modern, mirror);
-                let read = found.and_then(|(method, context)| {
+                let meta = meta.map_err(Refusal::of_envelope);
+                let found = meta.and_then(|meta| {
+                    // To methods, params that hold nothing else are none: they need not read them again.
+                    let rest = params.filter(|_| !meta.is_alone());
+                    Ok((self.find(session, &method, params, &meta, modern, mirror)?, rest))
+                });
+                let read = found.and_then(|((method, context), rest)| {
                     let memory = match (reserve(params, method.copies, in_batch)?, method.overloaded) {
                         (Some(memory), _) => memory,
                         (None, Some(overloaded)) => return Ok(Action::Answer(overloaded(&id, context.revision))),
                         (None, None) => return Err(Refusal::from_fabric(too_many())),
                     };
                     let id = id.clone();
+                    let params = rest;
                     (method.read)(self, Request { id, method: method.name, params, context, session, in_batch, memory })
                 });
                 let mut answer = match read {
@@ -282,10 +293,10 @@ impl Server {
         session: &Session,
         name: &str,
         params: Option<&RawValue>,
+        meta: &Meta<'_>,
         modern: bool,
         mirror: Option<&Mirror>,
     ) -> Result<(&'static Method, RequestContext), Refusal> {
-        let meta = Meta::read(params).map_err(Refusal::of_envelope)?;
         let method = Method::named(name);
         let context = if modern {
             let mirror = mirror.map(|mirror| (mirror, method.and_then(|method| method.mirrored)));

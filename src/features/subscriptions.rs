@@ -274,7 +274,7 @@ mod tests {
             String::from_utf8(listen.acknowledgement()).unwrap(),
             r#"{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"},"notifications":{"promptsListChanged":true}}}"#
         );
-        let end = String::from_utf8(listen.end().body).unwrap();
+        let end = String::from_utf8(listen.end().body.into_bytes()).unwrap();
         assert!(end.starts_with(r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#), "{end}");
         assert!(end.contains(r#""io.modelcontextprotocol/subscriptionId":"s""#), "{end}");
     }

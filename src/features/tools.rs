@@ -36,15 +36,15 @@ const RUN_TOOL: &str = "fabric_run_pattern";
 
 /// `tools/list` as each revision is sent it: written once, for it never changes.
 #[derive(Default)]
-pub(super) struct Lists([OnceLock<Vec<u8>>; Revision::ALL.len()]);
+pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     pages::page(pages::cursor(request.params)?, TOOLS.len())?;
     let revision = request.context.revision;
     let list = server.tools.0[revision as usize]
-        .get_or_init(|| write_list(revision, tasks::are_asked_for(&server.kept, revision)));
-    Ok(Action::Answer(stored(&request.id, revision, list)))
+        .get_or_init(|| write_list(revision, tasks::are_asked_for(&server.kept, revision)).into());
+    Ok(Action::Answer(stored(&request.id, revision, list.clone())))
 }
 
 fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {

@@ -131,9 +131,9 @@ impl<'a> Exchange<'a> {
         self.connection.lease.hold()
     }
 
-    /// Answers with a body of known size. Headers that describe the framing are added; a header that is not visible
+    /// Answers with a body of known size, in these parts. Headers that describe the framing are added; a header that is not visible
     /// ASCII is left out. If the client has left or does not read for `write_timeout`, the connection ends.
-    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let after = self.after();
         let head_only = *self.head.method() == Method::Head;
         let sent = response::respond(self.connection, self.head.version(), status, headers, body, head_only, after);

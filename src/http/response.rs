@@ -38,14 +38,14 @@ pub(super) fn respond(
     version: &HTTPVersion,
     status: u16,
     headers: &[(&str, &str)],
-    body: &[u8],
+    body: &[&[u8]],
     head_only: bool,
     after: After,
 ) -> io::Result<()> {
-    let head = sized_head(version, status, headers, body.len(), after)?;
+    let head = sized_head(version, status, headers, body.iter().map(|part| part.len()).sum(), after)?;
     // RFC 9110, 6.4.1.
     let body = if head_only || matches!(status, 204 | 304) { &[] } else { body };
-    connection.write(&mut [IoSlice::new(&head), IoSlice::new(body)])
+    connection.write(&mut [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect::<Vec<_>>())
 }
 
 /// Rejects a request in plain text. The connection is closed.

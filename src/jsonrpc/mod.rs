@@ -126,9 +126,17 @@ pub(crate) fn members<'a, const N: usize>(
     json: &'a str,
     names: [&str; N],
 ) -> serde_json::Result<[Option<&'a RawValue>; N]> {
+    members_among(json, names).map(|(found, _)| found)
+}
+
+/// The same, and how many other members there are.
+pub(crate) fn members_among<'a, const N: usize>(
+    json: &'a str,
+    names: [&str; N],
+) -> serde_json::Result<([Option<&'a RawValue>; N], usize)> {
     let mut found = [None; N];
-    read_members(json, Members { names: &names, found: &mut found })?;
-    Ok(found)
+    let others = read_members(json, Members { names: &names, found: &mut found })?;
+    Ok((found, others))
 }
 
 struct Members<'m, 'a> {
@@ -136,28 +144,34 @@ struct Members<'m, 'a> {
     found: &'m mut [Option<&'a RawValue>],
 }
 
-fn read_members<'a>(json: &'a str, members: Members<'_, 'a>) -> serde_json::Result<()> {
+fn read_members<'a>(json: &'a str, members: Members<'_, 'a>) -> serde_json::Result<usize> {
     let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(members)?;
-    reader.end()
+    let others = reader.deserialize_map(members)?;
+    reader.end()?;
+    Ok(others)
 }
 
 impl<'a> Visitor<'a> for Members<'_, 'a> {
-    type Value = ();
+    /// How many members have other names.
+    type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<usize, M::Error> {
+        let mut others = 0;
         while let Some(JsonString(name)) = map.next_key()? {
             match self.names.iter().position(|known| *known == name) {
-                None => _ = map.next_value::<IgnoredAny>()?,
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                    others += 1;
+                }
                 Some(at) if self.found[at].is_some() => return Err(M::Error::custom("a member is there twice")),
                 Some(at) => self.found[at] = Some(map.next_value()?),
             }
         }
-        Ok(())
+        Ok(others)
     }
 }
 
@@ -246,7 +260,10 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     Invalid { id, code: INVALID_REQUEST, reason: "The message has the same field twice." }
 }
 
-/// Starts an answer; the caller appends the result's value, then calls [`end`].
+/// Ends an answer of [`begin_result`].
+pub(crate) const END: &[u8] = b"}";
+
+/// Starts an answer; the caller appends the result's value, then [`END`].
 pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
@@ -255,17 +272,12 @@ pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
     out
 }
 
-/// Ends an answer of [`begin_result`].
-pub(crate) fn end(out: &mut Vec<u8>) {
-    out.push(b'}');
-}
-
 /// The answers of a batch as one array, in parts to avoid a large copy.
-pub(crate) fn array<'a>(answers: impl Iterator<Item = &'a [u8]>) -> Vec<&'a [u8]> {
+pub(crate) fn array<'a, A: IntoIterator<Item = &'a [u8]>>(answers: impl Iterator<Item = A>) -> Vec<&'a [u8]> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for answer in answers {
         parts.push(if parts.is_empty() { b"[" } else { b"," });
-        parts.push(answer);
+        parts.extend(answer);
     }
     parts.push(b"]");
     parts
@@ -528,7 +540,7 @@ mod tests {
         let id = Id::from_raw(&RawValue::from_string("\"a\"".into()).unwrap()).unwrap();
         let mut out = begin_result(&id);
         write_json(&mut out, &serde_json::json!({}));
-        end(&mut out);
+        out.extend_from_slice(END);
         assert_eq!(out, br#"{"jsonrpc":"2.0","id":"a","result":{}}"#);
         let data = serde_json::json!({"x": 1});
         assert_eq!(

@@ -134,15 +134,16 @@ impl Drop for RequestScope {
     }
 }
 
-/// Adds `caller=name` to each log line of this thread until the guard is dropped.
-pub(crate) fn caller_scope(name: String) -> CallerScope {
-    CallerScope { before: CALLER.replace(Some(name)), _not_send: PhantomData }
+/// Adds `caller=name` to each log line of this thread until the guard is dropped. The name is written only if there is a
+/// line.
+pub(crate) fn caller_scope(name: impl fmt::Display + 'static) -> CallerScope {
+    CallerScope { before: CALLER.replace(Some(Box::new(name))), _not_send: PhantomData }
 }
 
 /// See [`caller_scope`].
 #[must_use = "the scope ends when this is dropped"]
 pub(crate) struct CallerScope {
-    before: Option<String>,
+    before: Option<Box<dyn fmt::Display>>,
     /// Dropped on another thread, it would change that thread's caller.
     _not_send: PhantomData<*const ()>,
 }
@@ -172,7 +173,7 @@ pub(crate) fn install_panic_hook() {
 
 thread_local! {
     static REQUEST: RefCell<Option<String>> = const { RefCell::new(None) };
-    static CALLER: RefCell<Option<String>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<Box<dyn fmt::Display>>> = const { RefCell::new(None) };
     static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -250,7 +251,7 @@ impl LogLine {
         let mut message = EscapedLine(String::new());
         // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
-        let caller = CALLER.try_with(|caller| caller.try_borrow().ok()?.clone()).ok().flatten();
+        let caller = CALLER.try_with(|caller| Some(caller.try_borrow().ok()?.as_ref()?.to_string())).ok().flatten();
         LogLine {
             at: Stamp::now(),
             level: record.level(),

@@ -2,6 +2,8 @@
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -11,11 +13,39 @@ use crate::jsonrpc::{self, Id, NoId};
 
 use super::revision::{Feature, Revision};
 
+/// A message: one line, without a final newline. A stored result in it is shared, not copied.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    written: Vec<u8>,
+    /// Stands after `written`; [`jsonrpc::END`] follows it.
+    stored: Option<Arc<[u8]>>,
+}
+
+impl Payload {
+    /// Its parts, some of which may be empty.
+    pub(crate) fn parts(&self) -> [&[u8]; 3] {
+        match &self.stored {
+            Some(stored) => [&self.written, stored, jsonrpc::END],
+            None => [&self.written, &[], &[]],
+        }
+    }
+
+    /// Its bytes, as one piece.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        if self.stored.is_some() { self.parts().concat() } else { self.written }
+    }
+
+    /// How many bytes it has.
+    pub(crate) fn len(&self) -> usize {
+        self.parts().iter().map(|part| part.len()).sum()
+    }
+}
+
 /// One JSON-RPC answer, and what a transport needs to know about it.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// The message: one line, without a final newline.
-    pub(crate) body: Vec<u8>,
+    /// The message.
+    pub(crate) body: Payload,
     /// The code of an error: the HTTP status depends on it.
     pub(crate) code: Option<i32>,
     /// Whether the request was modern: the HTTP status depends on it too.
@@ -29,6 +59,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// A whole message.
     pub(crate) fn new(body: Vec<u8>, code: Option<i32>, modern: bool) -> Answer {
+        let body = Payload { written: body, stored: None };
         Answer { body, code, modern, envelope: false, memory: Charge::none() }
     }
 
@@ -150,18 +181,16 @@ impl ResultWriter {
         let modern = !self.revision.is_legacy();
         let memory = std::mem::replace(&mut self.memory, Charge::none());
         let mut body = self.end_body(meta);
-        jsonrpc::end(&mut body);
+        body.extend_from_slice(jsonrpc::END);
         Answer { memory, ..Answer::new(body, None, modern) }
     }
 }
 
 /// Answers `id` with a cached result of [`ResultWriter::body`].
-pub(crate) fn stored(id: &Id, revision: Revision, result: &[u8]) -> Answer {
-    let mut body = jsonrpc::begin_result(id);
-    body.reserve(result.len() + 1);
-    body.extend_from_slice(result);
-    jsonrpc::end(&mut body);
-    Answer::new(body, None, !revision.is_legacy())
+pub(crate) fn stored(id: &Id, revision: Revision, result: Arc<[u8]>) -> Answer {
+    let mut answer = Answer::new(jsonrpc::begin_result(id), None, !revision.is_legacy());
+    answer.body.stored = Some(result);
+    answer
 }
 
 /// `serverInfo`, with the fields that `revision` has.
@@ -258,7 +287,7 @@ mod tests {
     }
 
     fn text(answer: Answer) -> String {
-        String::from_utf8(answer.body).unwrap()
+        String::from_utf8(answer.body.into_bytes()).unwrap()
     }
 
     #[test]
@@ -279,7 +308,7 @@ mod tests {
     fn an_error_keeps_what_mcp_wants_beside_our_object() {
         let answer = Refusal::new(-32022, "no").with("requested", "x").answer(Some(&id()), NoId::Null, true, "r");
         assert_eq!((answer.code, answer.modern), (Some(-32022), true));
-        let error: Value = serde_json::from_slice(&answer.body).unwrap();
+        let error: Value = serde_json::from_slice(&answer.body.into_bytes()).unwrap();
         let data = &error["error"]["data"];
         assert_eq!(
             (&error["id"], &error["error"]["code"], &error["error"]["message"]),

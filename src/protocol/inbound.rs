@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 
+use super::answer::Refusal;
 use super::meta::Meta;
 
 /// The refusal of a request whose id is in use.
@@ -15,6 +16,8 @@ pub(crate) const ID_IN_USE: &str =
 /// A decoded line or body, and its era.
 pub(crate) struct Inbound<'a> {
     pub(crate) incoming: Result<Incoming<'a>, Invalid>,
+    /// That of a single request; none for anything else.
+    pub(crate) meta: Result<Meta<'a>, Refusal>,
     modern: bool,
     initialize: bool,
 }
@@ -23,14 +26,15 @@ impl<'a> Inbound<'a> {
     /// Reads one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
     pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
         let incoming = jsonrpc::read(bytes);
-        let (modern, initialize) = match &incoming {
+        let (meta, modern, initialize) = match &incoming {
             Ok(Incoming::One(Message::Request { method, params, .. })) => {
-                let modern = is_modern(method, *params, modern_header);
-                (modern, !modern && method == "initialize")
+                let meta = Meta::read(*params);
+                let modern = is_modern(method, &meta, modern_header);
+                (meta, modern, !modern && method == "initialize")
             }
-            _ => (modern_header, false),
+            _ => (Ok(Meta::default()), modern_header, false),
         };
-        Inbound { incoming, modern, initialize }
+        Inbound { incoming, meta, modern, initialize }
     }
 
     /// Is it of the stateless era?
@@ -89,10 +93,8 @@ impl<'a> Inbound<'a> {
 }
 
 /// The era of a request, by its envelope, its method or the HTTP header.
-pub(crate) fn is_modern(method: &str, params: Option<&RawValue>, modern_header: bool) -> bool {
-    Meta::read(params).unwrap_or_default().is_modern()
-        || method == "server/discover"
-        || (modern_header && method != "initialize")
+pub(crate) fn is_modern(method: &str, meta: &Result<Meta<'_>, Refusal>, modern_header: bool) -> bool {
+    meta.as_ref().is_ok_and(Meta::is_modern) || method == "server/discover" || (modern_header && method != "initialize")
 }
 
 /// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the

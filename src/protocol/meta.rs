@@ -67,6 +67,9 @@ pub(crate) struct Meta<'a> {
     level: Option<&'a RawValue>,
     #[serde(borrow, rename = "progressToken", default)]
     progress_token: Option<&'a RawValue>,
+    /// The params hold nothing else.
+    #[serde(skip)]
+    alone: bool,
 }
 
 impl<'a> Meta<'a> {
@@ -84,12 +87,18 @@ impl<'a> Meta<'a> {
         if params.get() == "{}" {
             return Ok(Meta::default());
         }
-        let [meta] = jsonrpc::members(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
+        let ([meta], others) = jsonrpc::members_among(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
         let Some(meta) = given(meta) else { return Ok(Meta::default()) };
         if !meta.get().starts_with('{') {
             return Err(wrong("_meta"));
         }
-        serde_json::from_str(meta.get()).map_err(|_| wrong("_meta"))
+        let read: Meta<'_> = serde_json::from_str(meta.get()).map_err(|_| wrong("_meta"))?;
+        Ok(Meta { alone: others == 0, ..read })
+    }
+
+    /// Do the params hold nothing but this?
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
     }
 
     /// Does the envelope say that the request is a modern one?

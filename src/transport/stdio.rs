@@ -64,7 +64,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
             if !fits {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let answer = refuse(Refusal::new(INVALID_REQUEST, reason), None, self.pipe.no_id(), false);
-                writer.send(&[&answer.body], Flush::Later);
+                writer.send(&answer.body.parts(), Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
                 let action = self.pipe.read(Inbound::read(&line, false));
                 self.pipe.act(action, &pass);

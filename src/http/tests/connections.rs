@@ -11,13 +11,13 @@ fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>
     let handler = move |mut exchange: Exchange<'_>| {
         let body = exchange.read_body();
         if body.is_ok() && !exchange.hold() {
-            return exchange.respond(503, &[], b"");
+            return exchange.respond(503, &[], &[b""]);
         }
         let _ = begun.send(());
         let _ = may_go.lock().unwrap().recv_timeout(PATIENCE);
         match body {
-            Ok(body) => exchange.respond(200, &[], &body),
-            Err(e) => exchange.respond(e.status(), &[], b""),
+            Ok(body) => exchange.respond(200, &[], &[&body]),
+            Err(e) => exchange.respond(e.status(), &[], &[b""]),
         }
     };
     (handler, has_begun, go)
@@ -133,7 +133,7 @@ fn a_further_request_of_one_who_was_let_in_is_the_latest_of_all() {
 fn whoever_does_not_read_what_is_not_for_those_let_in_makes_room() {
     let server =
         server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| match exchange.head().path() {
-            "/large" => exchange.respond(200, &[], &vec![b'x'; 64 << 20]),
+            "/large" => exchange.respond(200, &[], &[&vec![b'x'; 64 << 20]]),
             _ => echo(exchange),
         });
     let mut deaf: Vec<_> = (0..2).map(|_| connect(&server)).collect();
@@ -195,7 +195,7 @@ fn what_was_held_makes_room_again_however_it_ends() {
             "/finished" => exchange.stream(&[]).finish().unwrap(),
             "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
             "/forgotten" => drop(exchange.defer()),
-            _ => exchange.respond(if held { 200 } else { 503 }, &[], b""),
+            _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),
         }
     });
     for path in ["/panic", "/aborted", "/finished", "/put-off", "/forgotten", "/"].repeat(3) {

@@ -38,15 +38,15 @@ pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send +
 /// answer.
 pub(super) fn echo(mut exchange: Exchange<'_>) {
     match exchange.head().path() {
-        "/unread" => exchange.respond(200, &[], b"unread"),
+        "/unread" => exchange.respond(200, &[], &[b"unread"]),
         "/panic" => panic!("a handler that panics"),
         "/silent" => {}
         _ => match exchange.read_body() {
             Ok(body) => {
                 let status = if exchange.hold() { 200 } else { 503 };
-                exchange.respond(status, &[], &body);
+                exchange.respond(status, &[], &[&body]);
             }
-            Err(e) => exchange.respond(e.status(), &[], e.to_string().as_bytes()),
+            Err(e) => exchange.respond(e.status(), &[], &[e.to_string().as_bytes()]),
         },
     }
 }
@@ -198,7 +198,7 @@ fn what_is_unusual_but_clear_is_served() {
         let head = exchange.head();
         let many = head.headers_named("x-many").count();
         let seen = format!("{} {} {:?} {:?} {many}", head.method(), head.path(), head.query(), head.host());
-        exchange.respond(200, &[], seen.as_bytes());
+        exchange.respond(200, &[], &[seen.as_bytes()]);
     });
     let many = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{}\r\n", "X-Many: 1\r\n".repeat(98));
     let long = format!("GET /?{} HTTP/1.0\r\n\r\n", "a".repeat((16 << 10) - 20));
@@ -240,7 +240,7 @@ fn head_gets_the_size_without_the_body() {
             let mut stream = exchange.stream(&[("Content-Type", "text/event-stream")]);
             assert!(stream.gone() && stream.event(b"unheard").is_err());
         }
-        _ => exchange.respond(200, &[], b"four"),
+        _ => exchange.respond(200, &[], &[b"four"]),
     });
     let answer = talk(
         &server,
@@ -478,7 +478,7 @@ fn a_client_that_leaves_at_any_byte_costs_nothing() {
 fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
     let server = server(HttpLimits::default(), |exchange| match exchange.head().path() {
         "/late" => {
-            exchange.respond(200, &[], b"late");
+            exchange.respond(200, &[], &[b"late"]);
             panic!("after the answer");
         }
         "/stream" => {
@@ -505,7 +505,7 @@ fn json_of_128_levels_fits_the_stack() {
     let server = server(HttpLimits::default(), |mut exchange| {
         let body = exchange.read_body().unwrap();
         let value: Result<serde_json::Value, _> = serde_json::from_slice(&body);
-        exchange.respond(200, &[], value.map_or_else(|e| e.to_string(), |v| v.to_string()).as_bytes());
+        exchange.respond(200, &[], &[value.map_or_else(|e| e.to_string(), |v| v.to_string()).as_bytes()]);
     });
     let mut client = connect(&server);
     for levels in [127, 128, 100_000] {

@@ -43,12 +43,13 @@ impl Accepts {
         let mut accepts = Accepts { json: everything, events: everything };
         for range in ranges {
             let mut parts = range.split(';').map(str::trim);
-            let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let media = parts.next().unwrap_or_default();
             if parts.any(is_zero) {
                 continue;
             }
-            accepts.json |= matches!(&*media, "application/json" | "application/*" | "*/*");
-            accepts.events |= matches!(&*media, "text/event-stream" | "text/*" | "*/*");
+            let is_one_of = |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
+            accepts.json |= is_one_of(["application/json", "application/*", "*/*"]);
+            accepts.events |= is_one_of(["text/event-stream", "text/*", "*/*"]);
         }
         accepts
     }

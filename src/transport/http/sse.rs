@@ -115,7 +115,7 @@ impl Sse {
         let inbound = Inbound::read(&body, false);
         if inbound.is_unreadable() {
             if let Action::Answer(answer) = self.shop.server.receive(&Arc::new(Session::http()), inbound, None) {
-                visit.respond(400, &[JSON], &answer.body);
+                visit.respond(400, &[JSON], &answer.body.parts());
             }
             return;
         }

@@ -273,9 +273,9 @@ impl Streamable {
         // Release its place before writing to a possibly slow reader.
         drop(call);
         if wanted {
-            reply.finish(status(&answer), &[&answer.body]);
+            reply.finish(status(&answer), &answer.body.parts());
         } else {
-            reply.finish_without(|| (200, answer.body));
+            reply.finish_without(|| (200, answer.body.into_bytes()));
         }
     }
 
@@ -350,7 +350,7 @@ impl Streamable {
         if answers.is_empty() {
             return reply.finish_without(|| (202, Vec::new()));
         }
-        reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| &*answer.body)));
+        reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| answer.body.parts())));
     }
 
     fn in_batch(&self, call: &Call, guest: Guest<'_>, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
@@ -376,7 +376,7 @@ impl Streamable {
         channel.send(&listen.acknowledgement());
         channel.follow(|sink| self.server.subscriptions().add(listen.listener(sink)));
         self.poller.listened();
-        channel.carry(guest, || channel.send(&listen.end().body));
+        channel.carry(guest, || channel.send(&listen.end().body.into_bytes()));
     }
 
     fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
@@ -421,7 +421,7 @@ impl Streamable {
                         stream.end();
                     }
                 }
-                visit.respond(204, &[], b"");
+                visit.respond(204, &[], &[]);
             }
             Err(()) => visit.refuse(404, "This session has ended already."),
         }
@@ -454,10 +454,10 @@ impl Post<'_> {
     fn answer_with(self, status: u16, headers: &[(&str, &str)], answer: &Answer) {
         if self.accepts.json || status != 200 {
             let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-            return self.visit.respond(status, &headers, &answer.body);
+            return self.visit.respond(status, &headers, &answer.body.parts());
         }
         let mut stream = self.visit.stream_with(headers);
-        if stream.event(&answer.body).is_ok() {
+        if stream.event_of(&answer.body.parts()).is_ok() {
             let _ = stream.finish();
         }
     }

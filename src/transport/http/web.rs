@@ -52,7 +52,7 @@ impl<E: Endpoint> Handler for Web<E> {
             return match head.method() {
                 Method::Get | Method::Head => {
                     let (status, body) = probe.answer();
-                    visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &body);
+                    visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
                 }
                 _ => visit.not_allowed("GET, HEAD"),
             };
@@ -68,10 +68,10 @@ impl<E: Endpoint> Handler for Web<E> {
         let Some(methods) = methods else { return visit.not_found() };
         let allowed = methods.split(", ").any(|method| method == head.method().as_str());
         if *head.method() == Method::Options {
-            return visit.respond(204, &Preflight::new(head).headers(methods), b"");
+            return visit.respond(204, &Preflight::new(head).headers(methods), &[]);
         }
         if let (Some(document), true) = (document, allowed) {
-            return visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], document);
+            return visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
         }
         let ip = self.guard.caller(head, visit.exchange.peer().ip());
         let pass = match self.access.admit(head.headers_named("authorization"), ip) {
@@ -90,7 +90,7 @@ impl<E: Endpoint> Handler for Web<E> {
             return visit.respond(
                 200,
                 &[("Content-Type", "text/plain; version=0.0.4; charset=utf-8")],
-                text.as_bytes(),
+                &[text.as_bytes()],
             );
         }
         self.endpoint.serve(visit, Guest { access: &self.access, pass: &Arc::new(pass) });
@@ -173,15 +173,15 @@ impl<'a> Visit<'a> {
         None
     }
 
-    /// Answers with a body of known size.
-    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[u8]) {
+    /// Answers with a body of known size, in these parts.
+    pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         metrics::RESPONSES.add(status, 1);
         self.exchange.respond(status, &with_cors(headers, self.origin), body);
     }
 
     /// Answers 202 without a body.
     pub(super) fn accepted(self) {
-        self.respond(202, &[], b"");
+        self.respond(202, &[], &[]);
     }
 
     /// Answers with a stream.
@@ -232,14 +232,14 @@ impl<'a> Visit<'a> {
     /// As OAuth errors look: its discovery probes paths that do not exist here.
     fn not_found(self) {
         let body = br#"{"error":"not_found","error_description":"There is nothing at this path."}"#;
-        self.respond(404, &[JSON], body);
+        self.respond(404, &[JSON], &[body]);
     }
 
     fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: &Error) {
         let data: Map<_, _> = error_object(error, &random::request_id());
         let body = jsonrpc::error(None, NoId::Absent, jsonrpc::INVALID_REQUEST, &error.detail, &data);
         let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
-        self.respond(status, &headers, &body);
+        self.respond(status, &headers, &[&body]);
     }
 }
 
