@@ -311,7 +311,7 @@ pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result
             out.extend_from_slice(br#"[{"type":"text","text":"#);
             match text {
                 Some(text) => jsonrpc::write_json(out, text),
-                None => jsonrpc::write_json_as_string(out, &json),
+                None => outcome.structured.write_as_string(out, &json),
             }
             out.push(b'}');
             for warning in &outcome.warnings {

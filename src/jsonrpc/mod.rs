@@ -177,7 +177,12 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
 
 /// A raw value as a string, borrowed if it has no escapes; `None` for anything but a string.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
-    serde_json::from_str(raw.get()).ok().map(|JsonString(text)| text)
+    let json = raw.get();
+    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+        // What has no escapes stands there as it is.
+        Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text)),
+        _ => serde_json::from_str(json).ok().map(|JsonString(text)| text),
+    }
 }
 
 /// Reads an explicit `null` as `Some`, so that it differs from an absent field.

@@ -8,7 +8,7 @@ use crate::config::MAX_ROWS;
 use crate::fabric::{Error, Names, Snapshot, not_runnable};
 use crate::text::shown;
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, Json, Outcome, Policy, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -69,9 +69,24 @@ struct ListAll {
     limit: usize,
 }
 
-#[derive(Serialize)]
-struct Patterns {
-    patterns: Arc<Names>,
+/// `{"patterns":[…]}`, of what the list of names has written already.
+struct Patterns(Arc<Names>);
+
+impl Json for Patterns {
+    fn write(&self, out: &mut Vec<u8>) {
+        let [json, _] = self.0.json();
+        out.extend_from_slice(br#"{"patterns":"#);
+        out.extend_from_slice(json.as_bytes());
+        out.push(b'}');
+    }
+
+    fn write_as_string(&self, out: &mut Vec<u8>, _: &[u8]) {
+        let [_, string] = self.0.json();
+        out.extend_from_slice(br#""{\"patterns\":"#);
+        // Within the quotes, of which it has its own.
+        out.extend_from_slice(&string.as_bytes()[1..string.len() - 1]);
+        out.extend_from_slice(br#"}""#);
+    }
 }
 
 impl Job for ListAll {
@@ -81,7 +96,7 @@ impl Job for ListAll {
             patterns = Arc::new(patterns.iter().take(self.limit).collect());
         }
         let rows = patterns.len();
-        Ok(Outcome::rows(Patterns { patterns }, rows))
+        Ok(Outcome::rows_of(Patterns(patterns), rows))
     }
 }
 

@@ -11,6 +11,11 @@ pub(crate) trait Json: Send {
     /// Appends the value to `out`.
     fn write(&self, out: &mut Vec<u8>);
 
+    /// Appends `json`, which is what [`Json::write`] has written, as a JSON string.
+    fn write_as_string(&self, out: &mut Vec<u8>, json: &[u8]) {
+        jsonrpc::write_json_as_string(out, json);
+    }
+
     /// The text a person or a model reads instead of the JSON, where there is a better one.
     fn text(&self) -> Option<&str> {
         None
@@ -43,7 +48,12 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// A list or map of `rows` entries.
     pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
-        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: Some(rows), bytes: None, end: None }
+        Outcome::rows_of(Plain(value), rows)
+    }
+
+    /// The same, of something that writes itself.
+    pub(super) fn rows_of(value: impl Json + 'static, rows: usize) -> Outcome {
+        Outcome { structured: Box::new(value), warnings: Vec::new(), rows: Some(rows), bytes: None, end: None }
     }
 
     /// One thing with a text of `bytes` bytes.
