@@ -18,6 +18,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
+use crate::heap;
 use crate::sync::lock;
 
 /// How many connections may be closing before `accept` waits for one of them to end.
@@ -27,6 +28,9 @@ pub(super) const HTTP_MAX_CLOSING: usize = 64;
 pub(super) const HTTP_RESERVE: usize = 32;
 /// How long a new connection that has sent nothing is evicted last: it may not have had the time.
 pub(super) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
+
+/// From so many connections on, memory is released once most of them have left.
+const MANY: usize = 256;
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,8 +220,12 @@ impl Drop for Lease {
         if self.slot.closing() {
             slots.closing -= 1;
         }
+        let emptied = slots.has_emptied();
         drop(slots);
         self.registry.changed.notify_all();
+        if emptied {
+            heap::trim();
+        }
     }
 }
 
@@ -227,6 +235,8 @@ struct Slots {
     /// How many of `open` are `Closing`; both change under the lock only.
     closing: usize,
     next_id: u64,
+    /// Most connections at once since memory was released.
+    most: usize,
     /// When an eviction was logged last.
     told: Option<Instant>,
 }
@@ -243,6 +253,16 @@ impl Slots {
             let _ = slot.socket.shutdown(Shutdown::Both);
         }
         closed
+    }
+
+    /// Whether most of many connections have left, so that it is time to release their memory.
+    fn has_emptied(&mut self) -> bool {
+        let emptied = self.most >= MANY && self.open.len() <= self.most / 8;
+        if emptied {
+            self.most = self.open.len();
+            self.open.shrink_to_fit();
+        }
+        emptied
     }
 
     /// Evicts one connection. False if none may be.
@@ -310,6 +330,7 @@ impl Registry {
         let stream = AtomicU8::new(StreamState::Finished as u8);
         let slot = Arc::new(Slot { id, socket, peer, state, stream });
         slots.open.insert(id, Arc::clone(&slot));
+        slots.most = slots.most.max(slots.open.len());
         Ok(Lease { registry: Arc::clone(self), slot })
     }
 

@@ -32,13 +32,13 @@ pub(super) enum ReadLimit {
 
 /// A connection's socket and read buffer.
 pub(super) struct Connection {
-    /// The connection's registration, which owns the socket.
-    pub(super) lease: Arc<Lease>,
     buffer: Vec<u8>,
     start: usize,
     end: usize,
     /// The socket's current read timeout, to avoid setting the same one again.
     read_timeout: Option<Duration>,
+    /// The connection's registration, which owns the socket. The last to go: then no other memory is left.
+    pub(super) lease: Arc<Lease>,
 }
 
 impl Connection {

@@ -94,10 +94,6 @@ const GROUP: f32 = 1.2;
 const PHRASE: f32 = 1.8;
 /// How much the words of such a phrase still count.
 const COVERED: f32 = 0.6;
-/// How much it takes from each group of a word that the word has several (0.5: by the square root of their number).
-const SPREAD: f32 = 0.65;
-/// Below 1, several words that fit a little are better than one that fits well.
-const SPAN: f32 = 0.7;
 
 /// The entry of a pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
@@ -236,7 +232,7 @@ impl Index {
             }
             let groups = thesaurus.groups(stem);
             for group in groups {
-                concept.terms.push((u32::from(*group), share * GROUP / (groups.len() as f32).powf(SPREAD)));
+                concept.terms.push((u32::from(*group), share * GROUP / three_quarters(groups.len() as f32)));
             }
             if !concept.terms.iter().any(|(term, _)| !self.postings(*term).is_empty()) {
                 concept.terms = self.vocabulary.nearly(stem, |term| !self.postings(term).is_empty());
@@ -365,7 +361,8 @@ impl Scores {
     fn end_concept(&mut self) {
         for card in self.touched.drain(..) {
             let score = std::mem::take(&mut self.concept[card as usize]);
-            self.all[card as usize] += score.powf(SPAN);
+            // Several words that fit a little are better than one that fits well.
+            self.all[card as usize] += three_quarters(score);
         }
     }
 
@@ -545,11 +542,27 @@ impl Builder {
             let of_term = postings.get(start..).unwrap_or(&[]);
             weights.push([0, 1].map(|layer| {
                 let having = of_term.iter().filter(|posting| posting.strengths[layer] > 0).count() as f32;
-                (1.0 + (n - having + 0.5) / (having + 0.5)).ln()
+                ln(1.0 + (n - having + 0.5) / (having + 0.5))
             }));
         }
         starts.push(postings.len() as u32);
         postings.shrink_to_fit();
         Index { cards, vocabulary: vocabulary(self.thesaurus.len as u32, &self.words), starts, postings, weights }
     }
+}
+
+// With std's `powf` and `ln` the program would need libm: one more library to load at each start, for these alone.
+
+/// `x` to the power of 0.75.
+fn three_quarters(x: f32) -> f32 {
+    let root = x.sqrt();
+    root * root.sqrt()
+}
+
+/// The natural logarithm of a number from 1 on, to within 0.01.
+fn ln(x: f32) -> f32 {
+    // Halved until it is below 2, where a parabola comes near.
+    let halvings = x.to_bits() / (1 << 23) - 127;
+    let rest = f32::from_bits(x.to_bits() - halvings * (1 << 23)) - 1.0;
+    std::f32::consts::LN_2 * (halvings as f32 + rest * (1.3465 - 0.3465 * rest))
 }
