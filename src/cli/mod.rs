@@ -159,8 +159,9 @@ impl McpClient {
     pub(crate) const fn call_limit(self) -> (u64, &'static str) {
         match self {
             McpClient::ClaudeDesktop => (60, "60 s, newer versions 4 min"),
-            // MCP_TOOL_TIMEOUT is 28 h; this is for stdio, and each heartbeat starts it anew.
-            McpClient::ClaudeCode => (1800, "30 min of silence"),
+            // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat starts its 30 min anew; but its desktop app was seen to
+            // cancel after 60 s, which costs more than one call too many.
+            McpClient::ClaudeCode => (60, "30 min of silence, its desktop app 60 s"),
             McpClient::Vscode => (300, "5 min, newer versions never"),
             McpClient::Cursor => (60, "60 s"),
             McpClient::Zed => (60, "60 s, timeout in its entry"),

@@ -115,7 +115,6 @@ fn each_client_is_answered_before_it_gives_up() {
     };
     for client in McpClient::ALL {
         let expected = match client {
-            McpClient::ClaudeCode => "--demo --answer-within 1790",
             McpClient::Vscode => "--demo --answer-within 290",
             McpClient::GeminiCli => "--demo --answer-within 590",
             McpClient::Goose => "--demo --answer-within 3590",
