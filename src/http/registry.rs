@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
@@ -31,6 +32,8 @@ pub(super) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 
 /// From so many connections on, memory is released once most of them have left.
 const MANY: usize = 256;
+/// How long after that.
+const TRIM_DELAY: Duration = Duration::from_secs(2);
 
 /// What a connection does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +227,11 @@ impl Drop for Lease {
         drop(slots);
         self.registry.changed.notify_all();
         if emptied {
-            heap::trim();
+            // Later, because the threads of those connections have still to end. If that fails, memory stays resident.
+            let _ = thread::Builder::new().name("http-trim".to_owned()).spawn(|| {
+                thread::sleep(TRIM_DELAY);
+                heap::trim();
+            });
         }
     }
 }
