@@ -3,7 +3,9 @@
 //!
 //! `/names-<n>` before a path gives a Fabric of n patterns, 250 without it. What a run does is in its pattern's name:
 //! `tick_<n>_<µs>` sends n events that far apart, `flood_<n>` sends them at once, each with the time it was sent as
-//! `t=<ns>`; `size_<bytes>` sends that much text in pieces of 1 KiB.
+//! `t=<ns>`; `size_<bytes>` sends that much text in pieces of 1 KiB. Or it is in the input: `say_<n>_<µs>_<word>` sends n events
+//! that have the word in them, so that no two runs say the same; `fail_…` sends half of that and then an error, `cut_…`
+//! ends the connection there.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,9 +16,9 @@ use crate::clock::now_ns;
 
 const PIECE: usize = 1 << 10;
 
-/// Serves until it is killed.
-pub(crate) fn serve() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+/// Serves on `port` until it is killed.
+pub(crate) fn serve(port: u16) {
+    let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     println!("{}", listener.local_addr().unwrap());
     for stream in listener.incoming().flatten() {
         let _ = thread::Builder::new().stack_size(256 << 10).spawn(move || connection(stream));
@@ -59,10 +61,15 @@ struct Names {
     json: String,
 }
 
+/// The name of one of them.
+pub(crate) fn pattern_name(number: usize) -> String {
+    format!("pattern_number_{number:05}")
+}
+
 impl Names {
     fn json(&mut self, count: usize) -> &str {
         if self.count != count || self.json.is_empty() {
-            let names: Vec<String> = (0..count).map(|i| format!("pattern_number_{i:05}")).collect();
+            let names: Vec<String> = (0..count).map(pattern_name).collect();
             *self = Names { count, json: serde_json::json!(names).to_string() };
         }
         &self.json
@@ -77,8 +84,9 @@ fn answer(target: &str, body: &str, names: &mut Names, output: &mut impl Write) 
     match path {
         "patterns/names" => json(output, names.json(count)),
         "chat" => {
-            let name = body.split("\"patternName\":\"").nth(1).and_then(|rest| rest.split('"').next());
-            chat(name.unwrap_or_default(), output)
+            let field = |name: &str| Some(body.split_once(&format!("\"{name}\":\""))?.1.split_once('"')?.0);
+            let input = field("userInput").filter(|input| input.contains('_'));
+            chat(input.or(field("patternName")).unwrap_or_default(), output)
         }
         "models/names" => json(output, r#"{"models":["m"],"vendors":{"V":["m"]}}"#),
         "config" => json(output, "{}"),
@@ -87,8 +95,14 @@ fn answer(target: &str, body: &str, names: &mut Names, output: &mut impl Write) 
     }
 }
 
-/// A text of some 5 KiB that is another for each name.
+/// A pattern as Fabric gives it.
 fn pattern(path: &str) -> String {
+    let text = pattern_text(path);
+    serde_json::json!({"Name": path.trim_start_matches("patterns/"), "Description": "", "Pattern": text}).to_string()
+}
+
+/// A text of some 5 KiB that is another for each path: `patterns/NAME`.
+pub(crate) fn pattern_text(path: &str) -> String {
     const WORDS: [&str; 12] = [
         "meeting", "text", "summary", "report", "risk", "code", "review", "lesson", "letter", "plan", "budget", "test",
     ];
@@ -101,7 +115,7 @@ fn pattern(path: &str) -> String {
     while text.len() < 5 << 10 {
         text.push_str(&format!("\n- Look for the {} in each {} that has a {}.", word(), word(), word()));
     }
-    serde_json::json!({"Name": path.trim_start_matches("patterns/"), "Description": "", "Pattern": text}).to_string()
+    text
 }
 
 fn json(output: &mut impl Write, body: &str) -> io::Result<()> {
@@ -109,8 +123,8 @@ fn json(output: &mut impl Write, body: &str) -> io::Result<()> {
     output.write_all(format!("{head}{}\r\n\r\n{body}", body.len()).as_bytes())
 }
 
-fn chat(pattern: &str, output: &mut impl Write) -> io::Result<()> {
-    let mut parts = pattern.split('_');
+fn chat(what: &str, output: &mut impl Write) -> io::Result<()> {
+    let mut parts = what.split('_');
     let kind = parts.next().unwrap_or_default();
     let mut number = || parts.next().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
     let (count, gap) = (number(), Duration::from_micros(number() as u64));
@@ -120,10 +134,21 @@ fn chat(pattern: &str, output: &mut impl Write) -> io::Result<()> {
         let mut left = count;
         while left > 0 {
             let piece = left.min(PIECE);
-            event(&mut output, "content", &"text of the answer, ".repeat(PIECE / 20 + 1)[..piece])?;
+            event(&mut output, "content", &text(piece))?;
             left -= piece;
         }
         output.flush()?;
+    } else if let Some(word) = parts.next() {
+        let said = if kind == "say" { count } else { count / 2 };
+        for number in 0..said {
+            thread::sleep(gap);
+            event(output, "content", &piece(word, number))?;
+        }
+        match kind {
+            "fail" => event(output, "error", "the model has failed")?,
+            "cut" => return Err(io::ErrorKind::ConnectionReset.into()),
+            _ => {}
+        }
     } else {
         for _ in 0..count {
             if !gap.is_zero() {
@@ -134,6 +159,16 @@ fn chat(pattern: &str, output: &mut impl Write) -> io::Result<()> {
     }
     event(output, "complete", "")?;
     output.write_all(b"0\r\n\r\n")
+}
+
+/// What `say_…` says in its event of that number.
+pub(crate) fn piece(word: &str, number: usize) -> String {
+    format!("{word}.{number} ")
+}
+
+/// What `size_<bytes>` says, up to 1 KiB.
+pub(crate) fn text(bytes: usize) -> String {
+    "text of the answer, ".repeat(PIECE / 20 + 1)[..bytes.min(PIECE)].to_owned()
 }
 
 /// One event, one chunk, one write.

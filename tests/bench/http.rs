@@ -13,12 +13,12 @@ use crate::report::{Row, Samples};
 use crate::stdio;
 use crate::wire::{self, Connection};
 
-const ENVELOPE: &str =
+pub(crate) const ENVELOPE: &str =
     r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 const FLAGS: [&str; 4] = ["--max-connections", "4096", "--max-runs", "512"];
 
 /// A server for one section, or the one row that says why there is none.
-fn serve(bench: &Bench) -> Result<(Process, SocketAddr), Vec<Row>> {
+pub(crate) fn serve(bench: &Bench) -> Result<(Process, SocketAddr), Vec<Row>> {
     http_server(&bench.fabric, &FLAGS)
         .map_err(|reason| vec![Row::new("http").note(format!("skipped: the server said \"{reason}\""))])
 }
@@ -109,16 +109,16 @@ pub(crate) fn exchange(
 }
 
 /// A modern request.
-fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
+pub(crate) fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
     let named = if name.is_empty() { String::new() } else { format!("Mcp-Name: {name}\r\n") };
     wire::post("/mcp", &format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{named}"), body)
 }
 
-fn modern_run(pattern: &str) -> Vec<u8> {
+pub(crate) fn modern_run(pattern: &str) -> Vec<u8> {
     modern("tools/call", "fabric_run_pattern", &run_message(pattern, true, ENVELOPE))
 }
 
-fn tools_list() -> Vec<u8> {
+pub(crate) fn tools_list() -> Vec<u8> {
     let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{ENVELOPE}}}}}}}"#);
     modern("tools/list", "", &body)
 }
@@ -152,7 +152,7 @@ pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
 }
 
 /// Runs a pattern over `connection` and gives its chunks' delays to `samples`.
-fn run(connection: &mut Connection, pattern: &str, samples: &mut Samples) {
+pub(crate) fn run(connection: &mut Connection, pattern: &str, samples: &mut Samples) {
     connection.send(&modern_run(pattern));
     let (status, body) = connection.answer();
     assert_eq!(status, 200, "the run was refused");
@@ -185,7 +185,7 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
 }
 
 /// Streams at the same time: the server while they run, their delays, and the CPU time a chunk took.
-fn streams(server: &Process, address: SocketAddr, count: usize, chunks: usize) -> (f64, Samples, f64) {
+pub(crate) fn streams(server: &Process, address: SocketAddr, count: usize, chunks: usize) -> (f64, Samples, f64) {
     let pattern = format!("tick_{chunks}_20000");
     let before = server.cpu();
     let (mut all, mut memory) = (Samples::default(), 0.0);

@@ -2,7 +2,7 @@
 //!
 //! Every section names its floor: a bare echo over the same pipe or socket, or Fabric read directly, measured in the
 //! same run, because machines drift. `cargo bench -- NAME` runs the sections whose name contains NAME; `-- --json`
-//! prints one JSON object a row. `FABRIC_MCP_BINARY` measures another binary. Fabric and the echoes are this program
+//! prints one JSON object a row; `-- --soak MINUTES` is another program, see `soak`. `FABRIC_MCP_BINARY` measures another binary. Fabric and the echoes are this program
 //! again, in processes of their own.
 //!
 //! Not in scope: passing or failing. Numbers are for people to compare.
@@ -19,7 +19,9 @@ mod fabric;
 mod http;
 mod process;
 mod report;
+mod soak;
 mod stdio;
+mod tails;
 mod wire;
 
 use std::net::SocketAddr;
@@ -35,7 +37,7 @@ pub(crate) struct Bench {
 
 type Section = (&'static str, fn(&Bench) -> Vec<Row>);
 
-const SECTIONS: [Section; 11] = [
+const SECTIONS: [Section; 13] = [
     ("start", stdio::start),
     ("stdio", stdio::round_trips),
     ("patterns", stdio::list_patterns),
@@ -47,13 +49,16 @@ const SECTIONS: [Section; 11] = [
     ("http-relay", http::relay),
     ("http-memory", http::memory),
     ("http-growth", http::growth),
+    ("tails", tails::mix),
+    ("relay-tails", tails::relay),
 ];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match arguments[..] {
-        ["--fabric"] => return fabric::serve(),
+        ["--fabric", port] => return fabric::serve(port.parse().unwrap()),
+        ["--soak", minutes, ..] => std::process::exit(soak::run(minutes.parse().unwrap())),
         ["--echo", bytes] => return stdio::serve_echo(bytes.parse().unwrap()),
         ["--echo-http", bytes] => return wire::serve_echo(bytes.parse().unwrap()),
         _ => {}
@@ -61,7 +66,7 @@ fn main() {
     let as_json = arguments.contains(&"--json");
     // Cargo itself adds `--bench`.
     let wanted: Vec<&str> = arguments.into_iter().filter(|a| !a.starts_with("--")).collect();
-    let (_fabric, fabric_address) = process::listener(&["--fabric"]);
+    let (_fabric, fabric_address) = process::listener(&["--fabric", "0"]);
     let bench = Bench { fabric: format!("http://{fabric_address}"), fabric_address };
     if !as_json {
         println!("{}", report::header());

@@ -20,9 +20,7 @@ impl Drop for Process {
 impl Process {
     /// Memory in MB: `VmRSS` for now, `VmHWM` for the most so far. 0 where there is no `/proc`.
     pub(crate) fn memory(&self, field: &str) -> f64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+        memory(self.0.id(), field)
     }
 
     /// CPU time so far, in microseconds: Linux counts it in hundredths of a second.
@@ -31,6 +29,18 @@ impl Process {
         let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
         fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
     }
+}
+
+fn memory(pid: u32, field: &str) -> f64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+/// What a process uses now: MB, threads, open files.
+pub(crate) fn usage(pid: u32) -> [f64; 3] {
+    let count = |what| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count) as f64;
+    [memory(pid, "VmRSS"), count("task"), count("fd")]
 }
 
 /// The binary under test: ours, unless `FABRIC_MCP_BINARY` names another one.

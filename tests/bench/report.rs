@@ -22,6 +22,20 @@ impl Samples {
         self.percentile(0.5)
     }
 
+    /// How many samples lie between powers of two of microseconds, a line each.
+    pub(crate) fn histogram(&self) -> String {
+        let mut counts = [0usize; 32];
+        for micros in &self.micros {
+            counts[(micros.max(1.0).log2() as usize).min(31)] += 1;
+        }
+        let lines = counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
+            let part = *count as f64 / self.micros.len() as f64;
+            let bar = "#".repeat((part * 50.0).round() as usize);
+            format!("\n{:>12} us to {:>8}{count:>9}{:>9.3} %  {bar}", 1u64 << power, 2u64 << power, part * 100.0)
+        });
+        lines.collect()
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
         self.micros.len() as f64 / self.seconds
     }
@@ -49,6 +63,14 @@ impl Row {
         self.p50 = Some(samples.p50());
         self.p99 = Some(samples.percentile(0.99));
         self
+    }
+
+    /// p50, p99 and, as a note, what lies beyond, with a histogram.
+    pub(crate) fn tails(self, samples: &Samples) -> Row {
+        let (beyond, most) = (samples.percentile(0.999), samples.percentile(1.0));
+        let times = beyond / samples.p50();
+        let note = format!("p99.9 {beyond:.0} us, {times:.1} x p50; most {most:.0} us{}", samples.histogram());
+        self.latency(samples).note(note)
     }
 
     /// How long one thing took, in microseconds.

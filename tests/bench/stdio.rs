@@ -31,7 +31,14 @@ impl Pipe {
 
     /// The server in front of `fabric`, past its handshake.
     pub(crate) fn server(fabric: &str) -> Pipe {
-        let mut pipe = Pipe::open(server(fabric));
+        Pipe::server_with(fabric, &[])
+    }
+
+    /// The same with flags.
+    pub(crate) fn server_with(fabric: &str, flags: &[&str]) -> Pipe {
+        let mut command = server(fabric);
+        command.args(flags);
+        let mut pipe = Pipe::open(command);
         pipe.ask(INITIALIZE);
         pipe
     }
@@ -40,11 +47,11 @@ impl Pipe {
         Pipe::open(role(&["--echo", &bytes.to_string()]))
     }
 
-    fn send(&mut self, lines: &str) {
+    pub(crate) fn send(&mut self, lines: &str) {
         self.tx.write_all(lines.as_bytes()).unwrap();
     }
 
-    fn line(&mut self) -> &[u8] {
+    pub(crate) fn line(&mut self) -> &[u8] {
         self.line.clear();
         assert!(self.rx.read_until(b'\n', &mut self.line).unwrap() > 0, "the server closed its output");
         &self.line

@@ -27,6 +27,8 @@ mod hostile_http;
 mod hostile_sse;
 mod hostile_values;
 mod http;
+#[cfg(target_os = "linux")]
+mod idle;
 mod install;
 mod layers;
 mod limits;
