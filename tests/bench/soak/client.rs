@@ -1,0 +1,182 @@
+//! The clients of the soak: MCP over HTTP, without sessions, and over stdio, with a handshake.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::SocketAddr;
+
+use serde_json::{Value, json};
+
+use crate::stdio::Pipe;
+use crate::tails::Slow;
+use crate::wire::{self, Connection};
+
+pub(super) const TOKEN: &str = "a-token-of-thirty-two-characters-0";
+
+/// A client on some wire.
+pub(super) trait Client {
+    /// Sends `message` and gives the answer; `each` sees what comes before.
+    fn ask(&mut self, message: &Value, each: &mut dyn FnMut(&Value)) -> Value;
+    /// Begins a run and gives it up once it has begun to speak.
+    fn abandon(&mut self, message: &Value);
+    /// Sends what is no message, and gives the answer.
+    fn malformed(&mut self) -> Value;
+    fn is_modern(&self) -> bool;
+    /// After a failure; false if it cannot go on.
+    fn reopen(&mut self) -> bool;
+}
+
+pub(super) struct Http {
+    address: SocketAddr,
+    connection: Connection,
+    /// Read as by somebody slow.
+    is_slow: bool,
+}
+
+impl Http {
+    pub(super) fn open(address: SocketAddr, is_slow: bool) -> Http {
+        Http { address, connection: Connection::open(address), is_slow }
+    }
+
+    fn request(message: &Value) -> Vec<u8> {
+        let mut headers = format!(
+            "Authorization: Bearer {TOKEN}\r\nMCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {}\r\n",
+            message["method"].as_str().unwrap_or_default()
+        );
+        if let Some(name) = message["params"]["name"].as_str() {
+            headers.push_str(&format!("Mcp-Name: {name}\r\n"));
+        }
+        wire::post("/mcp", &headers, &message.to_string())
+    }
+}
+
+/// Gives the messages of a body, JSON or events, to `each` until that says true.
+fn messages(body: impl io::Read, mut each: impl FnMut(Value) -> bool) {
+    wire::lines(body, |line, _| {
+        let line = line.strip_prefix(b"data: ").unwrap_or(line);
+        line.starts_with(b"{") && each(serde_json::from_slice(line).expect("JSON"))
+    });
+}
+
+impl Client for Http {
+    fn ask(&mut self, message: &Value, each: &mut dyn FnMut(&Value)) -> Value {
+        self.connection.send(&Http::request(message));
+        let (_, body) = self.connection.answer();
+        let mut answer = Value::Null;
+        let take = |message: Value| match message.get("id") {
+            Some(_) => {
+                answer = message;
+                true
+            }
+            None => {
+                each(&message);
+                false
+            }
+        };
+        if self.is_slow {
+            messages(Slow(body), take)
+        } else {
+            messages(body, take)
+        }
+        answer
+    }
+
+    fn abandon(&mut self, message: &Value) {
+        let mut connection = Connection::open(self.address);
+        connection.send(&Http::request(message));
+        let mut line = Vec::new();
+        // Its first event, and no more.
+        io::BufRead::read_until(&mut io::BufReader::new(connection.answer().1), b'\n', &mut line).expect("an event");
+    }
+
+    fn malformed(&mut self) -> Value {
+        let headers = format!("Authorization: Bearer {TOKEN}\r\n");
+        self.connection.send(&wire::post("/mcp", &headers, "{\"jsonrpc\":\"2.0\",\"id\":1,"));
+        let (status, body) = self.connection.answer();
+        assert_eq!(status, 400, "a malformed message");
+        let mut answer = Value::Null;
+        messages(body, |message| {
+            answer = message;
+            true
+        });
+        answer
+    }
+
+    fn is_modern(&self) -> bool {
+        true
+    }
+
+    fn reopen(&mut self) -> bool {
+        self.connection = Connection::open(self.address);
+        true
+    }
+}
+
+pub(super) struct Lines {
+    pub(super) pipe: Pipe,
+    given_up: HashSet<String>,
+}
+
+impl Lines {
+    pub(super) fn open(pipe: Pipe) -> Lines {
+        Lines { pipe, given_up: HashSet::new() }
+    }
+
+    fn next(&mut self) -> Value {
+        let message: Value = serde_json::from_slice(self.pipe.line()).expect("JSON");
+        let id = message["id"].as_str().unwrap_or_default();
+        assert!(!self.given_up.contains(id), "a cancelled run was answered: {message}");
+        message
+    }
+}
+
+impl Client for Lines {
+    fn ask(&mut self, message: &Value, each: &mut dyn FnMut(&Value)) -> Value {
+        self.pipe.send(&format!("{message}\n"));
+        loop {
+            let message = self.next();
+            if message.get("id").is_some() {
+                return message;
+            }
+            each(&message);
+        }
+    }
+
+    fn abandon(&mut self, message: &Value) {
+        self.pipe.send(&format!("{message}\n"));
+        if self.next().get("id").is_some() {
+            // It has failed.
+            return;
+        }
+        let cancelled =
+            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}});
+        self.pipe.send(&format!("{cancelled}\n"));
+        self.given_up.insert(message["id"].as_str().unwrap_or_default().to_owned());
+    }
+
+    fn malformed(&mut self) -> Value {
+        self.pipe.send("{\"jsonrpc\":\"2.0\",\"id\":1,\n");
+        loop {
+            let message = self.next();
+            if message.get("error").is_some() {
+                return message;
+            }
+        }
+    }
+
+    fn is_modern(&self) -> bool {
+        false
+    }
+
+    fn reopen(&mut self) -> bool {
+        false
+    }
+}
+
+/// `/metrics`, as the holder of `token` sees it.
+pub(super) fn metrics(address: SocketAddr, token: &str) -> (u16, String) {
+    let mut connection = Connection::open(address);
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n");
+    connection.send(request.as_bytes());
+    let (status, body) = connection.answer();
+    (status, io::read_to_string(body).unwrap())
+}
