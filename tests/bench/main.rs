@@ -2,8 +2,8 @@
 //!
 //! Every section names its floor: a bare echo over the same pipe or socket, or Fabric read directly, measured in the
 //! same run, because machines drift. `cargo bench -- NAME` runs the sections whose name contains NAME; `-- --json`
-//! prints one JSON object a row; `-- --soak MINUTES` is another program, see `soak`. `FABRIC_MCP_BINARY` measures another binary. Fabric and the echoes are this program
-//! again, in processes of their own.
+//! prints one JSON object a row; `-- --soak MINUTES` is a soak instead. `FABRIC_MCP_BINARY` measures another binary.
+//! Fabric and the echoes are this program again, in processes of their own.
 //!
 //! Not in scope: passing or failing. Numbers are for people to compare.
 #![allow(
