@@ -54,6 +54,15 @@ struct Soak {
     word: AtomicU64,
 }
 
+/// Ends all clients, also if whoever would do that panics.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Soak {
     fn new() -> Soak {
         Soak {
@@ -171,6 +180,7 @@ pub(crate) fn run(minutes: f64) -> i32 {
     let (soak, mut samples) = (Soak::new(), Vec::new());
     thread::scope(|scope| {
         let soak = &soak;
+        let _over = Over(&soak.over);
         for seed in 1..=4 {
             scope.spawn(move || soak.work(seed, &mut Http::open(address, false), mixed));
         }
@@ -195,7 +205,6 @@ pub(crate) fn run(minutes: f64) -> i32 {
                 soak.restart(&mut fabric, &port);
             }
         }
-        soak.over.store(true, Ordering::Relaxed);
     });
     let _ = fs::remove_file(&tokens);
     // Those given up may take a moment to end.
