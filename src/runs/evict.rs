@@ -1,6 +1,7 @@
 //! Who has to go when a store is full.
 
-use std::collections::{HashMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 
 use super::record::{Owner, RunId};
 
@@ -34,7 +35,7 @@ struct Holding {
     runs: usize,
     bytes: u64,
     /// What may go, the oldest first.
-    free: VecDeque<(u64, RunId, u64)>,
+    free: BinaryHeap<Reverse<(u64, RunId, u64)>>,
 }
 
 /// The runs that have to go for the rest to be within `bounds`, or as near as can be: each time the oldest finished one of
@@ -54,22 +55,19 @@ pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bound
         holding.runs += 1;
         holding.bytes += run.bytes;
         if let Some(ended) = run.ended.filter(|_| run.may_go()) {
-            holding.free.push_back((ended, run.id, run.bytes));
+            holding.free.push(Reverse((ended, run.id, run.bytes)));
         }
     }
     let mut owners: Vec<Holding> = owners.into_values().filter(|holding| !holding.free.is_empty()).collect();
-    for holding in &mut owners {
-        holding.free.make_contiguous().sort_unstable();
-    }
     let mut gone = Vec::new();
     while runs > bounds.runs || bytes > bounds.bytes {
         let by_bytes = bytes > bounds.bytes;
         let largest = owners.iter_mut().filter(|holding| !holding.free.is_empty()).max_by_key(|holding| {
             let size = if by_bytes { holding.bytes } else { holding.runs as u64 };
             // Of equals, whoever's run is the oldest.
-            (size, std::cmp::Reverse(holding.free.front().copied()))
+            (size, holding.free.peek().copied())
         });
-        let Some((holding, (_, id, size))) = largest.and_then(|h| h.free.pop_front().map(|run| (h, run))) else {
+        let Some((holding, Reverse((_, id, size)))) = largest.and_then(|h| h.free.pop().map(|run| (h, run))) else {
             break;
         };
         holding.runs -= 1;

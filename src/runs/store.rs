@@ -28,6 +28,8 @@ const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
 /// What the table needs for a run in the folder, in bytes; an estimate.
 const ENTRY: usize = 256;
 
+/// As long as there is not too much in memory, it is looked this often what is too old, in milliseconds.
+const TIDY_EVERY: u64 = 1_000;
 /// The folder is read this often while runs end.
 const REFRESH: Duration = Duration::from_secs(60);
 /// At the end of the process, so many threads write what is left: a disk syncs many files in the time of one.
@@ -42,6 +44,8 @@ pub(super) struct Store {
     in_folder: Bounds,
     memory: Arc<Memory>,
     table: Mutex<HashMap<RunId, RunEntry>>,
+    /// When it was last looked what has to go, in milliseconds by the steady clock.
+    tidied: AtomicU64,
     /// How often the folder was read.
     scans: AtomicU64,
     /// Held while the folder is read.
@@ -108,6 +112,7 @@ impl Store {
             in_folder: IN_FOLDER,
             memory: Memory::new(accounts),
             table: Mutex::default(),
+            tidied: AtomicU64::new(0),
             scans: AtomicU64::new(0),
             read: Mutex::new(FolderRead { stamps: [None; SHARDS], at: None }),
         }
@@ -135,7 +140,7 @@ impl Store {
         });
         let live = Arc::new(LiveRun::new(record, now, files, self.memory.open()));
         lock(&self.table).insert(live.id, RunEntry::Live(live.clone()));
-        self.tidy();
+        self.tidy_if_due();
         live
     }
 
@@ -189,7 +194,7 @@ impl Store {
                 None => {}
             }
         }
-        self.tidy();
+        self.tidy_if_due();
     }
 
     fn stored(&self, loaded: &Loaded, now: Duration) -> StoredRun {
@@ -210,9 +215,23 @@ impl Store {
         }
     }
 
+    /// [`Store::tidy`], which looks at every run: at once if there may be too much, otherwise now and then.
+    fn tidy_if_due(&self) {
+        let Bounds { runs, bytes } = self.in_memory;
+        let too_much = lock(&self.table).len() > runs || self.memory.held() as u64 > bytes;
+        // Beside writing the files of a run, looking at all costs nothing.
+        if self.folder.is_some()
+            || too_much
+            || whole(self.clock.steady()).saturating_sub(self.tidied.load(Ordering::Relaxed)) >= TIDY_EVERY
+        {
+            self.tidy();
+        }
+    }
+
     /// Removes what is too old, and the oldest of what is too much.
     pub(super) fn tidy(&self) {
         let now = self.clock.steady();
+        self.tidied.store(whole(now), Ordering::Relaxed);
         let mut table = lock(&self.table);
         let expired: Vec<RunId> = table.iter().filter(|(_, entry)| entry.is_expired(now)).map(|(id, _)| *id).collect();
         let mut gone = take(&mut table, expired);
