@@ -204,6 +204,7 @@ fn what_was_held_makes_room_again_however_it_ends() {
         client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{close}\r\n").as_bytes()).unwrap();
         let _ = client.read_to_end(&mut Vec::new());
     }
+    all_at_rest(&server);
     let (mut one, mut two) = (connect(&server), connect(&server));
     for client in [&mut one, &mut two] {
         client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
