@@ -129,7 +129,10 @@ impl Soak {
     /// Replaces one of the tokens and waits until the server knows.
     fn replace_token(&self, file: &str, pid: u32, address: SocketAddr, number: u32) {
         let token = |number: u32| format!("a-token-of-thirty-two-characters-b{number}");
-        fs::write(file, format!("soak run {TOKEN}\nother read {}\n", token(number))).unwrap();
+        // In one step: a machine under load may take its time between emptying a file and writing it.
+        let next = format!("{file}.next");
+        fs::write(&next, format!("soak run {TOKEN}\nother read {}\n", token(number))).unwrap();
+        fs::rename(&next, file).unwrap();
         // Every other time the server has to find it out by itself.
         if number.is_multiple_of(2) {
             Command::new("sh").args(["-c", &format!("kill -HUP {pid}")]).status().unwrap();
