@@ -1,4 +1,4 @@
-//! What the two clients of HTTP share in how they reach a server: TLS, and the proxy of the environment.
+//! What the two clients of HTTP share in how they reach a server: TLS, the proxy of the environment, no redirects.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ureq::http::Uri;
-use ureq::{Proxy, ProxyProtocol};
+use ureq::{Agent, Proxy, ProxyProtocol};
 
 /// TLS as configured, or proof that none is needed.
 pub(crate) struct Tls {
@@ -47,8 +47,22 @@ impl Tls {
         }
     }
 
-    /// The builder, with these settings.
-    pub(crate) fn configure(&self, builder: AgentBuilder) -> AgentBuilder {
+    /// The configuration of an agent: buffers of `buffer` bytes, and `kept` idle connections.
+    pub(crate) fn config(&self, proxy: Option<Proxy>, buffer: usize, kept: usize) -> AgentBuilder {
+        let builder = Agent::config_builder()
+            .http_status_as_error(false)
+            // A redirect would take the credentials along to wherever it points.
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(proxy)
+            .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
+            .accept_encoding("identity")
+            .input_buffer_size(buffer)
+            .output_buffer_size(buffer)
+            // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
+            .max_response_header_size(buffer - 1)
+            .max_idle_connections(kept)
+            .max_idle_connections_per_host(kept);
         #[cfg(feature = "tls")]
         if let Some(roots) = &self.roots {
             return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());

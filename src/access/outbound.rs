@@ -86,24 +86,7 @@ impl Outbound {
         let host = uri.host().ok_or("the URL has no host")?;
         let proxy = agent::proxy(host, &uri)?;
         let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
-        let agent = |kept: usize| {
-            let builder = Agent::config_builder()
-                .http_status_as_error(false)
-                // A redirect would take the credentials along to wherever it points.
-                .max_redirects(0)
-                .max_redirects_will_error(false)
-                .proxy(proxy.clone())
-                .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
-                .accept("application/json")
-                .accept_encoding("identity")
-                .input_buffer_size(BUFFER)
-                .output_buffer_size(BUFFER)
-                // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
-                .max_response_header_size(BUFFER - 1)
-                .max_idle_connections(kept)
-                .max_idle_connections_per_host(kept);
-            tls.configure(builder).build().new_agent()
-        };
+        let agent = |kept| tls.config(proxy.clone(), BUFFER, kept).accept("application/json").build().new_agent();
         Ok(Outbound { kept: agent(KEPT), fresh: agent(0) })
     }
 

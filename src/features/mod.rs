@@ -270,8 +270,8 @@ impl Server {
                         (None, None) => return Err(Refusal::from_fabric(too_many())),
                     };
                     let id = id.clone();
-                    let params = rest;
-                    (method.read)(self, Request { id, method: method.name, params, context, session, in_batch, memory })
+                    let request = Request { id, method: method.name, params: rest, context, session, in_batch, memory };
+                    (method.read)(self, request)
                 });
                 let mut answer = match read {
                     Ok(Action::Answer(answer)) => answer,

@@ -118,29 +118,14 @@ impl Client {
         };
         let proxy = agent::proxy(host, &uri)?;
         let tls = Tls::new("FABRIC_BASE_URL", settings.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
-        let agent = |kept: usize| {
-            let builder = Agent::config_builder()
-                .http_status_as_error(false)
-                // A redirect would send the key to another host.
-                .max_redirects(0)
-                .max_redirects_will_error(false)
-                .proxy(proxy.clone())
-                .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
-                .accept_encoding("identity")
+        let agent = |kept| {
+            let config = tls
+                .config(proxy.clone(), BUFFER, kept)
                 .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
-                .input_buffer_size(BUFFER)
-                .output_buffer_size(BUFFER)
-                // Smaller than the buffer: ureq takes a full buffer for the end of the stream.
-                .max_response_header_size(BUFFER - 1)
-                .max_idle_connections(kept)
-                .max_idle_connections_per_host(kept);
-            Agent::with_parts(
-                tls.configure(builder).build(),
-                Interruptible::new(DefaultConnector::new()),
-                InlineResolver::default(),
-            )
+                .build();
+            Agent::with_parts(config, Interruptible::new(DefaultConnector::new()), InlineResolver::default())
         };
         Ok(Client {
             url: settings.url.clone(),

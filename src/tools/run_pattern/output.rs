@@ -34,7 +34,6 @@ impl Output {
     pub(super) fn take(&mut self, event: Event, work: &Work) {
         match event {
             Event::Content { format, content } => {
-                metrics::RELAYED_BYTES.add("", content.len() as u64);
                 self.bytes += content.len();
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
                 work.caller.chunk(ChunkKind::Content, &format, &content);
@@ -50,8 +49,9 @@ impl Output {
         }
     }
 
-    /// Counts what the step used, as far as Fabric has said it.
-    pub(super) fn count_usage(&self, model: &str, work: &Work) {
+    /// Counts a step that has ended: its text, and what it used as far as Fabric has said it.
+    pub(super) fn count(&self, model: &str, work: &Work) {
+        metrics::RELAYED_BYTES.add("", self.bytes as u64);
         if let Some(usage) = &self.usage {
             let model = if model.is_empty() { "default" } else { model };
             let (input, output) = (usage.input_tokens, usage.output_tokens);

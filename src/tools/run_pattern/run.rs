@@ -110,7 +110,7 @@ impl RunPattern {
             })
         });
         work.caller.flush();
-        output.count_usage(&step.model, work);
+        output.count(&step.model, work);
         let Err(error) = ended else { return Ok(output) };
         let mut error = plan::explain(step, error, work);
         if count > 1 {
