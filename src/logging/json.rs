@@ -1,9 +1,13 @@
 //! A line of the log as one JSON object.
 //!
 //! In scope: `time`, `level`, `target`, and either the fields of a message that is all `key=value`, or `message`; behind
-//! both, `caller`. Values are strings, but `true`, `false` and whole numbers. Not in scope: what is logged.
+//! both, `caller`. Values are strings but for `ok` and [`NUMBERS`]: a field has one type whatever its value, which is what
+//! collectors of logs want. Not in scope: what is logged.
 
 use serde_json::{Map, Value};
+
+/// Fields that are whole numbers.
+const NUMBERS: [&str; 6] = ["bytes", "code", "duration_ms", "rows", "status", "try"];
 
 /// The object, in one line. `message` is as `logfmt` writes it, or a sentence.
 pub(super) fn object(time: &str, level: &str, target: &str, message: &str, caller: Option<&str>) -> String {
@@ -46,7 +50,7 @@ fn fields(mut rest: &str) -> Option<Vec<(String, Value)>> {
             }
             None => {
                 let (value, after) = after.split_at(after.find(' ').unwrap_or(after.len()));
-                (typed(value), after)
+                (typed(key, value), after)
             }
         };
         fields.push((key.to_owned(), value));
@@ -59,16 +63,9 @@ fn fields(mut rest: &str) -> Option<Vec<(String, Value)>> {
     (!fields.is_empty()).then_some(fields)
 }
 
-fn typed(text: &str) -> Value {
-    match text {
-        "true" => true.into(),
-        "false" => false.into(),
-        // Not 007: that is somebody's name.
-        _ => match text.parse::<u64>() {
-            Ok(number) if number.to_string() == text => number.into(),
-            _ => text.into(),
-        },
-    }
+fn typed(key: &str, text: &str) -> Value {
+    let is_typed = key == "ok" || NUMBERS.contains(&key);
+    is_typed.then(|| serde_json::from_str(text).ok()).flatten().unwrap_or_else(|| text.into())
 }
 
 /// What stands before the closing quote, and what behind it. Control characters stay escaped, as in the text.
@@ -105,7 +102,9 @@ mod tests {
     #[test]
     fn fields_become_members_and_sentences_a_message() {
         for (message, object) in [
-            (r"tool=x duration_ms=3 ok=true id=007", r#"{"tool":"x","duration_ms":3,"ok":true,"id":"007"}"#),
+            (r"tool=x duration_ms=3 ok=true code=-32602", r#"{"tool":"x","duration_ms":3,"ok":true,"code":-32602}"#),
+            // Hex digits and names may all be decimal digits.
+            (r"request_id=7173816100000000 pattern=true", r#"{"request_id":"7173816100000000","pattern":"true"}"#),
             (r#"reason="a \"b\" c=d\n\\" ok=false"#, r#"{"reason":"a \"b\" c=d\\n\\","ok":false}"#),
             (r"pattern=a pattern=b", r#"{"pattern":"a,b"}"#),
             (r"empty=", r#"{"empty":""}"#),

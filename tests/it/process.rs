@@ -170,7 +170,7 @@ fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
     let mut held = Reply::json(json!(["ai"]));
     held.steps.insert(0, Step::Gate);
     fabric.once("GET /patterns/names", held);
-    let mut client = Stdio::ready(&fabric);
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
     client.process.wait_stderr("Fabric MCP Server started on stdio transport.");
     assert_eq!(client.result("ping", Value::Null), json!({}));
     assert!(!client.stderr().contains("Successfully connected"), "the check is still waiting");

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -279,9 +280,12 @@ impl Drop for FakeFabric {
     }
 }
 
-/// A loopback address where nobody listens: bound once and given up again.
+/// A loopback port where nobody listens: below those the kernel gives out, so that no other test can be given it.
 pub(crate) fn closed_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr()).expect("a port").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 10_000 + (std::process::id() % 20_000) as u16;
+    let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
+    ports.find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).expect("a free port")
 }
 
 /// Whether the peer has closed or reset its side; a byte that waits to be read is not a close.

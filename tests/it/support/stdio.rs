@@ -32,9 +32,12 @@ pub(crate) struct Stdio {
 }
 
 impl Stdio {
-    /// Starts the binary in front of this Fabric and speaks the newest legacy revision.
+    /// Starts the binary in front of this Fabric and speaks the newest legacy revision. The start-up check is over, so
+    /// that none of its requests comes in between.
     pub(crate) fn ready(fabric: &FakeFabric) -> Stdio {
-        Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(fabric))
+        let client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(fabric));
+        client.process.wait_stderr("Fabric API at");
+        client
     }
 
     /// Starts the binary and speaks `era`: an `initialize` and its notification, or nothing yet.

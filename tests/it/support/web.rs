@@ -28,9 +28,11 @@ pub(crate) struct Streamable {
 }
 
 impl Streamable {
-    /// A server of its own in front of this Fabric, spoken to in `era`.
+    /// A server of its own in front of this Fabric, spoken to in `era`, its start-up check over.
     pub(crate) fn ready(fabric: &FakeFabric, era: Era) -> Streamable {
-        Streamable::to(&Arc::new(HttpServer::start(Program::with(fabric))), era, None)
+        let server = HttpServer::start(Program::with(fabric));
+        server.process.wait_stderr("Fabric API at");
+        Streamable::to(&Arc::new(server), era, None)
     }
 
     /// One more client of a server.
