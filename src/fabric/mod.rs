@@ -27,7 +27,7 @@ pub(crate) use events::{Event, Usage};
 pub(crate) use listing::Names;
 pub(crate) use names::Name;
 pub(crate) use sanitize::sanitize;
-pub(crate) use types::{Chat, Models, Pattern, Strategy};
+pub(crate) use types::{Chat, Models, Pattern, Strategy, is_runnable};
 pub(crate) use wait::{NoWait, Stop, Until, Wait};
 pub(crate) use youtube::{Transcript, VideoId};
 

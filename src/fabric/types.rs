@@ -62,11 +62,6 @@ impl Pattern {
         (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
     }
 
-    /// Whether Fabric can run it, given values for its variables.
-    pub(crate) fn is_runnable(&self) -> bool {
-        self.variables().iter().all(|variable| can_be_given(variable))
-    }
-
     /// The variables that the pattern needs, in the order in which it first names them: what stands in `{{…}}` and is
     /// neither `input` nor a plugin or extension call. Exactly as Fabric reads it, blanks included.
     pub(crate) fn variables(&self) -> Vec<String> {
@@ -80,6 +75,11 @@ impl Pattern {
         }
         names
     }
+}
+
+/// Whether Fabric can run a pattern with these variables, given values for them.
+pub(crate) fn is_runnable(variables: &[String]) -> bool {
+    variables.iter().all(|variable| can_be_given(variable))
 }
 
 /// Whether a run can give a value to the variable of this name. What has other characters is mostly code of another

@@ -165,7 +165,7 @@ fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bo
         }
     }
     let first = lower.split(|c: char| !c.is_alphabetic()).next().unwrap_or("");
-    if VERBS.contains(&first) {
+    if known(first).is_some() {
         return Some((sentence.to_owned(), part != PatternPart::Rest));
     }
     if part == PatternPart::Rest {
@@ -196,7 +196,7 @@ fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bo
     if let Some(order) = marked.or_else(|| agent(sentence)) {
         return Some((unwrapped(order), true));
     }
-    if part == PatternPart::Goal && first == "given" && lower.split(' ').any(|word| VERBS.contains(&word)) {
+    if part == PatternPart::Goal && first == "given" && lower.split(' ').any(|word| known(word).is_some()) {
         return Some((sentence.to_owned(), true));
     }
     // "You extract jokes", "a thing that takes text and …".

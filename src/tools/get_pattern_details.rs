@@ -3,8 +3,7 @@
 use serde::Serialize;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Name, not_runnable};
-use crate::search::card;
+use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
 use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
 
@@ -81,11 +80,11 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> 
 }
 
 /// A part of a text, and where in it the next one begins. All in characters.
-fn part(text: &str, offset: usize, max_chars: Option<usize>) -> (String, Option<usize>) {
-    let mut rest = text.chars().skip(offset);
-    let Some(max_chars) = max_chars else { return (rest.collect(), None) };
-    let part = rest.by_ref().take(max_chars).collect();
-    (part, rest.next().map(|_| offset + max_chars))
+fn part(text: &str, offset: usize, max_chars: Option<usize>) -> (&str, Option<usize>) {
+    let at = |text: &str, n| text.char_indices().nth(n).map(|(at, _)| at);
+    let rest = at(text, offset).map_or("", |from| &text[from..]);
+    let cut = max_chars.and_then(|max_chars| Some((at(rest, max_chars)?, offset + max_chars)));
+    cut.map_or((rest, None), |(end, next)| (&rest[..end], Some(next)))
 }
 
 impl Job for GetPatternDetails {
@@ -93,27 +92,22 @@ impl Job for GetPatternDetails {
         let pattern = work.fabric.pattern(&self.pattern, &work.wait())?;
         let is_part = self.offset.is_some() || self.max_chars.is_some();
         let name = self.pattern.as_str();
-        // As the lists have it, which is told apart from all others, unless the text is another by now.
-        let latest = work.catalog.latest();
-        let same = latest.as_ref().and_then(|latest| {
-            let is_same = latest.pattern(name)?.text.as_deref() == Some(&pattern.system_prompt);
-            latest.card(name).filter(|_| is_same).cloned()
-        });
-        let card = same.unwrap_or_else(|| card(name, &pattern.system_prompt));
+        let card = work.catalog.card(name, &pattern.system_prompt);
         let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
         let (system_prompt, next_offset) = part(&pattern.system_prompt, self.offset.unwrap_or(0), self.max_chars);
-        let runnable = pattern.is_runnable();
+        let variables = pattern.variables();
+        let runnable = is_runnable(&variables);
         let warnings: Vec<String> =
             (!runnable).then(|| not_runnable("pattern_name", name).detail).into_iter().collect();
         let details = Details {
             name: name.to_owned(),
             description: pattern.own_description().unwrap_or(card.purpose),
-            variables: if runnable { pattern.variables() } else { Vec::new() },
+            variables: if runnable { variables } else { Vec::new() },
             runnable: (!runnable).then_some(false),
             total_chars: is_part.then(|| pattern.system_prompt.chars().count()),
             next_offset,
             warnings: warnings.clone(),
-            system_prompt,
+            system_prompt: system_prompt.to_owned(),
             user_prompt_template: pattern.user_prompt,
             tags: if pattern.tags.is_empty() { tags } else { pattern.tags },
         };
@@ -132,10 +126,10 @@ mod tests {
 
     #[test]
     fn parts_are_counted_in_characters_and_join_to_the_whole() {
-        assert_eq!(part("añb", 0, None), ("añb".into(), None));
-        assert_eq!(part("añb", 0, Some(2)), ("añ".into(), Some(2)));
-        assert_eq!(part("añb", 2, Some(2)), ("b".into(), None));
-        assert_eq!(part("añb", 0, Some(3)), ("añb".into(), None));
-        assert_eq!(part("añb", 9, Some(3)), (String::new(), None));
+        assert_eq!(part("añb", 0, None), ("añb", None));
+        assert_eq!(part("añb", 0, Some(2)), ("añ", Some(2)));
+        assert_eq!(part("añb", 2, Some(2)), ("b", None));
+        assert_eq!(part("añb", 0, Some(3)), ("añb", None));
+        assert_eq!(part("añb", 9, Some(3)), ("", None));
     }
 }

@@ -5,19 +5,24 @@
 //! sent (`features`).
 
 use std::cell::Cell;
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
-use super::types::can_be_given;
+use super::types::is_runnable;
 use super::wait::SLICE;
 use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Until, Wait};
-use crate::search::{Card, Index};
+use crate::search::{Card, Index, card};
+use crate::sync::lock;
 
 /// All texts of patterns that are kept, in bytes. What comes when it is used up is known by name only.
 const MOST_TEXT: usize = 32 << 20;
+/// Cards kept of patterns that were read by themselves, of at most 1 KiB or so each.
+const MOST_CARDS: usize = 1024;
 /// Requests to Fabric at once while the catalogue is refreshed.
 const CATALOG_REQUESTS: usize = 8;
 
@@ -93,9 +98,9 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// [`Pattern::is_runnable`].
+    /// Whether Fabric can run it, given values for its variables.
     pub(crate) fn is_runnable(&self) -> bool {
-        self.variables.iter().all(|variable| can_be_given(variable))
+        is_runnable(&self.variables)
     }
 
     fn unread(name: &str) -> Entry {
@@ -156,6 +161,9 @@ pub(crate) struct Catalog<S: Source = Client> {
     models: Cached<Models>,
     stored: [Cached<Option<Names>>; 2],
     snapshot: Cached<Snapshot>,
+    /// Of patterns that were read by themselves, each with the hash of its text.
+    cards: Mutex<HashMap<String, (u64, Card)>>,
+    hasher: RandomState,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -171,6 +179,8 @@ impl<S: Source> Catalog<S> {
             stored: [Cached::new(PATIENCE), Cached::new(PATIENCE)],
             // A refresh is many requests, each with a limit of its own.
             snapshot: Cached::new(Duration::MAX),
+            cards: Mutex::default(),
+            hasher: RandomState::new(),
             on_change: OnceLock::new(),
         }
     }
@@ -209,6 +219,27 @@ impl<S: Source> Catalog<S> {
     /// The newest snapshot, however old, if there is one. Asks nothing of Fabric.
     pub(crate) fn latest(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.latest()
+    }
+
+    /// What the pattern of this name and text does: as the lists have it, which is told apart from all others, unless the
+    /// text is another by now. Kept, for to read a text costs more than the rest of a call.
+    pub(crate) fn card(&self, name: &str, text: &str) -> Card {
+        let latest = self.latest();
+        let is_same = |latest: &&Arc<Snapshot>| latest.pattern(name).is_some_and(|e| e.text.as_deref() == Some(text));
+        if let Some(card) = latest.as_ref().filter(is_same).and_then(|latest| latest.card(name)) {
+            return card.clone();
+        }
+        let hash = self.hasher.hash_one(text);
+        if let Some((_, card)) = lock(&self.cards).get(name).filter(|(of, _)| *of == hash) {
+            return card.clone();
+        }
+        let card = card(name, text);
+        let mut cards = lock(&self.cards);
+        if cards.len() >= MOST_CARDS {
+            cards.clear();
+        }
+        cards.insert(name.to_owned(), (hash, card.clone()));
+        card
     }
 
     fn snapshot_within(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {

@@ -379,3 +379,18 @@ fn whoever_is_told_of_a_change_finds_nothing_outdated() {
     catalog.fresh_names(&no_wait()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }
+
+#[test]
+fn a_card_follows_its_text_and_is_kept_within_bounds() {
+    let (_, catalog) = catalog(FakeSource::of(&["a"]));
+    let purpose = |name: &str, text: &str| catalog.card(name, text).purpose;
+    for _ in 0..2 {
+        assert_eq!(purpose("a", "# PURPOSE\nYou extract rocks from maps."), "Extract rocks from maps.");
+        assert_eq!(purpose("a", "# PURPOSE\nYou extract mines from maps."), "Extract mines from maps.");
+    }
+    assert_eq!(lock(&catalog.cards).len(), 1);
+    for n in 0..2 * MOST_CARDS {
+        purpose(&format!("p{n}"), "");
+    }
+    assert!(lock(&catalog.cards).len() <= MOST_CARDS);
+}

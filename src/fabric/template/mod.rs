@@ -21,8 +21,8 @@ pub(super) const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 /// Every token of `text` as Fabric's expression `{{([^{}]+)}}` finds it: where it begins, and what stands in it. Tokens
 /// cannot overlap, and what is between them holds none.
 pub(super) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut start = 0;
-    text.split(['{', '}']).filter_map(move |run| {
+    let mut start = text.find('{').unwrap_or(text.len());
+    text[start..].split(['{', '}']).filter_map(move |run| {
         let (begin, end) = (start, start + run.len());
         start = end + 1;
         let is_token = !run.is_empty() && text[..begin].ends_with("{{") && text[end..].starts_with("}}");
