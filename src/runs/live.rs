@@ -46,6 +46,8 @@ pub(super) struct LiveRun {
 struct Inner {
     record: Record,
     text: Text,
+    /// How many threads wait for more of it: without any, a piece costs no wake-up, which is a system call.
+    readers: usize,
     phase: Phase,
     held: Held,
     /// Kept until then, once closed.
@@ -87,6 +89,7 @@ impl LiveRun {
             inner: Mutex::new(Inner {
                 record,
                 text: Text::default(),
+                readers: 0,
                 phase: Phase::Open,
                 held,
                 until: Duration::ZERO,
@@ -105,8 +108,11 @@ impl LiveRun {
         inner.record.updated = today;
         let bytes = BASE + inner.text.capacity();
         let fits = inner.held.set(bytes);
+        let is_awaited = inner.readers > 0;
         drop(inner);
-        self.changed.notify_all();
+        if is_awaited {
+            self.changed.notify_all();
+        }
         fits
     }
 
@@ -311,7 +317,10 @@ impl LiveRun {
             _ if inner.record.state != RunState::Working => Some(Waited::Ended),
             _ => None,
         };
-        let (inner, _) = wait_while(&self.changed, lock(&self.inner), limit, |inner| state(inner).is_none());
+        let mut inner = lock(&self.inner);
+        inner.readers += 1;
+        let (mut inner, _) = wait_while(&self.changed, inner, limit, |inner| state(inner).is_none());
+        inner.readers -= 1;
         state(&inner)
     }
 }
