@@ -42,6 +42,7 @@ mod generate;
 mod heap;
 mod http;
 mod install;
+mod json;
 mod jsonrpc;
 mod logging;
 mod metrics;

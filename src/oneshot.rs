@@ -15,6 +15,7 @@ use crate::calls::admission;
 use crate::cli::flags;
 use crate::config::MAX_MESSAGE;
 use crate::features::{Action, Server, Sink, Visitor};
+use crate::json;
 use crate::protocol::{Inbound, Revision, Session};
 use crate::signals;
 use crate::sync::lock;
@@ -100,7 +101,7 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
             "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
         ))
     };
-    match serde_json::from_str(text) {
+    match json::value(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err(wrong("are no JSON object".to_owned())),
         // Some shells pass single quotes on, others take double quotes away.

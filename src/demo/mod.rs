@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::config::HttpLimits;
 use crate::http::{Exchange, Handler, HttpServer, Method};
+use crate::json;
 use crate::text::percent_decode;
 
 /// The default model: sends a word every [`WORD_PAUSE`], so that a person sees it stream.
@@ -183,7 +184,7 @@ fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
 fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
     let Some(body) = body(&mut exchange) else { return bad_request(exchange, "EOF") };
-    let asked: Value = match serde_json::from_str(&body) {
+    let asked: Value = match json::value(&body) {
         Ok(asked) => asked,
         Err(e) => return bad_request(exchange, &e.to_string()),
     };
@@ -200,7 +201,7 @@ fn body(exchange: &mut Exchange<'_>) -> Option<String> {
 
 fn chat(mut exchange: Exchange<'_>) {
     let body = body(&mut exchange).unwrap_or_default();
-    let chat: Value = match serde_json::from_str(&body) {
+    let chat: Value = match json::value(&body) {
         Ok(chat) => chat,
         Err(e) => return bad_request(exchange, &format!("invalid request format: {e}")),
     };
@@ -224,7 +225,7 @@ fn chat(mut exchange: Exchange<'_>) {
 }
 
 fn transcript(mut exchange: Exchange<'_>) {
-    let asked = body(&mut exchange).and_then(|body| serde_json::from_str(&body).ok()).unwrap_or(Value::Null);
+    let asked = body(&mut exchange).and_then(|body| json::value(&body).ok()).unwrap_or(Value::Null);
     let Some((_, id)) = field(&asked, "url").split_once("?v=") else { return bad_request(exchange, "invalid request") };
     let text = match asked["timestamps"] == true {
         true => TRANSCRIPT.map(|(time, line)| format!("[{time}] {line}")).join("\n"),

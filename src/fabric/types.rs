@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Name;
 use super::template::tokens;
 use crate::config::MAX_NAME;
+use crate::json::Foreign;
 
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
@@ -239,9 +240,9 @@ fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializ
 }
 
 fn lists_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
-    let lists: Map<String, Value> = or_empty(deserializer)?;
+    let lists: BTreeMap<String, Foreign> = or_empty(deserializer)?;
     let mut filled = BTreeMap::new();
-    for (vendor, list) in lists {
+    for (vendor, Foreign(list)) in lists {
         filled.insert(vendor, texts(list).ok_or_else(|| D::Error::custom("a list of texts was expected"))?);
     }
     Ok(filled)

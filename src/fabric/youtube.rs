@@ -4,9 +4,9 @@
 //! from the video's ID, and nothing of what the caller wrote.
 
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::{Error, Kind, sanitize};
+use crate::json;
 
 /// What every refusal of an address ends with.
 const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
@@ -120,7 +120,7 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
              Update Fabric on its host.",
         );
     }
-    let said = serde_json::from_slice::<Value>(body).unwrap_or_default();
+    let said = str::from_utf8(body).ok().and_then(|text| json::value(text).ok()).unwrap_or_default();
     let Some(said) = said["error"].as_str().filter(|_| matches!(status, 400 | 500)) else { return error };
     let has = |marks: &[&str]| marks.iter().any(|mark| said.contains(mark));
     // Old versions repeat what yt-dlp said, which may hold any word.

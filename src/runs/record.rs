@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
+use crate::json;
 use crate::random;
 
 /// Names a run: `run_` and 32 lower-case hex digits. Nobody can guess one.
@@ -134,13 +135,13 @@ pub(crate) struct Record {
     /// Characters of text.
     pub(crate) chars: u64,
     /// What it used, as its caller put it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
     /// Why it failed, as its caller put it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Value>,
     /// What else its result holds besides the text, as its caller put it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Value>,
 }
 

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::config::{MAX_ATTACHMENTS, MAX_STRING};
 use crate::fabric::{Error, Name, names};
+use crate::json;
 use crate::text::shown;
 
 use super::refused;
@@ -27,13 +28,14 @@ impl Arguments {
     /// Decodes a call's `arguments`. Absent and `null` count as `{}`.
     pub(super) fn read(tool: &'static str, raw: Option<&RawValue>) -> Result<Arguments, Error> {
         let json = raw.map_or("null", RawValue::get);
-        let left = match serde_json::from_str(json) {
+        let left = match json::value(json) {
             Ok(Value::Object(map)) => map,
             Ok(Value::Null) => Map::new(),
             Ok(_) => return Err(refused("`arguments` must be an object.")),
             Err(_) => {
                 return Err(refused(
-                    "`arguments` cannot be read: they are nested too deeply, or hold text that is not Unicode.",
+                    "`arguments` cannot be read: they are nested too deeply, or hold text that is not Unicode or a \
+                     number that is too large.",
                 ));
             }
         };

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::http::Http;
+use crate::support::reply::Reply;
 use crate::support::rng::{Rng, cases};
 use crate::support::stdio::with_meta;
 use crate::support::web::{Streamable, messages};
@@ -122,4 +123,38 @@ fn hostile_bodies_are_answered_once_each_and_never_end_the_connection() {
     assert_eq!(legacy.request("ping", json!({}))["result"], json!({}));
     assert!(modern.request("tools/list", json!({}))["result"].is_object());
     assert!(!modern.server.process.stderr().contains("panic"), "{}", modern.server.process.stderr());
+}
+
+/// Lists around serde_json's private name for raw values, around more of these as text. As one value it would be
+/// `levels` times as deep as JSON may be.
+fn nested_raw_values(levels: usize) -> String {
+    let escaped = |text: &str| text.replace('\\', "\\u005c").replace('"', "\\u0022");
+    (0..levels).fold("1".to_owned(), |inner, _| {
+        let (open, close) = ("[".repeat(100), "]".repeat(100));
+        format!(r#"{open}{{"$serde_json::private::RawValue":"{}"}}{close}"#, escaped(&inner))
+    })
+}
+
+#[test]
+fn values_nested_in_raw_values_do_not_overflow_the_stack() {
+    let fabric = FakeFabric::start();
+    let deep = nested_raw_values(400);
+    let config = format!(r#"{{"openai":{deep}}}"#);
+    fabric.on("GET /config", Reply::new(200, "application/json", config));
+    let mut client = Streamable::ready(&fabric, Era::Modern);
+    // As text: `Value` would read the raw values in it.
+    let call = |tool: &str, arguments: Value| {
+        let params = with_meta(json!({"name": tool, "arguments": arguments}));
+        let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});
+        let headers = client.headers(&message);
+        let mut all = vec![("Content-Type", "application/json")];
+        all.extend(headers.iter().map(|(name, value)| (*name, value.as_str())));
+        let message = message.to_string().replace("\"DEEP\"", &deep);
+        client.server.connect().request("POST", &client.server.path, &all, Some(message.as_bytes())).text()
+    };
+    let text = call("fabric_list_patterns", json!({"query": "DEEP"}));
+    assert!(text.contains("`query` must be a string, not a list"), "{text}");
+    let text = call("fabric_get_configuration", json!({}));
+    assert!(text.contains("[REDACTED_BY_MCP_SERVER]") && text.contains("\"isError\":false"), "{text}");
+    assert!(client.request("tools/list", json!({}))["result"].is_object());
 }

@@ -6,6 +6,7 @@ use serde_json::Value;
 use super::url::WebUrl;
 use crate::access::error::Flaw;
 use crate::access::identity::{Identity, Role};
+use crate::json::Foreign;
 
 /// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs that: it is often the moment the token was
 /// made. At `exp` it would let tokens live on.
@@ -16,16 +17,16 @@ const MAX_SUBJECT: usize = 512;
 /// An introspection response. `null` counts as absent; a member that is there twice makes it unreadable.
 #[derive(Deserialize)]
 pub(super) struct Introspection {
-    active: Option<Value>,
-    aud: Option<Value>,
-    exp: Option<Value>,
-    nbf: Option<Value>,
-    iss: Option<Value>,
-    sub: Option<Value>,
-    client_id: Option<Value>,
-    scope: Option<Value>,
-    token_type: Option<Value>,
-    cnf: Option<Value>,
+    active: Option<Foreign>,
+    aud: Option<Foreign>,
+    exp: Option<Foreign>,
+    nbf: Option<Foreign>,
+    iss: Option<Foreign>,
+    sub: Option<Foreign>,
+    client_id: Option<Foreign>,
+    scope: Option<Foreign>,
+    token_type: Option<Foreign>,
+    cnf: Option<Foreign>,
 }
 
 /// A token that is good.
@@ -42,12 +43,12 @@ pub(super) struct Active {
 impl Introspection {
     /// What the token is good for at `issuer`'s resource `resource`, at `now` in seconds since 1970.
     pub(super) fn judge(&self, issuer: &WebUrl, resource: &WebUrl, now: i64) -> Result<Active, Flaw> {
-        if self.active != Some(Value::Bool(true)) {
+        if self.active.as_deref() != Some(&Value::Bool(true)) {
             return Err(Flaw::Inactive);
         }
         let is = |value: &Value, test: &dyn Fn(&str) -> bool| value.as_str().is_some_and(test);
         let is_resource = |value: &Value| is(value, &|audience| resource.is(audience));
-        match &self.aud {
+        match self.aud.as_deref() {
             Some(Value::Array(audiences)) if audiences.iter().any(is_resource) => {}
             Some(audience) if is_resource(audience) => {}
             _ => return Err(Flaw::Audience),
@@ -60,11 +61,11 @@ impl Introspection {
         if self.token_type.as_ref().is_some_and(|kind| !is(kind, &is_bearer)) || self.cnf.is_some() {
             return Err(Flaw::Kind);
         }
-        let expires = self.exp.as_ref().map(seconds).transpose()?;
+        let expires = self.exp.as_deref().map(seconds).transpose()?;
         if expires.is_some_and(|expires| expires <= now) {
             return Err(Flaw::Expired);
         }
-        let begins = self.nbf.as_ref().map(seconds).transpose()?;
+        let begins = self.nbf.as_deref().map(seconds).transpose()?;
         if begins.is_some_and(|begins| begins > now.saturating_add(CLOCK_SKEW)) {
             return Err(Flaw::Early);
         }
@@ -77,7 +78,7 @@ impl Introspection {
             name.map(Into::into).ok_or(Flaw::Nobody)
         };
         let issuer = issuer.as_str().into();
-        match (&self.sub, &self.client_id) {
+        match (self.sub.as_deref(), self.client_id.as_deref()) {
             // RFC 9068, 2.2: a client that acts for itself may be its own subject.
             (Some(sub), Some(id)) if sub == id => Ok(Identity::Client { issuer, id: name(id)? }),
             (Some(sub), _) => Ok(Identity::User { issuer, subject: name(sub)? }),

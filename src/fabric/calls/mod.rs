@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 
 use crate::budget::Full;
 use crate::config::MAX_NAME;
+use crate::json;
 use crate::text;
 
 mod stored;
@@ -70,7 +71,7 @@ impl Client {
     pub(super) fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         let path = format!("/patterns/{}", name.percent_encoded());
         let body = self.get(&path, self.request_limits(), wait)?;
-        decode(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
+        members(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in.
@@ -93,7 +94,7 @@ impl Client {
         self.post(&path, request, self.request_limits(), wait, None)
             .and_then(|response| response.into_bytes(self.max_body))
             .and_then(|body| {
-                let pattern = decode(&body).and_then(|body| Pattern::from_body(body, name));
+                let pattern = members(&body).and_then(|body| Pattern::from_body(body, name));
                 pattern.ok_or_else(|| self.unexpected("POST", &path))
             })
             .map_err(|error| self.explain(name, error, wait))
@@ -135,7 +136,7 @@ impl Client {
     pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
         let path = "/config";
         let body = self.get(path, self.request_limits(), wait)?;
-        decode::<Option<_>>(&body).map(Option::unwrap_or_default).ok_or_else(|| self.unexpected("GET", path))
+        members(&body).ok_or_else(|| self.unexpected("GET", path))
     }
 
     /// `POST /youtube/transcript`, sent once: yt-dlp runs for it on Fabric's host, which may take as long as a list of models.
@@ -348,6 +349,11 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
 /// Without the reason, which would quote the body.
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_str(str::from_utf8(body).ok()?).ok()
+}
+
+/// The same for an object whose fields may be anything. Go writes an empty one as `null`.
+fn members(body: &[u8]) -> Option<Map<String, Value>> {
+    json::object(str::from_utf8(body).ok()?)
 }
 
 /// Encodes a request, charged to `wait` until it is sent.
