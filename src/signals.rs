@@ -1,7 +1,8 @@
 //! SIGTERM, SIGINT and SIGHUP for a thread that waits for them.
 //!
 //! In scope: the self-pipe from the signal handler to that thread; the second signal, which ends the process at once. Not
-//! in scope: the graceful end on the first one (`transport`). SIGPIPE stays ignored, as Rust's runtime sets it.
+//! in scope: the graceful end on the first one (`transport`). SIGPIPE stays ignored, as Rust's runtime sets it, and SIGXFSZ
+//! is too: a log or a kept run that reaches `ulimit -f` is a failed write, no reason to end what runs.
 //!
 //! `unsafe`, because std has no signals. The handler does only what is async-signal-safe: it writes a byte to the pipe or
 //! calls `_exit`, and uses nothing but atomics.
@@ -47,6 +48,8 @@ mod unix {
     const SIGHUP: c_int = 1;
     const SIGINT: c_int = 2;
     const SIGTERM: c_int = 15;
+    /// Of Linux on all but MIPS, PA-RISC and SPARC, of macOS and of the BSDs.
+    const SIGXFSZ: c_int = 25;
     const SIG_IGN: usize = 1;
 
     /// The end of the pipe that the handler writes to.
@@ -86,6 +89,7 @@ mod unix {
                 signal(SIGINT, SIG_IGN);
             }
             signal(SIGTERM, handler);
+            signal(SIGXFSZ, SIG_IGN);
             if hangup {
                 signal(SIGHUP, handler);
             }

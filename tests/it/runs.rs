@@ -337,3 +337,15 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
     expect::failure(NEWEST, &refused, "invalid-request");
     fabric.expect_chats(1);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_limit_on_the_size_of_files_fails_no_run() {
+    let (fabric, runs) = (FakeFabric::start(), TempFolder::new("file-size"));
+    fabric.once("POST /chat", Reply::run(&["longer than a block of 512 bytes ".repeat(99).as_str()]));
+    let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
+    client.speak(NEWEST);
+    let result = client.call("fabric_run_pattern", run(json!({})));
+    assert!(data(&result)["output_text"].as_str().unwrap().starts_with("longer"), "{result}");
+    assert_eq!(client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]}))["isError"], false);
+}
