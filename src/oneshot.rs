@@ -3,6 +3,7 @@
 //! In scope: the arguments, the input that is piped in, and what of the call goes to stdout and what to stderr. Not in
 //! scope: what tools do. A call is ended by Ctrl-C and by a reader of stdout that leaves; both cancel it upstream.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -162,7 +163,7 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
         Action::Answer(answer) => answer,
         _ => return Value::Null,
     };
-    serde_json::from_slice(&answer.body.into_bytes()).unwrap_or_default()
+    json::value(&String::from_utf8_lossy(&answer.body.into_bytes())).unwrap_or_default()
 }
 
 /// Where a call's text and progress go.
@@ -194,7 +195,8 @@ impl Screen {
             return;
         }
         let mut out = io::stdout().lock();
-        if let Err(error) = out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        let shown = if out.is_terminal() { harmless(text) } else { Cow::Borrowed(text) };
+        if let Err(error) = out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
             // Nobody reads it any more: no reason to pay for the rest.
             state.lost = Some(error);
             self.stopped.store(true, Ordering::Release);
@@ -218,7 +220,7 @@ impl Screen {
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if good && !state.printed {
             let text = texts.first().map(text).unwrap_or_default();
-            match serde_json::from_str::<Value>(&text) {
+            match json::value(&text) {
                 // People get a line for each value.
                 Ok(value) if io::stdout().is_terminal() => self.print(&mut state, &format!("{value:#}")),
                 _ => self.print(&mut state, &text),
@@ -247,6 +249,12 @@ impl Screen {
         }
         good
     }
+}
+
+/// What a terminal would take for commands becomes U+FFFD: an answer may tell it to write the clipboard or to hide lines.
+fn harmless(text: &str) -> Cow<'_, str> {
+    let is_command = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    if text.contains(is_command) { text.replace(is_command, "\u{fffd}").into() } else { text.into() }
 }
 
 /// Says on stderr what was kept.
@@ -294,6 +302,13 @@ impl Sink for Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_an_answer() {
+        assert_eq!(harmless("\u{1b}]52;c;eA==\u{7} \u{9b}2J\u{7f}"), "\u{fffd}]52;c;eA==\u{fffd} \u{fffd}2J\u{fffd}");
+        let text = "a\tb\r\n\u{e9}\u{1f600}";
+        assert!(matches!(harmless(text), Cow::Borrowed(same) if same == text));
+    }
 
     #[test]
     fn wrong_words_are_told_with_what_to_type() {

@@ -69,8 +69,9 @@ pub(crate) const TOPICS: &[Topic] = &[
         blocks: &[
             Text(
                 "--call runs any tool as a client's call would. Its arguments follow as one word of JSON; --list-tools \
-                 names them. Text goes to stdout as it comes, all else to stderr. The exit code is 0, 1 \
-                 if the call failed, or 2 if what was typed is wrong.",
+                 names them. Text goes to stdout as it comes, on a terminal with its control characters \
+                 replaced, and all else to stderr. The exit code is 0, 1 if the call failed, or 2 if what \
+                 was typed is wrong.",
             ),
             Code(
                 "git diff | fabric-mcp --call fabric_run_pattern \\\n  '{\"pattern_name\":\"write_commit_message\"}'\nfabric-mcp \
