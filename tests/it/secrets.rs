@@ -138,6 +138,22 @@ fn foreign_text_cannot_forge_a_log_line_or_a_terminal() {
     assert!(!log.contains('\u{1b}') && !log.contains('\r') && !log.contains('\u{85}'), "{log:?}");
 }
 
+#[test]
+fn what_fabric_says_is_relayed_without_its_key_whatever_that_looks_like() {
+    let (fabric, key) = (FakeFabric::start(), "correct-horse");
+    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric).env("FABRIC_API_KEY", key));
+    let said = format!("model not found for {key}");
+    fabric.once("POST /chat", Reply::sse().error(&said).complete());
+    fabric.once("POST /youtube/transcript", Reply::failure(500, json!({"error": said})));
+    let run = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let transcript = client.call("fabric_get_transcript", json!({"url": "https://youtu.be/dQw4w9WgXcQ"}));
+    for result in [run, transcript] {
+        let said = expect::failure(Era::Legacy("2025-11-25"), &result, "fabric-api-error");
+        assert!(said.contains("model not found for [key]"), "{said}");
+    }
+    assert!(!client.stderr().contains(key), "{}", client.stderr());
+}
+
 /// A configuration of random shape whose every secret is marked; harmless values go in between.
 fn random_config(rng: &mut Rng, depth: usize) -> Value {
     let secret = |rng: &mut Rng| {

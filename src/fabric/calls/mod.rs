@@ -156,7 +156,9 @@ impl Client {
         }
         let path = "/youtube/transcript";
         let request = encode(&Video { url: video.url(), language, timestamps }, wait)?;
-        let response = self.post(path, request, self.models_limits(), wait, Some(youtube::explain))?;
+        let response = self
+            .post(path, request, self.models_limits(), wait, Some(youtube::explain))
+            .map_err(|error| Error { detail: self.without_key(&error.detail), ..error })?;
         let found: Transcript =
             decode(&response.into_bytes(self.max_body)?).ok_or_else(|| self.unexpected("POST", path))?;
         match found.transcript.trim().is_empty() {
@@ -190,7 +192,8 @@ impl Client {
         drop(request);
         wait.release(input);
         let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
-        let mut run = EventRelay { each, wait, limit: self.max_output, received: 0, failed: None, is_complete: false };
+        let (limit, client) = (self.max_output, self);
+        let mut run = EventRelay { client, each, wait, limit, received: 0, failed: None, is_complete: false };
         if response.media == Media::Json {
             let not_a_run = response.not_a_run();
             let body = response.into_bytes(self.max_body)?;
@@ -408,6 +411,7 @@ pub(crate) fn no_room() -> Error {
 
 /// What the events of one run add up to.
 struct EventRelay<'a> {
+    client: &'a Client,
     each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
     wait: &'a Arc<dyn Wait>,
     limit: usize,
@@ -433,7 +437,7 @@ impl EventRelay<'_> {
                 self.wait.hold(content.len()).map_err(|Full| no_room())?;
             }
             Event::Error { content } => {
-                *content = sanitize(content);
+                *content = sanitize(&self.client.without_key(content));
                 if self.failed.is_none() {
                     let said = if content.is_empty() { "no reason given" } else { content.as_str() };
                     let detail = format!("Fabric could not run the pattern. {said}");

@@ -145,6 +145,14 @@ impl Client {
         &self.url
     }
 
+    /// What Fabric said, without its API key: not every key looks like one. Keys of up to 3 bytes would hide half of it.
+    pub(super) fn without_key(&self, said: &str) -> String {
+        match self.settings.api_key.as_ref().map(|key| key.expose()).filter(|key| key.len() > 3) {
+            Some(key) => said.replace(key, "[key]"),
+            None => said.to_owned(),
+        }
+    }
+
     /// The limits of an ordinary request.
     pub(super) fn request_limits(&self) -> Limits {
         Limits { total: self.settings.request_timeout, flag: "--request-timeout", idle: None }
