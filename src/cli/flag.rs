@@ -1,17 +1,29 @@
 //! What a flag is: its names, what it takes, where help lists it.
 
-use super::flags::{CLIENTS, FlagId};
+use std::path::PathBuf;
 
-/// Whether a value follows a flag.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::flags::CLIENTS;
+use crate::config::Config;
+
+/// What follows a flag, and the field of the configuration it sets. A name is that of the value in the help.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Takes {
-    /// None: it is a switch.
+    /// Nothing: it is a command or a part of one.
     Nothing,
-    /// A value with this name in the help; the last one wins.
-    One(&'static str),
-    /// A value with this name in the help; all are used.
-    Many(&'static str),
+    /// Nothing: it is a setting that is off by default.
+    Switch(fn(&mut Config) -> &mut bool),
+    /// A value; the last one wins.
+    One(&'static str, Set),
+    /// Values; all are used.
+    Many(&'static str, Set),
+    /// A path, which need not be UTF-8; the last one wins.
+    Path(&'static str, fn(&mut Config) -> &mut Option<PathBuf>),
+    /// A value for the code that looks it up; the last one wins.
+    Raw(&'static str),
 }
+
+/// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
+pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
 
 /// The variable of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,22 +71,22 @@ impl Section {
 /// One flag.
 #[derive(Debug)]
 pub(crate) struct Flag {
-    /// Its identity.
-    pub(crate) id: FlagId,
     /// Its name without dashes.
     pub(crate) long: &'static str,
     /// Its one-letter name.
     pub(crate) short: Option<char>,
     /// Another long name.
     pub(crate) alias: Option<&'static str>,
-    /// Whether a value follows.
+    /// What follows it.
     pub(crate) takes: Takes,
     /// All allowed values, where they are few.
     pub(crate) choices: &'static [&'static str],
     /// Its variable.
     pub(crate) variable: Variable,
-    /// The default as the help shows it, or empty.
+    /// The default, parsed like a given value; empty for none.
     pub(crate) default: &'static str,
+    /// What the help adds to it, where the transport matters.
+    pub(crate) default_note: &'static str,
     /// What it does, in a line.
     pub(crate) help: &'static str,
     /// Its section of the help.
@@ -94,9 +106,24 @@ impl Flag {
     /// What the help calls its value; empty for a switch.
     pub(crate) fn placeholder(&self) -> &'static str {
         match self.takes {
-            Takes::Nothing => "",
-            Takes::One(name) | Takes::Many(name) => name,
+            Takes::Nothing | Takes::Switch(_) => "",
+            Takes::One(name, _) | Takes::Many(name, _) | Takes::Path(name, _) | Takes::Raw(name) => name,
         }
+    }
+
+    /// Whether a value follows.
+    pub(crate) fn takes_value(&self) -> bool {
+        !self.placeholder().is_empty()
+    }
+
+    /// Whether all of its values are used.
+    pub(crate) fn is_repeated(&self) -> bool {
+        matches!(self.takes, Takes::Many(..))
+    }
+
+    /// The default as the help shows it; empty for none.
+    pub(crate) fn shown_default(&self) -> String {
+        format!("{}{}", self.default, self.default_note)
     }
 
     /// All values that can be completed.

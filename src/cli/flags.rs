@@ -1,66 +1,15 @@
 //! The table of flags and of the variables that are not flags.
 //!
-//! In scope: all facts about flags, as data. Not in scope: parsing them (`cli`, `values`) and printing them (`help`,
-//! `generate`).
+//! In scope: all facts about flags, the field of [`Config`](config::Config) that each sets included. Not in scope: reading
+//! the command line (`cli`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
+//!
+//! A new setting is an entry here and a field there.
 
-use crate::config;
+use super::values::{self, count, seconds, seconds_or_none};
+use crate::config::{self, base_url};
 use crate::text::edit_distance;
 
 pub(crate) use super::flag::{EnvOnly, Flag, Section, Takes, Variable};
-
-/// Identifies a flag. In the order of [`FLAGS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the table says what each one is")]
-pub(crate) enum FlagId {
-    Transport,
-    Host,
-    Port,
-    Path,
-    LogLevel,
-    LogFormat,
-    Demo,
-    FabricUrl,
-    ConnectTimeout,
-    IdleTimeout,
-    RunTimeout,
-    RequestTimeout,
-    ModelsTimeout,
-    CatalogTtl,
-    AllowPattern,
-    DenyPattern,
-    AllowModel,
-    DefaultModel,
-    DefaultVendor,
-    MaxRuns,
-    MaxMemory,
-    AnswerWithin,
-    TaskAfter,
-    KeepRuns,
-    StateDir,
-    AllowedHost,
-    AllowedOrigin,
-    TokensFile,
-    AuthTokenFile,
-    OauthIssuer,
-    OauthResource,
-    AllowUnauthenticated,
-    TrustedProxy,
-    MaxCallsPerMinute,
-    MaxRunsPerCaller,
-    MaxConnections,
-    DrainTimeout,
-    Check,
-    Call,
-    Json,
-    ListTools,
-    Generate,
-    Install,
-    Uninstall,
-    Url,
-    Yes,
-    Version,
-    Help,
-}
 
 /// Key of Fabric's API.
 pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
@@ -84,284 +33,229 @@ pub(crate) const VARIABLES: &[EnvOnly] = &[
     EnvOnly { name: CERT_FILE, help: "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer" },
 ];
 
+/// Most runs at once that may be allowed: each has a thread.
+const MAX_MAX_RUNS: usize = 4096;
+/// Most connections at once that may be allowed: each has a thread.
+const MAX_MAX_CONNECTIONS: usize = 65_536;
+
 /// Every flag.
 pub(crate) const FLAGS: &[Flag] = &[
     Flag {
-        takes: Takes::One("TRANSPORT"),
+        takes: Takes::One("TRANSPORT", |config, text| set(&mut config.transport, values::transport(text))),
         choices: &["stdio", "http", "sse"],
         default: "stdio",
-        ..setting(FlagId::Transport, "transport", Section::Server, "How clients reach the server: stdio, http or sse")
+        ..setting("transport", Section::Server, "How clients reach the server: stdio, http or sse")
     },
     Flag {
-        takes: Takes::One("ADDRESS"),
+        takes: Takes::One("ADDRESS", |config, text| set(&mut config.host, values::host(text))),
         default: "127.0.0.1",
-        ..setting(FlagId::Host, "host", Section::Server, "Address to listen on (http and sse)")
+        ..setting("host", Section::Server, "Address to listen on (http and sse)")
     },
     Flag {
-        takes: Takes::One("PORT"),
+        takes: Takes::One("PORT", |config, text| set(&mut config.port, values::port(text))),
         default: "8000",
-        ..setting(FlagId::Port, "port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
+        ..setting("port", Section::Server, "Port to listen on (http and sse); 0 takes a free one")
     },
     Flag {
-        takes: Takes::One("PATH"),
+        takes: Takes::One("PATH", |config, text| set(&mut config.path, values::path(text))),
         alias: Some("mcp-path"),
-        default: "/mcp, on sse /sse",
-        ..setting(FlagId::Path, "path", Section::Server, "Path of the MCP endpoint (http and sse)")
+        default: "/mcp",
+        default_note: ", on sse /sse",
+        ..setting("path", Section::Server, "Path of the MCP endpoint (http and sse)")
     },
     Flag {
-        takes: Takes::One("LEVEL"),
+        takes: Takes::One("LEVEL", |config, text| set(&mut config.log_level, values::log_level(text))),
         choices: &["debug", "info", "warning", "error", "critical"],
         default: "info",
-        ..setting(
-            FlagId::LogLevel,
-            "log-level",
-            Section::Server,
-            "What is logged: debug, info, warning, error or critical",
-        )
+        ..setting("log-level", Section::Server, "What is logged: debug, info, warning, error or critical")
     },
     Flag {
-        takes: Takes::One("FORMAT"),
+        takes: Takes::One("FORMAT", |config, text| set(&mut config.log_format, values::log_format(text))),
         choices: &["logfmt", "json"],
         default: "logfmt",
-        ..setting(FlagId::LogFormat, "log-format", Section::Server, "How a line of the log is written: logfmt or json")
+        ..setting("log-format", Section::Server, "How a line of the log is written: logfmt or json")
     },
     Flag {
-        ..setting(
-            FlagId::Demo,
-            "demo",
-            Section::Server,
-            "Use a small Fabric built into this program, without any model",
-        )
+        takes: Takes::Switch(|config| &mut config.demo),
+        ..setting("demo", Section::Server, "Use a small Fabric built into this program, without any model")
     },
     Flag {
-        takes: Takes::One("URL"),
+        takes: Takes::One("URL", |config, text| set(&mut config.fabric.url, base_url(text))),
         variable: Variable::Named("FABRIC_BASE_URL"),
         default: "http://127.0.0.1:8080",
-        ..setting(FlagId::FabricUrl, "fabric-url", Section::Fabric, "Where fabric --serve listens")
+        ..setting("fabric-url", Section::Fabric, "Where fabric --serve listens")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.fabric.connect_timeout, seconds(text))),
         default: "5",
-        ..setting(FlagId::ConnectTimeout, "connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
+        ..setting("connect-timeout", Section::Fabric, "Longest time to connect to Fabric")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.fabric.idle_timeout, seconds(text))),
         default: "300",
-        ..setting(FlagId::IdleTimeout, "idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
+        ..setting("idle-timeout", Section::Fabric, "Longest silence of Fabric during a run")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.fabric.run_timeout, seconds(text))),
         default: "3600",
-        ..setting(FlagId::RunTimeout, "run-timeout", Section::Fabric, "Longest run")
+        ..setting("run-timeout", Section::Fabric, "Longest run")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.fabric.request_timeout, seconds(text))),
         default: "30",
-        ..setting(FlagId::RequestTimeout, "request-timeout", Section::Fabric, "Longest time for any other request")
+        ..setting("request-timeout", Section::Fabric, "Longest time for any other request")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.fabric.models_timeout, seconds(text))),
         default: "120",
-        ..setting(
-            FlagId::ModelsTimeout,
-            "models-timeout",
-            Section::Fabric,
-            "Longest time to list the models or get a transcript",
-        )
+        ..setting("models-timeout", Section::Fabric, "Longest time to list the models or get a transcript")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.catalog_ttl, seconds(text))),
         default: "300",
-        ..setting(FlagId::CatalogTtl, "catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
+        ..setting("catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
     },
     Flag {
-        takes: Takes::Many("NAME"),
-        ..setting(FlagId::AllowPattern, "allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
+        takes: Takes::Many("NAME", |config, text| push(&mut config.allowed_patterns, values::pattern(text))),
+        ..setting("allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
     },
     Flag {
-        takes: Takes::Many("NAME"),
-        ..setting(FlagId::DenyPattern, "deny-pattern", Section::Runs, "Refuse to run a pattern")
+        takes: Takes::Many("NAME", |config, text| push(&mut config.denied_patterns, values::pattern(text))),
+        ..setting("deny-pattern", Section::Runs, "Refuse to run a pattern")
     },
     Flag {
-        takes: Takes::Many("NAME"),
-        ..setting(FlagId::AllowModel, "allow-model", Section::Runs, "Run only this model, and others so allowed")
+        takes: Takes::Many("NAME", |config, text| push(&mut config.allowed_models, values::model(text))),
+        ..setting("allow-model", Section::Runs, "Run only this model, and others so allowed")
     },
     Flag {
-        takes: Takes::One("NAME"),
-        ..setting(FlagId::DefaultModel, "default-model", Section::Runs, "Model of runs that name none")
+        takes: Takes::One("NAME", |config, text| set(&mut config.default_model, values::model(text))),
+        ..setting("default-model", Section::Runs, "Model of runs that name none")
     },
     Flag {
-        takes: Takes::One("NAME"),
-        ..setting(FlagId::DefaultVendor, "default-vendor", Section::Runs, "Vendor of --default-model")
+        takes: Takes::One("NAME", |config, text| set(&mut config.default_vendor, values::model(text))),
+        ..setting("default-vendor", Section::Runs, "Vendor of --default-model")
     },
     Flag {
-        takes: Takes::One("COUNT"),
-        default: "16, on http and sse 512",
-        ..setting(FlagId::MaxRuns, "max-runs", Section::Runs, "Most runs at once")
+        takes: Takes::One("COUNT", |config, text| set(&mut config.max_runs, count(text, 1, MAX_MAX_RUNS))),
+        default: "16",
+        default_note: ", on http and sse 512",
+        ..setting("max-runs", Section::Runs, "Most runs at once")
     },
     Flag {
-        takes: Takes::One("MIB"),
+        takes: Takes::One("MIB", |config, text| {
+            set(&mut config.max_memory, count(text, 32, 65_536).map(|mib| mib << 20))
+        }),
         default: "256",
-        ..setting(
-            FlagId::MaxMemory,
-            "max-memory",
-            Section::Runs,
-            "Most memory that requests, runs and their answers may hold together",
-        )
+        ..setting("max-memory", Section::Runs, "Most memory that requests, runs and their answers may hold together")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.kept.answer_within, seconds_or_none(text))),
         default: "50",
         ..setting(
-            FlagId::AnswerWithin,
             "answer-within",
             Section::Runs,
             "Answer a call with its run's id if the run takes longer; 0 waits for the end",
         )
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.kept.task_after, seconds_or_none(text))),
         default: "5",
-        ..setting(
-            FlagId::TaskAfter,
-            "task-after",
-            Section::Runs,
-            "The same with an MCP task, for clients that know tasks; 0 at once",
-        )
+        ..setting("task-after", Section::Runs, "The same with an MCP task, for clients that know tasks; 0 at once")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.kept.keep, seconds_or_none(text))),
         default: "3600",
-        ..setting(
-            FlagId::KeepRuns,
-            "keep-runs",
-            Section::Runs,
-            "How long runs and their output are kept after their end; 0 keeps none",
-        )
+        ..setting("keep-runs", Section::Runs, "How long runs and their output are kept after their end; 0 keeps none")
     },
     Flag {
-        takes: Takes::One("DIR"),
+        takes: Takes::Path("DIR", |config| &mut config.kept.state_dir),
         ..setting(
-            FlagId::StateDir,
             "state-dir",
             Section::Runs,
             "Folder where runs are kept too, to survive a restart; processes may share one",
         )
     },
     Flag {
-        takes: Takes::Many("HOST"),
-        ..setting(
-            FlagId::AllowedHost,
-            "allowed-host",
-            Section::Http,
-            "Let in requests for this Host, with or without a port",
-        )
+        takes: Takes::Many("HOST", |config, text| push(&mut config.http.allowed_hosts, values::allowed_host(text))),
+        ..setting("allowed-host", Section::Http, "Let in requests for this Host, with or without a port")
     },
     Flag {
-        takes: Takes::Many("ORIGIN"),
-        ..setting(
-            FlagId::AllowedOrigin,
-            "allowed-origin",
-            Section::Http,
-            "Let in web pages of this Origin (https://host)",
-        )
+        takes: Takes::Many("ORIGIN", |config, text| {
+            push(&mut config.http.allowed_origins, values::allowed_origin(text))
+        }),
+        ..setting("allowed-origin", Section::Http, "Let in web pages of this Origin (https://host)")
     },
     Flag {
-        takes: Takes::One("FILE"),
+        takes: Takes::Path("FILE", |config| &mut config.http.tokens_file),
         ..setting(
-            FlagId::TokensFile,
             "tokens-file",
             Section::Http,
             "File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes",
         )
     },
     Flag {
-        takes: Takes::One("FILE"),
-        ..setting(
-            FlagId::AuthTokenFile,
-            "auth-token-file",
-            Section::Http,
-            "File that holds the bearer token callers must show",
-        )
+        takes: Takes::Raw("FILE"),
+        ..setting("auth-token-file", Section::Http, "File that holds the bearer token callers must show")
     },
     Flag {
-        takes: Takes::One("URL"),
-        ..setting(FlagId::OauthIssuer, "oauth-issuer", Section::Http, "Let in callers with OAuth tokens of this issuer")
+        takes: Takes::Raw("URL"),
+        ..setting("oauth-issuer", Section::Http, "Let in callers with OAuth tokens of this issuer")
     },
     Flag {
-        takes: Takes::One("URL"),
+        takes: Takes::Raw("URL"),
         ..setting(
-            FlagId::OauthResource,
             "oauth-resource",
             Section::Http,
             "This server's endpoint as OAuth clients name it: the audience of tokens",
         )
     },
     Flag {
-        ..setting(
-            FlagId::AllowUnauthenticated,
-            "allow-unauthenticated",
-            Section::Http,
-            "Serve other machines though there is no token",
-        )
+        takes: Takes::Switch(|config| &mut config.http.allow_unauthenticated),
+        ..setting("allow-unauthenticated", Section::Http, "Serve other machines though there is no token")
     },
     Flag {
-        takes: Takes::Many("ADDRESS"),
-        ..setting(
-            FlagId::TrustedProxy,
-            "trusted-proxy",
-            Section::Http,
-            "Take the caller's address from X-Forwarded-For of this proxy",
-        )
+        takes: Takes::Many("ADDRESS", |config, text| push(&mut config.http.trusted_proxies, values::address(text))),
+        ..setting("trusted-proxy", Section::Http, "Take the caller's address from X-Forwarded-For of this proxy")
     },
     Flag {
-        takes: Takes::One("COUNT"),
+        takes: Takes::One("COUNT", |config, text| {
+            set(&mut config.http.max_calls_per_minute, count(text, 0, 1_000_000))
+        }),
         default: "0",
         ..setting(
-            FlagId::MaxCallsPerMinute,
             "max-calls-per-minute",
             Section::Http,
             "Most runs a minute per caller, a chain being several; 0 sets no limit",
         )
     },
     Flag {
-        takes: Takes::One("COUNT"),
+        takes: Takes::One("COUNT", |config, text| {
+            set(&mut config.http.max_runs_per_caller, count(text, 0, MAX_MAX_RUNS))
+        }),
         default: "0",
-        ..setting(
-            FlagId::MaxRunsPerCaller,
-            "max-runs-per-caller",
-            Section::Http,
-            "Most runs at once per caller; 0 sets no limit",
-        )
+        ..setting("max-runs-per-caller", Section::Http, "Most runs at once per caller; 0 sets no limit")
     },
     Flag {
-        takes: Takes::One("COUNT"),
+        takes: Takes::One("COUNT", |config, text| {
+            set(&mut config.http.max_connections, count(text, 1, MAX_MAX_CONNECTIONS))
+        }),
         default: "512",
-        ..setting(FlagId::MaxConnections, "max-connections", Section::Http, "Most connections at once")
+        ..setting("max-connections", Section::Http, "Most connections at once")
     },
     Flag {
-        takes: Takes::One("SECONDS"),
+        takes: Takes::One("SECONDS", |config, text| set(&mut config.http.drain_timeout, seconds(text))),
         default: "10",
-        ..setting(
-            FlagId::DrainTimeout,
-            "drain-timeout",
-            Section::Server,
-            "How long runs may go on after SIGTERM or SIGINT",
-        )
+        ..setting("drain-timeout", Section::Server, "How long runs may go on after SIGTERM or SIGINT")
     },
-    Flag { ..command(FlagId::Check, "check", "Test the connection to Fabric, report, and exit with 0 or 1") },
+    command("check", "Test the connection to Fabric, report, and exit with 0 or 1"),
     Flag {
-        takes: Takes::One("TOOL"),
-        ..command(
-            FlagId::Call,
-            "call",
-            "Call a tool, with its arguments as JSON after it; what is piped in is input_text",
-        )
+        takes: Takes::Raw("TOOL"),
+        ..command("call", "Call a tool, with its arguments as JSON after it; what is piped in is input_text")
     },
-    Flag { ..command(FlagId::Json, "json", "With --check and --call: print JSON") },
-    Flag { ..command(FlagId::ListTools, "list-tools", "Print the tools and their arguments") },
+    command("json", "With --check and --call: print JSON"),
+    command("list-tools", "Print the tools and their arguments"),
     Flag {
-        takes: Takes::One("WHAT"),
+        takes: Takes::Raw("WHAT"),
         choices: &[
             "man",
             "complete-bash",
@@ -376,30 +270,23 @@ pub(crate) const FLAGS: &[Flag] = &[
             "token",
         ],
         ..command(
-            FlagId::Generate,
             "generate",
             "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, systemd-template, sysusers, prometheus, \
              client-config [CLIENT], client-command CLIENT, token NAME ROLE",
         )
     },
     Flag {
-        takes: Takes::One("CLIENT"),
-        ..command(FlagId::Install, "install", "Add the server to a client's configuration file, after asking")
+        takes: Takes::Raw("CLIENT"),
+        ..command("install", "Add the server to a client's configuration file, after asking")
     },
+    Flag { takes: Takes::Raw("CLIENT"), ..command("uninstall", "Take it out of that file again, after asking") },
     Flag {
-        takes: Takes::One("CLIENT"),
-        ..command(FlagId::Uninstall, "uninstall", "Take it out of that file again, after asking")
+        takes: Takes::Raw("URL"),
+        ..command("url", "With --install and --generate client-…: for a server over http at this URL")
     },
-    Flag {
-        takes: Takes::One("URL"),
-        ..command(FlagId::Url, "url", "With --install and --generate client-…: for a server over http at this URL")
-    },
-    Flag { ..command(FlagId::Yes, "yes", "With --install and --uninstall: do not ask") },
-    Flag { short: Some('V'), ..command(FlagId::Version, "version", "Print the version") },
-    Flag {
-        short: Some('h'),
-        ..command(FlagId::Help, "help", "Print help: -h in short, --help in full, --help TOPIC on one thing")
-    },
+    command("yes", "With --install and --uninstall: do not ask"),
+    Flag { short: Some('V'), ..command("version", "Print the version") },
+    Flag { short: Some('h'), ..command("help", "Print help: -h in short, --help in full, --help TOPIC on one thing") },
 ];
 
 /// The clients that `--install` and `--generate client-config` know.
@@ -418,9 +305,8 @@ pub(crate) const CLIENTS: &[&str] = &[
     "goose",
 ];
 
-const fn setting(id: FlagId, long: &'static str, section: Section, help: &'static str) -> Flag {
+const fn setting(long: &'static str, section: Section, help: &'static str) -> Flag {
     Flag {
-        id,
         long,
         short: None,
         alias: None,
@@ -428,24 +314,29 @@ const fn setting(id: FlagId, long: &'static str, section: Section, help: &'stati
         choices: &[],
         variable: Variable::Derived,
         default: "",
+        default_note: "",
         help,
         section,
     }
 }
 
-const fn command(id: FlagId, long: &'static str, help: &'static str) -> Flag {
-    Flag { variable: Variable::None, ..setting(id, long, Section::Command, help) }
+const fn command(long: &'static str, help: &'static str) -> Flag {
+    Flag { variable: Variable::None, ..setting(long, Section::Command, help) }
 }
 
-/// The flag with this id.
-pub(crate) fn get(id: FlagId) -> &'static Flag {
-    // A test checks that the table is in the order of the ids.
-    &FLAGS[id as usize]
+fn set<T>(field: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *field = value?;
+    Ok(())
 }
 
-/// Whether `name` is the variable of a flag of that kind.
-pub(super) fn is_variable_of(name: &str, kind: fn(&Flag) -> bool) -> bool {
-    FLAGS.iter().any(|flag| kind(flag) && flag.env().is_some_and(|own| own == name))
+fn push<T>(field: &mut Vec<T>, value: Result<T, String>) -> Result<(), String> {
+    field.push(value?);
+    Ok(())
+}
+
+/// The flag with this long name, which is in the table.
+pub(crate) fn get(long: &str) -> &'static Flag {
+    by_long(long).expect("only names of the table are asked for")
 }
 
 /// The flag with this long name or alias.
@@ -476,10 +367,9 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn the_table_is_in_order_and_names_are_its_own() {
+    fn every_name_is_used_once_and_every_flag_is_explained() {
         let mut names = HashSet::new();
-        for (place, flag) in FLAGS.iter().enumerate() {
-            assert_eq!(flag.id as usize, place, "--{}", flag.long);
+        for flag in FLAGS {
             assert!(flag.names().all(|name| names.insert(name.to_owned())), "--{}", flag.long);
             assert!(flag.short.is_none_or(|letter| names.insert(letter.to_string())), "--{}", flag.long);
             assert!(flag.env().is_none_or(|name| names.insert(name)), "--{}", flag.long);
@@ -491,8 +381,8 @@ mod tests {
 
     #[test]
     fn variables_are_named_after_flags() {
-        assert_eq!(get(FlagId::MaxCallsPerMinute).env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
-        assert_eq!(get(FlagId::FabricUrl).env().as_deref(), Some("FABRIC_BASE_URL"));
+        assert_eq!(get("max-calls-per-minute").env().as_deref(), Some("FABRIC_MCP_MAX_CALLS_PER_MINUTE"));
+        assert_eq!(get("fabric-url").env().as_deref(), Some("FABRIC_BASE_URL"));
         let without: Vec<_> = FLAGS.iter().filter(|flag| flag.env().is_none()).map(|flag| flag.long).collect();
         assert_eq!(
             without,

@@ -1,22 +1,22 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
 use super::Help;
-use super::flags::{self, FLAGS, Flag, FlagId, Section, Takes, VARIABLES};
+use super::flags::{self, FLAGS, Flag, Section, VARIABLES};
 use super::topics::{HelpBlock, TOPICS, Topic};
 use crate::text::wrapped;
 
 /// The flags that `-h` shows, each with a line.
-const FIRST_FLAGS: [(FlagId, &str); 10] = [
-    (FlagId::Check, "Test the connection to Fabric"),
-    (FlagId::Demo, "Use a small Fabric built into this program"),
-    (FlagId::Install, "Add the server to a client's configuration file"),
-    (FlagId::Generate, "Print client-config [CLIENT], man, systemd-unit, …"),
-    (FlagId::ListTools, "Print the tools and their arguments"),
-    (FlagId::Call, "Call a tool, with its arguments as JSON after it"),
-    (FlagId::FabricUrl, "Where fabric --serve listens"),
-    (FlagId::Transport, "Serve clients over stdio, http or sse"),
-    (FlagId::Version, "Print the version"),
-    (FlagId::Help, "Print this, or with --help every flag"),
+const FIRST_FLAGS: [(&str, &str); 10] = [
+    ("check", "Test the connection to Fabric"),
+    ("demo", "Use a small Fabric built into this program"),
+    ("install", "Add the server to a client's configuration file"),
+    ("generate", "Print client-config [CLIENT], man, systemd-unit, …"),
+    ("list-tools", "Print the tools and their arguments"),
+    ("call", "Call a tool, with its arguments as JSON after it"),
+    ("fabric-url", "Where fabric --serve listens"),
+    ("transport", "Serve clients over stdio, http or sse"),
+    ("version", "Print the version"),
+    ("help", "Print this, or with --help every flag"),
 ];
 
 /// What `--version` prints, without a line end.
@@ -51,7 +51,7 @@ const EXAMPLES: &str = "  fabric-mcp --demo --check      see it work without any
 
 fn short() -> String {
     let mut text = format!("{}{EXAMPLES}\n", head());
-    let heads: Vec<String> = FIRST_FLAGS.iter().map(|(id, _)| names(flags::get(*id))).collect();
+    let heads: Vec<String> = FIRST_FLAGS.iter().map(|(long, _)| names(flags::get(long))).collect();
     let width = heads.iter().map(String::len).max().unwrap_or(0);
     for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
         text.push_str(&format!("  {head:<width$}  {line}\n"));
@@ -117,16 +117,16 @@ fn flags_of(section: Section) -> String {
 fn names(flag: &Flag) -> String {
     let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
     let alias = flag.alias.map(|alias| format!(", --{alias}")).unwrap_or_default();
-    let space = if flag.takes == Takes::Nothing { "" } else { " " };
+    let space = if flag.takes_value() { " " } else { "" };
     format!("{short}--{}{alias}{space}{}", flag.long, flag.placeholder())
 }
 
 fn default(flag: &Flag) -> String {
-    if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.default) }
+    if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.shown_default()) }
 }
 
 fn entry(flag: &Flag) -> String {
-    let repeated = if matches!(flag.takes, Takes::Many(_)) { "; can be repeated" } else { "" };
+    let repeated = if flag.is_repeated() { "; can be repeated" } else { "" };
     let variable = flag.env().map(|name| format!(" [{name}]")).unwrap_or_default();
     let text = wrapped(&format!("{}{repeated}{}", flag.help, default(flag)), 10);
     format!("  {}{variable}\n          {text}\n", names(flag))
@@ -158,7 +158,7 @@ mod tests {
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for flag in FLAGS {
             assert!(text.contains(&format!("--{}", flag.long)) && line.contains(flag.help), "--{}", flag.long);
-            let repeated = if matches!(flag.takes, Takes::Many(_)) { "; can be repeated" } else { "" };
+            let repeated = if flag.is_repeated() { "; can be repeated" } else { "" };
             assert!(line.contains(&format!("{}{repeated}{}", flag.help, default(flag))), "--{}", flag.long);
             assert!(flag.env().is_none_or(|name| text.contains(&format!("[{name}]"))), "--{}", flag.long);
         }

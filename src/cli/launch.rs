@@ -1,7 +1,7 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
-use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, FlagId, Section, Takes};
+use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, Section, Takes};
 use super::resolve::{self, FlagsAndEnv};
 use super::{Env, McpClient, RawFlags, ReadFile, UsageError, values};
 
@@ -48,7 +48,7 @@ impl Launch {
                     .to_owned(),
             )),
             (Launch::Program { args, .. }, client) => {
-                let flag = flags::get(FlagId::AnswerWithin);
+                let flag = flags::get("answer-within");
                 let name = format!("--{}", flag.long);
                 let within = (client.call_limit().0 - MARGIN).to_string();
                 if within != flag.default && !args.contains(&name) {
@@ -63,43 +63,40 @@ impl Launch {
 
 /// Settings without effect on stdio.
 fn is_for_http(flag: &Flag) -> bool {
-    flag.section == Section::Http || matches!(flag.id, FlagId::Transport | FlagId::Host | FlagId::Port | FlagId::Path)
+    flag.section == Section::Http || matches!(flag.long, "transport" | "host" | "port" | "path")
 }
 
 /// From flags and variables, all of which must be right.
 pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Launch, UsageError> {
     let settings = FlagsAndEnv { raw, env };
-    if let Some(url) = settings.one(FlagId::Url, &values::server_url)? {
+    if let Some(url) = settings.one("url", values::server_url)? {
         return Ok(Launch::Url(url));
     }
     // What the client starts speaks stdio, however this process would.
-    let stdio = |name: &str| if flags::is_variable_of(name, is_for_http) { None } else { env(name) };
+    let is_unused =
+        |name: &str| FLAGS.iter().any(|flag| is_for_http(flag) && flag.env().is_some_and(|own| own == name));
+    let stdio = |name: &str| if is_unused(name) { None } else { env(name) };
     let mut local = RawFlags { given: raw.given.clone(), words: Vec::new() };
-    local.given.retain(|(id, _)| !is_for_http(flags::get(*id)));
+    local.given.retain(|(flag, _)| !is_for_http(flag));
     let config = resolve::resolve(&local, &stdio, read_file)?;
     let mut args = Vec::new();
     for flag in FLAGS {
-        if flag.env().is_none() || is_for_http(flag) || flag.id == FlagId::FabricUrl {
+        if flag.env().is_none() || is_for_http(flag) || flag.long == "fabric-url" {
             continue;
         }
         let name = format!("--{}", flag.long);
-        match flag.takes {
-            Takes::Nothing if settings.switch(flag.id)? => args.push(name),
-            Takes::Nothing => {}
-            Takes::One(_) => {
-                if let Some((text, _)) = settings.text(flag.id)? {
-                    args.extend([name.clone(), if flag.id == FlagId::StateDir { absolute(text) } else { text }]);
-                }
-            }
-            Takes::Many(_) => {
-                let all = settings.many(flag.id, &|text| Ok(text.to_owned()))?;
-                args.extend(all.into_iter().flat_map(|text| [name.clone(), text]));
-            }
+        if let Takes::Switch(_) = flag.takes {
+            args.extend(settings.switch(flag)?.then_some(name));
+            continue;
+        }
+        for text in settings.texts(flag)?.1 {
+            let text = if matches!(flag.takes, Takes::Path(..)) { absolute(text) } else { text };
+            args.extend([name.clone(), text]);
         }
     }
     let mut variables = Vec::new();
     if !config.demo {
-        let name = flags::get(FlagId::FabricUrl).env().unwrap_or_default();
+        let name = flags::get("fabric-url").env().unwrap_or_default();
         let has_tls = config.fabric.url.starts_with("https://");
         variables.push((name, config.fabric.url));
         if let Some(file) = settings.variable(CERT_FILE).filter(|_| has_tls) {

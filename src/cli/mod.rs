@@ -26,7 +26,7 @@ use std::path::Path;
 use lexopt::Arg;
 
 use crate::config::{Config, MAX_SECRET, Secret};
-use flags::{Flag, FlagId, Takes};
+use flags::Flag;
 
 pub(crate) use help::{PRECEDENCE, help, version};
 pub(crate) use launch::{Key, Launch};
@@ -215,41 +215,41 @@ pub(crate) fn parse(
     read_file: ReadFile<'_>,
 ) -> Result<Command, UsageError> {
     let raw = RawFlags::read(args)?;
-    if let Some(written) = raw.last(FlagId::Help) {
+    if let Some(written) = raw.last("help") {
         return values::help(written, &raw.words).map(Command::Help);
     }
-    if raw.has(FlagId::Version) {
+    if raw.has("version") {
         return Ok(Command::Version);
     }
     raw.refuse_strays()?;
-    if let Some(what) = raw.last(FlagId::Generate) {
+    if let Some(what) = raw.last("generate") {
         return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file)).map(Command::Generate);
     }
-    let json = raw.has(FlagId::Json);
-    let words = usize::from(raw.has(FlagId::Call));
+    let json = raw.has("json");
+    let words = usize::from(raw.has("call"));
     if let Some(word) = raw.words.get(words) {
         return Err(unexpected_word(word, words == 1));
     }
-    let yes = raw.has(FlagId::Yes);
-    if let Some(client) = raw.last(FlagId::Install) {
+    let yes = raw.has("yes");
+    if let Some(client) = raw.last("install") {
         let client = values::client("--install", Some(client))?;
         let launch = launch::launch(&raw, env, read_file)?.for_client(client)?;
         return Ok(Command::Install { client, launch: Some(launch), yes });
     }
-    if let Some(client) = raw.last(FlagId::Uninstall) {
+    if let Some(client) = raw.last("uninstall") {
         let client = values::client("--uninstall", Some(client))?;
         return Ok(Command::Install { client, launch: None, yes });
     }
-    if raw.has(FlagId::ListTools) {
+    if raw.has("list-tools") {
         return Ok(Command::ListTools);
     }
     let config = Box::new(resolve::resolve(&raw, env, read_file)?);
-    if let Some(tool) = raw.last(FlagId::Call) {
+    if let Some(tool) = raw.last("call") {
         let tool = tool.to_string_lossy().into_owned();
         let arguments = raw.words.first().map(|word| values::utf8(word.clone(), "--call")).transpose()?;
         return Ok(Command::Call { tool, arguments, json, config });
     }
-    Ok(if raw.has(FlagId::Check) { Command::Check { json, config } } else { Command::Serve(config) })
+    Ok(if raw.has("check") { Command::Check { json, config } } else { Command::Serve(config) })
 }
 
 /// Reads a file that holds a token: text of [`MAX_SECRET`] bytes at most.
@@ -267,7 +267,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 #[derive(Debug, Default)]
 struct RawFlags {
     /// In order; a switch has an empty value, or its letter if it was written so.
-    given: Vec<(FlagId, OsString)>,
+    given: Vec<(&'static Flag, OsString)>,
     /// Words that belong to no flag.
     words: Vec<OsString>,
 }
@@ -285,50 +285,47 @@ impl RawFlags {
                     continue;
                 }
             };
-            let value = match flag.takes {
-                Takes::Nothing => OsString::from(letter),
-                Takes::One(_) | Takes::Many(_) => value_of(flag, &mut parser)?,
-            };
-            raw.given.push((flag.id, value));
+            let value = if flag.takes_value() { value_of(flag, &mut parser)? } else { OsString::from(letter) };
+            raw.given.push((flag, value));
         }
         Ok(raw)
     }
 
     /// Rejects flags that need another one, or conflict with one.
     fn refuse_strays(&self) -> Result<(), UsageError> {
-        let asks = [FlagId::Check, FlagId::Call, FlagId::Install, FlagId::Uninstall];
-        let mut asked = asks.into_iter().filter(|id| self.has(*id)).map(|id| flags::get(id).long);
+        let asks = ["check", "call", "install", "uninstall"];
+        let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
             return Err(UsageError(format!("--{one} and --{other} are two commands; give one of them")));
         }
         let clients = || {
-            let what = self.last(FlagId::Generate).and_then(OsStr::to_str);
-            self.has(FlagId::Install) || what.is_some_and(|what| what.starts_with("client-"))
+            let what = self.last("generate").and_then(OsStr::to_str);
+            self.has("install") || what.is_some_and(|what| what.starts_with("client-"))
         };
-        for (id, is_used, partners) in [
-            (FlagId::Json, self.has(FlagId::Check) || self.has(FlagId::Call), "--check and --call"),
-            (FlagId::Yes, self.has(FlagId::Install) || self.has(FlagId::Uninstall), "--install and --uninstall"),
-            (FlagId::Url, clients(), "--install and --generate client-config"),
+        for (long, is_used, partners) in [
+            ("json", self.has("check") || self.has("call"), "--check and --call"),
+            ("yes", self.has("install") || self.has("uninstall"), "--install and --uninstall"),
+            ("url", clients(), "--install and --generate client-config"),
         ] {
-            if self.has(id) && !is_used {
-                let name = flags::get(id).long;
-                return Err(UsageError(format!("--{name} only goes with {partners}; add one of them or leave it out")));
+            if self.has(long) && !is_used {
+                return Err(UsageError(format!("--{long} only goes with {partners}; add one of them or leave it out")));
             }
         }
         Ok(())
     }
 
-    fn has(&self, id: FlagId) -> bool {
-        self.last(id).is_some()
+    fn has(&self, long: &str) -> bool {
+        self.last(long).is_some()
     }
 
     /// The last value of a flag, which wins.
-    fn last(&self, id: FlagId) -> Option<&OsStr> {
-        self.all(id).last()
+    fn last(&self, long: &str) -> Option<&OsStr> {
+        self.all(long).last()
     }
 
-    fn all(&self, id: FlagId) -> impl Iterator<Item = &OsStr> {
-        self.given.iter().filter(move |(given, _)| *given == id).map(|(_, value)| value.as_os_str())
+    fn all(&self, long: &str) -> impl Iterator<Item = &OsStr> {
+        let long = flags::get(long).long;
+        self.given.iter().filter(move |(flag, _)| flag.long == long).map(|(_, value)| value.as_os_str())
     }
 }
 
@@ -385,7 +382,7 @@ fn unknown_short(letter: char) -> UsageError {
 
 fn unexpected_word(word: &OsStr, is_call: bool) -> UsageError {
     let word = word.to_string_lossy();
-    let hint = match flags::get(FlagId::Transport).choices.iter().find(|choice| **choice == word) {
+    let hint = match flags::get("transport").choices.iter().find(|choice| **choice == word) {
         _ if is_call => "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'".to_owned(),
         Some(transport) => format!("did you mean --transport {transport}?"),
         None => match flags::closest(&word.to_ascii_lowercase(), flags::FLAGS.iter().flat_map(Flag::names)) {

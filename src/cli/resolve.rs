@@ -2,116 +2,50 @@
 //!
 //! In scope: precedence (flags, variables, defaults), and rules between settings. Not in scope: single values (`values`).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::path::PathBuf;
-use std::str::FromStr;
-use std::time::Duration;
 
 use super::flags::{
-    self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, Flag, FlagId, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET,
+    self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, Takes,
 };
 use super::{Env, RawFlags, ReadFile, UsageError, values};
-use crate::config::{
-    self, Config, DEFAULT_MAX_CONNECTIONS, DEFAULT_MEMORY, Fabric, HTTP_MAX_RUNS, Http, LogFormat, LogLevel,
-    MEMORY_RANGE, OAuthFlags, RunSettings, STDIO_MAX_RUNS, Secret, Transport,
-};
+use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Secret, Transport};
 use crate::net::Host;
 
-/// Most `--max-runs` may allow: each run has a thread.
-const MAX_MAX_RUNS: usize = 4096;
-/// Most `--max-connections` may allow: each connection has a thread.
-const MAX_MAX_CONNECTIONS: usize = 65_536;
-/// Most `--max-calls-per-minute` may allow; 0, the default, means no limit.
-const MAX_CALLS_PER_MINUTE: u32 = 1_000_000;
 /// A token shorter than this many characters is taken, with a warning.
 const SHORT_TOKEN: usize = 16;
-/// Port to listen on unless `--port` says otherwise.
-const DEFAULT_PORT: u16 = 8000;
 
 /// The configuration, or the first mistake.
 pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
     let settings = FlagsAndEnv { raw, env };
-    let mut warnings = Vec::new();
-    let transport = settings.one(FlagId::Transport, &values::transport)?.unwrap_or(Transport::Stdio);
-    let (path, max_runs) = match transport {
-        Transport::Stdio => ("/mcp", STDIO_MAX_RUNS),
-        Transport::Http => ("/mcp", HTTP_MAX_RUNS),
-        Transport::Sse => ("/sse", HTTP_MAX_RUNS),
-    };
-    let demo = settings.switch(FlagId::Demo)?;
-    let mut fabric = fabric(&settings)?;
-    if demo {
-        if raw.has(FlagId::FabricUrl) {
-            warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
-        }
-        // The key is for another Fabric.
-        fabric.api_key = None;
+    let mut config = Config::default();
+    for flag in FLAGS {
+        settings.apply(flag, &mut config)?;
     }
-    let mut config = Config {
-        transport,
-        host: settings.one(FlagId::Host, &values::host)?.unwrap_or_else(|| "127.0.0.1".to_owned()),
-        port: settings.one(FlagId::Port, &values::port)?.unwrap_or(DEFAULT_PORT),
-        path: settings.one(FlagId::Path, &values::path)?.unwrap_or_else(|| path.to_owned()),
-        fabric,
-        log_level: settings.one(FlagId::LogLevel, &values::log_level)?.unwrap_or(LogLevel::Info),
-        log_format: settings.one(FlagId::LogFormat, &values::log_format)?.unwrap_or(LogFormat::Logfmt),
-        allowed_models: settings.many(FlagId::AllowModel, &values::model)?,
-        default_model: settings.one(FlagId::DefaultModel, &values::model)?.unwrap_or_default(),
-        default_vendor: settings.one(FlagId::DefaultVendor, &values::model)?.unwrap_or_default(),
-        allowed_patterns: settings.many(FlagId::AllowPattern, &values::pattern)?,
-        denied_patterns: settings.many(FlagId::DenyPattern, &values::pattern)?,
-        catalog_ttl: settings.seconds(FlagId::CatalogTtl, 300)?,
-        max_runs: settings.count(FlagId::MaxRuns, 1, MAX_MAX_RUNS, max_runs)?,
-        max_memory: settings.count(FlagId::MaxMemory, MEMORY_RANGE.0, MEMORY_RANGE.1, DEFAULT_MEMORY >> 20)? << 20,
-        kept: RunSettings {
-            answer_within: settings.seconds_or_none(FlagId::AnswerWithin, 50)?,
-            task_after: settings.seconds_or_none(FlagId::TaskAfter, 5)?,
-            keep: settings.seconds_or_none(FlagId::KeepRuns, 3600)?,
-            state_dir: settings.path(FlagId::StateDir).map(|(path, _)| path),
-        },
-        http: http(&settings, read_file, &mut warnings)?,
-        demo,
-        warnings,
-    };
+    if config.transport != Transport::Stdio && !settings.is_given("max-runs") {
+        config.max_runs = HTTP_MAX_RUNS;
+    }
+    if config.transport == Transport::Sse && !settings.is_given("path") {
+        config.path = "/sse".to_owned();
+    }
+    if config.demo && raw.has("fabric-url") {
+        config.warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
+    }
+    // The demo is not the Fabric that the key is for.
+    config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| !config.demo);
+    config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
+    config.http.token = token(&settings, read_file, &mut config.warnings)?;
+    config.http.oauth = oauth(&settings)?;
     require_default_model(&settings, &config)?;
     require_token(&settings, &mut config)?;
     Ok(config)
 }
 
-fn fabric(settings: &FlagsAndEnv<'_>) -> Result<Fabric, UsageError> {
-    Ok(Fabric {
-        url: settings.one(FlagId::FabricUrl, &config::base_url)?.unwrap_or_else(|| "http://127.0.0.1:8080".to_owned()),
-        api_key: settings.secret(API_KEY)?,
-        ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
-        connect_timeout: settings.seconds(FlagId::ConnectTimeout, 5)?,
-        idle_timeout: settings.seconds(FlagId::IdleTimeout, 300)?,
-        run_timeout: settings.seconds(FlagId::RunTimeout, 3600)?,
-        request_timeout: settings.seconds(FlagId::RequestTimeout, 30)?,
-        models_timeout: settings.seconds(FlagId::ModelsTimeout, 120)?,
-    })
-}
-
-fn http(settings: &FlagsAndEnv<'_>, read_file: ReadFile<'_>, warnings: &mut Vec<String>) -> Result<Http, UsageError> {
-    Ok(Http {
-        allowed_hosts: settings.many(FlagId::AllowedHost, &values::allowed_host)?,
-        allowed_origins: settings.many(FlagId::AllowedOrigin, &values::allowed_origin)?,
-        token: token(settings, read_file, warnings)?,
-        tokens_file: settings.path(FlagId::TokensFile).map(|(file, _)| file),
-        oauth: oauth(settings)?,
-        trusted_proxies: settings.many(FlagId::TrustedProxy, &values::address)?,
-        max_runs_per_caller: settings.count(FlagId::MaxRunsPerCaller, 0, MAX_MAX_RUNS, 0)?,
-        allow_unauthenticated: settings.switch(FlagId::AllowUnauthenticated)?,
-        max_calls_per_minute: settings.count(FlagId::MaxCallsPerMinute, 0, MAX_CALLS_PER_MINUTE, 0)?,
-        drain_timeout: settings.seconds(FlagId::DrainTimeout, 10)?,
-        max_connections: settings.count(FlagId::MaxConnections, 1, MAX_MAX_CONNECTIONS, DEFAULT_MAX_CONNECTIONS)?,
-    })
-}
-
 /// All four settings of OAuth, or none.
 fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
-    let issuer = settings.one(FlagId::OauthIssuer, &values::web_url)?;
-    let resource = settings.one(FlagId::OauthResource, &values::web_url)?;
+    let issuer = settings.one("oauth-issuer", values::web_url)?;
+    let resource = settings.one("oauth-resource", values::web_url)?;
     let (client_id, client_secret) = (settings.secret(OAUTH_CLIENT_ID)?, settings.secret(OAUTH_CLIENT_SECRET)?);
     let missing = [
         ("--oauth-issuer", issuer.is_none()),
@@ -141,13 +75,13 @@ fn named_error(given: &str, missed: &[&str]) -> UsageError {
 fn require_default_model(settings: &FlagsAndEnv<'_>, config: &Config) -> Result<(), UsageError> {
     let allowed = &config.allowed_models;
     if config.default_model.is_empty() && !config.default_vendor.is_empty() {
-        let name = settings.name(FlagId::DefaultVendor);
+        let name = settings.name("default-vendor");
         return Err(named(&name, "there is no --default-model; a vendor alone names nothing, so give both"));
     }
     if allowed.is_empty() || allowed.iter().any(|model| model.eq_ignore_ascii_case(&config.default_model)) {
         return Ok(());
     }
-    let name = settings.name(FlagId::AllowModel);
+    let name = settings.name("allow-model");
     Err(named(
         &name,
         format_args!(
@@ -163,7 +97,7 @@ fn token(
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, UsageError> {
-    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.path(FlagId::AuthTokenFile)) {
+    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.path(flags::get("auth-token-file"))) {
         (Some(_), Some((_, name))) => {
             return Err(UsageError(format!("{AUTH_TOKEN} and {name} are both set; unset one of them")));
         }
@@ -201,12 +135,12 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     }
     let is_local = |host: &str| Host::parse(host).is_ok_and(|host| host.is_loopback());
     let host = (!is_local(&config.host)).then(|| {
-        let name = settings.name(FlagId::Host);
+        let name = settings.name("host");
         (name, format!("{} can be reached from other machines", config.host))
     });
     let open = host.or_else(|| {
         let foreign = config.http.allowed_hosts.iter().find(|authority| !authority.host.is_loopback())?;
-        Some((settings.name(FlagId::AllowedHost), format!("{foreign} is what other machines call a server")))
+        Some((settings.name("allowed-host"), format!("{foreign} is what other machines call a server")))
     });
     match open {
         Some((name, why)) if !config.http.allow_unauthenticated => {
@@ -228,7 +162,7 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     if !pages.is_empty() {
         config.warnings.push(format!(
             "{}: every script on pages of {} may use this server, for no token is asked for.",
-            settings.name(FlagId::AllowedOrigin),
+            settings.name("allowed-origin"),
             pages.join(", ")
         ));
     }
@@ -258,84 +192,76 @@ impl FlagsAndEnv<'_> {
         Ok(Some(Secret::new(text)))
     }
 
-    /// The text and name of a flag's variable.
-    fn flags_variable(&self, flag: &Flag) -> Result<Option<(String, String)>, UsageError> {
-        let Some(name) = flag.env() else { return Ok(None) };
-        let Some(value) = self.variable(&name) else { return Ok(None) };
-        Ok(Some((values::utf8(value, &name)?, name)))
-    }
-
-    /// The text of a setting, and the name of the flag or variable it comes from.
-    pub(super) fn text(&self, id: FlagId) -> Result<Option<(String, String)>, UsageError> {
-        let flag = flags::get(id);
-        match self.raw.last(id) {
-            Some(value) => {
-                let name = format!("--{}", flag.long);
-                Ok(Some((values::utf8(value.to_owned(), &name)?, name)))
+    /// What was given for a flag, several values only if it takes many, and the name of the flag or variable.
+    fn given(&self, flag: &Flag) -> (String, Vec<OsString>) {
+        let mut values: Vec<OsString> = self.raw.all(flag.long).map(OsStr::to_owned).collect();
+        if !flag.is_repeated() {
+            values.drain(..values.len().saturating_sub(1));
+        }
+        match flag.env() {
+            Some(name) if values.is_empty() => {
+                values.extend(self.variable(&name));
+                (name, values)
             }
-            None => self.flags_variable(flag),
+            _ => (format!("--{}", flag.long), values),
         }
     }
 
-    /// The path that counts for a setting, which need not be UTF-8, and the name of its flag or variable.
-    fn path(&self, id: FlagId) -> Option<(PathBuf, String)> {
-        let flag = flags::get(id);
-        match self.raw.last(id) {
-            Some(path) => Some((PathBuf::from(path), format!("--{}", flag.long))),
-            None => flag.env().and_then(|name| Some((PathBuf::from(self.variable(&name)?), name))),
-        }
+    fn is_given(&self, long: &str) -> bool {
+        !self.given(flags::get(long)).1.is_empty()
     }
 
     /// The flag or variable that a setting comes from.
-    fn name(&self, id: FlagId) -> String {
-        let flag = flags::get(id);
-        flag.env().filter(|_| !self.raw.has(id)).unwrap_or_else(|| format!("--{}", flag.long))
+    fn name(&self, long: &str) -> String {
+        self.given(flags::get(long)).0
     }
 
-    pub(super) fn one<T>(
-        &self,
-        id: FlagId,
-        value: &dyn Fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, UsageError> {
-        let Some((text, name)) = self.text(id)? else { return Ok(None) };
-        value(&text).map(Some).map_err(|reason| named(&name, reason))
+    /// [`FlagsAndEnv::given`] as text. A variable separates several values by commas.
+    pub(super) fn texts(&self, flag: &Flag) -> Result<(String, Vec<String>), UsageError> {
+        let (name, values) = self.given(flag);
+        let mut texts = Vec::new();
+        for value in values {
+            let text = values::utf8(value, &name)?;
+            match flag.is_repeated() && !self.raw.has(flag.long) {
+                true => texts.extend(text.split(',').map(str::trim_ascii).filter(|t| !t.is_empty()).map(str::to_owned)),
+                false => texts.push(text),
+            }
+        }
+        Ok((name, texts))
     }
 
-    fn seconds(&self, id: FlagId, default: u64) -> Result<Duration, UsageError> {
-        Ok(self.one(id, &values::seconds)?.unwrap_or(Duration::from_secs(default)))
+    /// The path given for a flag, and the name of the flag or variable.
+    fn path(&self, flag: &Flag) -> Option<(PathBuf, String)> {
+        let (name, mut values) = self.given(flag);
+        values.pop().map(|path| (PathBuf::from(path), name))
     }
 
-    /// A time that may be 0.
-    fn seconds_or_none(&self, id: FlagId, default: u64) -> Result<Duration, UsageError> {
-        Ok(self.one(id, &values::seconds_or_none)?.unwrap_or(Duration::from_secs(default)))
-    }
-
-    fn count<T>(&self, id: FlagId, least: T, most: T, default: T) -> Result<T, UsageError>
-    where
-        T: Copy + FromStr + PartialOrd + Display,
-    {
-        Ok(self.one(id, &|text| values::count(text, least, most))?.unwrap_or(default))
+    pub(super) fn one<T>(&self, long: &str, value: fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+        let (name, texts) = self.texts(flags::get(long))?;
+        texts.first().map(|text| value(text)).transpose().map_err(|reason| named(&name, reason))
     }
 
     /// A switch on the command line wins over its variable.
-    pub(super) fn switch(&self, id: FlagId) -> Result<bool, UsageError> {
-        if self.raw.has(id) {
-            return Ok(true);
-        }
-        let Some((text, name)) = self.flags_variable(flags::get(id))? else { return Ok(false) };
-        values::switch(&text).map_err(|reason| named(&name, reason))
+    pub(super) fn switch(&self, flag: &Flag) -> Result<bool, UsageError> {
+        Ok(self.raw.has(flag.long) || self.one(flag.long, values::switch)?.unwrap_or(false))
     }
 
-    /// The values of all uses of a flag; without any, the comma-separated values of its variable.
-    pub(super) fn many<T>(&self, id: FlagId, value: &dyn Fn(&str) -> Result<T, String>) -> Result<Vec<T>, UsageError> {
-        let flag = flags::get(id);
-        if self.raw.has(id) {
-            let name = format!("--{}", flag.long);
-            let one = |text: OsString| value(&values::utf8(text, &name)?).map_err(|reason| named(&name, reason));
-            return self.raw.all(id).map(|text| one(text.to_owned())).collect();
+    /// Sets the field of a flag to what was given, or to the default.
+    fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), UsageError> {
+        match flag.takes {
+            Takes::Nothing | Takes::Raw(_) => {}
+            Takes::Switch(field) => *field(config) = self.switch(flag)?,
+            Takes::Path(_, field) => *field(config) = self.path(flag).map(|(path, _)| path),
+            Takes::One(_, set) | Takes::Many(_, set) => {
+                let (name, mut texts) = self.texts(flag)?;
+                if texts.is_empty() && !flag.default.is_empty() {
+                    texts.push(flag.default.to_owned());
+                }
+                for text in texts {
+                    set(config, &text).map_err(|reason| named(&name, reason))?;
+                }
+            }
         }
-        let Some((text, name)) = self.flags_variable(flag)? else { return Ok(Vec::new()) };
-        let parts = text.split(',').map(str::trim_ascii).filter(|part| !part.is_empty());
-        parts.map(|part| value(part).map_err(|reason| named(&name, reason))).collect()
+        Ok(())
     }
 }

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::flags::{self, CLIENTS, FlagId};
+use super::flags::{self, CLIENTS};
 use super::topics::TOPICS;
 use super::{Generate, Help, Launch, McpClient, UsageError};
 use crate::access::{self, Role, WebUrl};
@@ -309,7 +309,7 @@ pub(super) fn generate(
         "client-config" => for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?,
         "client-command" => for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?,
         _ => {
-            let choices = flags::get(FlagId::Generate).choices;
+            let choices = flags::get("generate").choices;
             let hint = match flags::closest(&what, choices.iter().copied()) {
                 Some(close) => format!("did you mean {close}?"),
                 None => format!("give one of {}", choices.join(", ")),

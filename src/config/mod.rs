@@ -45,8 +45,6 @@ pub(crate) const MAX_ROWS: usize = 10_000;
 
 /// Bytes that all requests, calls, outputs and answers may hold together unless `--max-memory` says otherwise.
 pub(crate) const DEFAULT_MEMORY: usize = 256 << 20;
-/// Least and most that `--max-memory` may allow, in MiB.
-pub(crate) const MEMORY_RANGE: (usize, usize) = (32, 65_536);
 /// Longest id of a request and longest progress token, in bytes of JSON without its quotes: both are repeated.
 pub(crate) const MAX_ID: usize = 1 << 10;
 /// Most values in the params of one request. The largest call there is has some 2,500.
@@ -54,16 +52,12 @@ pub(crate) const MAX_VALUES: usize = 10_000;
 /// Most bytes of the answers to one batch together.
 pub(crate) const MAX_BATCH_ANSWERS: usize = 32 << 20;
 
-/// Runs at once on stdio unless `--max-runs` says otherwise.
-pub(crate) const STDIO_MAX_RUNS: usize = 16;
 /// Runs at once on http and sse unless `--max-runs` says otherwise.
 pub(crate) const HTTP_MAX_RUNS: usize = 512;
 /// Stack of a thread that runs a call, in bytes: enough for JSON as deep as serde_json reads it, in a debug build.
 pub(crate) const WORKER_STACK: usize = 512 << 10;
 /// Calls that may wait for a free worker on stdio; beyond it they are refused as `too-many-requests`.
 pub(crate) const MAX_QUEUED_RUNS: usize = 64;
-/// Connections at once unless `--max-connections` says otherwise.
-pub(crate) const DEFAULT_MAX_CONNECTIONS: usize = 512;
 
 /// Most legacy HTTP sessions kept; beyond it the longest idle one is dropped.
 pub(crate) const MAX_SESSIONS: usize = 10_000;
@@ -87,9 +81,10 @@ pub(crate) const STATIC_TTL: Duration = Duration::from_secs(3600);
 pub(crate) const HTTP_LINGER_TIME: Duration = Duration::from_secs(2);
 
 /// How clients reach this server: `--transport`, default stdio.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Transport {
     /// One client, over stdin and stdout.
+    #[default]
     Stdio,
     /// Streamable HTTP, every revision from 2025-03-26 on.
     Http,
@@ -109,11 +104,12 @@ impl Transport {
 }
 
 /// The least severe records that are logged: `--log-level`, default info.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogLevel {
     /// Everything of ours; never records of libraries.
     Debug,
     /// One line per call, and what happens to the server.
+    #[default]
     Info,
     /// What may need attention.
     Warning,
@@ -124,16 +120,17 @@ pub(crate) enum LogLevel {
 }
 
 /// How a line of the log is written: `--log-format`, default logfmt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// Time, level, target, and a message of `key=value`.
+    #[default]
     Logfmt,
     /// One JSON object.
     Json,
 }
 
-/// The settings of one run of the server.
-#[derive(Clone, Debug)]
+/// The settings of one run of the server. `Default` is empty: the defaults are in the table of flags.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Config {
     /// `--transport`; default stdio.
     pub(crate) transport: Transport,
@@ -162,7 +159,7 @@ pub(crate) struct Config {
     pub(crate) default_vendor: String,
     /// How long the list of patterns and strategies is good: `--catalog-ttl`; default 300 s.
     pub(crate) catalog_ttl: Duration,
-    /// Runs at once: `--max-runs`; default [`STDIO_MAX_RUNS`] or [`HTTP_MAX_RUNS`].
+    /// Runs at once: `--max-runs`; default 16 on stdio, else [`HTTP_MAX_RUNS`].
     pub(crate) max_runs: usize,
     /// Bytes that requests, calls, outputs and answers may hold together: `--max-memory`; default 256 MiB.
     pub(crate) max_memory: usize,
@@ -177,7 +174,7 @@ pub(crate) struct Config {
 }
 
 /// How long calls wait for runs, and how long runs are kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RunSettings {
     /// A call whose run takes longer is answered with the run's id: `--answer-within`; default 50 s. 0: calls wait for the
     /// end.
@@ -191,7 +188,7 @@ pub(crate) struct RunSettings {
 }
 
 /// Who may call over HTTP, and how much at once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Http {
     /// Further values of `Host` that are allowed, without a port with any. Loopback names and the bound address always
     /// are. `--allowed-host`.
@@ -265,7 +262,7 @@ impl fmt::Debug for Secret {
 }
 
 /// How to reach Fabric.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fabric {
     /// `http://` or `https://`, host, port and path prefix, without a slash at the end and without user-info.
     /// `FABRIC_BASE_URL`, `--fabric-url`; default `http://127.0.0.1:8080`. User-info in the given URL is a start-up error.

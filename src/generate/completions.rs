@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::cli::flags::{CLIENTS, FLAGS, Flag, Takes};
+use crate::cli::flags::{CLIENTS, FLAGS, Flag};
 use crate::cli::topics::TOPICS;
 
 /// The topics of the help.
@@ -18,7 +18,7 @@ pub(super) fn bash() -> String {
     for flag in FLAGS {
         words.extend(flag.short.map(|letter| format!("-{letter}")));
         words.extend(flag.names().map(|name| format!("--{name}")));
-        if flag.takes != Takes::Nothing {
+        if flag.takes_value() {
             let names: Vec<String> = flag.names().map(|name| format!("--{name}")).collect();
             let _ = writeln!(cases, "    {}) words=\"{}\" ;;", names.join(" | "), flag.values().join(" "));
         }
@@ -84,11 +84,11 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
         .chars()
         .flat_map(|c| matches!(c, '[' | ']' | ':' | '\\').then_some('\\').into_iter().chain([c]))
         .collect();
-    let repeat = if matches!(flag.takes, Takes::Many(_)) { "*" } else { "" };
-    let (equals, value) = match flag.takes {
-        Takes::Nothing => ("", String::new()),
-        Takes::One(name) | Takes::Many(name) if flag.values().is_empty() => ("=", format!(":{name}: ")),
-        Takes::One(name) | Takes::Many(name) => ("=", format!(":{name}:({})", flag.values().join(" "))),
+    let repeat = if flag.is_repeated() { "*" } else { "" };
+    let (equals, value) = match (flag.placeholder(), flag.values()) {
+        ("", _) => ("", String::new()),
+        (name, []) => ("=", format!(":{name}: ")),
+        (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
     };
     let long = flag.names().map(|name| format!("{repeat}--{name}{equals}[{help}]{value}"));
     flag.short.map(|letter| format!("-{letter}[{help}]")).into_iter().chain(long).collect()
@@ -105,7 +105,7 @@ pub(super) fn fish() -> String {
         for name in flag.names() {
             let _ = write!(text, " -l {name}");
         }
-        if flag.takes != Takes::Nothing {
+        if flag.takes_value() {
             text.push_str(" -x");
         }
         if !flag.values().is_empty() {

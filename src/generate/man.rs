@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::cli;
-use crate::cli::flags::{FLAGS, Flag, Section, Takes, VARIABLES};
+use crate::cli::flags::{FLAGS, Flag, Section, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
 
 /// What is linked into the released programs, a line each: name, version and licence.
@@ -132,17 +132,17 @@ impl Page {
         let short = flag.short.map(|letter| format!("-{letter}"));
         let names = short.into_iter().chain(flag.names().map(|name| format!("--{name}")));
         let mut tag = names.map(|name| format!("\\fB{}\\fR", escaped(&name))).collect::<Vec<_>>().join(", ");
-        if !flag.placeholder().is_empty() {
+        if flag.takes_value() {
             let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder()));
         }
         self.raw(".TP");
         self.raw(&tag);
         let mut help = format!("{}.", flag.help);
-        if matches!(flag.takes, Takes::Many(_)) {
+        if flag.is_repeated() {
             help.push_str(" Can be repeated.");
         }
         if !flag.default.is_empty() {
-            let _ = write!(help, " Default: {}.", flag.default);
+            let _ = write!(help, " Default: {}.", flag.shown_default());
         }
         if let Some(name) = flag.env() {
             let _ = write!(help, " Variable: {name}.");

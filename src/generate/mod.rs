@@ -104,7 +104,7 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
 mod tests {
     use super::*;
     use crate::cli::Key;
-    use crate::cli::flags::{FLAGS, Flag, VARIABLES};
+    use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
     use crate::cli::topics::{HelpBlock, TOPICS};
     use crate::config;
 
@@ -143,13 +143,13 @@ mod tests {
             ),
             format!(
                 "Runs at once | {} on stdio ({} more wait), {} over HTTP; --max-runs",
-                config::STDIO_MAX_RUNS,
+                get("max-runs").default,
                 config::MAX_QUEUED_RUNS,
                 config::HTTP_MAX_RUNS
             ),
             format!(
                 "Connections; legacy sessions | {}, --max-connections; {}",
-                config::DEFAULT_MAX_CONNECTIONS,
+                get("max-connections").default,
                 config::MAX_SESSIONS
             ),
             format!(

@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use crate::cli::flags::{self, FlagId};
-
 /// What `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
@@ -18,14 +16,11 @@ pub(super) fn unit(program: &Path) -> String {
 
 /// The unit that starts `program` on the port that is its instance.
 pub(super) fn template(program: &Path) -> String {
-    let port = format!(" --{} %i", flags::get(FlagId::Port).long);
     let first = "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
-    text(program, first, &port, "fabric-mcp/%i")
+    text(program, first, " --port %i", "fabric-mcp/%i")
 }
 
 fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
-    let (transport, tokens) = (flags::get(FlagId::Transport).long, flags::get(FlagId::TokensFile).long);
-    let state_dir = flags::get(FlagId::StateDir).long;
     let program = program.to_string_lossy();
     let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
         "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
@@ -51,7 +46,7 @@ fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
          \n\
          [Service]\n\
          Type=notify\n\
-         ExecStart={} --{transport} http{port} --{tokens} /etc/fabric-mcp/tokens --{state_dir} %S/{state}\n\
+         ExecStart={} --transport http{port} --tokens-file /etc/fabric-mcp/tokens --state-dir %S/{state}\n\
          ExecReload=/bin/kill -HUP $MAINPID\n\
          EnvironmentFile=-/etc/fabric-mcp/env\n\
          Restart=on-failure\n\

@@ -124,5 +124,5 @@ fn each_client_is_answered_before_it_gives_up() {
         assert_eq!(given(client, ""), expected, "{client:?}");
         assert_eq!(given(client, "--answer-within 7"), "--demo --answer-within 7", "{client:?}");
     }
-    assert_eq!(flags::get(FlagId::AnswerWithin).default, "50");
+    assert_eq!(flags::get("answer-within").default, "50");
 }
