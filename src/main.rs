@@ -61,6 +61,7 @@ mod time;
 mod tools;
 mod transport;
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
@@ -71,12 +72,11 @@ use std::time::Duration;
 use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
 use budget::MEMORY;
 use check::Look;
-use cli::{Command, Generate, Launch, McpClient};
+use cli::{Command, ExitReason, Generate};
 use config::{Config, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
 use features::{Kept, Server};
-use oneshot::NotCalled;
 use runs::{Accounts, Folder, Runs};
 use signals::Signal;
 use tools::Policy;
@@ -102,35 +102,33 @@ Clients start it themselves. What you may want to type instead:
 ";
 
 fn main() -> ExitCode {
-    let code = match cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret) {
-        Ok(command) => run(command).unwrap_or_else(ExitReason::report),
-        Err(usage) => ExitReason { code: 2, reason: usage.to_string() }.report(),
-    };
+    let command = cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret);
+    let code = command.map_err(ExitReason::from).and_then(run).unwrap_or_else(|exit| {
+        tell(&exit.reason);
+        ExitCode::from(exit.code)
+    });
     logging::flush(LOG_FLUSH);
     code
 }
 
-/// An exit code other than 0, and its reason.
-struct ExitReason {
-    code: u8,
-    reason: String,
-}
-
-impl ExitReason {
-    fn report(self) -> ExitCode {
-        // Fails if stderr is closed.
-        let _ = writeln!(io::stderr(), "fabric-mcp: {}", self.reason);
-        ExitCode::from(self.code)
-    }
+/// Writes a line to stderr.
+fn tell(line: impl Display) {
+    // Fails if stderr is closed.
+    let _ = writeln!(io::stderr(), "fabric-mcp: {line}");
 }
 
 fn run(command: Command) -> Result<ExitCode, ExitReason> {
-    match command {
+    let good = match command {
         Command::Help(how_much) => print(&cli::help(how_much)),
         Command::Version => print(&format!("{}\n", cli::version())),
         Command::ListTools => print(&tools::catalogue()),
         Command::Generate(what) => generate(&what),
-        Command::Install { client, launch, yes } => install(client, launch.as_ref(), yes),
+        Command::Install { client, launch, yes } => {
+            let (program, env) = (program()?, |name: &str| std::env::var_os(name));
+            let task =
+                install::Task { client, program: &program.to_string_lossy(), launch: launch.as_ref(), env: &env };
+            install::run(&task, yes).map_err(ExitReason::failed)
+        }
         Command::Call { tool, arguments, json, config } => {
             let mut config = *config;
             // A run ends with this process: it is waited for, and kept only where another process can find it.
@@ -139,21 +137,15 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 config.kept.keep = Duration::ZERO;
             }
             let (server, config, _demo) = assemble(config)?;
-            for warning in &config.warnings {
-                let _ = writeln!(io::stderr(), "fabric-mcp: {warning}");
-            }
-            match oneshot::run(&server, &tool, arguments.as_deref(), json) {
-                Ok(good) => Ok(ExitCode::from(u8::from(!good))),
-                Err(NotCalled::Usage(reason)) => Err(ExitReason { code: 2, reason }),
-                Err(NotCalled::Failed(reason)) => Err(ExitReason { code: 1, reason }),
-            }
+            config.warnings.iter().for_each(tell);
+            oneshot::run(&server, &tool, arguments.as_deref(), json)
         }
         Command::Check { json, config } => {
             // `--check` keeps no runs.
             let mut config = *config;
             config.kept.state_dir = None;
             let (server, config, _demo) = assemble(config)?;
-            let access = access(&config).map_err(|reason| ExitReason { code: 2, reason })?;
+            let access = access(&config).map_err(ExitReason::usage)?;
             let look = match json {
                 true => Look::Json,
                 false if has_colours(io::stdout().is_terminal()) => Look::Coloured,
@@ -161,10 +153,8 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             };
             let say = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
             let patient = !json && io::stderr().is_terminal();
-            match check::run(&server, &config, &access, look, &mut io::stdout(), patient.then_some(&say)) {
-                Ok(good) => Ok(ExitCode::from(u8::from(!good))),
-                Err(error) => unwritable(&error),
-            }
+            let good = check::run(&server, &config, &access, look, &mut io::stdout(), patient.then_some(&say));
+            good.or_else(ExitReason::unwritable)
         }
         Command::Serve(config) => {
             if config.transport == Transport::Stdio && io::stdin().is_terminal() {
@@ -174,15 +164,17 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             logging::start(config.log_level, config.log_format);
             logging::install_panic_hook();
             // From here on only the log writes to stderr, since it may block.
-            start(*config).or_else(|exit| {
+            if let Err(exit) = start(*config) {
                 logging::critical(&exit.reason);
-                Ok(ExitCode::from(exit.code))
-            })
+                return Ok(ExitCode::from(exit.code));
+            }
+            Ok(true)
         }
-    }
+    };
+    Ok(ExitCode::from(u8::from(!good?)))
 }
 
-fn start(config: Config) -> Result<ExitCode, ExitReason> {
+fn start(config: Config) -> Result<(), ExitReason> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
@@ -193,11 +185,9 @@ fn start(config: Config) -> Result<ExitCode, ExitReason> {
     }
 }
 
-fn print(text: &str) -> Result<ExitCode, ExitReason> {
-    match io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush()) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => unwritable(&error),
-    }
+fn print(text: &str) -> Result<bool, ExitReason> {
+    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    written.map(|()| true).or_else(ExitReason::unwritable)
 }
 
 /// Whether a terminal is to be given colours: <https://no-color.org>.
@@ -212,38 +202,18 @@ fn program() -> Result<PathBuf, ExitReason> {
     let started = || std::env::args_os().next().filter(|path| path.as_encoded_bytes().contains(&b'/'));
     std::env::current_exe()
         .or_else(|error| started().map_or(Err(error), std::path::absolute))
-        .map_err(|error| ExitReason { code: 1, reason: format!("the path of this program cannot be found: {error}") })
+        .map_err(|error| ExitReason::failed(format!("the path of this program cannot be found: {error}")))
 }
 
 /// Prints the file to stdout, and to a terminal on stderr where to save it.
-fn generate(what: &Generate) -> Result<ExitCode, ExitReason> {
+fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
-    let text = generate::generate(what, &program()?, &env).map_err(|reason| ExitReason { code: 2, reason })?;
-    let code = print(&text)?;
+    let text = generate::generate(what, &program()?, &env).map_err(ExitReason::usage)?;
+    let good = print(&text)?;
     if io::stderr().is_terminal() {
-        let _ = writeln!(io::stderr(), "fabric-mcp: {}", generate::hint(what, &env));
+        tell(generate::hint(what, &env));
     }
-    Ok(code)
-}
-
-/// Puts the server into a client's file, or takes it out.
-fn install(client: McpClient, launch: Option<&Launch>, yes: bool) -> Result<ExitCode, ExitReason> {
-    let program = program()?;
-    let task =
-        install::Task { client, program: &program.to_string_lossy(), launch, env: &|name| std::env::var_os(name) };
-    match install::run(&task, yes) {
-        Ok(install::InstallOutcome::Done) => Ok(ExitCode::SUCCESS),
-        Ok(install::InstallOutcome::NotDone) => Ok(ExitCode::FAILURE),
-        Err(reason) => Err(ExitReason { code: 1, reason }),
-    }
-}
-
-fn unwritable(error: &io::Error) -> Result<ExitCode, ExitReason> {
-    match error.kind() {
-        // The reader has closed the pipe, as `| head` does.
-        io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        _ => Err(ExitReason { code: 1, reason: format!("stdout cannot be written: {error}") }),
-    }
+    Ok(good)
 }
 
 /// Builds everything but the transport. With `--demo`, Fabric runs as long as the [`Demo`] is kept.
@@ -251,13 +221,13 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     let mut demo = None;
     if config.demo {
         let started = demo::start()
-            .map_err(|error| ExitReason { code: 1, reason: format!("the demo's Fabric cannot be started: {error}") })?;
+            .map_err(|error| ExitReason::failed(format!("the demo's Fabric cannot be started: {error}")))?;
         config.fabric.url = started.url().to_string();
         demo = Some(started);
     }
     heap::tune();
     MEMORY.set_limit(config.max_memory);
-    let client = Arc::new(Client::new(&config.fabric).map_err(|reason| ExitReason { code: 2, reason })?);
+    let client = Arc::new(Client::new(&config.fabric).map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     let policy = Policy {
         allowed: config.allowed_patterns.clone(),
@@ -266,7 +236,9 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
         default_model: config.default_model.clone(),
         default_vendor: config.default_vendor.clone(),
     };
-    let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists: is_named(&config) };
+    // Callers who cannot be told apart do not see each other's runs.
+    let lists = config.transport == Transport::Stdio || !config.http.is_open();
+    let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists };
     Ok((Arc::new(Server::new(client, catalog, policy, kept)), config, demo))
 }
 
@@ -291,14 +263,6 @@ fn keep_runs(kept: &config::RunSettings) -> Runs {
     runs
 }
 
-/// Are callers distinguished, so that each has its own runs?
-fn is_named(config: &Config) -> bool {
-    config.transport == Transport::Stdio
-        || config.http.token.is_some()
-        || config.http.tokens_file.is_some()
-        || config.http.oauth.is_some()
-}
-
 /// Logs whether Fabric answers. In the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.fabric().clone(), server.runs().clone());
@@ -311,7 +275,7 @@ fn log_connection(server: &Arc<Server>) {
     }
 }
 
-fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
+fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     // A client that closed our stdout has disconnected: there is nothing to finish.
     let left = || {
         logging::flush(LOG_FLUSH);
@@ -336,10 +300,8 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitRea
     if let Err(error) = begun {
         log::warn!("the connection to Fabric is not tested, and signals are not handled: {error}");
     }
-    match stdio.serve(io::stdin().lock()) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
-        Err(error) => Err(ExitReason { code: 1, reason: format!("stdin cannot be read: {error}") }),
-    }
+    let served = stdio.serve(io::stdin().lock());
+    served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
 }
 
 /// Who may come in over HTTP, as `config` has it.
@@ -358,14 +320,13 @@ fn access(config: &Config) -> Result<Access, String> {
     Ok(Access::new(tokens, config.http.oauth.as_ref().map(oauth).transpose()?))
 }
 
-fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReason> {
-    let access = Arc::new(access(config).map_err(|reason| ExitReason { code: 2, reason })?);
+fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
+    let access = Arc::new(access(config).map_err(ExitReason::usage)?);
     // Before listening, so that a signal always ends it gracefully. A terminal that is closed ends what runs in it, unless
     // there is a file to read again.
     let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
     let signals = signals::install(reloads);
-    let listening =
-        Listening::start(server.clone(), access.clone(), config).map_err(|reason| ExitReason { code: 1, reason })?;
+    let listening = Listening::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
     log_connection(&server);
     let auth = match (config.http.token.is_some() || config.http.tokens_file.is_some(), &config.http.oauth) {
         (true, Some(_)) => "token,oauth",
@@ -385,9 +346,9 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReas
         Some(mut signals) => loop {
             match signals.wait() {
                 Signal::Hangup => {
-                    service::reloading();
+                    service::tell("RELOADING=1");
                     access.reload();
-                    service::reloaded();
+                    service::tell("READY=1");
                 }
                 signal => {
                     log::info!("{}: finishing what runs", signal.name());
@@ -400,7 +361,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<ExitCode, ExitReas
             thread::park();
         },
     }
-    service::stopping();
+    service::tell("STOPPING=1");
     listening.stop(config.http.drain_timeout);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }

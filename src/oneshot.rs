@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use crate::access::Identity;
 use crate::calls::admission;
-use crate::cli::flags;
+use crate::cli::{ExitReason, flags};
 use crate::config::MAX_MESSAGE;
 use crate::features::{Action, Server, Sink, Visitor};
 use crate::json;
@@ -31,25 +31,16 @@ const INPUT: &str = "input_text";
 /// Its argument that lets it answer early.
 const WAIT: &str = "wait_seconds";
 
-/// Why a call was not made.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum NotCalled {
-    /// What was typed is wrong.
-    Usage(String),
-    /// It could not be done.
-    Failed(String),
-}
-
 /// Calls `tool` and prints its result; true if it worked.
 ///
 /// # Errors
 /// Why it was not called.
-pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, json: bool) -> Result<bool, NotCalled> {
+pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, json: bool) -> Result<bool, ExitReason> {
     check_name(tool)?;
     let mut arguments = parsed(arguments)?;
     if tool == RUN && !arguments.get(WAIT).is_none_or(Value::is_null) {
         // The run would end with this process.
-        return Err(NotCalled::Usage(format!("--call: a run is waited for to its end; leave {WAIT} out")));
+        return Err(ExitReason::usage(format!("--call: a run is waited for to its end; leave {WAIT} out")));
     }
     if tool == RUN && !json {
         // A result that is to be cut is shown when it has been cut.
@@ -71,16 +62,11 @@ pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, jso
     cancel_on_signal(&screen);
     let answer = called(server, tool, &arguments, &screen);
     let good = screen.finish(&answer, json);
-    match lock(&screen.state).lost.take() {
-        None => Ok(good),
-        // The reader has closed the pipe, as `| head` does.
-        Some(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(true),
-        Some(error) => Err(NotCalled::Failed(format!("stdout cannot be written: {error}"))),
-    }
+    lock(&screen.state).lost.take().map_or(Ok(good), ExitReason::unwritable)
 }
 
 /// Refuses a name that no tool has.
-fn check_name(tool: &str) -> Result<(), NotCalled> {
+fn check_name(tool: &str) -> Result<(), ExitReason> {
     let names = || TOOLS.iter().map(|tool| tool.name);
     if names().any(|name| name == tool) {
         return Ok(());
@@ -92,13 +78,13 @@ fn check_name(tool: &str) -> Result<(), NotCalled> {
         None => format!("the tools are {}", names().collect::<Vec<_>>().join(", ")),
     };
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
-    Err(NotCalled::Usage(format!("--call: there is no tool \"{shown}\"; {hint}")))
+    Err(ExitReason::usage(format!("--call: there is no tool \"{shown}\"; {hint}")))
 }
 
-fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
+fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
     let Some(text) = arguments else { return Ok(Map::new()) };
     let wrong = |what: String| {
-        NotCalled::Usage(format!(
+        ExitReason::usage(format!(
             "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
         ))
     };
@@ -107,7 +93,7 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
         Ok(_) => Err(wrong("are no JSON object".to_owned())),
         // Some shells pass single quotes on, others take double quotes away.
         Err(_) if text.starts_with('\'') || text.len() > 2 && text.starts_with('{') && !text.contains('"') => {
-            Err(NotCalled::Usage(format!(
+            Err(ExitReason::usage(format!(
                 "--call: the shell has changed the quotes of the arguments: they came as {}; sh takes them in single \
                  quotes, cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
                 shown(text, 64)
@@ -118,20 +104,20 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, NotCalled> {
 }
 
 /// What is piped in, to its end.
-fn input(stdin: impl Read) -> Result<String, NotCalled> {
+fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     stdin
         .take(MAX_MESSAGE as u64 + 1)
         .read_to_end(&mut bytes)
-        .map_err(|error| NotCalled::Failed(format!("stdin cannot be read: {error}")))?;
+        .map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))?;
     if bytes.len() > MAX_MESSAGE {
-        return Err(NotCalled::Failed(format!(
+        return Err(ExitReason::failed(format!(
             "what is piped in is larger than {} MiB; pipe in less",
             MAX_MESSAGE >> 20
         )));
     }
     String::from_utf8(bytes)
-        .map_err(|_| NotCalled::Failed("what is piped in is not UTF-8; convert it, for example with iconv".to_owned()))
+        .map_err(|_| ExitReason::failed("what is piped in is not UTF-8; convert it, for example with iconv".to_owned()))
 }
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
@@ -319,30 +305,23 @@ mod tests {
             ),
             ("list_models", "--call: there is no tool \"list_models\"; did you mean fabric_list_models?"),
         ] {
-            assert_eq!(check_name(tool), Err(NotCalled::Usage(message.to_owned())));
+            assert_eq!(check_name(tool), Err(ExitReason::usage(message)));
         }
-        let Err(NotCalled::Usage(unknown)) = check_name("x\u{1b}") else { panic!() };
+        let unknown = check_name("x\u{1b}").unwrap_err().reason;
         assert!(unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"), "{unknown}");
         for (arguments, what) in [
             ("5", "are no JSON object"),
             ("{", "are not JSON: EOF while parsing an object at line 1 column 1"),
             ("{\"a\":1,}", "are not JSON: trailing comma at line 1 column 8"),
         ] {
-            let Err(NotCalled::Usage(message)) = parsed(Some(arguments)) else { panic!("{arguments}") };
-            assert_eq!(
-                message,
-                format!(
-                    "--call: the arguments {what}; give an object in single quotes, such as \
-                     '{{\"pattern_name\":\"summarize\"}}'"
-                )
-            );
+            let hint = "give an object in single quotes, such as '{\"pattern_name\":\"summarize\"}'";
+            let message = format!("--call: the arguments {what}; {hint}");
+            assert_eq!(parsed(Some(arguments)), Err(ExitReason::usage(message)));
         }
         for lost in ["{pattern_name:x}", "'{\"pattern_name\":\"x\"}'"] {
-            let Err(NotCalled::Usage(message)) = parsed(Some(lost)) else { panic!("{lost}") };
-            assert!(
-                message.contains(&format!("has changed the quotes of the arguments: they came as {lost};")),
-                "{message}"
-            );
+            let message = parsed(Some(lost)).unwrap_err().reason;
+            let told = format!("has changed the quotes of the arguments: they came as {lost};");
+            assert!(message.contains(&told), "{message}");
         }
         assert_eq!(parsed(None), Ok(Map::new()));
     }
@@ -353,8 +332,8 @@ mod tests {
         let large = vec![b'x'; MAX_MESSAGE];
         assert_eq!(input(&large[..]).map(|text| text.len()), Ok(MAX_MESSAGE));
         for (bytes, what) in [(vec![b'x'; MAX_MESSAGE + 1], "larger than 8 MiB"), (b"\xff".to_vec(), "not UTF-8")] {
-            let Err(NotCalled::Failed(message)) = input(&bytes[..]) else { panic!("{what}") };
-            assert!(message.contains(what), "{message}");
+            let error = input(&bytes[..]).unwrap_err();
+            assert!(error.code == 1 && error.reason.contains(what), "{error:?}");
         }
     }
 }

@@ -32,21 +32,6 @@ pub(crate) fn ready(address: SocketAddr) {
     }
 }
 
-/// The files are being read again.
-pub(crate) fn reloading() {
-    tell("RELOADING=1");
-}
-
-/// They have been read.
-pub(crate) fn reloaded() {
-    tell("READY=1");
-}
-
-/// The service is about to end.
-pub(crate) fn stopping() {
-    tell("STOPPING=1");
-}
-
 /// How often the watchdog wants to hear of this process, twice over.
 fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
     let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
@@ -76,8 +61,9 @@ fn is_alive(address: SocketAddr) -> bool {
     ask().unwrap_or(false)
 }
 
+/// Sends systemd a state, as sd_notify(3) defines them.
 #[cfg(unix)]
-fn tell(state: &str) {
+pub(crate) fn tell(state: &str) {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -96,7 +82,7 @@ fn tell(state: &str) {
 }
 
 #[cfg(not(unix))]
-fn tell(_: &str) {}
+pub(crate) fn tell(_: &str) {}
 
 #[cfg(test)]
 mod tests {

@@ -200,6 +200,41 @@ impl fmt::Display for UsageError {
 
 impl std::error::Error for UsageError {}
 
+/// Why the process ends with an exit code other than 0.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ExitReason {
+    /// The code: 1 for what cannot be done, 2 for a mistake in what was typed or set.
+    pub(crate) code: u8,
+    /// One line for stderr.
+    pub(crate) reason: String,
+}
+
+impl ExitReason {
+    /// It cannot be done.
+    pub(crate) fn failed(reason: impl Into<String>) -> ExitReason {
+        ExitReason { code: 1, reason: reason.into() }
+    }
+
+    /// A mistake in what was typed or set.
+    pub(crate) fn usage(reason: impl Into<String>) -> ExitReason {
+        ExitReason { code: 2, reason: reason.into() }
+    }
+
+    /// The result of a command that could not write to stdout: true if the reader has closed the pipe, as `| head` does.
+    pub(crate) fn unwritable(error: io::Error) -> Result<bool, ExitReason> {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Ok(true),
+            _ => Err(ExitReason::failed(format!("stdout cannot be written: {error}"))),
+        }
+    }
+}
+
+impl From<UsageError> for ExitReason {
+    fn from(UsageError(reason): UsageError) -> ExitReason {
+        ExitReason::usage(reason)
+    }
+}
+
 /// Returns a variable's value, as `std::env::var_os` does.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Returns a small file's text, as [`read_secret`] does.

@@ -21,23 +21,13 @@ use edit::Edit;
 use file::Found;
 use jsonc::JsonSpan;
 
-/// The outcome.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InstallOutcome {
-    /// The file is as wanted.
-    Done,
-    /// Nothing was changed, and the reason was told.
-    NotDone,
-}
-
-/// The questions asked, and what is said.
-pub(crate) struct Dialogue<'a> {
-    /// Takes what is said.
-    pub(crate) out: &'a mut dyn Write,
-    /// Gives the answer to a question; `None` if there is nobody to ask.
-    pub(crate) answers: Option<&'a mut dyn BufRead>,
-    /// Answer every question with yes.
-    pub(crate) yes: bool,
+/// The user at the terminal.
+struct Dialogue<'a> {
+    out: &'a mut dyn Write,
+    /// Where answers come from; `None` if stdin is no terminal.
+    answers: Option<&'a mut dyn BufRead>,
+    /// Every answer is yes.
+    yes: bool,
 }
 
 /// What to do with a client's file.
@@ -52,18 +42,18 @@ pub(crate) struct Task<'a> {
     pub(crate) env: &'a dyn Fn(&str) -> Option<OsString>,
 }
 
-/// Carries out a task on the real terminal.
+/// Carries out a task on the real terminal. True if the file is as wanted; if not, the user was told why.
 ///
 /// # Errors
 /// The reason, in one line; nothing was changed.
-pub(crate) fn run(task: &Task<'_>, yes: bool) -> Result<InstallOutcome, String> {
+pub(crate) fn run(task: &Task<'_>, yes: bool) -> Result<bool, String> {
     let mut stdin = io::stdin().lock();
     let answers: Option<&mut dyn BufRead> = if stdin.is_terminal() { Some(&mut stdin) } else { None };
     task.run(Dialogue { out: &mut io::stdout(), answers, yes })
 }
 
 impl Task<'_> {
-    fn run(&self, mut dialogue: Dialogue<'_>) -> Result<InstallOutcome, String> {
+    fn run(&self, mut dialogue: Dialogue<'_>) -> Result<bool, String> {
         let facts = clients::facts(self.client);
         let Format::Json(key) = facts.format else { return self.by_hand(&facts, &mut dialogue) };
         let path = clients::file(self.client, System::HERE, self.env)
@@ -90,7 +80,7 @@ impl Task<'_> {
         let shown = wanted.as_ref().map(|(_, shown)| shown);
         show(&facts, &path, &found, before, shown, &mut dialogue)?;
         if !dialogue.agreed()? {
-            return Ok(InstallOutcome::NotDone);
+            return Ok(false);
         }
         let backup = found.replace(new).map_err(about)?;
         let mut said = format!("Written: {}\n", path.display());
@@ -99,11 +89,11 @@ impl Task<'_> {
         }
         said.push_str(&next(&facts, entry));
         dialogue.say(&said)?;
-        Ok(InstallOutcome::Done)
+        Ok(true)
     }
 
     /// For clients whose file is no JSON: what they have instead.
-    fn by_hand(&self, facts: &Facts, dialogue: &mut Dialogue<'_>) -> Result<InstallOutcome, String> {
+    fn by_hand(&self, facts: &Facts, dialogue: &mut Dialogue<'_>) -> Result<bool, String> {
         let place = clients::place(self.client, System::HERE, self.env);
         let (title, name) = (facts.title, self.client.name());
         let kind = match facts.format {
@@ -132,17 +122,17 @@ impl Task<'_> {
             }
         };
         dialogue.say(&text)?;
-        Ok(InstallOutcome::NotDone)
+        Ok(false)
     }
 
-    fn already(&self, facts: &Facts, path: &Path, dialogue: &mut Dialogue<'_>) -> Result<InstallOutcome, String> {
+    fn already(&self, facts: &Facts, path: &Path, dialogue: &mut Dialogue<'_>) -> Result<bool, String> {
         let path = path.display();
         let text = match self.launch {
             Some(_) => format!("{path} has this entry already: nothing to do.\nNext: {}.\n", facts.then),
             None => format!("{path} has no server \"{NAME}\": nothing to do.\n"),
         };
         dialogue.say(&text)?;
-        Ok(InstallOutcome::Done)
+        Ok(true)
     }
 }
 
