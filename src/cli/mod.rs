@@ -87,22 +87,8 @@ pub(crate) enum Help {
 /// What `--generate` prints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Generate {
-    /// The manual page.
-    Man,
-    /// Completion for bash.
-    CompleteBash,
-    /// Completion for zsh.
-    CompleteZsh,
-    /// Completion for fish.
-    CompleteFish,
-    /// A unit for systemd.
-    SystemdUnit,
-    /// The same for several on one machine, by port.
-    SystemdTemplate,
-    /// The group that reads the tokens file, for systemd-sysusers.
-    Sysusers,
-    /// A scrape configuration and alert rules for Prometheus.
-    Prometheus,
+    /// The file of this name: one of the flag's choices that take no further words.
+    File(&'static str),
     /// A line of the tokens file.
     Token(Secret),
     /// The list of clients and their files.

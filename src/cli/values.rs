@@ -296,20 +296,15 @@ pub(super) fn generate(
         Ok((client, launch()?.for_client(client)?))
     };
     Ok(match &*what {
-        "man" => Generate::Man,
-        "complete-bash" => Generate::CompleteBash,
-        "complete-zsh" => Generate::CompleteZsh,
-        "complete-fish" => Generate::CompleteFish,
-        "systemd-unit" => Generate::SystemdUnit,
-        "systemd-template" => Generate::SystemdTemplate,
-        "sysusers" => Generate::Sysusers,
-        "prometheus" => Generate::Prometheus,
         "token" => token(words)?,
         "client-config" if word.is_none() => Generate::Clients,
         "client-config" => for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?,
         "client-command" => for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?,
         _ => {
             let choices = flags::get("generate").choices;
+            if let Some(name) = choices.iter().find(|choice| **choice == what) {
+                return Ok(Generate::File(name));
+            }
             let hint = match flags::closest(&what, choices.iter().copied()) {
                 Some(close) => format!("did you mean {close}?"),
                 None => format!("give one of {}", choices.join(", ")),

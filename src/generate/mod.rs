@@ -1,7 +1,7 @@
 //! The files of `--generate`, from the table of flags.
 //!
-//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens. Not in scope: installing them: the
-//! program only writes to stdout.
+//! In scope: the manual page, completions, systemd units, rules for Prometheus, client configurations, tokens. Not in
+//! scope: installing them; they only go to stdout.
 
 mod completions;
 mod man;
@@ -13,6 +13,36 @@ use std::path::Path;
 use crate::cli::{Env, Generate, Launch, McpClient};
 use crate::clients::{self, System, TOKEN_PLACEHOLDER};
 
+/// The name of a [`Generate::File`], its text for the program at this path, and where to save it.
+type PlainFile = (&'static str, fn(&Path) -> String, &'static str);
+
+const FILES: [PlainFile; 8] = [
+    ("man", |_| man::page(), "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1"),
+    ("complete-bash", |_| completions::bash(), "save as fabric-mcp in ~/.local/share/bash-completion/completions"),
+    ("complete-zsh", |_| completions::zsh(), "save as _fabric-mcp in a directory of your $fpath"),
+    ("complete-fish", |_| completions::fish(), "save as fabric-mcp.fish in ~/.config/fish/completions"),
+    (
+        "systemd-unit",
+        unit::unit,
+        "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs",
+    ),
+    (
+        "systemd-template",
+        unit::template,
+        "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs",
+    ),
+    ("sysusers", |_| unit::SYSUSERS.to_owned(), "pipe this into systemd-sysusers -, as root"),
+    (
+        "prometheus",
+        |_| prometheus::RULES.to_owned(),
+        "the first part belongs into prometheus.yml, the second is a file of rules",
+    ),
+];
+
+fn plain(name: &str) -> &'static PlainFile {
+    FILES.iter().find(|(known, ..)| *known == name).expect("a test compares the flag's choices with the table")
+}
+
 /// The whole file, ended by a newline. `program` is the path of this program.
 ///
 /// # Errors
@@ -20,14 +50,7 @@ use crate::clients::{self, System, TOKEN_PLACEHOLDER};
 pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<String, String> {
     let path = program.to_string_lossy();
     Ok(match what {
-        Generate::Man => man::page(),
-        Generate::CompleteBash => completions::bash(),
-        Generate::CompleteZsh => completions::zsh(),
-        Generate::CompleteFish => completions::fish(),
-        Generate::SystemdUnit => unit::unit(program),
-        Generate::SystemdTemplate => unit::template(program),
-        Generate::Sysusers => unit::SYSUSERS.to_owned(),
-        Generate::Prometheus => prometheus::RULES.to_owned(),
+        Generate::File(name) => plain(name).1(program),
         Generate::Token(line) => line.expose().to_owned(),
         Generate::Clients => list(env),
         Generate::ClientConfig(client, launch) => clients::config(*client, &path, launch),
@@ -62,18 +85,7 @@ fn list(env: Env<'_>) -> String {
 /// Where to save the file, for the user. Not part of it.
 pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
     match what {
-        Generate::Man => "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1".to_owned(),
-        Generate::CompleteBash => "save as fabric-mcp in ~/.local/share/bash-completion/completions".to_owned(),
-        Generate::CompleteZsh => "save as _fabric-mcp in a directory of your $fpath".to_owned(),
-        Generate::CompleteFish => "save as fabric-mcp.fish in ~/.config/fish/completions".to_owned(),
-        Generate::SystemdUnit => {
-            "save as /etc/systemd/system/fabric-mcp.service; its first lines say what else it needs".to_owned()
-        }
-        Generate::SystemdTemplate => {
-            "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs".to_owned()
-        }
-        Generate::Sysusers => "pipe this into systemd-sysusers -, as root".to_owned(),
-        Generate::Prometheus => "the first part belongs into prometheus.yml, the second is a file of rules".to_owned(),
+        Generate::File(name) => plain(name).2.to_owned(),
         Generate::Token(_) => {
             "append it to the tokens file, and give the last word to the client: it is shown only here".to_owned()
         }
@@ -188,18 +200,10 @@ mod tests {
             Launch::Program { args: Vec::new(), env: Vec::new(), key: Key::Unset },
             Launch::Url("http://127.0.0.1:8000/mcp".into()),
         ];
-        let mut all = vec![
-            Generate::Man,
-            Generate::CompleteBash,
-            Generate::CompleteZsh,
-            Generate::CompleteFish,
-            Generate::SystemdUnit,
-            Generate::SystemdTemplate,
-            Generate::Sysusers,
-            Generate::Prometheus,
-            Generate::Token(config::Secret::new("alice run fmcp_0\n")),
-            Generate::Clients,
-        ];
+        let plain = get("generate").choices.iter().filter(|name| !name.starts_with("client-") && **name != "token");
+        let mut all: Vec<Generate> = plain.map(|name| Generate::File(name)).collect();
+        assert_eq!(all.len(), FILES.len());
+        all.extend([Generate::Token(config::Secret::new("alice run fmcp_0\n")), Generate::Clients]);
         for client in McpClient::ALL {
             for launch in &launches {
                 all.push(Generate::ClientConfig(client, launch.clone()));
