@@ -41,107 +41,100 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
         };
         return Problem::error(error.kind.name(), error.detail.clone(), fix);
     };
-    let (code, what, fix): (_, String, String) = match cause {
+    let moved = elsewhere.map(|found| format!("A Fabric answers at {found}: set FABRIC_BASE_URL to that."));
+    let (code, what, fix) = match cause {
         Cause::Refused => (
             "connection-refused",
             format!("Nothing listens at {url}."),
-            match elsewhere {
-                Some(found) => format!("A Fabric answers at {found}: set FABRIC_BASE_URL to that."),
-                None => {
-                    "Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it prints.".into()
-                }
-            },
+            moved
+                .as_deref()
+                .unwrap_or("Start `fabric --serve`; if it runs, set FABRIC_BASE_URL to the host and port it prints."),
         ),
         Cause::UnknownHost => (
             "unknown-host",
             format!("The host name in {url} cannot be resolved."),
-            "Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.".into(),
+            "Correct the name in FABRIC_BASE_URL, or fix this machine's DNS; `getent hosts NAME` tests it.",
         ),
         Cause::ConnectTimeout => (
             "connect-timeout",
             format!("{url} does not accept the connection: the host is off, or a firewall drops it."),
-            "Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs --connect-timeout."
-                .into(),
+            "Check the host and port in FABRIC_BASE_URL and the firewall; a slow network needs --connect-timeout.",
         ),
         Cause::Silent => (
             "no-answer",
             format!("Something accepts the connection at {url} but does not answer in time."),
-            "Restart `fabric --serve`; if it is only slow, raise --request-timeout (for models, --models-timeout)."
-                .into(),
+            "Restart `fabric --serve`; if it is only slow, raise --request-timeout (for models, --models-timeout).",
         ),
         Cause::Proxy => (
             "proxy-failed",
             format!("The proxy of ALL_PROXY, HTTPS_PROXY or HTTP_PROXY does not connect to {url}."),
-            "Correct that variable, or add Fabric's host to NO_PROXY.".into(),
+            "Correct that variable, or add Fabric's host to NO_PROXY.",
         ),
         Cause::CertificateExpired => (
             "certificate-expired",
             format!("The certificate at {url} has expired, or this machine's clock is fast."),
-            "Check the clock with `date -u`; if it is right, renew the certificate.".into(),
+            "Check the clock with `date -u`; if it is right, renew the certificate.",
         ),
         Cause::CertificateNotYetValid => (
             "certificate-not-yet-valid",
             format!("The certificate at {url} is not valid yet, or this machine's clock is slow."),
-            "Check the clock with `date -u`, and set it.".into(),
+            "Check the clock with `date -u`, and set it.",
         ),
         Cause::CertificateUnknownIssuer => (
             "certificate-unknown-issuer",
             format!("The certificate at {url} comes from an authority that is not trusted here."),
-            "Set SSL_CERT_FILE to a PEM file with that authority's certificate.".into(),
+            "Set SSL_CERT_FILE to a PEM file with that authority's certificate.",
         ),
         Cause::CertificateWrongName => (
             "certificate-wrong-name",
             format!("The certificate at {url} is for another host name."),
-            "Use the name of the certificate in FABRIC_BASE_URL.".into(),
+            "Use the name of the certificate in FABRIC_BASE_URL.",
         ),
         Cause::NotTls => (
             "not-tls",
             format!("What listens at {url} does not speak TLS."),
-            "Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.".into(),
+            "Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.",
         ),
-        Cause::Tls => {
-            ("tls-failed", error.detail.clone(), "Check the proxy or server that ends TLS before Fabric.".into())
-        }
+        Cause::Tls => ("tls-failed", error.detail.clone(), "Check the proxy or server that ends TLS before Fabric."),
         Cause::NotHttp => (
             "not-http",
             format!("What listens at {url} does not answer in HTTP."),
-            "Correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.".into(),
+            "Correct the port in FABRIC_BASE_URL, or write https:// if TLS is spoken there.",
         ),
         Cause::WebPage => (
             "web-page",
             format!("{url} answers with a web page: a proxy, a login page or another program."),
-            "Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with the path under which a proxy has it."
-                .into(),
+            "Set FABRIC_BASE_URL to the address of `fabric --serve` itself, with the path under which a proxy has it.",
         ),
         Cause::Redirect => (
             "redirect",
             format!("{url} answers with a redirect, which is not followed: the key would go along."),
-            "Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.".into(),
+            "Set FABRIC_BASE_URL to where it leads; `curl -sI URL` shows that.",
         ),
         Cause::KeyMissing => (
             "key-missing",
             "Fabric wants an API key, and FABRIC_API_KEY is not set.".into(),
-            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given.".into(),
+            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given.",
         ),
         Cause::KeyRefused => (
             "key-refused",
             "Fabric refuses the key in FABRIC_API_KEY.".into(),
-            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.".into(),
+            "Set FABRIC_API_KEY to the key that `fabric --serve --api-key` was given; it may have changed.",
         ),
         Cause::NotFound => (
             "not-found",
             format!("{url} has no list of patterns: another program, or Fabric under another path."),
-            "Correct the port and path in FABRIC_BASE_URL; without a proxy there is no path.".into(),
+            "Correct the port and path in FABRIC_BASE_URL; without a proxy there is no path.",
         ),
         Cause::BadGateway => (
             "bad-gateway",
             format!("A proxy answers at {url}, but it does not reach Fabric."),
-            "Start `fabric --serve` behind the proxy, and check the address the proxy has for it.".into(),
+            "Start `fabric --serve` behind the proxy, and check the address the proxy has for it.",
         ),
         Cause::NotFabric => (
             "not-fabric",
             format!("{url} answers, but not as Fabric does."),
-            "Correct the port in FABRIC_BASE_URL; if it is Fabric, update it or fabric-mcp.".into(),
+            "Correct the port in FABRIC_BASE_URL; if it is Fabric, update it or fabric-mcp.",
         ),
     };
     Problem::error(code, what, fix)

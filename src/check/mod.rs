@@ -191,12 +191,11 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: 
             }
         }
         // Without a vendor, every version answers so.
-        Err(error) if error.cause.is_none() => report.problems.push(Problem {
-            code: "no-vendor",
-            is_error: true,
-            what: format!("Fabric cannot list its models. {}", error.detail),
-            fix: "If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it.".into(),
-        }),
+        Err(error) if error.cause.is_none() => report.problems.push(Problem::error(
+            "no-vendor",
+            format!("Fabric cannot list its models. {}", error.detail),
+            "If no vendor is set up, do that on Fabric's machine with `fabric --setup`, then restart it.",
+        )),
         Err(error) => report.problems.push(diagnose(&error, &url, None)),
     }
     match patiently(say, "Fabric's strategies", limit, || client.strategies(&wait)) {

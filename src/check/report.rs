@@ -2,10 +2,11 @@
 //!
 //! The keys of the JSON never change their meaning; new ones may be added.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::demo_run::{DemoRun, PATTERN};
 use super::diagnosis::Problem;
@@ -41,25 +42,15 @@ pub(super) enum KeyStatus {
 }
 
 impl KeyStatus {
-    fn name(self) -> &'static str {
+    /// Its name in JSON, and its words in the text.
+    fn shown(self) -> (&'static str, &'static str) {
         match self {
-            KeyStatus::Unknown => "unknown",
-            KeyStatus::NotNeeded => "not-needed",
-            KeyStatus::Accepted => "accepted",
-            KeyStatus::Unused => "unused",
-            KeyStatus::Missing => "missing",
-            KeyStatus::Refused => "refused",
-        }
-    }
-
-    fn text(self) -> &'static str {
-        match self {
-            KeyStatus::Unknown => "not known",
-            KeyStatus::NotNeeded => "none set, none needed",
-            KeyStatus::Accepted => "accepted",
-            KeyStatus::Unused => "sent, but Fabric answers without it too",
-            KeyStatus::Missing => "missing",
-            KeyStatus::Refused => "refused",
+            KeyStatus::Unknown => ("unknown", "not known"),
+            KeyStatus::NotNeeded => ("not-needed", "none set, none needed"),
+            KeyStatus::Accepted => ("accepted", "accepted"),
+            KeyStatus::Unused => ("unused", "sent, but Fabric answers without it too"),
+            KeyStatus::Missing => ("missing", "missing"),
+            KeyStatus::Refused => ("refused", "refused"),
         }
     }
 }
@@ -100,10 +91,7 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let mut eras = Map::new();
-        for era in &self.mcp {
-            eras.insert(era.revision.to_owned(), era.tools.is_ok().into());
-        }
+        let eras: BTreeMap<_, _> = self.mcp.iter().map(|era| (era.revision, era.tools.is_ok())).collect();
         let problems: Vec<Value> = self.problems.iter().map(problem_json).collect();
         json!({
             "schema_version": 1,
@@ -113,7 +101,7 @@ impl Report {
                 "url": self.url,
                 "demo": self.demo,
                 "reachable": self.reachable,
-                "api_key": self.key.name(),
+                "api_key": self.key.shown().0,
                 "latency_ms": self.latency.map(milliseconds),
                 "patterns": self.patterns,
                 "models": self.models.map(|(models, _)| models),
@@ -195,7 +183,7 @@ impl<'a> ReportWriter<'a> {
         };
         self.line(report.reachable, "address", &address)?;
         if report.reachable {
-            self.line(!matches!(report.key, KeyStatus::Missing | KeyStatus::Refused), "key", report.key.text())?;
+            self.line(!matches!(report.key, KeyStatus::Missing | KeyStatus::Refused), "key", report.key.shown().1)?;
         }
         match report.patterns {
             Some(count) => self.line(count > 0, "patterns", &count.to_string()),
