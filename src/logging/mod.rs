@@ -22,7 +22,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, Once, OnceLock, PoisonError};
-use std::thread;
+use std::thread::{self, LocalKey};
 use std::time::Duration;
 
 use log::{Level, LevelFilter, Log, Metadata, Record};
@@ -114,45 +114,41 @@ pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
 }
 
 /// Sets the request id that a panic of this thread is logged with, until the guard is dropped.
-pub(crate) fn request_scope(id: &str) -> RequestScope {
-    RequestScope { before: REQUEST.replace(Some(id.to_owned())), _not_send: PhantomData }
-}
-
-/// See [`request_scope`].
-#[must_use = "the scope ends when this is dropped"]
-pub(crate) struct RequestScope {
-    before: Option<String>,
-    /// Dropped on another thread, it would change that thread's id.
-    _not_send: PhantomData<*const ()>,
-}
-
-impl Drop for RequestScope {
-    fn drop(&mut self) {
-        let before = self.before.take();
-        // Fails while the thread is being torn down.
-        let _ = REQUEST.try_with(|request| request.replace(before));
-    }
+pub(crate) fn request_scope(id: &str) -> Scope<String> {
+    Scope::enter(&REQUEST, id.to_owned())
 }
 
 /// Adds `caller=name` to each log line of this thread until the guard is dropped. The name is written only if there is a
 /// line.
 pub(crate) fn caller_scope(name: impl fmt::Display + 'static) -> CallerScope {
-    CallerScope { before: CALLER.replace(Some(Box::new(name))), _not_send: PhantomData }
+    Scope::enter(&CALLER, Box::new(name))
 }
 
 /// See [`caller_scope`].
+pub(crate) type CallerScope = Scope<Box<dyn fmt::Display>>;
+
+type ThreadLocal<T> = LocalKey<RefCell<Option<T>>>;
+
+/// A value of this thread until the guard is dropped; then the one before.
 #[must_use = "the scope ends when this is dropped"]
-pub(crate) struct CallerScope {
-    before: Option<Box<dyn fmt::Display>>,
-    /// Dropped on another thread, it would change that thread's caller.
+pub(crate) struct Scope<T: 'static> {
+    value: &'static ThreadLocal<T>,
+    before: Option<T>,
+    /// Not `Send`: dropped on another thread, it would change that thread's value.
     _not_send: PhantomData<*const ()>,
 }
 
-impl Drop for CallerScope {
+impl<T> Scope<T> {
+    fn enter(value: &'static ThreadLocal<T>, now: T) -> Scope<T> {
+        Scope { value, before: value.replace(Some(now)), _not_send: PhantomData }
+    }
+}
+
+impl<T> Drop for Scope<T> {
     fn drop(&mut self) {
         let before = self.before.take();
         // Fails while the thread is being torn down.
-        let _ = CALLER.try_with(|caller| caller.replace(before));
+        let _ = self.value.try_with(|value| value.replace(before));
     }
 }
 
