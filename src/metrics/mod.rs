@@ -28,12 +28,14 @@ const OTHER: &str = "other";
 pub(crate) const OK: &str = "ok";
 
 /// The counters of this process.
-static TOTAL: Metrics = Metrics::new();
+pub(crate) static TOTAL: Metrics = Metrics::new();
 
-struct Metrics {
+/// What is counted beside the [`Counter`]s.
+pub(crate) struct Metrics {
     /// By tool. Every call asks Fabric, which takes far longer than the lock is held.
     calls: Mutex<BTreeMap<&'static str, CallStats>>,
-    used: Mutex<Used>,
+    by_model: Tokens,
+    by_caller: Tokens,
     runs: AtomicUsize,
 }
 
@@ -85,18 +87,14 @@ impl<K: Ord + Display> Counter<K> {
     }
 }
 
-/// Tokens that runs used, read and written.
-struct Used {
-    by_model: BTreeMap<String, (u64, u64)>,
-    by_caller: BTreeMap<String, (u64, u64)>,
-}
+/// Tokens that runs read and wrote, by the value of a label.
+type Tokens = Mutex<BTreeMap<String, (u64, u64)>>;
 
-impl Used {
-    fn add(to: &mut BTreeMap<String, (u64, u64)>, name: &str, input: u64, output: u64) {
-        let name = if to.len() < MAX_LABELS || to.contains_key(name) { name } else { OTHER };
-        let sum = to.entry(name.to_owned()).or_default();
-        *sum = (sum.0.saturating_add(input), sum.1.saturating_add(output));
-    }
+fn add_tokens(to: &Tokens, name: &str, input: u64, output: u64) {
+    let mut to = lock(to);
+    let name = if to.len() < MAX_LABELS || to.contains_key(name) { name } else { OTHER };
+    let sum = to.entry(name.to_owned()).or_default();
+    *sum = (sum.0.saturating_add(input), sum.1.saturating_add(output));
 }
 
 /// The calls of one tool.
@@ -108,21 +106,11 @@ struct CallStats {
     time: Duration,
 }
 
-/// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. A call refused before it ran has no duration.
-pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
-    TOTAL.call(tool, outcome, took);
-}
-
 /// Counts the error that a call ended with, if it was Fabric that failed.
 pub(crate) fn failure(error: &Error) {
     if error.kind.is_of_fabric() {
         FABRIC_ERRORS.add(error.kind.name(), 1);
     }
-}
-
-/// Counts the tokens that a run of `model` for `caller` read and wrote.
-pub(crate) fn used(model: &str, caller: &str, input: u64, output: u64) {
-    TOTAL.used(model, caller, input, output);
 }
 
 /// A run in flight, counted until it is dropped.
@@ -142,21 +130,19 @@ impl Drop for RunInFlight {
     }
 }
 
-/// All metrics in version 0.0.4 of the text format.
-pub(crate) fn render(connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
-    TOTAL.render(connections, sessions, kept_runs, fabric_up)
-}
-
 impl Metrics {
     const fn new() -> Metrics {
         Metrics {
             calls: Mutex::new(BTreeMap::new()),
-            used: Mutex::new(Used { by_model: BTreeMap::new(), by_caller: BTreeMap::new() }),
+            by_model: Mutex::new(BTreeMap::new()),
+            by_caller: Mutex::new(BTreeMap::new()),
             runs: AtomicUsize::new(0),
         }
     }
 
-    fn call(&self, tool: &'static str, outcome: &'static str, took: Option<Duration>) {
+    /// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. A call refused before it ran has no
+    /// duration.
+    pub(crate) fn call(&self, tool: &'static str, outcome: &'static str, took: Option<Duration>) {
         let mut calls = lock(&self.calls);
         let calls = calls.entry(tool).or_default();
         *calls.outcomes.entry(outcome).or_default() += 1;
@@ -165,13 +151,14 @@ impl Metrics {
         calls.time += took;
     }
 
-    fn used(&self, model: &str, caller: &str, input: u64, output: u64) {
-        let mut used = lock(&self.used);
-        Used::add(&mut used.by_model, model, input, output);
-        Used::add(&mut used.by_caller, caller, input, output);
+    /// Counts the tokens that a run of `model` for `caller` read and wrote.
+    pub(crate) fn used(&self, model: &str, caller: &str, input: u64, output: u64) {
+        add_tokens(&self.by_model, model, input, output);
+        add_tokens(&self.by_caller, caller, input, output);
     }
 
-    fn render(&self, connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
+    /// All metrics in version 0.0.4 of the text format.
+    pub(crate) fn render(&self, connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
         let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
         out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
@@ -183,20 +170,18 @@ impl Metrics {
         out.single("connections", "gauge", "Connections at this moment.", connections);
         out.single("sessions", "gauge", "Legacy sessions that are remembered.", sessions);
         counters(&mut out);
-        let used = lock(&self.used);
         for (family, label, help, sums) in [
-            ("tokens_total", "model", "Tokens that models read and wrote, by model.", &used.by_model),
-            ("caller_tokens_total", "caller", "Tokens that models read and wrote, by caller.", &used.by_caller),
+            ("tokens_total", "model", "Tokens that models read and wrote, by model.", &self.by_model),
+            ("caller_tokens_total", "caller", "Tokens that models read and wrote, by caller.", &self.by_caller),
         ] {
             out.family(family, "counter", help);
-            for (name, (input, output)) in sums {
+            for (name, (input, output)) in &*lock(sums) {
                 let name = escaped(name);
                 for (direction, sum) in [("input", input), ("output", output)] {
                     out.sample(family, format_args!("{{{label}=\"{name}\",direction=\"{direction}\"}}"), sum);
                 }
             }
         }
-        drop(used);
         let calls = lock(&self.calls);
         out.family("calls_total", "counter", "Calls of tools, by tool and outcome.");
         for (tool, calls) in &*calls {
@@ -216,15 +201,11 @@ impl Metrics {
             out.sample("call_duration_seconds_count", format_args!("{{tool=\"{tool}\"}}"), count);
         }
         drop(calls);
-        for (name, kind, help, value) in process::metrics() {
+        let started = time::started().to_string();
+        let started = ("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", started);
+        for (name, kind, help, value) in process::metrics().into_iter().chain([started]) {
             let _ = write!(out.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
         }
-        let _ = write!(
-            out.0,
-            "# HELP process_start_time_seconds When it started, in seconds since 1970.\n\
-             # TYPE process_start_time_seconds gauge\nprocess_start_time_seconds {}\n",
-            time::started()
-        );
         out.0
     }
 }

@@ -267,7 +267,7 @@ fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&s
 
 /// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
 fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
-    metrics::call(tool.name, error.map_or(metrics::OK, |error| error.kind.name()), took);
+    metrics::TOTAL.call(tool.name, error.map_or(metrics::OK, |error| error.kind.name()), took);
     if let Some(error) = error {
         metrics::failure(error);
     }

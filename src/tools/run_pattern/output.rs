@@ -55,7 +55,7 @@ impl Output {
         if let Some(usage) = &self.usage {
             let model = if model.is_empty() { "default" } else { model };
             let (input, output) = (usage.input_tokens, usage.output_tokens);
-            metrics::used(model, &work.identity.name().to_string(), input, output);
+            metrics::TOTAL.used(model, &work.identity.name().to_string(), input, output);
         }
     }
 

@@ -54,7 +54,7 @@ impl Ops {
     /// The text of `/metrics`.
     pub(super) fn metrics(&self, sessions: usize) -> String {
         let connections = self.connections.upgrade().map_or(0, |server| server.connections());
-        metrics::render(connections, sessions, self.runs.tally().kept, self.ready.ask().is_none())
+        metrics::TOTAL.render(connections, sessions, self.runs.tally().kept, self.ready.ask().is_none())
     }
 }
 
