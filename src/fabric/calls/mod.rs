@@ -476,7 +476,7 @@ impl EventRelay<'_> {
             Some(error) => Err(error),
             None if !self.is_complete => Err(Error::new(
                 Kind::StreamInterrupted,
-                "Fabric's answer ended before it was complete. EventRelay the pattern again if the rest is needed.",
+                "Fabric's answer ended before it was complete. Run the pattern again if the rest is needed.",
             )
             .after_status(200)),
             None if self.received == 0 => Err(Error::new(
