@@ -1,9 +1,7 @@
 //! `fabric_cancel_run`: stops a run whose call was answered before its end.
 
-use crate::fabric::Error;
-
 use super::get_run::{find, shown};
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work, refused};
+use super::{Arguments, Policy, Prepared, Tool, Work, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
@@ -35,20 +33,14 @@ const OUTPUT: &str = r#"{
   "required":["run_id","status","output_text"]
 }"#;
 
-struct CancelRun(String);
-
-fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let run_id = arguments.string("run_id")?;
     arguments.end(TOOL.arguments())?;
     let run_id =
         run_id.ok_or_else(|| refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it."))?;
-    Ok(Box::new(CancelRun(run_id)))
-}
-
-impl Job for CancelRun {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let run = find(work, &self.0)?;
+    Ok(Box::new(move |work: &Work| {
+        let run = find(work, &run_id)?;
         run.cancel();
         shown(&run, 0, None)
-    }
+    }))
 }

@@ -5,9 +5,7 @@
 
 use serde_json::Value;
 
-use crate::fabric::Error;
-
-use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
@@ -25,20 +23,16 @@ const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
 
-struct GetConfiguration;
-
-fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
     arguments.end(TOOL.arguments())?;
-    Ok(Box::new(GetConfiguration))
+    Ok(Box::new(configuration))
 }
 
-impl Job for GetConfiguration {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let mut configuration = work.fabric.configuration(&work.wait())?;
-        configuration.values_mut().for_each(redact);
-        let rows = configuration.len();
-        Ok(Outcome::rows(configuration, rows))
-    }
+fn configuration(work: &Work) -> Result<Outcome, Failure> {
+    let mut configuration = work.fabric.configuration(&work.wait())?;
+    configuration.values_mut().for_each(redact);
+    let rows = configuration.len();
+    Ok(Outcome::rows(configuration, rows))
 }
 
 /// Hides everything but what is known to be harmless: nothing at all, truth values, and where a service is.

@@ -3,9 +3,9 @@
 use serde::Serialize;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Error, Name, is_runnable, not_runnable};
+use crate::fabric::{Name, is_runnable, not_runnable};
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, Outcome, Plain, Policy, Prepared, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
@@ -70,7 +70,7 @@ struct Details {
     warnings: Vec<String>,
 }
 
-fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let pattern = arguments.pattern()?;
     let mut number = |name: &str, least| arguments.integer(name, least..=MAX_FABRIC_BODY as u64);
     let (offset, max_chars) = (number("offset", 0)?, number("max_chars", 1)?);
@@ -111,8 +111,8 @@ impl Job for GetPatternDetails {
             user_prompt_template: pattern.user_prompt,
             tags: if pattern.tags.is_empty() { tags } else { pattern.tags },
         };
-        let bytes = details.system_prompt.len();
-        Ok(Outcome { warnings, ..Outcome::bytes(details, bytes) })
+        let bytes = Some(details.system_prompt.len());
+        Ok(Outcome { warnings, bytes, ..Outcome::new(Plain(details)) })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {

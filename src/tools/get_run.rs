@@ -8,12 +8,11 @@ use serde_json::{Value, json};
 use crate::budget::{Charge, MEMORY};
 use crate::config::MAX_RUN_OUTPUT;
 use crate::fabric::{Error, Kind, no_room};
-use crate::jsonrpc;
-use crate::runs::{Record, Run, RunState, Waited};
+use crate::runs::{Run, RunState, Waited};
 use crate::time;
 
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
-use super::{Arguments, ChunkKind, Failure, Job, Json, Outcome, Policy, Tool, Work, refused};
+use super::{Arguments, ChunkKind, Failure, Job, Outcome, Policy, Prepared, Tool, Work, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
@@ -82,7 +81,7 @@ struct GetRun {
     max_chars: Option<usize>,
 }
 
-fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let run_id = arguments.string("run_id")?;
     let wait = arguments.integer("wait_seconds", 0..=MAX_WAIT)?.unwrap_or(MAX_WAIT);
     let offset = arguments.integer("offset", 0..=MAX_RUN_OUTPUT as u64)?.unwrap_or(0) as usize;
@@ -190,66 +189,44 @@ pub(super) fn shown(run: &Run, offset: usize, max_chars: Option<usize>) -> Resul
     if let Some(next) = next_offset.filter(|_| record.state != RunState::Working) {
         warnings.push(format!("There is more of the output: call fabric_get_run again with offset {next}."));
     }
-    let bytes = text.len();
-    let error =
-        error.map(|error| json!({ "type": error.kind.urn(), "title": error.kind.title(), "detail": error.detail }));
-    let format = rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned());
-    let shown = RunView { record, format, text, next_offset, error, warnings: warnings.clone(), _memory: memory };
-    Ok(Outcome { structured: Box::new(shown), warnings, rows: None, bytes: Some(bytes), end: None })
+    let shown = RunView {
+        run_id: record.id.to_string(),
+        status: record.state.name(),
+        patterns: record.patterns,
+        model: record.model,
+        created_at: time::rfc3339_to_the_millisecond(record.created as i64),
+        output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
+        output_text: text,
+        total_chars: record.chars,
+        next_offset,
+        usage: record.usage,
+        error: error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
+        warnings: warnings.clone(),
+        _memory: memory,
+    };
+    Ok(Outcome { warnings, ..Outcome::text(shown, |shown| &shown.output_text) })
 }
 
+#[derive(Serialize)]
 struct RunView {
-    record: Record,
-    format: String,
-    text: String,
+    run_id: String,
+    status: &'static str,
+    patterns: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    model: String,
+    created_at: String,
+    output_format: String,
+    output_text: String,
+    total_chars: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     next_offset: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usage: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
-    /// Of `text`.
+    /// Of the text.
+    #[serde(skip)]
     _memory: Charge,
-}
-
-impl Json for RunView {
-    fn write(&self, out: &mut Vec<u8>) {
-        #[derive(Serialize)]
-        struct RunFields<'a> {
-            run_id: String,
-            status: &'a str,
-            patterns: &'a [String],
-            #[serde(skip_serializing_if = "str::is_empty")]
-            model: &'a str,
-            created_at: String,
-            output_format: &'a str,
-            output_text: &'a str,
-            total_chars: u64,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            next_offset: Option<usize>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            usage: Option<&'a Value>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            error: Option<&'a Value>,
-            #[serde(skip_serializing_if = "<[String]>::is_empty")]
-            warnings: &'a [String],
-        }
-        let record = &self.record;
-        let fields = RunFields {
-            run_id: record.id.to_string(),
-            status: record.state.name(),
-            patterns: &record.patterns,
-            model: &record.model,
-            created_at: time::rfc3339_to_the_millisecond(record.created as i64),
-            output_format: &self.format,
-            output_text: &self.text,
-            total_chars: record.chars,
-            next_offset: self.next_offset,
-            usage: record.usage.as_ref(),
-            error: self.error.as_ref(),
-            warnings: &self.warnings,
-        };
-        jsonrpc::write_json(out, &fields);
-    }
-
-    fn text(&self) -> Option<&str> {
-        Some(&self.text)
-    }
 }

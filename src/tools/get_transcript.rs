@@ -3,9 +3,8 @@
 use serde::Serialize;
 
 use crate::fabric::{Error, VideoId};
-use crate::jsonrpc;
 
-use super::{Arguments, Failure, Job, Json, Outcome, Policy, Tool, Work, refused};
+use super::{Arguments, Failure, Job, Outcome, Policy, Prepared, Tool, Work, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
@@ -56,17 +55,7 @@ struct VideoText {
     description: Option<String>,
 }
 
-impl Json for VideoText {
-    fn write(&self, out: &mut Vec<u8>) {
-        jsonrpc::write_json(out, self);
-    }
-
-    fn text(&self) -> Option<&str> {
-        Some(&self.transcript)
-    }
-}
-
-fn prepare(mut arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let url = arguments.string("url")?.unwrap_or_default();
     let video = VideoId::parse("url", &url)?;
     let language = arguments.string("language")?.map(language).transpose()?;
@@ -89,7 +78,6 @@ fn language(value: String) -> Result<String, Error> {
 impl Job for GetTranscript {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         let found = work.fabric.transcript(&self.video, self.language.as_deref(), self.timestamps, &work.wait())?;
-        let bytes = found.transcript.len();
         let is_said = |text: &String| !text.is_empty() && text != self.video.as_str();
         let text = VideoText {
             transcript: found.transcript,
@@ -97,7 +85,7 @@ impl Job for GetTranscript {
             title: found.title.filter(is_said),
             description: found.description.filter(is_said),
         };
-        Ok(Outcome { structured: Box::new(text), warnings: Vec::new(), rows: None, bytes: Some(bytes), end: None })
+        Ok(Outcome::text(text, |text| &text.transcript))
     }
 
     /// Which video it is, is the caller's business, and yt-dlp names it in what it says.

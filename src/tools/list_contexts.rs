@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::fabric::{Error, Names, Stored};
 
-use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
@@ -28,8 +28,6 @@ const OUTPUT: &str = r#"{
   "required":["contexts","sessions"]
 }"#;
 
-struct ListContexts;
-
 #[derive(Serialize)]
 struct Contexts {
     contexts: Names,
@@ -38,26 +36,24 @@ struct Contexts {
     warnings: Vec<String>,
 }
 
-fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
     arguments.end(TOOL.arguments())?;
-    Ok(Box::new(ListContexts))
+    Ok(Box::new(contexts))
 }
 
-impl Job for ListContexts {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let mut warnings = Vec::new();
-        let mut names = |what: Stored| {
-            let names = Arc::unwrap_or_clone(work.catalog.fresh_stored(what, &work.wait())?);
-            Ok::<Names, Error>(names.unwrap_or_else(|| {
-                warnings.push(no_folder(what));
-                Names::default()
-            }))
-        };
-        let (contexts, sessions) = (names(Stored::Contexts)?, names(Stored::Sessions)?);
-        let rows = contexts.len() + sessions.len();
-        let structured = Contexts { contexts, sessions, warnings: warnings.clone() };
-        Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
-    }
+fn contexts(work: &Work) -> Result<Outcome, Failure> {
+    let mut warnings = Vec::new();
+    let mut names = |what: Stored| {
+        let names = Arc::unwrap_or_clone(work.catalog.fresh_stored(what, &work.wait())?);
+        Ok::<Names, Error>(names.unwrap_or_else(|| {
+            warnings.push(no_folder(what));
+            Names::default()
+        }))
+    };
+    let (contexts, sessions) = (names(Stored::Contexts)?, names(Stored::Sessions)?);
+    let rows = contexts.len() + sessions.len();
+    let structured = Contexts { contexts, sessions, warnings: warnings.clone() };
+    Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
 }
 
 /// What it means that Fabric has no folder of them.

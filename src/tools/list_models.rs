@@ -5,9 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::fabric::Error;
-
-use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
@@ -33,23 +31,19 @@ const OUTPUT: &str = r#"{
   "required":["all_models","models_by_vendor"]
 }"#;
 
-struct ListModels;
-
 #[derive(Serialize)]
 struct ModelList {
     all_models: Vec<String>,
     models_by_vendor: BTreeMap<String, Vec<String>>,
 }
 
-fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
     arguments.end(TOOL.arguments())?;
-    Ok(Box::new(ListModels))
+    Ok(Box::new(models))
 }
 
-impl Job for ListModels {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let models = Arc::unwrap_or_clone(work.catalog.fresh_models(&work.wait())?);
-        let rows = models.models.len();
-        Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
-    }
+fn models(work: &Work) -> Result<Outcome, Failure> {
+    let models = Arc::unwrap_or_clone(work.catalog.fresh_models(&work.wait())?);
+    let rows = models.models.len();
+    Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
 }

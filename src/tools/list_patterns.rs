@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::config::MAX_ROWS;
-use crate::fabric::{Error, Names, Snapshot, not_runnable};
+use crate::fabric::{Names, Snapshot, not_runnable};
 use crate::text::shown;
 
-use super::{Arguments, Failure, Job, Json, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, Job, Json, Outcome, Policy, Prepared, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -55,18 +55,17 @@ const OUTPUT: &str = r#"{
 /// How many patterns a search gives if the caller does not say.
 const USUAL: usize = 15;
 
-fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
     let query = arguments.string("query")?;
     let limit = arguments.integer("limit", 1..=MAX_ROWS as u64)?.map(|n| n as usize);
     arguments.end(TOOL.arguments())?;
     Ok(match query.filter(|query| !query.trim().is_empty()) {
-        None => Box::new(ListAll { limit: limit.unwrap_or(usize::MAX) }),
+        None => {
+            let limit = limit.unwrap_or(usize::MAX);
+            Box::new(move |work: &Work| all(work, limit))
+        }
         Some(query) => Box::new(Search { query, limit: limit.unwrap_or(USUAL), policy: policy.clone() }),
     })
-}
-
-struct ListAll {
-    limit: usize,
 }
 
 /// `{"patterns":[…]}`, of what the list of names has written already.
@@ -89,15 +88,13 @@ impl Json for Patterns {
     }
 }
 
-impl Job for ListAll {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let mut patterns = work.catalog.fresh_names(&work.wait())?;
-        if self.limit < patterns.len() {
-            patterns = Arc::new(patterns.iter().take(self.limit).collect());
-        }
-        let rows = patterns.len();
-        Ok(Outcome::rows_of(Patterns(patterns), rows))
+fn all(work: &Work, limit: usize) -> Result<Outcome, Failure> {
+    let mut patterns = work.catalog.fresh_names(&work.wait())?;
+    if limit < patterns.len() {
+        patterns = Arc::new(patterns.iter().take(limit).collect());
     }
+    let rows = patterns.len();
+    Ok(Outcome { rows: Some(rows), ..Outcome::new(Patterns(patterns)) })
 }
 
 struct Search {

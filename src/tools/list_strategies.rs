@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::fabric::{Error, NO_STRATEGIES, Strategy};
+use crate::fabric::{NO_STRATEGIES, Strategy};
 
-use super::{Arguments, Failure, Job, NO_ARGUMENTS, Outcome, Policy, Tool, Work};
+use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
@@ -39,8 +39,6 @@ const OUTPUT: &str = r#"{
   "required":["strategies"]
 }"#;
 
-struct ListStrategies;
-
 #[derive(Serialize)]
 struct Strategies {
     strategies: Vec<Strategy>,
@@ -48,18 +46,16 @@ struct Strategies {
     warnings: Vec<String>,
 }
 
-fn prepare(arguments: Arguments, _: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
     arguments.end(TOOL.arguments())?;
-    Ok(Box::new(ListStrategies))
+    Ok(Box::new(strategies))
 }
 
-impl Job for ListStrategies {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let strategies = Arc::unwrap_or_clone(work.catalog.fresh_strategies(&work.wait())?);
-        let warnings: Vec<String> = strategies.is_none().then(|| NO_STRATEGIES.to_owned()).into_iter().collect();
-        let strategies = strategies.unwrap_or_default();
-        let rows = strategies.len();
-        let structured = Strategies { strategies, warnings: warnings.clone() };
-        Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
-    }
+fn strategies(work: &Work) -> Result<Outcome, Failure> {
+    let strategies = Arc::unwrap_or_clone(work.catalog.fresh_strategies(&work.wait())?);
+    let warnings: Vec<String> = strategies.is_none().then(|| NO_STRATEGIES.to_owned()).into_iter().collect();
+    let strategies = strategies.unwrap_or_default();
+    let rows = strategies.len();
+    let structured = Strategies { strategies, warnings: warnings.clone() };
+    Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
 }

@@ -33,6 +33,7 @@ use crate::runs::{Owner, Run, Runs};
 use crate::{logging, metrics};
 
 pub(crate) use arguments::Arguments;
+use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use policy::Policy;
 pub(crate) use run_pattern::partial;
@@ -133,6 +134,13 @@ pub(crate) trait Job: Send + Sync {
     /// What must not be logged, whoever repeats it; `None` if it is not kept, so that nothing foreign may be logged.
     fn private(&self) -> Option<Vec<&str>> {
         Some(Vec::new())
+    }
+}
+
+/// A job that is only work: it costs nothing, and there is nothing to say of it.
+impl<F: Fn(&Work) -> Result<Outcome, Failure> + Send + Sync> Job for F {
+    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
+        self(work)
     }
 }
 

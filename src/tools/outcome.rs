@@ -22,12 +22,25 @@ pub(crate) trait Json: Send {
     }
 }
 
-/// A plain result: its text is its JSON.
+/// A result that is read as its JSON.
 pub(super) struct Plain<T>(pub(super) T);
 
 impl<T: Serialize + Send> Json for Plain<T> {
     fn write(&self, out: &mut Vec<u8>) {
         jsonrpc::write_json(out, &self.0);
+    }
+}
+
+/// A result that is read as one of its texts.
+struct Readable<T>(T, fn(&T) -> &str);
+
+impl<T: Serialize + Send> Json for Readable<T> {
+    fn write(&self, out: &mut Vec<u8>) {
+        jsonrpc::write_json(out, &self.0);
+    }
+
+    fn text(&self) -> Option<&str> {
+        Some(self.1(&self.0))
     }
 }
 
@@ -46,26 +59,24 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
+    /// A result without anything for the log.
+    pub(super) fn new(value: impl Json + 'static) -> Outcome {
+        Outcome { structured: Box::new(value), warnings: Vec::new(), rows: None, bytes: None, end: None }
+    }
+
     /// A list or map of `rows` entries.
     pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
-        Outcome::rows_of(Plain(value), rows)
+        Outcome { rows: Some(rows), ..Outcome::new(Plain(value)) }
     }
 
-    /// The same, of something that writes itself.
-    pub(super) fn rows_of(value: impl Json + 'static, rows: usize) -> Outcome {
-        Outcome { structured: Box::new(value), warnings: Vec::new(), rows: Some(rows), bytes: None, end: None }
+    /// One thing that is read as its `text`.
+    pub(super) fn text<T: Serialize + Send + 'static>(value: T, text: fn(&T) -> &str) -> Outcome {
+        Outcome { bytes: Some(text(&value).len()), ..Outcome::new(Readable(value, text)) }
     }
 
-    /// One thing with a text of `bytes` bytes.
-    pub(super) fn bytes<T: Serialize + Send + 'static>(value: T, bytes: usize) -> Outcome {
-        Outcome { structured: Box::new(Plain(value)), warnings: Vec::new(), rows: None, bytes: Some(bytes), end: None }
-    }
-}
-
-impl Outcome {
     /// The end of a run whose text of `bytes` bytes is in the store.
     pub(super) fn end(end: End, bytes: usize) -> Outcome {
-        Outcome { end: Some(end), ..Outcome::bytes((), bytes) }
+        Outcome { end: Some(end), bytes: Some(bytes), ..Outcome::new(Plain(())) }
     }
 }
 

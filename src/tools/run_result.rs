@@ -7,10 +7,9 @@ use serde_json::Value;
 use crate::budget::{Charge, MEMORY};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, no_room};
-use crate::jsonrpc;
 use crate::runs::{Record, Run, RunState};
 
-use super::{Failure, Json, Outcome};
+use super::{Failure, Outcome};
 
 /// The format of most output.
 pub(super) const DEFAULT_FORMAT: &str = "markdown";
@@ -91,10 +90,9 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
         rest.warnings
             .push(format!("The output was cut to {max} characters by max_chars: {omitted} more were left out. {how}"));
     }
-    let bytes = text.len();
     let output = RunOutput {
-        format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
-        text,
+        output_format: rest.format.unwrap_or_else(|| DEFAULT_FORMAT.to_owned()),
+        output_text: text,
         usage: record.usage,
         omitted_chars,
         warnings: rest.warnings.clone(),
@@ -102,7 +100,7 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
         run_id: told.then(|| record.id.to_string()),
         _memory: memory,
     };
-    Ok(Outcome { structured: Box::new(output), warnings: rest.warnings, rows: None, bytes: Some(bytes), end: None })
+    Ok(Outcome { warnings: rest.warnings, ..Outcome::text(output, |output| &output.output_text) })
 }
 
 /// Most bytes that so many characters of a run's text can have.
@@ -110,47 +108,20 @@ pub(super) fn most_bytes(record: &Record, max_chars: Option<usize>) -> usize {
     max_chars.map_or(record.bytes as usize, |max| max.saturating_mul(4).min(record.bytes as usize))
 }
 
+#[derive(Serialize)]
 struct RunOutput {
-    format: String,
-    text: String,
+    output_format: String,
+    output_text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     usage: Option<Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     omitted_chars: Option<usize>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
     status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     run_id: Option<String>,
-    /// Of `text`.
+    /// Of the text.
+    #[serde(skip)]
     _memory: Charge,
-}
-
-impl Json for RunOutput {
-    fn write(&self, out: &mut Vec<u8>) {
-        #[derive(Serialize)]
-        struct Fields<'a> {
-            output_format: &'a str,
-            output_text: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            usage: Option<&'a Value>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            omitted_chars: Option<usize>,
-            #[serde(skip_serializing_if = "<[String]>::is_empty")]
-            warnings: &'a [String],
-            status: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            run_id: Option<&'a str>,
-        }
-        let fields = Fields {
-            output_format: &self.format,
-            output_text: &self.text,
-            usage: self.usage.as_ref(),
-            omitted_chars: self.omitted_chars,
-            warnings: &self.warnings,
-            status: self.status,
-            run_id: self.run_id.as_deref(),
-        };
-        jsonrpc::write_json(out, &fields);
-    }
-
-    fn text(&self) -> Option<&str> {
-        Some(&self.text)
-    }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
-use super::{Arguments, Job, Policy, Tool, properties, refused};
+use super::{Arguments, Policy, Prepared, Tool, properties, refused};
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
@@ -104,7 +104,7 @@ const OUTPUT: &str = r#"{
   "required":["output_format","output_text"]
 }"#;
 
-fn prepare(mut arguments: Arguments, policy: &Policy) -> Result<Box<dyn Job>, Error> {
+fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
     let pattern = arguments.pattern()?;
     policy.check("pattern_name", &pattern)?;
     let mut chat = Chat::new(pattern.clone(), arguments.text("input_text")?);
