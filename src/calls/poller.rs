@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use crate::config::WORKER_STACK;
-use crate::fabric::{NoWait, Wait};
+use crate::fabric::{Age, NoWait, Wait};
 use crate::features::Server;
 use crate::sync::lock;
 
@@ -46,7 +46,7 @@ impl Poller {
             }
             drop(running);
             let wait: Arc<dyn Wait> = Arc::new(NoWait);
-            if let Err(error) = self.server.catalog().fresh_names(&wait) {
+            if let Err(error) = self.server.catalog().names(Age::Fresh, &wait) {
                 log::debug!("the list of patterns could not be read: {error}");
             }
         }

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::access::Access;
 use crate::config::{self, Config};
-use crate::fabric::{Cause, Client, Error, NoWait, Wait};
+use crate::fabric::{Cause, Client, Error, NoWait, Source, Wait};
 use crate::features::Server;
 use crate::net::{Authority, Host};
 

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Name, Names, Stored, not_found};
+use crate::fabric::{Age, Name, Names, Stored, not_found};
 use crate::protocol::params::{optional_text, params, text};
 use crate::protocol::{Refusal, ResultWriter};
 use crate::tools::Policy;
@@ -92,9 +92,9 @@ impl Operation for Complete {
     /// -32602 for a prompt that is not there; else what Fabric's failure asks for.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
         let wait = &call.wait();
-        let patterns = || call.catalog.names(wait).map_err(Refusal::from_fabric);
+        let patterns = || call.catalog.names(Age::Cached, wait).map_err(Refusal::from_fabric);
         let strategies = || -> Result<Names, Refusal> {
-            let strategies = call.catalog.strategies(wait).map_err(Refusal::from_fabric)?;
+            let strategies = call.catalog.strategies(Age::Cached, wait).map_err(Refusal::from_fabric)?;
             Ok(strategies.iter().flatten().map(|s| s.name.as_str()).collect())
         };
         let known = |prompt: &Name| {
@@ -107,7 +107,7 @@ impl Operation for Complete {
             Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
             Of::Stored { prompt, what } => {
                 known(prompt)?;
-                let names = call.catalog.stored(*what, wait).map_err(Refusal::from_fabric)?;
+                let names = call.catalog.stored(Age::Cached, *what, wait).map_err(Refusal::from_fabric)?;
                 names.as_ref().as_ref().map_or_else(Vec::new, |names| rank(&self.value, names))
             }
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,

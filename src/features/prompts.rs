@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::fabric::{Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
+use crate::fabric::{Age, Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};
 use crate::protocol::{Feature, Refusal, ResultWriter, Revision};
@@ -152,7 +152,7 @@ impl Operation for GetPrompt {
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
         let strategies = match argument(STRATEGY) {
             "" => Arc::default(),
-            _ => call.catalog.strategies(wait).map_err(Refusal::from_fabric)?,
+            _ => call.catalog.strategies(Age::Cached, wait).map_err(Refusal::from_fabric)?,
         };
         let strategy = match (argument(STRATEGY), strategies.as_deref()) {
             ("", _) => None,

@@ -5,7 +5,7 @@ use serde_json::Map;
 use serde_json::value::RawValue;
 
 use crate::config::STATIC_TTL;
-use crate::fabric::{Error, Kind, NO_STRATEGIES, Name};
+use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
 use crate::jsonrpc;
 use crate::protocol::pages::{self, Cursor};
 use crate::protocol::params::{params, text};

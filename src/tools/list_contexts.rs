@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::fabric::{Error, Names, Stored};
+use crate::fabric::{Age, Error, Names, Stored};
 
 use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
 
@@ -44,7 +44,7 @@ fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
 fn contexts(work: &Work) -> Result<Outcome, Failure> {
     let mut warnings = Vec::new();
     let mut names = |what: Stored| {
-        let names = Arc::unwrap_or_clone(work.catalog.fresh_stored(what, &work.wait())?);
+        let names = Arc::unwrap_or_clone(work.catalog.stored(Age::Fresh, what, &work.wait())?);
         Ok::<Names, Error>(names.unwrap_or_else(|| {
             warnings.push(no_folder(what));
             Names::default()

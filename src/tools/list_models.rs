@@ -43,7 +43,7 @@ fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
 }
 
 fn models(work: &Work) -> Result<Outcome, Failure> {
-    let models = Arc::unwrap_or_clone(work.catalog.fresh_models(&work.wait())?);
+    let models = Arc::unwrap_or_clone(work.catalog.models(&work.wait())?);
     let rows = models.models.len();
     Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::config::MAX_ROWS;
-use crate::fabric::{Names, Snapshot, not_runnable};
+use crate::fabric::{Age, Names, Snapshot, not_runnable};
 use crate::text::shown;
 
 use super::{Arguments, Failure, Job, Json, Outcome, Policy, Prepared, Tool, Work};
@@ -89,7 +89,7 @@ impl Json for Patterns {
 }
 
 fn all(work: &Work, limit: usize) -> Result<Outcome, Failure> {
-    let mut patterns = work.catalog.fresh_names(&work.wait())?;
+    let mut patterns = work.catalog.names(Age::Fresh, &work.wait())?;
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }

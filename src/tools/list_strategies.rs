@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::fabric::{NO_STRATEGIES, Strategy};
+use crate::fabric::{Age, NO_STRATEGIES, Strategy};
 
 use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
 
@@ -52,7 +52,7 @@ fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
 }
 
 fn strategies(work: &Work) -> Result<Outcome, Failure> {
-    let strategies = Arc::unwrap_or_clone(work.catalog.fresh_strategies(&work.wait())?);
+    let strategies = Arc::unwrap_or_clone(work.catalog.strategies(Age::Fresh, &work.wait())?);
     let warnings: Vec<String> = strategies.is_none().then(|| NO_STRATEGIES.to_owned()).into_iter().collect();
     let strategies = strategies.unwrap_or_default();
     let rows = strategies.len();

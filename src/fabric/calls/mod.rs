@@ -17,10 +17,7 @@ use crate::config::MAX_NAME;
 use crate::json;
 use crate::text;
 
-mod stored;
-
-pub(crate) use stored::Stored;
-
+use super::catalog::Source;
 use super::client::{Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
@@ -45,33 +42,12 @@ const LITTLE: usize = 64 << 10;
 impl Client {
     /// `GET /patterns/names`: the names of all patterns.
     pub(crate) fn pattern_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.pattern_names_after(None, wait)
-    }
-
-    /// Like `pattern_names`; returns `before` itself if the response has the same bytes.
-    pub(super) fn pattern_names_after(
-        &self,
-        before: Option<&Arc<Names>>,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Names>, Error> {
-        let path = "/patterns/names";
-        let body = self.get(path, self.request_limits(), wait)?;
-        match before.filter(|names| names.is_from(&body)) {
-            Some(same) => Ok(Arc::clone(same)),
-            None => Names::read(body).map(Arc::new).ok_or_else(|| self.unexpected("GET", path)),
-        }
+        self.names(None, wait)
     }
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
     pub(crate) fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         self.listed_pattern(name, wait).map_err(|error| self.explain(name, error, wait))
-    }
-
-    /// Like `pattern`, for a name that was just read from the list.
-    pub(super) fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
-        let path = format!("/patterns/{}", name.percent_encoded());
-        let body = self.get(&path, self.request_limits(), wait)?;
-        members(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in.
@@ -98,38 +74,6 @@ impl Client {
                 pattern.ok_or_else(|| self.unexpected("POST", &path))
             })
             .map_err(|error| self.explain(name, error, wait))
-    }
-
-    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
-    ///
-    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470): a list
-    /// without a single model is asked for again after each of [`EMPTY_MODELS_DELAYS`].
-    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
-        let path = "/models/names";
-        let mut delays = EMPTY_MODELS_DELAYS.iter();
-        loop {
-            let body = self.get(path, self.models_limits(), wait)?;
-            let models: Models =
-                decode::<Option<_>>(&body).ok_or_else(|| self.unexpected("GET", path))?.unwrap_or_default();
-            match delays.next() {
-                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => pause(*delay, wait.as_ref())?,
-                _ => return Ok(models),
-            }
-        }
-    }
-
-    /// `GET /strategies`, sorted by name. A 500 means that there is no folder of them: see [`NO_STRATEGIES`].
-    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        let path = "/strategies";
-        let body = match self.get(path, self.request_limits(), wait) {
-            Err(Error { status: Some(500), .. }) => return Ok(None),
-            body => body?,
-        };
-        // Go writes an empty list as `null`.
-        let strategies = decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
-        let mut strategies = strategies.unwrap_or_default();
-        strategies.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Some(strategies))
     }
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
@@ -285,6 +229,85 @@ impl Client {
             self.url()
         );
         Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric).after_status(200)
+    }
+}
+
+impl Source for Client {
+    /// `GET /patterns/names`.
+    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        let path = "/patterns/names";
+        let body = self.get(path, self.request_limits(), wait)?;
+        match before.filter(|names| names.is_from(&body)) {
+            Some(same) => Ok(Arc::clone(same)),
+            None => Names::read(body).map(Arc::new).ok_or_else(|| self.unexpected("GET", path)),
+        }
+    }
+
+    /// `GET /patterns/:name`.
+    fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+        let path = format!("/patterns/{}", name.percent_encoded());
+        let body = self.get(&path, self.request_limits(), wait)?;
+        members(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
+    }
+
+    /// `GET /strategies`, sorted by name. A 500 means that there is no folder of them: see [`NO_STRATEGIES`].
+    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
+        let path = "/strategies";
+        let body = match self.get(path, self.request_limits(), wait) {
+            Err(Error { status: Some(500), .. }) => return Ok(None),
+            body => body?,
+        };
+        // Go writes an empty list as `null`.
+        let strategies = decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
+        let mut strategies = strategies.unwrap_or_default();
+        strategies.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Some(strategies))
+    }
+
+    /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
+    ///
+    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470): a list
+    /// without a single model is asked for again after each of [`EMPTY_MODELS_DELAYS`].
+    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
+        let path = "/models/names";
+        let mut delays = EMPTY_MODELS_DELAYS.iter();
+        loop {
+            let body = self.get(path, self.models_limits(), wait)?;
+            let models: Models =
+                decode::<Option<_>>(&body).ok_or_else(|| self.unexpected("GET", path))?.unwrap_or_default();
+            match delays.next() {
+                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => pause(*delay, wait.as_ref())?,
+                _ => return Ok(models),
+            }
+        }
+    }
+
+    /// `GET /contexts/names` or `GET /sessions/names`. A 500 means that there is no folder of them: then `None`.
+    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
+        let path = format!("/{}/names", what.plural());
+        match self.get(&path, self.request_limits(), wait) {
+            Err(Error { status: Some(500), .. }) => Ok(None),
+            body => Names::read(body?).map(Some).ok_or_else(|| self.unexpected("GET", &path)),
+        }
+    }
+}
+
+/// What Fabric keeps under names of its users' choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stored {
+    /// Texts to put before a pattern.
+    Contexts,
+    /// Conversations, which a run goes on with, or begins where there is none of that name.
+    Sessions,
+}
+
+impl Stored {
+    /// The word for several of them.
+    pub(crate) fn plural(self) -> &'static str {
+        match self {
+            Stored::Contexts => "contexts",
+            Stored::Sessions => "sessions",
+        }
     }
 }
 

@@ -113,7 +113,7 @@ pub(crate) trait Source: Send + Sync {
     /// The names of all patterns; `before` itself if they are the same.
     fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
     /// One pattern of that list.
-    fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
+    fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
     /// The sorted strategies; `None` where there is no folder of them.
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
     /// All models.
@@ -122,35 +122,20 @@ pub(crate) trait Source: Send + Sync {
     fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
 }
 
-impl Source for Client {
-    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.pattern_names_after(before, wait)
-    }
-
-    fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
-        self.listed_pattern(name, wait)
-    }
-
-    fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        Client::strategies(self, wait)
-    }
-
-    fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
-        Client::models(self, wait)
-    }
-
-    fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
-        Client::stored(self, what, wait)
-    }
-}
-
 /// How long a caller waits for another's read of a short list before it reads itself.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// The same for the models: vendors take seconds to answer, and Fabric asked twice at once gives the second caller an empty
 /// list.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
-/// Maximum age for callers that must not get a value read before they asked.
-const FRESH: Duration = Duration::ZERO;
+
+/// How old a list may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Age {
+    /// As old as the time-to-live.
+    Cached,
+    /// Read after the caller asked.
+    Fresh,
+}
 
 /// The catalogue. Shared by all threads.
 pub(crate) struct Catalog<S: Source = Client> {
@@ -260,9 +245,9 @@ impl<S: Source> Catalog<S> {
 
     fn refresh(&self, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         let begun = Instant::now();
-        let names = self.names_within(FRESH, changed, wait)?;
+        let names = self.names_within(Age::Fresh, changed, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
-        let strategies = match self.strategies_within(FRESH, wait) {
+        let strategies = match self.strategies(Age::Fresh, wait) {
             // A Fabric without strategies still has patterns.
             Err(error) if !is_general(&error) => {
                 log::warn!("the catalogue has no strategies: {error}");
@@ -274,27 +259,22 @@ impl<S: Source> Catalog<S> {
     }
 
     /// Only the names of all patterns, for which one request is enough.
-    pub(crate) fn names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.names_told(self.ttl, wait)
-    }
-
-    /// The same, read after the caller asked.
-    pub(crate) fn fresh_names(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        self.names_told(FRESH, wait)
-    }
-
-    fn names_told(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+    pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         let changed = Cell::new(false);
-        let names = self.names_within(max_age, &changed, wait);
+        let names = self.names_within(age, &changed, wait);
         if changed.get() {
             self.tell();
         }
         names
     }
 
+    fn max_age(&self, age: Age) -> Duration {
+        if age == Age::Cached { self.ttl } else { Duration::ZERO }
+    }
+
     /// Notes in `changed` whether this caller has found other names than the one before.
-    fn names_within(&self, max_age: Duration, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        let read = self.names.get(max_age, wait.as_ref(), |before| {
+    fn names_within(&self, age: Age, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+        let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
             let names = self.source.names(before, wait)?;
             changed.set(before.is_some_and(|before| *before != names));
             Ok(names)
@@ -303,25 +283,17 @@ impl<S: Source> Catalog<S> {
     }
 
     /// Only the strategies, sorted by name, for which one request is enough; `None` where there is no folder of them.
-    pub(crate) fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
-        self.strategies_within(self.ttl, wait)
-    }
-
-    /// The same as they are now.
-    pub(crate) fn fresh_strategies(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
-        self.strategies_within(FRESH, wait)
-    }
-
-    fn strategies_within(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
+    pub(crate) fn strategies(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
         // Whoever fetches them after a refusal must not be refused again.
         self.strategies.invalidate(Option::is_none);
-        let read = self.strategies.get(max_age, wait.as_ref(), |_| self.source.strategies(wait).map(Arc::new));
+        let read =
+            self.strategies.get(self.max_age(age), wait.as_ref(), |_| self.source.strategies(wait).map(Arc::new));
         read.map(|(_, strategies)| strategies)
     }
 
     /// All models as they are now.
-    pub(crate) fn fresh_models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
-        let read = self.models.get(FRESH, wait.as_ref(), |_| self.source.models(wait).map(Arc::new));
+    pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
+        let read = self.models.get(Duration::ZERO, wait.as_ref(), |_| self.source.models(wait).map(Arc::new));
         read.map(|(_, models)| models)
     }
 
@@ -334,7 +306,7 @@ impl<S: Source> Catalog<S> {
     pub(crate) fn models_within(&self, time: Duration, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
         let until = Instant::now() + time;
         let limited: Arc<dyn Wait> = Arc::new(Until { wait: Arc::clone(wait), until });
-        match self.models.get(FRESH, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
+        match self.models.get(Duration::ZERO, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
             Ok((_, models)) => Ok(Some(models)),
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
             Err(error) => Err(error),
@@ -342,25 +314,11 @@ impl<S: Source> Catalog<S> {
     }
 
     /// The names of contexts or sessions; `None` where there is no folder of them.
-    pub(crate) fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
-        self.stored_within(self.ttl, what, wait)
-    }
-
-    /// The same as they are now.
-    pub(crate) fn fresh_stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
-        self.stored_within(FRESH, what, wait)
-    }
-
-    fn stored_within(
-        &self,
-        max_age: Duration,
-        what: Stored,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Option<Names>>, Error> {
+    pub(crate) fn stored(&self, age: Age, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
         let [contexts, sessions] = &self.stored;
         let cached = if what == Stored::Contexts { contexts } else { sessions };
         cached.invalidate(Option::is_none);
-        let read = cached.get(max_age, wait.as_ref(), |_| self.source.stored(what, wait).map(Arc::new));
+        let read = cached.get(self.max_age(age), wait.as_ref(), |_| self.source.stored(what, wait).map(Arc::new));
         read.map(|(_, names)| names)
     }
 
@@ -457,7 +415,7 @@ impl<S: Source> Catalog<S> {
     }
 
     fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
-        let pattern = self.source.pattern(&Name::parse("name", name)?, wait)?;
+        let pattern = self.source.listed_pattern(&Name::parse("name", name)?, wait)?;
         Ok(Entry {
             name: name.to_owned(),
             own_description: pattern.own_description(),

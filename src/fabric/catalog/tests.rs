@@ -55,7 +55,7 @@ impl Source for FakeSource {
         Ok(Arc::new(lock(&self.names).iter().map(String::as_str).collect()))
     }
 
-    fn pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
+    fn listed_pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         self.patterns.fetch_add(1, Ordering::SeqCst);
         self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
         std::thread::yield_now();
@@ -128,9 +128,9 @@ fn everything_is_read_once_and_for_its_time() {
     assert_eq!(snapshot.strategies[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
     assert!(Arc::ptr_eq(&snapshot, &catalog.snapshot(&no_wait()).unwrap()));
-    assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"].into_iter().collect());
+    assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["a", "b"].into_iter().collect());
     assert_eq!(fake.read(), (1, 2));
-    assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_within(FRESH, &no_wait()).unwrap()));
+    assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()));
     assert_eq!(fake.read(), (2, 4));
 }
 
@@ -138,13 +138,13 @@ fn everything_is_read_once_and_for_its_time() {
 fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
     let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     for _ in 0..3 {
-        let strategies = catalog.strategies(&no_wait()).unwrap();
+        let strategies = catalog.strategies(Age::Cached, &no_wait()).unwrap();
         assert_eq!(strategies.as_ref().as_ref().unwrap()[0].name, "cot");
     }
     assert_eq!((fake.read(), fake.strategies.load(Ordering::SeqCst)), ((0, 0), 1));
     let (fake, catalog) = self::catalog(FakeSource::of(&["a"]));
     catalog.snapshot(&no_wait()).unwrap();
-    catalog.strategies(&no_wait()).unwrap();
+    catalog.strategies(Age::Cached, &no_wait()).unwrap();
     assert_eq!(fake.strategies.load(Ordering::SeqCst), 1);
 }
 
@@ -152,7 +152,7 @@ fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
 fn names_alone_cost_one_request() {
     let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
     for _ in 0..3 {
-        assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a", "b"].into_iter().collect());
+        assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["a", "b"].into_iter().collect());
     }
     assert_eq!(fake.read(), (1, 0));
 }
@@ -160,13 +160,13 @@ fn names_alone_cost_one_request() {
 #[test]
 fn fresh_lists_are_read_anew() {
     let (fake, catalog) = catalog(FakeSource::of(&["a"]));
-    catalog.names(&no_wait()).unwrap();
+    catalog.names(Age::Cached, &no_wait()).unwrap();
     fake.rename(&["b"]);
-    assert_eq!(*catalog.names(&no_wait()).unwrap(), ["a"].into_iter().collect());
-    assert_eq!(*catalog.fresh_names(&no_wait()).unwrap(), ["b"].into_iter().collect());
-    assert_eq!(*catalog.names(&no_wait()).unwrap(), ["b"].into_iter().collect());
-    catalog.strategies(&no_wait()).unwrap();
-    catalog.fresh_strategies(&no_wait()).unwrap();
+    assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["a"].into_iter().collect());
+    assert_eq!(*catalog.names(Age::Fresh, &no_wait()).unwrap(), ["b"].into_iter().collect());
+    assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["b"].into_iter().collect());
+    catalog.strategies(Age::Cached, &no_wait()).unwrap();
+    catalog.strategies(Age::Fresh, &no_wait()).unwrap();
     assert_eq!(fake.strategies.load(Ordering::SeqCst), 2);
 }
 
@@ -342,7 +342,7 @@ fn other_names_are_noticed_by_whoever_reads_them() {
         counted.fetch_add(1, Ordering::SeqCst);
     });
     let changes = || changes.load(Ordering::SeqCst);
-    let poll = || catalog.fresh_names(&no_wait());
+    let poll = || catalog.names(Age::Fresh, &no_wait());
     // The first list changes nothing, nor does the same again.
     poll().unwrap();
     catalog.snapshot(&no_wait()).unwrap();
@@ -356,7 +356,7 @@ fn other_names_are_noticed_by_whoever_reads_them() {
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a", "b"]);
     // A refresh finds another.
     fake.rename(&["c"]);
-    assert_eq!(names_of(&catalog.snapshot_within(FRESH, &no_wait()).unwrap()), ["c"]);
+    assert_eq!(names_of(&catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()), ["c"]);
     poll().unwrap();
     assert_eq!(changes(), 2);
     // Failing does not.
@@ -376,7 +376,7 @@ fn whoever_is_told_of_a_change_finds_nothing_outdated() {
     });
     catalog.snapshot(&no_wait()).unwrap();
     fake.rename(&["a", "b"]);
-    catalog.fresh_names(&no_wait()).unwrap();
+    catalog.names(Age::Fresh, &no_wait()).unwrap();
     assert_eq!(*lock(&found), ["a b"]);
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Chat, Error, Kind, Models, NO_STRATEGIES, Names, Stored, Strategy, Wait, lacks_nothing, not_found, template,
+    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Names, Stored, Strategy, Wait, lacks_nothing, not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
@@ -76,10 +76,10 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
     let named = steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.strategy.as_ref()?.as_str())));
     let has = |known: &Option<Vec<Strategy>>, name: &str| known.iter().flatten().any(|strategy| strategy.name == name);
     for (i, name) in named {
-        let Some(mut known) = unless_cancelled(work.catalog.strategies(wait))? else { return Ok(()) };
+        let Some(mut known) = unless_cancelled(work.catalog.strategies(Age::Cached, wait))? else { return Ok(()) };
         if known.is_some() && !has(&known, name) {
             // It may be new.
-            let Some(fresh) = unless_cancelled(work.catalog.fresh_strategies(wait))? else { return Ok(()) };
+            let Some(fresh) = unless_cancelled(work.catalog.strategies(Age::Fresh, wait))? else { return Ok(()) };
             known = fresh;
         }
         let place = place(i);
@@ -128,9 +128,9 @@ fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Stri
 
 /// The names of what is stored, read anew if `name` is not among those that are known; `None` if they cannot be had.
 fn stored(what: Stored, name: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Option<Names>>>, Error> {
-    let known = unless_cancelled(work.catalog.stored(what, wait))?;
+    let known = unless_cancelled(work.catalog.stored(Age::Cached, what, wait))?;
     match known.as_ref().map(|known| known.as_ref()) {
-        Some(Some(names)) if !names.contains(name) => unless_cancelled(work.catalog.fresh_stored(what, wait)),
+        Some(Some(names)) if !names.contains(name) => unless_cancelled(work.catalog.stored(Age::Fresh, what, wait)),
         _ => Ok(known),
     }
 }
@@ -151,7 +151,7 @@ fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(),
 
 /// Are all patterns there, and have they their variables?
 fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let names = work.catalog.fresh_names(wait)?;
+    let names = work.catalog.names(Age::Fresh, wait)?;
     for (i, step) in steps.iter().enumerate() {
         let place = place(i);
         if !names.contains(step.pattern.as_str()) {
