@@ -1,7 +1,7 @@
-//! `--call`: one call of a tool from the shell, over the same road as a client's.
+//! `--call`: one tool call from the shell, through the same code as a client's call.
 //!
-//! In scope: the arguments, the input that is piped in, and what of the call goes to stdout and what to stderr. Not in
-//! scope: what tools do. A call is ended by Ctrl-C and by a reader of stdout that leaves; both cancel it upstream.
+//! In scope: arguments, piped input, and what goes to stdout and stderr. Not in scope: what tools do. Ctrl-C and a
+//! closed stdout cancel the call.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal, Read, Write};
@@ -23,9 +23,9 @@ use crate::sync::lock;
 use crate::text::shown;
 use crate::tools::TOOLS;
 
-/// The tool that takes what is piped in.
+/// The tool that takes piped input.
 const RUN: &str = "fabric_run_pattern";
-/// Its argument for that.
+/// Its argument for the input.
 const INPUT: &str = "input_text";
 
 /// Its argument that lets it answer early.
@@ -43,7 +43,7 @@ pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, jso
         return Err(ExitReason::usage(format!("--call: a run is waited for to its end; leave {WAIT} out")));
     }
     if tool == RUN && !json {
-        // A result that is to be cut is shown when it has been cut.
+        // A result cut by `max_chars` is shown only once it is cut.
         let cut = arguments.contains_key("max_chars");
         arguments.entry("stream").or_insert(Value::from(!cut));
     }
@@ -103,7 +103,7 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
     }
 }
 
-/// What is piped in, to its end.
+/// Reads piped input to its end.
 fn input(stdin: impl Read) -> Result<String, ExitReason> {
     let mut bytes = Vec::new();
     stdin
@@ -131,10 +131,10 @@ fn cancel_on_signal(screen: &Arc<Screen>) {
     });
 }
 
-/// The answer of the server, as JSON-RPC has it.
+/// The server's JSON-RPC response.
 fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, screen: &Arc<Screen>) -> Value {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
-    // Text comes as log messages, and progress only says how far it is.
+    // The text comes as log messages; progress only counts.
     let ask = |method: &str, params: Value| {
         json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
     };
@@ -163,12 +163,12 @@ struct Screen {
 
 #[derive(Default)]
 struct CallState {
-    /// A message of progress: news, unless the text that follows at once says the same.
+    /// A progress message not printed yet. Dropped if the next text is the same.
     news: Option<String>,
     /// Whether any text was printed, and whether it ended a line.
     printed: bool,
     ended_line: bool,
-    /// Whether it was said that there is nothing yet.
+    /// Whether the user was told to wait.
     told_wait: bool,
     /// Why stdout cannot be written any more.
     lost: Option<io::Error>,
@@ -183,7 +183,7 @@ impl Screen {
         let mut out = io::stdout().lock();
         let shown = if out.is_terminal() { harmless(text) } else { Cow::Borrowed(text) };
         if let Err(error) = out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
-            // Nobody reads it any more: no reason to pay for the rest.
+            // The reader has gone: cancel, since the rest would cost money.
             state.lost = Some(error);
             self.stopped.store(true, Ordering::Release);
         }
@@ -200,14 +200,14 @@ impl Screen {
         let text = |item: &Value| item["text"].as_str().unwrap_or_default().to_owned();
         let good = result.is_object() && result["isError"] != true;
         if json {
-            // Of a failure, the object that says what it was.
+            // Of a failure, only the error.
             let error = if answer["error"].is_object() { &answer["error"] } else { &result["_meta"]["error"] };
             let shown = if good { &result["structuredContent"] } else { error };
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if good && !state.printed {
             let text = texts.first().map(text).unwrap_or_default();
             match json::value(&text) {
-                // People get a line for each value.
+                // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => self.print(&mut state, &format!("{value:#}")),
                 _ => self.print(&mut state, &text),
             }
@@ -243,7 +243,7 @@ fn harmless(text: &str) -> Cow<'_, str> {
     if text.contains(is_command) { text.replace(is_command, "\u{fffd}").into() } else { text.into() }
 }
 
-/// Says on stderr what was kept.
+/// Prints the pending progress message.
 fn tell(state: &mut CallState) {
     if let Some(news) = state.news.take() {
         let _ = writeln!(io::stderr(), "fabric-mcp: {}", news.trim_end());
@@ -259,7 +259,7 @@ impl Sink for Screen {
             "notifications/progress" => {
                 tell(&mut state);
                 state.news = params["message"].as_str().map(str::to_owned);
-                // A sign of life, after seconds of silence.
+                // Shows after some silence that the call still runs.
                 if state.news.is_none() && !state.printed && !state.told_wait && io::stderr().is_terminal() {
                     state.told_wait = true;
                     let _ = writeln!(io::stderr(), "fabric-mcp: waiting for Fabric; Ctrl-C cancels");

@@ -25,7 +25,7 @@ pub(crate) fn id() -> String {
 
 /// The id of one request, for its answer and its log line: 8 hex digits for this process, then 8 that count. Not secret.
 pub(crate) fn request_id() -> String {
-    // The cut to 32 bits is meant.
+    // Truncated on purpose.
     static PROCESS: LazyLock<u32> = LazyLock::new(|| hashed() as u32);
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("{:016x}", u64::from(*PROCESS) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed)))

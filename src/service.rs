@@ -1,16 +1,17 @@
-//! What systemd is told of a service of `Type=notify`, and its watchdog: datagrams to `NOTIFY_SOCKET`.
+//! sd_notify(3) for a service of `Type=notify`, and the watchdog: datagrams to `NOTIFY_SOCKET`.
 //!
-//! In scope: sd_notify(3) as far as this program needs it. Without the variable nothing is sent. Not in scope: signals.
+//! In scope: the states this program reports. Without the variable nothing is sent. Not in scope: signals.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-/// Longest wait for our own answer, which takes a millisecond if all is well.
+/// Timeout of the watchdog's request to this process, which normally takes a millisecond.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// The service listens on `address`. From now on the watchdog, if there is one, is told of every look that is answered.
+/// Reports that the service listens on `address`. If systemd has a watchdog, starts a thread that requests `/healthz`
+/// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
     let variable = |name| std::env::var(name).ok();
@@ -18,7 +19,7 @@ pub(crate) fn ready(address: SocketAddr) {
     let address = reachable(address);
     let watch = move || {
         loop {
-            // Whether it still takes connections and has threads for them, which is more than that this thread runs.
+            // Tests that connections are accepted and get a thread, not only that this thread runs.
             if is_alive(address) {
                 tell("WATCHDOG=1");
             } else {
@@ -32,14 +33,14 @@ pub(crate) fn ready(address: SocketAddr) {
     }
 }
 
-/// How often the watchdog wants to hear of this process, twice over.
+/// Half of systemd's watchdog interval; `None` if there is none for this process.
 fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
     let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
     let microseconds = microseconds?.parse::<u64>().ok().filter(|time| *time > 0 && is_ours)?;
     Some(Duration::from_micros(microseconds) / 2)
 }
 
-/// Where we reach ourselves.
+/// The address at which this process can connect to itself.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

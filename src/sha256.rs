@@ -1,4 +1,4 @@
-//! SHA-256 (FIPS 180-4), for digests in manifests. Not for secrets: nothing here hides how long it takes.
+//! SHA-256 (FIPS 180-4), for digests in manifests. Not for secrets: it is not constant-time.
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 const ROUNDS: [u32; 64] = [
@@ -12,7 +12,7 @@ const ROUNDS: [u32; 64] = [
     0xc67178f2,
 ];
 
-/// The same of the square roots of the first eight.
+/// The initial state: the same of the square roots of the first eight primes.
 const START: [u32; 8] =
     [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
 

@@ -1,8 +1,8 @@
-//! What several layers do with text: percent-encoding, quoting foreign text, breaking lines, edit distance.
+//! Text functions that several modules share: percent-encoding, quoting, wrapping, edit distance.
 
 use std::fmt::Write as _;
 
-/// Escapes every byte but RFC 3986's unreserved characters, which makes any text one segment of a URL's path.
+/// Percent-encodes all but RFC 3986's unreserved characters, so that any text is one segment of a URL's path.
 pub(crate) fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -15,7 +15,7 @@ pub(crate) fn percent_encode(text: &str) -> String {
     encoded
 }
 
-/// Undoes percent-encoding. `None` when an escape is cut short or not hex, or the result is not UTF-8.
+/// Percent-decodes. `None` if an escape is incomplete or not hex, or the result is not UTF-8.
 pub(crate) fn percent_decode(text: &str) -> Option<String> {
     let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
     let mut decoded = Vec::with_capacity(text.len());
@@ -29,15 +29,15 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Untrusted text as an error may quote it: its first `most` characters, without control characters.
+/// Untrusted text for an error message: its first `most` characters, without control characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars().filter(|c| !c.is_control()).take(most).collect()
 }
 
-/// Widest line that is printed for people, in characters.
+/// Line width of texts for people, in characters.
 pub(crate) const WIDTH: usize = 80;
 
-/// Breaks a paragraph between words; all lines but the first are indented.
+/// Wraps a paragraph at [`WIDTH`]; all lines but the first are indented.
 pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     let mut shown = String::with_capacity(text.len() + text.len() / 8);
     let mut column = indent;
@@ -59,10 +59,10 @@ pub(crate) fn wrapped(text: &str, indent: usize) -> String {
     shown
 }
 
-/// The edit distance between two texts: how many characters must be added, left out, changed or swapped with their
-/// neighbour to get from one to the other (Damerau and Levenshtein, optimal string alignment).
+/// The edit distance between two texts: insertions, deletions, substitutions and swaps of neighbours (optimal string
+/// alignment).
 pub(crate) fn edit_distance(a: &[char], b: &[char]) -> usize {
-    // Row i holds the distances between the first i characters of `a` and each beginning of `b`.
+    // Row i: the distances between the first i characters of `a` and each prefix of `b`.
     let mut rows: [Vec<usize>; 3] = [Vec::new(), Vec::new(), (0..=b.len()).collect()];
     for i in 1..=a.len() {
         rows.rotate_left(1);

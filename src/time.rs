@@ -1,4 +1,4 @@
-//! The time of day in RFC 3339, and the calendar behind it.
+//! Times in RFC 3339, and the Gregorian calendar.
 //!
 //! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
 
@@ -11,12 +11,12 @@ const DAY: i64 = 86_400;
 const FIRST: i64 = -62_167_219_200;
 const LAST: i64 = 253_402_300_799;
 
-/// Now, like `2026-07-28T12:00:00Z`. A clock beyond the years of RFC 3339 gives its first or last second.
+/// Now, like `2026-07-28T12:00:00Z`; clamped to the years of RFC 3339.
 pub(crate) fn now() -> String {
     rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// When the process started, or this was asked first, in seconds since 1970.
+/// Seconds since 1970 at the first call, which is at the start of the process.
 pub(crate) fn started() -> i64 {
     static STARTED: OnceLock<i64> = OnceLock::new();
     *STARTED.get_or_init(|| milliseconds(SystemTime::now()).div_euclid(1000))
@@ -27,7 +27,7 @@ pub(crate) fn milliseconds_now() -> u64 {
     milliseconds(SystemTime::now()).unsigned_abs()
 }
 
-/// A point in time for the log, shown in milliseconds: `2026-07-28T12:00:00.000Z`.
+/// A time for the log, with milliseconds: `2026-07-28T12:00:00.000Z`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(SystemTime);
 
@@ -53,7 +53,7 @@ fn milliseconds(time: SystemTime) -> i64 {
     }
 }
 
-/// A time of the log or of a task, like `2026-07-28T12:00:00.000Z`, from milliseconds since 1970.
+/// Milliseconds since 1970 as `2026-07-28T12:00:00.000Z`.
 pub(crate) fn rfc3339_to_the_millisecond(milliseconds: i64) -> String {
     let seconds = rfc3339(milliseconds.div_euclid(1000));
     format!("{}.{:03}Z", seconds.trim_end_matches('Z'), milliseconds.rem_euclid(1000))
@@ -69,8 +69,8 @@ fn rfc3339(seconds: i64) -> String {
 
 /// The Gregorian date (year, month 1 to 12, day 1 to 31) of a day counted from 1970-01-01.
 ///
-/// Counts years from 1 March, so that a leap day is the last day of its year, and of its 4, 100 and 400 years: each of
-/// these has a fixed length, plus at most one day at its end.
+/// Years are counted from 1 March, so that a leap day is the last day of its year, and of its 4, 100 and 400 years:
+/// each of these has a fixed length, plus at most one day at its end.
 pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
     const FROM_MARCH_0000: i64 = 719_468;
     const YEAR: i64 = 365;

@@ -1,4 +1,4 @@
-//! A streamed run of the demo, as a client makes it: `tools/call` with a progress token.
+//! A streamed run of the demo, as a client would make it: `tools/call` with a progress token.
 
 use std::io;
 use std::sync::mpsc::{self, Sender};
@@ -29,7 +29,7 @@ const CALL: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{
     "_meta":{"progressToken":1}
 }}"#;
 
-/// What was measured.
+/// Measurements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DemoRun {
     /// Notifications that carried text.

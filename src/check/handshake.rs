@@ -29,7 +29,7 @@ impl Era {
     }
 }
 
-/// Acts as a client of the newest legacy revision, then of the stateless one.
+/// Acts as a client of the newest legacy revision, then of the newest stateless one.
 pub(super) fn all(server: &Server) -> Vec<Era> {
     vec![legacy(server), modern(server)]
 }

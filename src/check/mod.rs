@@ -1,8 +1,8 @@
 //! Tests of the connection to Fabric: the log line at start, and `--check`.
 //!
-//! In scope: which requests are made, in which order, and what the answers mean. `diagnosis` names problems and fixes,
-//! `report` prints, `handshake` speaks MCP to our own server, `demo_run` streams a run of the demo. Nothing here starts a
-//! run that costs money.
+//! In scope: the requests, their order, and what the answers mean. `diagnosis` names problems and fixes, `report`
+//! prints, `handshake` speaks MCP to our own server, `demo_run` streams a run of the demo. Nothing here starts a run
+//! that costs money.
 
 mod demo_run;
 mod diagnosis;
@@ -41,8 +41,8 @@ pub(crate) fn log_connection(client: &Client) {
     }
 }
 
-/// Runs `--check` and writes the report to `out`: line by line, or as one object at the end. What takes long is told to
-/// `say`. True unless there are errors; warnings do not count.
+/// Runs `--check` and writes the report to `out`: line by line, or as one object at the end. `say` prints what is
+/// waited for. True unless there are errors; warnings do not count.
 ///
 /// # Errors
 /// Those of `out`.
@@ -92,7 +92,7 @@ pub(crate) fn run(
     Ok(report.is_good())
 }
 
-/// Lists the patterns: shows everything that can be wrong with address, network and key.
+/// Lists the patterns, which tests address, network and key.
 fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: Say<'_>) -> bool {
     let started = Instant::now();
     let limit = config.fabric.request_timeout;
@@ -172,7 +172,7 @@ fn other_port(config: &Config) -> Option<String> {
     is_fabric.then_some(url)
 }
 
-/// One after the other: while Fabric answers another request, it may return an empty list of models.
+/// Sequentially: while Fabric answers another request, it may return an empty list of models.
 fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: Say<'_>) {
     let wait = no_wait();
     let url = client.url().to_owned();
@@ -190,7 +190,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: 
                 ));
             }
         }
-        // Without a vendor, every version answers so.
+        // Every version answers so without a vendor.
         Err(error) if error.cause.is_none() => report.problems.push(Problem::error(
             "no-vendor",
             format!("Fabric cannot list its models. {}", error.detail),
@@ -239,7 +239,7 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: 
 /// (v1.4.300 does both, v1.4.470 neither).
 fn looks_old(configuration: &Map<String, Value>) -> bool {
     let unmasked = |(name, value): (&String, &Value)| {
-        // These have an address here, not a key.
+        // These hold an address, not a key.
         !matches!(name.as_str(), "ollama" | "lmstudio")
             && value.as_str().is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
     };

@@ -1,16 +1,16 @@
-//! Says what is waited for, once that takes a while.
+//! Tells the user what `--check` waits for, if it takes long.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-/// How long nothing is said.
+/// Delay before the user is told.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// Takes what is said; `None` to say nothing.
+/// Prints a message; `None` for silence.
 pub(crate) type Say<'a> = Option<&'a (dyn Fn(&str) + Sync)>;
 
-/// Does `work`, and says what it is if it takes longer than a second; `limit` is when it gives up.
+/// Does `work`; if it takes longer than a second, says what is waited for and the time limit.
 pub(super) fn patiently<T>(say: Say<'_>, what: &str, limit: Duration, work: impl FnOnce() -> T) -> T {
     let Some(say) = say else { return work() };
     after(QUIET, &|| say(&format!("  ..  waiting for {what}, for {} s at most\n", limit.as_secs_f64())), work)
@@ -25,7 +25,7 @@ fn after<T>(quiet: Duration, tell: &(dyn Fn() + Sync), work: impl FnOnce() -> T)
                 tell();
             }
         };
-        // Without the thread nothing is said.
+        // Without the thread, nothing is printed.
         let _ = thread::Builder::new().name("patience".into()).spawn_scoped(scope, watch);
         let result = work();
         drop(done);

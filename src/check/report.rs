@@ -13,7 +13,7 @@ use super::diagnosis::Problem;
 use super::handshake::Era;
 use crate::text::{WIDTH, wrapped};
 
-/// What to do next, after a check that found problems, none, or none of the demo.
+/// The next step after problems, after success, and after the demo.
 const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
                     \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"summarize\"}' < FILE\n\
@@ -153,7 +153,7 @@ pub(super) struct ReportWriter<'a> {
     look: Look,
     /// Width of the current line of the demo's run, in characters.
     column: usize,
-    /// Spaces not written yet.
+    /// Spaces to be written before the next word.
     blanks: usize,
 }
 
@@ -223,8 +223,8 @@ impl<'a> ReportWriter<'a> {
         self.write(&format!("\n{}\n\n", wrapped(&text, 0)))
     }
 
-    /// Prints one piece of the run, indented and wrapped between words. Spaces wait for the next word, so that no line ends
-    /// with one.
+    /// Prints one piece of the run, indented and wrapped between words. Spaces are written with the next word, so that
+    /// no line ends with one.
     pub(super) fn demo_run_text(&mut self, text: &str) -> io::Result<()> {
         let mut shown = String::with_capacity(text.len() + 8);
         for piece in text.split_inclusive([' ', '\n']) {

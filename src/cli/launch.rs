@@ -72,7 +72,7 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
     if let Some(url) = settings.one("url", values::server_url)? {
         return Ok(Launch::Url(url));
     }
-    // What the client starts speaks stdio, however this process would.
+    // A client starts it on stdio, whatever this process would do.
     let is_unused =
         |name: &str| FLAGS.iter().any(|flag| is_for_http(flag) && flag.env().is_some_and(|own| own == name));
     let stdio = |name: &str| if is_unused(name) { None } else { env(name) };

@@ -1,7 +1,7 @@
 //! The command line and environment: from arguments and variables to a [`Command`].
 //!
-//! In scope: flags, variables, their precedence, errors, and the help text. Not in scope: running the command. No I/O: the
-//! environment and the token file are parameters; only a relative path that goes to a client asks for the current folder.
+//! In scope: flags, variables, precedence, errors, and help. Not in scope: running the command. No I/O: the environment
+//! and the token file are parameters; only a relative path for a client asks for the current folder.
 //!
 //! ```text
 //! args ─── RawFlags::read ──► RawFlags ── resolve (variables, defaults, bounds) ──► Config ──► Command
@@ -139,14 +139,13 @@ impl McpClient {
         flags::CLIENTS[self as usize]
     }
 
-    /// How many seconds it waits for the answer to a call, and that in words. From its documentation, its source, or what its
-    /// users saw; 60 s is the default of the TypeScript SDK, and assumed where nothing is known. Of several versions the
-    /// least counts.
+    /// Its timeout for a call, in seconds and in words. From documentation, source or reports; 60 s, the TypeScript
+    /// SDK's default, where nothing is known. Of several versions the shortest.
     pub(crate) const fn call_limit(self) -> (u64, &'static str) {
         match self {
             McpClient::ClaudeDesktop => (60, "60 s, newer versions 4 min"),
-            // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat starts its 30 min anew; but its desktop app was seen to
-            // cancel after 60 s, which costs more than one call too many.
+            // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen
+            // to cancel after 60 s, which costs more than one call too many.
             McpClient::ClaudeCode => (60, "30 min of silence, its desktop app 60 s"),
             McpClient::Vscode => (300, "5 min, newer versions never"),
             McpClient::Cursor => (60, "60 s"),
@@ -157,7 +156,7 @@ impl McpClient {
             McpClient::Codex => (60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry"),
             McpClient::GeminiCli => (600, "10 min, timeout in its entry"),
             McpClient::JetBrains => (60, "not known, taken for 60 s"),
-            // Its default is 300 s: the entry that is made for it sets this.
+            // Its default is 300 s; the entry made for it sets this.
             McpClient::Goose => (3600, "1 h, timeout in its entry"),
         }
     }
@@ -287,7 +286,7 @@ pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
 /// The arguments as written: known flags with their raw values.
 #[derive(Debug, Default)]
 struct RawFlags {
-    /// In order; a switch has an empty value, or its letter if it was written so.
+    /// In order; a switch has an empty value, or its letter if written as one.
     given: Vec<(&'static Flag, OsString)>,
     /// Words that belong to no flag.
     words: Vec<OsString>,
@@ -355,7 +354,7 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, UsageE
         return Ok(value);
     }
     match parser.value() {
-        // No valid value begins like this: the value was forgotten.
+        // No valid value begins with this: the value is missing.
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => Ok(value),
         _ => Err(UsageError(format!("--{} needs a value: --{0} {}", flag.long, flag.placeholder()))),
     }
@@ -368,7 +367,7 @@ fn explain(error: lexopt::Error) -> UsageError {
     })
 }
 
-/// Flags that people try, and the variables to use instead: every user of the machine can read a command line.
+/// Flags that people try, and the variables for these secrets: every user of the machine can read a command line.
 const SECRETS: [(&str, &str); 9] = [
     ("api-key", "FABRIC_API_KEY"),
     ("apikey", "FABRIC_API_KEY"),

@@ -1,4 +1,4 @@
-//! The topics of the help on what goes wrong: the errors of calls, and messages with what to do about them.
+//! The help topics on errors of calls and on messages, with what to do.
 
 use super::topics::HelpBlock::{List, Text};
 use super::topics::Topic;

@@ -32,7 +32,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
     if config.demo && raw.has("fabric-url") {
         config.warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
     }
-    // The demo is not the Fabric that the key is for.
+    // The key is for another Fabric.
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| !config.demo);
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
     config.http.token = token(&settings, read_file, &mut config.warnings)?;
@@ -71,7 +71,7 @@ fn named_error(given: &str, missed: &[&str]) -> UsageError {
     named(given, format_args!("OAuth needs {} too; set it, or unset the rest", missed.join(" and ")))
 }
 
-/// With `--allow-model`, Fabric's own default would be a way around it.
+/// Requires an allowed default model, since a run without one would get Fabric's own default.
 fn require_default_model(settings: &FlagsAndEnv<'_>, config: &Config) -> Result<(), UsageError> {
     let allowed = &config.allowed_models;
     if config.default_model.is_empty() && !config.default_vendor.is_empty() {
@@ -127,8 +127,7 @@ fn token(
     Ok(Some(token))
 }
 
-/// A server that other machines can reach, by itself or through a proxy that may name it, needs a token or
-/// `--allow-unauthenticated`.
+/// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.
 fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), UsageError> {
     if config.transport == Transport::Stdio || !config.http.is_open() {
         return Ok(());
@@ -192,7 +191,7 @@ impl FlagsAndEnv<'_> {
         Ok(Some(Secret::new(text)))
     }
 
-    /// What was given for a flag, several values only if it takes many, and the name of the flag or variable.
+    /// The values given for a flag, and the name of the flag or variable. More than one only if it takes many.
     fn given(&self, flag: &Flag) -> (String, Vec<OsString>) {
         let mut values: Vec<OsString> = self.raw.all(flag.long).map(OsStr::to_owned).collect();
         if !flag.is_repeated() {

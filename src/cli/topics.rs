@@ -1,4 +1,4 @@
-//! What `--help TOPIC` and the man page say beyond the flags: one thing each, told once for both.
+//! The topics of `--help TOPIC` and the man page.
 
 use super::McpClient;
 use super::flags::Section;
@@ -6,7 +6,7 @@ use super::flags::Section;
 /// A topic of the help.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Topic {
-    /// What is typed after `--help`.
+    /// The word after `--help`.
     pub(crate) name: &'static str,
     /// Its heading.
     pub(crate) title: &'static str,

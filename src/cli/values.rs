@@ -26,8 +26,8 @@ const OPERATIONS_PATHS: [&str; 3] = ["/healthz", "/readyz", "/metrics"];
 /// Longest DNS name, in bytes.
 const MAX_HOST_NAME: usize = 253;
 
-/// Text as an error quotes it: escaped, 40 characters at most, and nothing before an `@`, which may be a password. Unlike
-/// [`text::shown`](crate::text::shown) it shows what cannot be seen, since a person typed it.
+/// Text as an error quotes it: escaped, 40 characters at most, and nothing before an `@`, which may be a password.
+/// Unlike [`text::shown`](crate::text::shown), control characters are shown: a person typed them.
 pub(super) fn shown(text: &str) -> String {
     const MOST: usize = 40;
     if let Some((_, after)) = text.rsplit_once('@') {

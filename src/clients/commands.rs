@@ -29,7 +29,7 @@ pub(crate) fn command(client: McpClient, system: System, program: &str, launch: 
             let text = server.text(&Layout { unit: None, newline: "\n" }, "");
             vec!["code".to_owned(), "--add-mcp".to_owned(), text]
         }
-        // It has no word for a variable to be passed on.
+        // It cannot pass a variable on.
         (McpClient::Codex, Launch::Program { key: Key::Set, .. }) => return None,
         (McpClient::Codex, Launch::Program { args, env, .. }) => {
             let mut words = words(["codex", "mcp", "add", NAME]);
@@ -71,7 +71,7 @@ fn pairs(flag: &str, client: McpClient, env: &[(String, String)], key: Key) -> V
     all.flat_map(|(name, value)| [flag.to_owned(), format!("{name}={value}")]).collect()
 }
 
-/// One word for a shell: a POSIX one, or that of Windows.
+/// Quotes a word for a POSIX shell or for Windows.
 fn quoted(word: &str, system: System) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c);
     if !word.is_empty() && word.chars().all(|c| plain(c) || (system == System::Windows && c == '\\')) {

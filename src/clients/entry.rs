@@ -1,4 +1,4 @@
-//! One server as each client writes it down: the keys and their order are those of its documentation.
+//! A server's entry in each client's format: the keys and their order are those of its documentation.
 
 use crate::cli::flags::{API_KEY, AUTH_TOKEN};
 use crate::cli::{Key, Launch, McpClient};
@@ -52,12 +52,12 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
     }
 }
 
-/// The value of the header that lets the client in.
+/// The value of the header `Authorization`.
 pub(super) fn authorization(client: McpClient) -> String {
     format!("Bearer {}", reference(client, AUTH_TOKEN, TOKEN_PLACEHOLDER))
 }
 
-/// How the client refers to a variable, or what stands there if it cannot.
+/// The client's reference to a variable, or `otherwise` if it has none.
 pub(super) fn reference(client: McpClient, variable: &str, otherwise: &str) -> String {
     match facts(client).reference {
         Some((before, after)) => format!("{before}{variable}{after}"),
@@ -73,7 +73,7 @@ pub(super) fn toml(program: &str, launch: &Launch) -> String {
             format!("{table}url = {}\nbearer_token_env_var = {}\n", quoted(url), quoted(AUTH_TOKEN))
         }
         Launch::Program { args, env, key } => {
-            // It passes on only the variables that are named here.
+            // Codex passes on only the variables named here.
             let forwarded =
                 if *key == Key::Set { format!("env_vars = [{}]\n", quoted(API_KEY)) } else { String::new() };
             let args = Node::List(args.clone()).text(&super::Layout::default(), "");

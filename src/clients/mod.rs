@@ -1,7 +1,7 @@
-//! What is known of each MCP client: its file for this operating system, and how it wants a server described.
+//! Facts about each MCP client: its file on this operating system, and its format for a server.
 //!
-//! In scope: facts and texts, each checked against the client's own documentation or source. Not in scope: printing them
-//! (`generate`) and changing the files (`install`).
+//! In scope: facts, each checked against the client's documentation or source. Not in scope: printing them (`generate`)
+//! and changing the files (`install`).
 
 mod commands;
 mod entry;
@@ -19,10 +19,10 @@ pub(crate) use node::{Layout, Node, member};
 /// The name of the server in the client.
 pub(crate) const NAME: &str = "fabric";
 
-/// What stands for a token that no variable can.
+/// Placeholder of a token, where the client cannot refer to a variable.
 pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
-/// How a client writes down its servers.
+/// The format of a client's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// JSON, possibly with comments: an object of servers under this key.
@@ -35,20 +35,20 @@ pub(crate) enum Format {
     Dialog(&'static str),
 }
 
-/// What is known of one client.
+/// Facts about one client.
 #[derive(Debug)]
 pub(crate) struct Facts {
     /// Its name as its makers write it.
     pub(crate) title: &'static str,
-    /// How it writes down its servers.
+    /// Its format.
     pub(crate) format: Format,
-    /// What stands around a variable's name where one is referred to: before and after it.
+    /// What precedes and follows the name in a reference to a variable.
     pub(crate) reference: Option<(&'static str, &'static str)>,
-    /// What makes it read its configuration again.
+    /// How the user makes it read its configuration again.
     pub(crate) then: &'static str,
 }
 
-/// What is known of a client.
+/// Facts about a client.
 pub(crate) fn facts(client: McpClient) -> Facts {
     let servers = Format::Json("mcpServers");
     let of_env = Some(("${env:", "}"));
@@ -102,8 +102,8 @@ impl System {
     };
 }
 
-/// The file that a client reads its servers from, for this user or, with Claude Code, in the current folder. `None` for a
-/// dialog, and where the variables that say where the home is are missing.
+/// The file that a client reads its servers from, for this user or, with Claude Code, in the current folder. `None` for
+/// a dialog, and if the variables of the home folder are not set.
 pub(crate) fn file(client: McpClient, system: System, env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let folder = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let home = || folder(if system == System::Windows { "USERPROFILE" } else { "HOME" });
@@ -134,7 +134,7 @@ pub(crate) fn file(client: McpClient, system: System, env: &dyn Fn(&str) -> Opti
     Some(rest.split('/').fold(base, |path, part| path.join(part)))
 }
 
-/// Where a client's servers are written down, in words.
+/// The place of a client's servers, for people.
 pub(crate) fn place(client: McpClient, system: System, env: &dyn Fn(&str) -> Option<OsString>) -> String {
     match (file(client, system, env), facts(client).format) {
         (_, Format::Dialog(_)) => "Settings, Tools, AI Assistant, MCP: Add, As JSON".to_owned(),

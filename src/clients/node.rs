@@ -1,4 +1,4 @@
-//! JSON whose keys keep the order they are given in, as serde_json's do not.
+//! JSON with the keys in the given order, unlike serde_json's.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +13,7 @@ pub(crate) enum Node {
     Text(String),
 }
 
-/// How a file is laid out.
+/// The layout of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Layout {
     /// What one level is indented by; `None` for everything on one line.

@@ -1,5 +1,4 @@
-//! Completions for bash, zsh and fish: flags, values where they are few, clients after `client-config`, and
-//! topics after `--help`.
+//! Completions for bash, zsh and fish: flags, fixed values, clients, and topics after `--help`.
 
 use std::fmt::Write;
 

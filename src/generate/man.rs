@@ -6,14 +6,14 @@ use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
 
-/// What is linked into the released programs, a line each: name, version and licence.
+/// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
 
 /// The page for section 1.
 pub(super) fn page() -> String {
     let mut page = Page(String::new());
     page.raw(&format!(".TH FABRIC\\-MCP 1 \"\" \"fabric\\-mcp {}\" \"User Commands\"", env!("CARGO_PKG_VERSION")));
-    // Names that are broken cannot be copied, and lines are ragged, as in --help.
+    // No hyphenation, so that names can be copied; ragged lines, as in --help.
     page.raw(".nh\n.ad l");
     page.section("Name");
     page.raw("fabric\\-mcp \\- Model Context Protocol server in front of Fabric's REST API");
@@ -94,12 +94,12 @@ impl Page {
 
     fn text(&mut self, text: &str) {
         let text = escaped(text);
-        // Such a line would be a roff request.
+        // roff would read such a line as a request.
         let guard = if text.starts_with(['.', '\'']) { "\\&" } else { "" };
         self.raw(&format!("{guard}{text}"));
     }
 
-    /// Begins a paragraph; a heading has done that already.
+    /// Begins a paragraph, unless a heading did.
     fn paragraph(&mut self) {
         if !self.0.lines().last().is_some_and(|line| line.starts_with(".SH")) {
             self.raw(".PP");

@@ -82,7 +82,7 @@ fn list(env: Env<'_>) -> String {
     text
 }
 
-/// Where to save the file, for the user. Not part of it.
+/// The hint on where to save the file, which is not part of it.
 pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
     match what {
         Generate::File(name) => plain(name).2.to_owned(),

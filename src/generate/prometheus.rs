@@ -1,4 +1,4 @@
-//! For Prometheus: how to scrape `/metrics`, and when to call somebody.
+//! A scrape configuration and alert rules for Prometheus.
 
 /// Two YAML documents: a part of `prometheus.yml`, and a file of rules.
 pub(super) const RULES: &str = r#"# Part of prometheus.yml, down to the line of dashes. The token's line in the tokens file:

@@ -1,12 +1,11 @@
-//! A unit for systemd: the http transport for many clients, as a user that exists only while it runs and may do nothing
-//! but talk to the network.
+//! The systemd unit: the http transport for many clients, as a transient user with network access only.
 
 use std::path::Path;
 
-/// What `ProtectHome=yes` hides: systemd.exec(5).
+/// The folders that `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
-/// The group that may read the tokens file, as sysusers.d has it: the service's user exists only while it runs.
+/// The sysusers.d entry of the group that reads the tokens file: the service's user exists only while it runs.
 pub(super) const SYSUSERS: &str = "# The group that reads the tokens of fabric-mcp.\ng fabric-mcp-tokens -\n";
 
 /// The unit that starts `program`.
@@ -14,7 +13,7 @@ pub(super) fn unit(program: &Path) -> String {
     text(program, "# fabric-mcp on http://127.0.0.1:8000/mcp.", "", "fabric-mcp")
 }
 
-/// The unit that starts `program` on the port that is its instance.
+/// The template unit, whose instance is the port.
 pub(super) fn template(program: &Path) -> String {
     let first = "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
     text(program, first, " --port %i", "fabric-mcp/%i")
@@ -100,7 +99,7 @@ fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
     )
 }
 
-/// A path as `ExecStart=` takes it: quoted where it must be, and nothing in it expanded.
+/// Quotes a path for `ExecStart=`.
 fn command(path: &str) -> String {
     let path = path.replace('%', "%%").replace('$', "$$");
     if path.chars().all(|c| c.is_alphanumeric() || "/._-+%$".contains(c)) {

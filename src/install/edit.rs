@@ -1,4 +1,4 @@
-//! Putting one member into a JSON text, and taking it out: every byte that is not ours stays.
+//! Adds one member to a JSON text, or removes it, without changing any other byte.
 
 use serde_json::Value;
 
@@ -6,20 +6,20 @@ use crate::clients::{Layout, Node, member};
 
 use super::jsonc::{JsonSpan, Member};
 
-/// What became of a text.
+/// The result of an edit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Edit {
-    /// The member is as wanted already.
+    /// Nothing to change.
     Same,
-    /// There was none.
+    /// Added; the new text.
     Added(String),
-    /// There was another one, which it had as its value.
+    /// Replaced; the new text and the old value.
     Replaced(String, Value),
-    /// It was there, with this value.
+    /// Removed; the new text and the old value.
     Removed(String, Value),
 }
 
-/// The member `name` of the object `key` of the text's object, if all that is there.
+/// The value at `key`.`name`, if there is one.
 pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
     let find =
         |span: &JsonSpan, name: &str| span.members()?.iter().find(|member| member.key == name).map(|m| m.value.value());
@@ -28,7 +28,7 @@ pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
     find(&servers.value, name)
 }
 
-/// Makes `entry` the member `name` of the object `key` of the text's object.
+/// Sets `key`.`name` to `entry`.
 ///
 /// # Errors
 /// Why the text cannot be edited.
@@ -56,7 +56,7 @@ pub(super) fn put(text: &str, key: &str, name: &str, entry: &Node) -> Result<Edi
     Ok(Edit::Replaced(spliced(text, own.value.start, own.value.end, &value), before))
 }
 
-/// Takes the member `name` out of the object `key` of the text's object.
+/// Removes `key`.`name`.
 ///
 /// # Errors
 /// Why the text cannot be edited.
@@ -74,20 +74,20 @@ fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
     format!("{}{new}{}", text.get(..start).unwrap_or_default(), text.get(end..).unwrap_or_default())
 }
 
-/// The white space that the line of `at` begins with.
+/// The indentation of the line of `at`.
 fn indent_of(text: &str, at: usize) -> &str {
     let before = text.get(..at).unwrap_or_default();
     let line = before.rsplit('\n').next().unwrap_or_default().trim_start_matches('\u{feff}');
     line.get(..line.len() - line.trim_start_matches([' ', '\t']).len()).unwrap_or_default()
 }
 
-/// Whether nothing but white space stands before `at` on its line.
+/// Whether only white space precedes `at` on its line.
 fn begins_line(text: &str, at: usize) -> bool {
     let before = text.get(..at).unwrap_or_default().trim_end_matches([' ', '\t']);
     before.ends_with('\n')
 }
 
-/// How the text is laid out: as its first member is.
+/// The layout of the text, taken from its first member.
 fn layout(text: &str, root: &JsonSpan) -> Layout {
     let newline = if text.contains("\r\n") { "\r\n" } else { "\n" };
     let object = text.get(root.start..root.end).unwrap_or_default();
@@ -100,7 +100,7 @@ fn layout(text: &str, root: &JsonSpan) -> Layout {
     Layout { unit: unit.map(|unit| if unit.is_empty() { "  ".to_owned() } else { unit }), newline }
 }
 
-/// On one line, if the member that begins at `start` does not begin a line.
+/// The same layout, or all on one line if the member at `start` does not begin a line.
 fn line_layout(text: &str, start: usize, layout: &Layout) -> Layout {
     match begins_line(text, start) {
         true => layout.clone(),
@@ -116,7 +116,7 @@ fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: 
     let outer = indent_of(text, object.start);
     let last = members.last();
     let Some(unit) = &layout.unit else {
-        // All on one line. A comma at the end of it stays the last one.
+        // All on one line. A trailing comma stays last.
         let value = member(name, &value.text(layout, ""));
         return match last {
             None => spliced(text, end, close, &value),
@@ -130,7 +130,7 @@ fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: 
     };
     let comma_after = if last.is_some_and(|last| last.comma.is_some()) { "," } else { "" };
     let written = format!("{}{indent}{}{comma_after}", layout.newline, member(name, &value.text(layout, &indent)));
-    // The bracket keeps its line, if it has one of its own.
+    // A bracket on its own line stays there.
     let closing = if begins_line(text, close) && end < close {
         text.get(end..close).unwrap_or_default().to_owned()
     } else {
@@ -143,7 +143,7 @@ fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: 
     }
 }
 
-/// Takes the member at `at` out of an object: with its line, and with the comma that is one too many then.
+/// Removes the member at `at` with its line and the comma that would be left over.
 fn without(text: &str, object: &JsonSpan, members: &[Member], at: usize) -> String {
     let Some(own) = members.get(at) else { return text.to_owned() };
     let before = text.get(..own.start).unwrap_or_default();
@@ -154,7 +154,7 @@ fn without(text: &str, object: &JsonSpan, members: &[Member], at: usize) -> Stri
     let end = own.comma.map_or(own.value.end, |comma| comma + 1);
     let changed = spliced(text, start, end, "");
     if members.len() == 1 {
-        // Only white space left: as it was before anything was put in.
+        // Empty again, as before anything was added.
         let close = object.end - 1 - (end - start);
         let inside = changed.get(object.start + 1..close).unwrap_or_default();
         return match inside.trim().is_empty() {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// Largest file that is edited, in bytes.
 const MAX_FILE: u64 = 8 << 20;
-/// Most backups beside each other.
+/// Most backups of one file.
 const MAX_BACKUPS: u32 = 1000;
 
 /// A file as it was found.
@@ -14,13 +14,13 @@ const MAX_BACKUPS: u32 = 1000;
 pub(super) struct Found {
     /// The file itself, links followed.
     pub(super) path: PathBuf,
-    /// What it holds; `None` if it is not there.
+    /// Its text; `None` if it does not exist.
     pub(super) text: Option<String>,
-    /// The folder that is not there either.
+    /// Its folder, if that does not exist either.
     pub(super) missing_folder: Option<PathBuf>,
 }
 
-/// Looks at a file.
+/// Reads a file.
 ///
 /// # Errors
 /// Why it cannot be edited; nothing has been changed.
@@ -55,7 +55,7 @@ pub(super) fn find(path: &Path) -> Result<Found, String> {
 }
 
 impl Found {
-    /// Replaces the file by one that holds `text`, or makes it. Gives the path of the backup, if there was anything to keep.
+    /// Writes `text` to the file, or creates it. Returns the path of the backup, if there was a file.
     ///
     /// # Errors
     /// Why that failed; the file is as it was.
@@ -66,7 +66,7 @@ impl Found {
         let backup = match &self.text {
             None => None,
             Some(before) => {
-                // Whoever wrote to it since, it was not meant to be lost.
+                // Another program's change must not be lost.
                 if fs::read(&self.path).ok().as_deref() != Some(before.as_bytes()) {
                     return Err("it was changed meanwhile; try again".into());
                 }
@@ -78,7 +78,7 @@ impl Found {
         let new = self.path.with_file_name(name);
         let written = self.write(&new, text).and_then(|()| match &self.text {
             Some(_) => fs::rename(&new, &self.path),
-            // A file that came to be meanwhile is not overwritten.
+            // A file created meanwhile is not overwritten.
             None => match fs::hard_link(&new, &self.path) {
                 Ok(()) => fs::remove_file(&new),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(error),
@@ -104,7 +104,7 @@ impl Found {
             #[cfg(unix)]
             {
                 use std::os::unix::fs::{MetadataExt, fchown};
-                // Matters to root; for others it is the same owner, or may not be done.
+                // Matters to root; fails for others, who mostly are the owner.
                 let _ = fchown(&file, Some(facts.uid()), Some(facts.gid()));
             }
             fs::set_permissions(new, facts.permissions())?;
@@ -113,8 +113,7 @@ impl Found {
         file.sync_all()
     }
 
-    /// Keeps the text in a new file beside the old one. Its name does not end like the file's: some clients read every
-    /// file of a folder.
+    /// Writes a backup beside the file. It has another extension: some clients read every file of a folder.
     fn back_up(&self, text: &str) -> io::Result<PathBuf> {
         let name = self.path.file_name().unwrap_or_default();
         for number in 1..=MAX_BACKUPS {

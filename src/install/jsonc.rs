@@ -1,13 +1,13 @@
-//! JSON as editors write it: with comments and trailing commas. Finds where everything stands, and reads values.
+//! Parses JSON with comments and trailing commas, with the position of every value.
 //!
-//! Nothing is written here, and nothing is serialised again: `edit` changes only the bytes that must change.
+//! Nothing is serialised again: `edit` changes only the bytes that must change.
 
 use serde_json::{Map, Value};
 
 /// Deepest nesting that is read.
 const MAX_DEPTH: usize = 100;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Debug)]
 pub(super) struct JsonSpan {
     /// Its first byte.
@@ -29,18 +29,18 @@ pub(super) enum Content {
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) key: String,
-    /// The opening quote of the key.
+    /// Position of the key's opening quote.
     pub(super) start: usize,
     pub(super) value: JsonSpan,
-    /// The comma after it, if there is one.
+    /// Position of the comma after it.
     pub(super) comma: Option<usize>,
 }
 
 impl JsonSpan {
-    /// Reads a whole text: one value, with comments around it. `None` if there is none.
+    /// Parses a whole text; `None` if it has only comments and white space.
     ///
     /// # Errors
-    /// What is wrong, with the line it is on.
+    /// The mistake and its line.
     pub(super) fn read(text: &str) -> Result<Option<JsonSpan>, String> {
         let bom = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         let mut reader = JsonReader { text, at: bom };
@@ -189,7 +189,7 @@ impl JsonReader<'_> {
         found
     }
 
-    /// The place of a comma that comes next.
+    /// The position of a comma that comes next.
     fn comma(&mut self) -> Result<Option<usize>, String> {
         let before = self.at;
         self.skip_blanks()?;

@@ -1,7 +1,8 @@
 //! `--install` and `--uninstall`: one entry in a client's own file.
 //!
-//! In scope: showing the change, asking, keeping a backup. Nothing of the file that is not the entry is changed, not a
-//! comment nor a space (`jsonc`, `edit`); what cannot be edited so is refused. Not in scope: what the entry is (`clients`).
+//! In scope: showing the change, asking, keeping a backup. Only the entry is changed, not a comment nor a space
+//! elsewhere (`jsonc`, `edit`); a file where that is impossible is refused. Not in scope: what the entry is
+//! (`clients`).
 
 mod edit;
 mod file;
@@ -92,7 +93,7 @@ impl Task<'_> {
         Ok(true)
     }
 
-    /// For clients whose file is no JSON: what they have instead.
+    /// For clients whose file is not JSON: prints the entry and the client's own command.
     fn by_hand(&self, facts: &Facts, dialogue: &mut Dialogue<'_>) -> Result<bool, String> {
         let place = clients::place(self.client, System::HERE, self.env);
         let (title, name) = (facts.title, self.client.name());
@@ -136,7 +137,7 @@ impl Task<'_> {
     }
 }
 
-/// The entry with the key or token that somebody has put into the place for it, and how that is shown.
+/// The entry with the key or token that the user has filled in before, and the same with it hidden.
 fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
     let mut shown = entry.clone();
     for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
@@ -155,7 +156,7 @@ fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
     (entry, shown)
 }
 
-/// Verifies the new text: everything but the entry must be equal.
+/// Verifies that only the entry has changed.
 fn check(before: &str, after: &str, key: &str, entry: Option<&Node>) -> Result<(), &'static str> {
     let rest = |text: &str| -> Option<(Value, Option<Value>)> {
         let mut value = JsonSpan::read(text).ok()?.map_or_else(|| Value::Object(Map::new()), |span| span.value());
@@ -171,7 +172,7 @@ fn check(before: &str, after: &str, key: &str, entry: Option<&Node>) -> Result<(
     }
 }
 
-/// Says what would be changed.
+/// Shows the change.
 fn show(
     facts: &Facts,
     path: &Path,
@@ -200,7 +201,7 @@ fn show(
     dialogue.say(&text)
 }
 
-/// What to do next with the entry.
+/// The next steps for the user.
 fn next(facts: &Facts, entry: Option<&Node>) -> String {
     let Some(entry) = entry else { return String::new() };
     let mut text = String::new();
@@ -223,7 +224,7 @@ fn next(facts: &Facts, entry: Option<&Node>) -> String {
     text
 }
 
-/// The old entry as it is shown: what may be a secret is not, unless the new one says the same.
+/// The old entry with its secrets hidden, unless the new one has the same value.
 fn masked(before: &Value, after: Option<&Value>) -> Value {
     let mut shown = before.clone();
     for group in ["env", "headers"] {

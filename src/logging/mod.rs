@@ -1,10 +1,9 @@
-//! The log on stderr: bounded, written by its own thread.
+//! The log on stderr: a bounded queue, written by its own thread.
 //!
 //! In scope: which records are logged, escaping, the queue, panics. Not in scope: what is worth a line.
 //!
-//! `simple_logger` writes the lines that are not JSON: `2026-07-28T12:00:00.000Z INFO  [target] message`. It cannot queue lines, stamp them
-//! with the time of the call (its timestamps need another crate), or go on when stderr is closed (it panics); these are
-//! done here.
+//! `simple_logger` writes the lines that are not JSON: `2026-07-28T12:00:00.000Z INFO  [target] message`. Queueing, the
+//! time of the call (its timestamps need another crate), and surviving a closed stderr (it panics) are added here.
 //!
 //! - A caller never waits for stderr: it puts its line into a queue of [`MAX_LOG_LINES`]. When that is full the line is
 //!   dropped, and the number of dropped lines is logged once there is room.
@@ -51,8 +50,8 @@ static LOGGER: Logger = Logger {
     thread: Once::new(),
 };
 
-/// Starts logging records of `level` and above. The thread starts with the first line, since the first answer should not
-/// wait for it. Called again, it only changes the level.
+/// Starts logging records of `level` and above. The thread starts with the first line, to not delay the first answer.
+/// Called again, it only changes the level.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let _ = FORMAT.set(format);
     LOGGER.critical_only.store(level == LogLevel::Critical, Ordering::Relaxed);
@@ -62,7 +61,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogLevel::Warning => LevelFilter::Warn,
         LogLevel::Error | LogLevel::Critical => LevelFilter::Error,
     });
-    // Fails when it has been called before: then this logger is already the one.
+    // Fails if this logger is set already.
     let _ = log::set_logger(&LOGGER);
     LOGGER.started.store(true, Ordering::Release);
 }
@@ -77,7 +76,7 @@ pub(crate) fn flush(limit: Duration) -> bool {
     LOGGER.queue.flush(limit)
 }
 
-/// Appends the kind of an error, Fabric's HTTP status, and the reason as `shown` gives it, unless that may quote the caller.
+/// Appends an error's kind, Fabric's HTTP status, and the reason as `shown` gives it, unless that may quote the caller.
 pub(crate) fn failure(line: &mut String, error: &Error, shown: impl FnOnce(&str) -> String) {
     logfmt(line, "error", error.kind.name());
     if let Some(status) = error.status {
@@ -88,8 +87,8 @@ pub(crate) fn failure(line: &mut String, error: &Error, shown: impl FnOnce(&str)
     }
 }
 
-/// Appends `key=value`, behind a space unless the line is empty. Values are quoted and escaped where they need it, so that
-/// foreign text can neither end the line nor look like another field.
+/// Appends `key=value`, after a space unless the line is empty. Values are quoted and escaped where needed, so that
+/// foreign text cannot end the line or look like another field.
 pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
     if !line.is_empty() {
         line.push(' ');
@@ -97,7 +96,7 @@ pub(crate) fn logfmt(line: &mut String, key: &str, value: impl fmt::Display) {
     line.push_str(key);
     line.push('=');
     let start = line.len();
-    // Writing to a String fails only if the value's own Display does: what it wrote until then stays.
+    // Fails only if the value's Display does; what it wrote until then stays.
     let _ = write!(line, "{value}");
     let plain = |c: char| !c.is_whitespace() && !needs_escape(c) && !matches!(c, '=' | '"' | '\\');
     if line.len() == start || !line[start..].chars().all(plain) {
@@ -118,7 +117,7 @@ pub(crate) fn request_scope(id: &str) -> Scope<String> {
     Scope::enter(&REQUEST, id.to_owned())
 }
 
-/// Adds `caller=name` to each log line of this thread until the guard is dropped. The name is written only if there is a
+/// Adds `caller=name` to each log line of this thread until the guard is dropped. The name is formatted only for a
 /// line.
 pub(crate) fn caller_scope(name: impl fmt::Display + 'static) -> CallerScope {
     Scope::enter(&CALLER, Box::new(name))
@@ -186,7 +185,7 @@ fn describe(panic: &PanicHookInfo<'_>) -> String {
     line
 }
 
-/// The last three parts of an absolute path: those of libraries would show the build machine's folders.
+/// The last three parts of an absolute path: a library's path would show the build machine's folders.
 fn short_path(file: &str) -> &str {
     if !file.starts_with('/') && !file.contains(':') {
         return file;
@@ -238,7 +237,7 @@ struct LogLine {
     level: Level,
     target: String,
     message: String,
-    /// Whose call it is of. By itself, so that it is not lost where the message is cut.
+    /// The caller. Separate, so that it is not cut off with the message.
     caller: Option<String>,
 }
 
@@ -290,8 +289,7 @@ fn priority(level: Level) -> &'static str {
     }
 }
 
-/// Does journald read stderr? `JOURNAL_STREAM` says which socket it reads, and is inherited by programs that write
-/// elsewhere.
+/// Whether journald reads stderr. `JOURNAL_STREAM` names its socket, but is inherited by programs that write elsewhere.
 fn journald_reads_stderr() -> bool {
     static READS: OnceLock<bool> = OnceLock::new();
     *READS.get_or_init(|| {
@@ -332,8 +330,8 @@ impl fmt::Write for EscapedLine {
     }
 }
 
-/// Whether a character would break the line or change how the rest of it is shown: controls, line separators, and those
-/// that turn the writing direction.
+/// Whether a character would break the line or change how it is displayed: controls, line separators, and direction
+/// marks.
 fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
@@ -399,7 +397,7 @@ impl Queue {
                 lines.writing = true;
                 return line;
             }
-            // For those who flush.
+            // Wakes `flush`.
             self.changed.notify_all();
             lines = self.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
         }

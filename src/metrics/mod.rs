@@ -1,7 +1,7 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! In scope: counters of calls on every transport, and the text format. Not in scope: access, and the numbers of connections
-//! and sessions, which are arguments of [`render`].
+//! In scope: counters, and the text format. Not in scope: access, and the counts of connections and sessions, which are
+//! arguments of [`Metrics::render`].
 
 mod process;
 
@@ -19,9 +19,9 @@ use crate::time;
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
 const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.];
 
-/// Callers, and models, that have a label of their own; the rest is [`OTHER`].
+/// Most callers, and most models, with their own label; the rest is [`OTHER`].
 const MAX_LABELS: usize = 100;
-/// Whatever has no label of its own.
+/// The label of the rest.
 const OTHER: &str = "other";
 
 /// The outcome of a successful call; a failed one has the name of its error.
@@ -32,7 +32,7 @@ pub(crate) static TOTAL: Metrics = Metrics::new();
 
 /// What is counted beside the [`Counter`]s.
 pub(crate) struct Metrics {
-    /// By tool. Every call asks Fabric, which takes far longer than the lock is held.
+    /// By tool. A call to Fabric takes far longer than the lock is held.
     calls: Mutex<BTreeMap<&'static str, CallStats>>,
     by_model: Tokens,
     by_caller: Tokens,

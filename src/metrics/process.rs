@@ -1,16 +1,16 @@
-//! What Linux says of this process, under the names that Prometheus' own client libraries use.
+//! Process metrics from `/proc`, under the names of Prometheus' own client libraries.
 
 use std::fs;
 use std::io;
 
-/// Clock ticks a second: what Linux shows to programs is of this unit on every architecture.
+/// Clock ticks per second: Linux uses this unit towards programs on every architecture.
 const TICKS: u64 = 100;
 
 /// Metrics of the process: name, type, help and value. Nothing where there is no `/proc`.
 pub(super) fn metrics() -> Vec<(&'static str, &'static str, &'static str, String)> {
     let (Ok(stat), Ok(status), Ok(limits)) = (read("stat"), read("status"), read("limits")) else { return Vec::new() };
     let mut all = of(&stat, &status, &limits);
-    // One of them is that of counting.
+    // Without the one that lists the folder.
     if let Ok(files) = fs::read_dir("/proc/self/fd") {
         all.push(("process_open_fds", "gauge", "Open files.", files.count().saturating_sub(1).to_string()));
     }

@@ -1,4 +1,4 @@
-//! Reading a tool's arguments: each is taken out once, with its type and bounds, and what is left over is an error.
+//! Reads a tool's arguments: each is taken once, with its type and bounds; any left over is an error.
 //!
 //! Every refusal names the argument, says what was wrong and what is allowed. `null` counts as left out: models send it
 //! for optional arguments.
@@ -16,10 +16,10 @@ use crate::text::shown;
 
 use super::refused;
 
-/// The arguments of one call that nobody has taken yet.
+/// The arguments not taken yet.
 pub(crate) struct Arguments {
     tool: &'static str,
-    /// What stands before the names in refusals: empty, or the place in a list, such as `then[0].`.
+    /// Prefix of names in refusals: empty, or the place in a list, such as `then[0].`.
     place: String,
     left: Map<String, Value>,
 }
@@ -190,7 +190,7 @@ impl Arguments {
         }
     }
 
-    /// Ends the reading: whatever is left was not asked for. `known` is what the tool takes.
+    /// Refuses arguments that are not `known` to the tool.
     pub(super) fn end(self, known: impl Iterator<Item = &'static str>) -> Result<(), Error> {
         if self.left.is_empty() {
             return Ok(());

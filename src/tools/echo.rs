@@ -1,9 +1,9 @@
-//! Keeping what a caller sent, or a run gave, out of the log: vendors repeat it in their errors.
+//! Removes the caller's and the run's text from errors that are logged: vendors repeat it.
 
-/// Shortest repetition that counts, in bytes: below it are the words that any two texts share.
+/// Shortest repetition that is removed, in bytes: any two texts share shorter ones.
 const SHORTEST: usize = 12;
 
-/// `reason` with `[...]` in place of what it repeats of any of `private`: from word to word, as long as it goes.
+/// `reason` with `[...]` in place of whole words that it repeats of any of `private`.
 pub(super) fn without_echo(reason: &str, private: &[&str]) -> String {
     let mut out = String::with_capacity(reason.len());
     let mut rest = reason;

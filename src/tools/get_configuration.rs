@@ -1,7 +1,7 @@
 //! `fabric_get_configuration`: what Fabric is configured for, with every secret hidden.
 //!
-//! Redaction is by default-deny: Fabric's key names follow no rule, so a value is shown only if it is known to be
-//! harmless by its own look, whatever its key is.
+//! Redaction is deny-by-default: Fabric's key names follow no rule, so a value is shown only if it is harmless by its
+//! form.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) const TOOL: Tool = Tool {
     prepare,
 };
 
-/// What stands in place of a value that may be secret.
+/// Replaces a value that may be secret.
 const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
@@ -35,7 +35,7 @@ fn configuration(work: &Work) -> Result<Outcome, Failure> {
     Ok(Outcome::rows(configuration, rows))
 }
 
-/// Hides everything but what is known to be harmless: nothing at all, truth values, and where a service is.
+/// Redacts everything but empty values, booleans and the origins of URLs.
 fn redact(value: &mut Value) {
     match value {
         Value::Null | Value::Bool(_) => {}
@@ -62,7 +62,7 @@ fn origin(url: &str) -> Option<String> {
     if scheme != "http" && scheme != "https" {
         return None;
     }
-    // A backslash ends the authority for browsers: whatever is behind it may be anything.
+    // A backslash ends the authority for browsers; anything may follow it.
     let authority = rest.split(['/', '?', '#', '\\']).next()?;
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     let (name, port) = match host.strip_prefix('[') {
@@ -80,8 +80,8 @@ fn origin(url: &str) -> Option<String> {
             && name.split('.').all(|label| label.len() <= 63)
             && name.chars().all(plain));
     let is_port = port.is_empty() || port[1..].parse::<u16>().is_ok();
-    // One `@` can end a user-info. A second one, or one further on, may end one whose password has a `/`, `?` or `#` in
-    // it: then what looks like the host is a part of it.
+    // One `@` can end a user-info. Another one, or one further on, may end a user-info whose password has a `/`, `?` or
+    // `#`: then the apparent host is part of it.
     (is_name && is_port && rest.matches('@').count() == authority.matches('@').count().min(1))
         .then(|| format!("{scheme}://{name}{port}"))
 }

@@ -79,7 +79,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     Ok(Box::new(GetPatternDetails { pattern, offset: size(offset), max_chars: size(max_chars) }))
 }
 
-/// A part of a text, and where in it the next one begins. All in characters.
+/// Part of a text, and where the next one begins, in characters.
 fn part(text: &str, offset: usize, max_chars: Option<usize>) -> (&str, Option<usize>) {
     let at = |text: &str, n| text.char_indices().nth(n).map(|(at, _)| at);
     let rest = at(text, offset).map_or("", |from| &text[from..]);

@@ -1,4 +1,4 @@
-//! `fabric_get_run`: what has come of a run, for as long as it is kept.
+//! `fabric_get_run`: the state and output of a run, as long as it is kept.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ pub(super) const TOOL: Tool = Tool {
     prepare,
 };
 
-/// Most seconds of `wait_seconds`: less than what the least patient clients wait.
+/// Most seconds of `wait_seconds`: below the timeout of the least patient clients.
 const MAX_WAIT: u64 = 50;
 
 /// Runs in a list.
@@ -90,7 +90,7 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     Ok(Box::new(GetRun { run_id, wait: Duration::from_secs(wait), offset, max_chars }))
 }
 
-/// The caller's run, or the one answer for all others.
+/// The caller's run. Unknown, expired and foreign ids get the same error.
 pub(super) fn find(work: &Work, run_id: &str) -> Result<Run, Error> {
     work.runs.find(run_id, &work.owner).ok_or_else(|| {
         refused(
@@ -132,7 +132,7 @@ impl GetRun {
         Ok(Outcome::rows(json!({ "runs": runs }), rows))
     }
 
-    /// Waits for the end, or as long as asked, and relays the text from `offset` on meanwhile.
+    /// Waits for the end, at most as long as asked, and relays the text from `offset` on.
     fn follow(&self, run: &Run, work: &Work) -> Result<(), Error> {
         work.caller.begin_step(true, true);
         let begun = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! `fabric_get_transcript`: what is said in a video of YouTube. It runs no model, so it costs nothing.
+//! `fabric_get_transcript`: the transcript of a YouTube video. Runs no model, so it costs nothing.
 
 use serde::Serialize;
 
@@ -64,7 +64,8 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     Ok(Box::new(GetTranscript { video, language, timestamps }))
 }
 
-/// Fabric panics on a single character, and yt-dlp takes it for a regular expression, `all` for every language there is.
+/// Checks a language code: Fabric panics on a single character, yt-dlp reads a regular expression, and `all` means
+/// every language.
 fn language(value: String) -> Result<String, Error> {
     let (code, rest) = value.split_once('-').unwrap_or((&value, "x"));
     let is_code = matches!(code.len(), 2 | 3) && code.bytes().all(|b| b.is_ascii_lowercase()) && code != "all";
@@ -88,7 +89,7 @@ impl Job for GetTranscript {
         Ok(Outcome::text(text, |text| &text.transcript))
     }
 
-    /// Which video it is, is the caller's business, and yt-dlp names it in what it says.
+    /// The video is private to the caller, and yt-dlp's messages name it.
     fn private(&self) -> Option<Vec<&str>> {
         None
     }

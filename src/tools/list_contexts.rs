@@ -56,7 +56,7 @@ fn contexts(work: &Work) -> Result<Outcome, Failure> {
     Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
 }
 
-/// What it means that Fabric has no folder of them.
+/// The warning where Fabric has no folder of them.
 pub(super) fn no_folder(what: Stored) -> String {
     let what = what.plural();
     format!(

@@ -1,4 +1,4 @@
-//! `fabric_list_models`: what Fabric can run a pattern on.
+//! `fabric_list_models`: the models that Fabric can use.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -52,7 +52,7 @@ const OUTPUT: &str = r#"{
   "required":["patterns"]
 }"#;
 
-/// How many patterns a search gives if the caller does not say.
+/// Default number of search results.
 const USUAL: usize = 15;
 
 fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
@@ -68,7 +68,7 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
     })
 }
 
-/// `{"patterns":[…]}`, of what the list of names has written already.
+/// `{"patterns":[…]}`, from the list's cached JSON.
 struct Patterns(Arc<Names>);
 
 impl Json for Patterns {
@@ -82,7 +82,7 @@ impl Json for Patterns {
     fn write_as_string(&self, out: &mut Vec<u8>, _: &[u8]) {
         let [_, string] = self.0.json();
         out.extend_from_slice(br#""{\"patterns\":"#);
-        // Within the quotes, of which it has its own.
+        // Without the quotes of the cached string.
         out.extend_from_slice(&string.as_bytes()[1..string.len() - 1]);
         out.extend_from_slice(br#"}""#);
     }
@@ -103,7 +103,7 @@ struct Search {
     policy: Policy,
 }
 
-/// What a search found, as the client is told.
+/// The result of a search.
 #[derive(Serialize)]
 struct Matches {
     patterns: Vec<String>,
@@ -141,7 +141,7 @@ impl Job for Search {
 }
 
 impl Search {
-    /// The patterns that fit and may be run here.
+    /// The patterns that match and may be run here.
     fn search(&self, snapshot: &Snapshot, warnings: &mut Vec<String>) -> Vec<Match> {
         let found = snapshot.index().search(&self.query, usize::MAX);
         let (mut matches, mut denied) = (Vec::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The tools: what they are called, what they take, and what they do with Fabric.
+//! The tools: definitions, arguments, and the work with Fabric.
 //!
 //! In scope: the registry, arguments, jobs and their outcome, the log line of a call. Not in scope: MCP's messages
 //! (`features` turns definitions and outcomes into them) and HTTP (`fabric`).
@@ -40,8 +40,7 @@ pub(crate) use run_pattern::partial;
 pub(crate) use run_result::{request_id, result};
 pub(crate) use started::{Paid, start};
 
-/// Every tool, in the order in which they are listed. The first one can be called without arguments: clients that try a
-/// server out call it with `{}`.
+/// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[
     list_patterns::TOOL,
     get_pattern_details::TOOL,
@@ -55,27 +54,27 @@ pub(crate) static TOOLS: &[Tool] = &[
     get_transcript::TOOL,
 ];
 
-/// What a tool is: everything that clients are told of it, and how its arguments become a job.
+/// A tool's definition, and how its arguments become a job.
 pub(crate) struct Tool {
     /// The name it is called by.
     pub(crate) name: &'static str,
-    /// The name people see.
+    /// The name for people.
     pub(crate) title: &'static str,
-    /// What a model has to know to use it well.
+    /// What a model needs to know to use it well.
     pub(crate) description: &'static str,
-    /// JSON Schema of the arguments: plain, for picky clients, and in the order in which people should see them. White
-    /// space stands only where a line begins: [`joined`] takes it out. Each property begins a line, for [`properties`].
-    /// It is text, as code that builds it is three times the size.
+    /// JSON Schema of the arguments: plain, for picky clients, in the order for people. White space stands only at the
+    /// start of lines: [`joined`] removes it. Each property begins a line, for [`properties`]. Text, since code that
+    /// builds it is three times the size.
     pub(crate) input: &'static str,
     /// JSON Schema of the structured result.
     pub(crate) output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
-    /// Checks the arguments and makes the job of them. No I/O.
+    /// Checks the arguments and returns the job. No I/O.
     pub(crate) prepare: fn(Arguments, &Policy) -> Prepared,
 }
 
-/// The job that arguments make, or why they do not.
+/// A job, or why the arguments are refused.
 pub(crate) type Prepared = Result<Box<dyn Job>, Error>;
 
 impl Tool {
@@ -97,8 +96,8 @@ impl Tool {
         properties(self.input, 4)
     }
 
-    /// The argument that a refusal names: it does so first, between backquotes. Only as far as the tool has it, because
-    /// the rest is what a caller made up.
+    /// The argument that a refusal names, which is the first text between backquotes. Only the part the tool knows: the
+    /// rest is the caller's text.
     fn blamed<'d>(&self, detail: &'d str) -> Option<&'d str> {
         let named = detail.split('`').nth(1)?;
         let is_ours = |part: &&str| {
@@ -111,7 +110,7 @@ impl Tool {
     }
 }
 
-/// One call, its arguments checked, ready to be run.
+/// A call with checked arguments.
 pub(crate) trait Job: Send + Sync {
     /// Does the work.
     fn run(&self, work: &Work) -> Result<Outcome, Failure>;
@@ -121,23 +120,24 @@ pub(crate) trait Job: Send + Sync {
         0
     }
 
-    /// The paid run that it is, if it is one: such a job runs on a thread of its own.
+    /// The paid run, if it is one: such a job runs on its own thread.
     fn paid(&self) -> Option<Paid> {
         None
     }
 
-    /// What the log line says beside the tool: fields such as the pattern and the model.
+    /// Further fields of the log line, such as the pattern and the model.
     fn fields(&self) -> Vec<(&'static str, &str)> {
         Vec::new()
     }
 
-    /// What must not be logged, whoever repeats it; `None` if it is not kept, so that nothing foreign may be logged.
+    /// Texts of the caller that errors may repeat and the log must not; `None` if they were not kept, so that no text
+    /// of a vendor may be logged.
     fn private(&self) -> Option<Vec<&str>> {
         Some(Vec::new())
     }
 }
 
-/// A job that is only work: it costs nothing, and there is nothing to say of it.
+/// A job without cost or log fields is a function.
 impl<F: Fn(&Work) -> Result<Outcome, Failure> + Send + Sync> Job for F {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
         self(work)
@@ -150,42 +150,42 @@ pub(crate) struct Work {
     pub(crate) fabric: Arc<Client>,
     /// Its cached lists.
     pub(crate) catalog: Arc<Catalog>,
-    /// Whoever waits for the result.
+    /// The caller, who waits for the result.
     pub(crate) caller: Arc<dyn Caller>,
-    /// Who that is.
+    /// Its identity.
     pub(crate) identity: Identity,
     /// Every run that is kept.
     pub(crate) runs: Runs,
     /// Whose runs the caller sees.
     pub(crate) owner: Owner,
-    /// The run that this is, if it is one.
+    /// The stored run, if the job is one.
     pub(crate) run: Option<Run>,
 }
 
 impl Work {
-    /// The caller, as Fabric's client wants it.
+    /// The caller as Fabric's client needs it.
     pub(crate) fn wait(&self) -> Arc<dyn Wait> {
         self.caller.clone()
     }
 }
 
-/// Whoever waits for a result: hears what arrives before it, and may go away.
+/// The caller of a job: gets output before the result, and may leave.
 pub(crate) trait Caller: Wait {
-    /// Takes a piece of a run's output. It may be kept until [`Wait::before_blocking`] or [`Caller::flush`].
+    /// Takes a piece of a run's output. It may be buffered until [`Wait::before_blocking`] or [`Caller::flush`].
     fn chunk(&self, kind: ChunkKind, format: &str, content: &str);
 
-    /// Passes on what was kept.
+    /// Sends what is buffered.
     fn flush(&self);
 
-    /// A step of a run begins. Does the caller want its text as it arrives (`stream: true`), or only signs of life? And is
-    /// that text the result, or only what the next step works on?
+    /// A step of a run begins. `stream`: the caller wants its text as it arrives, not only heartbeats. `is_result`: the
+    /// text is the result, not the next step's input.
     fn begin_step(&self, stream: bool, is_result: bool);
 
-    /// Sends the caller a remark about the work, such as which step begins.
+    /// Sends the caller a message about the work, such as which step begins.
     fn say(&self, message: &str);
 }
 
-/// Fabric's types of what a run sends.
+/// Fabric's event types of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkKind {
     /// Text of the output.
@@ -240,7 +240,7 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
     result
 }
 
-/// Counts and logs a call of `tool` that never ran; `job` is there if its arguments were right.
+/// Counts and logs a call of `tool` that never ran; `job` is there if its arguments were valid.
 pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, request_id: &str) {
     count(tool, Some(error), None);
     let mut line = log_line(tool, job);
@@ -261,7 +261,7 @@ fn log_line(tool: &Tool, job: Option<&dyn Job>) -> String {
     line
 }
 
-/// `private` is what the reason must not repeat; without it nothing of a vendor's words is logged.
+/// `private` is what the reason must not repeat; with `None`, a vendor's text is not logged at all.
 fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&str]>) {
     logging::failure(line, error, |reason| match private {
         Some(private) => echo::without_echo(reason, private),
@@ -284,7 +284,7 @@ fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
 /// The input of a tool without arguments.
 const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
 
-/// The properties' names in a schema, of the object whose properties stand behind so many spaces.
+/// The names of the properties that are indented by `indent` spaces in a schema.
 fn properties(schema: &'static str, indent: usize) -> impl Iterator<Item = &'static str> {
     let before = " ".repeat(indent) + "\"";
     schema.lines().filter_map(move |line| line.strip_prefix(before.as_str())?.split_once('"').map(|(name, _)| name))

@@ -16,7 +16,7 @@ pub(crate) trait Json: Send {
         jsonrpc::write_json_as_string(out, json);
     }
 
-    /// The text a person or a model reads instead of the JSON, where there is a better one.
+    /// The text for people and models, where it is not the JSON.
     fn text(&self) -> Option<&str> {
         None
     }
@@ -48,18 +48,18 @@ impl<T: Serialize + Send> Json for Readable<T> {
 pub(crate) struct Outcome {
     /// Exactly what the tool's output schema says.
     pub(crate) structured: Box<dyn Json>,
-    /// What the caller must not overlook; each becomes a text of its own.
+    /// Warnings for the caller; each becomes a text of its own.
     pub(crate) warnings: Vec<String>,
     /// How many entries the result has, for the log.
     pub(crate) rows: Option<usize>,
     /// How long its text is, for the log.
     pub(crate) bytes: Option<usize>,
-    /// Of a run: what the store keeps of its end. The result is made of that.
+    /// Of a run: what the store keeps of its end, from which the result is built.
     pub(crate) end: Option<End>,
 }
 
 impl Outcome {
-    /// A result without anything for the log.
+    /// A result with no fields for the log.
     pub(super) fn new(value: impl Json + 'static) -> Outcome {
         Outcome { structured: Box::new(value), warnings: Vec::new(), rows: None, bytes: None, end: None }
     }
@@ -85,7 +85,7 @@ impl Outcome {
 pub(crate) struct Failure {
     /// Why.
     pub(crate) error: Error,
-    /// What had arrived before it failed: mostly one text or none, in a chain one for each step.
+    /// Output that had arrived: in a chain one text for each step, else at most one.
     pub(crate) partial: Vec<String>,
 }
 

@@ -26,8 +26,8 @@ impl Policy {
     /// Refuses a pattern that may not be run here.
     ///
     /// # Errors
-    /// `invalid-request`, naming the field, the reason and, where there is one, the way out. Names are compared as
-    /// [`names::is_same`] does: Fabric's file system may open the same folder for several.
+    /// `invalid-request`, naming the field, the reason and, if there is one, the remedy. Names are compared by
+    /// [`names::is_same`]: Fabric's file system may open the same folder for several.
     pub(crate) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
         match self.refusal(pattern.as_str()) {
             None => Ok(()),
@@ -35,12 +35,12 @@ impl Policy {
         }
     }
 
-    /// Whether a pattern of this name may be run here, as far as the operator is concerned.
+    /// Whether the operator allows this pattern.
     pub(crate) fn allows(&self, pattern: &str) -> bool {
         self.refusal(pattern).is_none()
     }
 
-    /// Gives a run that names no model the default, and refuses a model that may not be run here. `field` is what names it.
+    /// Sets the default model if the run names none, and refuses a model that is not allowed. `field` is the argument.
     ///
     /// # Errors
     /// `invalid-request`, naming the models that may be run.

@@ -1,4 +1,4 @@
-//! The result of `fabric_run_pattern`, made from the stored run: the same for the call itself, for tasks, and after a
+//! The result of `fabric_run_pattern`, built from the stored run: the same for the call, for tasks, and after a
 //! restart.
 
 use serde::{Deserialize, Serialize};
@@ -59,8 +59,7 @@ pub(crate) fn request_id(record: &Record) -> Option<String> {
     Rest::of(record).request_id
 }
 
-/// The result of a run. While it works: the text so far, cut to `max_chars`. `told` is whether its caller may come back
-/// for it.
+/// The result of a run, or its text so far, cut to `max_chars`. `told`: the caller knows the run's id.
 pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<Outcome, Failure> {
     let record = run.record();
     let mut rest = Rest::of(&record);
@@ -103,7 +102,7 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
     Ok(Outcome { warnings: rest.warnings, ..Outcome::text(output, |output| &output.output_text) })
 }
 
-/// Most bytes that so many characters of a run's text can have.
+/// Upper bound of the bytes of a run's first `max_chars` characters.
 pub(super) fn most_bytes(record: &Record, max_chars: Option<usize>) -> usize {
     max_chars.map_or(record.bytes as usize, |max| max.saturating_mul(4).min(record.bytes as usize))
 }

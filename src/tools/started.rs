@@ -1,10 +1,10 @@
-//! A run of a pattern on a thread of its own, which outlives the call that asked for it.
+//! A run on its own thread, which outlives the call that started it.
 //!
 //! ```text
 //!   call's thread:  start ──> wait for the end, or until its time is over ──> answer
 //!   run's thread:     └─────> Fabric ─▶ Relay ─▶ the store, and the call while it waits ─▶ end, log line
 //! ```
-//! The run's thread relays by itself: no piece of output waits for another thread.
+//! The run's thread relays output itself, so no piece waits for another thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ impl Started {
     }
 }
 
-/// Begins `job` on a thread of its own. `held` is let go of when it has ended, and `told` is called then.
+/// Starts `job` on its own thread. At its end `held` is dropped and `told` is called.
 ///
 /// # Errors
 /// `too-many-requests`: there is no thread for it.
@@ -83,7 +83,7 @@ pub(crate) fn start(
         let _scopes = (work.identity.log_scope(), logging::request_scope(&request_id));
         let result = catch_unwind(AssertUnwindSafe(|| super::run(tool, job.as_ref(), &work, &request_id)));
         writer.finish(end(result.unwrap_or_else(|_| Err(Error::bug(&request_id).into())), &run, &request_id));
-        // Announce the end once it is stored and the run's place is free.
+        // Announce the end only when it is stored and the run's place is free.
         drop((job, work, writer, held));
         told(&run);
         *lock(&ended.over) = true;
@@ -124,7 +124,7 @@ fn kept_error(error: &Error) -> Value {
     kept
 }
 
-/// Hands on what a run sends: to the store, and to the call.
+/// Relays a run's output to the store and to the call.
 struct Relay {
     writer: Arc<RunWriter>,
     caller: Arc<dyn Caller>,

@@ -1,8 +1,8 @@
 //! `fabric_run_pattern`: one pattern on one text, or several in a row, each fed with the output of the one before.
 //!
-//! A run costs money: one `POST /chat` for each step, never sent twice. What is asked of Fabric before it is in `plan`.
+//! A run costs money: one `POST /chat` for each step, never sent twice. The checks before it are in `plan`.
 //!
-//! In scope here: what the tool takes. How it is run is in `run`, what comes back in `output`.
+//! In scope: arguments. Not in scope: running (`run`) and output (`output`).
 
 mod output;
 mod plan;
@@ -34,10 +34,10 @@ pub(super) const TOOL: Tool = Tool {
 /// Most seconds of `wait_seconds`.
 const MAX_WAIT: u64 = 3600;
 
-/// Longest input that is kept to recognise it in an error, in bytes.
+/// Longest input that is kept to be removed from errors in the log, in bytes.
 const MAX_ECHO: usize = 64 << 10;
 
-/// What matters most first.
+/// The most important arguments first.
 const INPUT: &str = r#"{
   "type":"object",
   "properties":{
@@ -138,8 +138,8 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
     Ok(Box::new(RunPattern { steps, input: Mutex::new(input), echo, stream, max_chars, wait }))
 }
 
-/// A further step: it has its own pattern, strategy and variables, and what belongs to the input of the first step
-/// (context, session, attachments) is not repeated.
+/// A further step has its own pattern, strategy and variables; context, session and attachments belong to the first
+/// step alone.
 fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat, Error> {
     let pattern = step.pattern()?;
     policy.check(&step.path("pattern_name"), &pattern)?;

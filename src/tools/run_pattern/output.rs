@@ -7,7 +7,7 @@ use crate::runs::End;
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
 use crate::tools::{ChunkKind, Outcome, Work};
 
-/// Bytes of the beginning that decide the format.
+/// Length of the prefix that decides the format, in bytes.
 const FORMAT_TEXT: usize = 4 << 10;
 
 /// How Mermaid diagrams begin, as Fabric itself recognises them.
@@ -30,7 +30,7 @@ impl Output {
         Output { is_result, ..Output::default() }
     }
 
-    /// Takes an event in and relays it. What failures mean is the client's business.
+    /// Processes and relays an event. The client decides what is a failure.
     pub(super) fn take(&mut self, event: Event, work: &Work) {
         match event {
             Event::Content { format, content } => {
@@ -49,7 +49,7 @@ impl Output {
         }
     }
 
-    /// Counts a step that has ended: its text, and what it used as far as Fabric has said it.
+    /// Counts the text and tokens of a step that has ended.
     pub(super) fn count(&self, model: &str, work: &Work) {
         metrics::RELAYED_BYTES.add("", self.bytes as u64);
         if let Some(usage) = &self.usage {
@@ -90,7 +90,7 @@ impl Output {
     }
 }
 
-/// Fabric guesses the format from each piece by itself; only the beginning of the whole tells the truth.
+/// Fabric guesses the format from each piece alone; the beginning of the whole text is reliable.
 fn output_format(start: &str, first: Option<String>) -> String {
     let start = start.trim_start();
     if MERMAID.iter().any(|word| start.starts_with(word)) {

@@ -1,7 +1,7 @@
 //! Checks before a paid run, and explanations after a failed one.
 //!
-//! A run by itself costs Fabric nothing more than a list that names of its own need; a chain is looked at as a whole, so that
-//! it does not fail half-way for a reason that could be known.
+//! A single run needs at most the lists that its names come from. A chain is checked as a whole, so that it does not
+//! fail half-way for a reason that could be known.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
 use crate::tools::{Work, refused};
 
-/// How long the list of models is waited for: Fabric may be asking every vendor.
+/// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
 /// A vendor that runs models which it does not list.
 const UNLISTED_VENDOR: &str = "codex";
 
-/// Looks at all steps before the first is run; `input` is that of the first. What comes back are warnings.
+/// Checks all steps before the first is run, and returns warnings; `input` is that of the first.
 pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<String>, Error> {
     let wait = &work.wait();
     let mut warnings = Vec::new();
@@ -28,7 +28,7 @@ pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<Stri
         context(step, work, wait)?;
         warnings.extend(session(step, work, wait)?);
     }
-    // A single run that names a wrong model fails before it costs anything, so that is looked up only then.
+    // A single run with a wrong model fails without cost, so models are checked only after it failed.
     if let [step] = steps {
         known_variables(step, work, wait)?;
     } else {
@@ -38,10 +38,10 @@ pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<Stri
     Ok(warnings)
 }
 
-/// Says more about the failure of a step, if a name in it is one that Fabric does not have.
+/// Adds to the error of a step whether Fabric lacks a name in it.
 pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
     let wait = &work.wait();
-    // It may be a pattern that is not there; only a failed run asks for the names.
+    // The pattern may not exist; the names are read only after a failure.
     let mut error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&step.pattern, error, wait) };
     let may_be_a_name = matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
     if may_be_a_name && !(step.model.is_empty() && step.vendor.is_empty()) {
@@ -58,12 +58,12 @@ pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
     error
 }
 
-/// What stands before the names of a step's arguments.
+/// Prefix of the names of a step's arguments.
 fn place(step: usize) -> String {
     if step == 0 { String::new() } else { format!("then[{}].", step - 1) }
 }
 
-/// Only a cancellation is passed on: a list that cannot be read does not prevent the run.
+/// Passes on only a cancellation: an unreadable list does not prevent the run.
 fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Err(error) if error.kind == Kind::Cancelled => Err(error),
@@ -71,7 +71,7 @@ fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// Old versions of Fabric run a pattern without its strategy, where there is none of that name, and do not say so.
+/// Refuses an unknown strategy: old versions of Fabric ignore it silently.
 fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let named = steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.strategy.as_ref()?.as_str())));
     let has = |known: &Option<Vec<Strategy>>, name: &str| known.iter().flatten().any(|strategy| strategy.name == name);
@@ -99,7 +99,7 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
     Ok(())
 }
 
-/// Fabric fails on a context that it does not have, with a path of its host.
+/// Refuses an unknown context: Fabric's error would show a path of its host.
 fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let Some(name) = step.context.as_ref().map(|name| name.as_str()) else { return Ok(()) };
     let Some(known) = stored(Stored::Contexts, name, work, wait)? else { return Ok(()) };
@@ -113,7 +113,7 @@ fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> 
     }
 }
 
-/// Fabric begins a session that it does not have: mostly that is what was meant, but it may be a typing error.
+/// Warns of a new session, which Fabric starts silently: it may be a typing error.
 fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     let Some(name) = step.session.as_ref().map(|name| name.as_str()) else { return Ok(None) };
     let known = stored(Stored::Sessions, name, work, wait)?;
@@ -126,7 +126,7 @@ fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Stri
     }))
 }
 
-/// The names of what is stored, read anew if `name` is not among those that are known; `None` if they cannot be had.
+/// The stored names, read again if `name` is not among the cached ones; `None` if unreadable.
 fn stored(what: Stored, name: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Option<Names>>>, Error> {
     let known = unless_cancelled(work.catalog.stored(Age::Cached, what, wait))?;
     match known.as_ref().map(|known| known.as_ref()) {
@@ -135,8 +135,7 @@ fn stored(what: Stored, name: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result
     }
 }
 
-/// Variables that are missing, where the catalogue happens to know the pattern. It may have changed since, so only the
-/// pattern as it is now is a reason to refuse.
+/// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
 fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let Some(latest) = work.catalog.latest() else { return Ok(()) };
     let Some(entry) = latest.pattern(step.pattern.as_str()) else { return Ok(()) };
@@ -149,7 +148,7 @@ fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(),
     }
 }
 
-/// Are all patterns there, and have they their variables?
+/// Refuses unknown patterns and missing variables of a chain.
 fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let names = work.catalog.names(Age::Fresh, wait)?;
     for (i, step) in steps.iter().enumerate() {
@@ -161,7 +160,7 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
         }
         let pattern = work.fabric.pattern(&step.pattern, wait)?;
         lacks_nothing(&format!("{place}variables"), &step.pattern, &pattern.variables(), &step.variables)?;
-        // Once more with its input when the step is run.
+        // Checked again with its input when the step is run.
         if !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
             template::check(&pattern, &step.variables, input).map_err(|error| {
@@ -173,7 +172,7 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
     Ok(())
 }
 
-/// What is known of the models if it has all that these steps name, else what Fabric says now; `None` if that takes too long.
+/// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long.
 fn listed_models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
     let has_all = |models: &Arc<Models>| steps.iter().all(|step| unknown_model(models, step).is_none());
     match work.catalog.known_models().filter(has_all) {
@@ -182,7 +181,7 @@ fn listed_models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Op
     }
 }
 
-/// Are all models and vendors there?
+/// Refuses unknown models and vendors of a chain.
 fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     if steps.iter().all(|step| step.model.is_empty() && step.vendor.is_empty()) {
         return Ok(None);
@@ -196,7 +195,7 @@ fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<St
     };
     for (i, step) in steps.iter().enumerate() {
         if let Some((argument, why)) = unknown_model(&models, step) {
-            // A step without a model of its own has that of the call.
+            // A step without its own model uses the call's.
             let own = i == 0 || (&step.model, &step.vendor) != (&steps[0].model, &steps[0].vendor);
             let place = if own { place(i) } else { String::new() };
             return Err(refused(format!("`{place}{argument}`: {why} Nothing was run.")));
@@ -205,7 +204,7 @@ fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<St
     Ok(None)
 }
 
-/// The argument that names what Fabric does not have, and why. Fabric tells no cases apart, and takes `vendor/model` as well.
+/// The argument that names what Fabric lacks, and why. Fabric ignores case, and accepts `vendor/model`.
 fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)> {
     let is_same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
     let missing = |what: String, wanted: &str, names: &Names| {

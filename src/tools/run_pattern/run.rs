@@ -11,13 +11,13 @@ use crate::tools::{Failure, Job, Outcome, Paid, Work};
 use super::output::{Output, add, partial};
 use super::plan;
 
-/// One call, its arguments checked: the first step, and those of `then`.
+/// A call with checked arguments: the first step, and those of `then`.
 pub(super) struct RunPattern {
-    /// Without the input of the first: see `input`.
+    /// The first one's input is in `input`.
     pub(super) steps: Vec<Chat>,
-    /// Taken when it runs, so that it is let go when it was sent.
+    /// Taken by the run, so that it is freed once sent.
     pub(super) input: Mutex<String>,
-    /// A copy of an input that is not long, to be kept out of the log.
+    /// A copy of a short input, to be removed from errors in the log.
     pub(super) echo: Option<String>,
     pub(super) stream: bool,
     pub(super) max_chars: Option<usize>,
@@ -30,7 +30,7 @@ impl Job for RunPattern {
         let mut warnings = self.warnings();
         warnings.extend(plan::check(&self.steps, &self.input_of_plan(), work)?);
         let mut input = std::mem::take(&mut *lock(&self.input));
-        // Room for what is sent was kept since the call came; now that is counted by itself.
+        // The request was charged since it came; what is sent is charged anew.
         wait.release(input.len());
         let mut earlier = Vec::new();
         let mut used: Option<Usage> = None;
@@ -44,7 +44,7 @@ impl Job for RunPattern {
             }
             let (text, usage) = output.into_text();
             used = add(used, usage);
-            // Of an earlier step only as much is kept as a failure may still tell.
+            // Of an earlier step only what a failure may still show is kept.
             earlier.push(partial(&text).to_owned());
             input = text;
         }
@@ -119,7 +119,7 @@ impl RunPattern {
         Err(Failure { error, partial: output.into_partial(work).into_iter().collect() })
     }
 
-    /// The input, where the plan of a chain needs it.
+    /// The input, if the plan of a chain checks it.
     fn input_of_plan(&self) -> String {
         let has_variables = self.steps.first().is_some_and(|step| !step.variables.is_empty());
         if self.steps.len() > 1 && has_variables { lock(&self.input).clone() } else { String::new() }
@@ -138,13 +138,13 @@ impl RunPattern {
     }
 }
 
-/// A variable that changes nothing.
+/// The warning for a variable that the pattern does not have.
 fn unused(step: &Chat, name: &str) -> String {
     let pattern = step.pattern.as_str();
     format!("The pattern {pattern} has no variable \"{}\": its value was not used.", shown(name, 64))
 }
 
-/// A failure keeps what the steps before it gave.
+/// Puts the output of earlier steps before that of the failed one.
 fn after(earlier: &mut Vec<String>, mut failure: Failure) -> Failure {
     earlier.append(&mut failure.partial);
     failure.partial = std::mem::take(earlier);
