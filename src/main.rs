@@ -79,7 +79,6 @@ use fabric::{Catalog, Client};
 use features::{Kept, Server};
 use runs::{Accounts, Folder, Runs};
 use signals::Signal;
-use tools::Policy;
 use transport::http::Listening;
 use transport::stdio::Stdio;
 
@@ -222,24 +221,17 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     if config.demo {
         let started = demo::start()
             .map_err(|error| ExitReason::failed(format!("the demo's Fabric cannot be started: {error}")))?;
-        config.fabric.url = started.url().to_string();
+        config.fabric.url.clone_from(&started.url);
         demo = Some(started);
     }
     heap::tune();
     MEMORY.set_limit(config.max_memory);
     let client = Arc::new(Client::new(&config.fabric).map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
-    let policy = Policy {
-        allowed: config.allowed_patterns.clone(),
-        denied: config.denied_patterns.clone(),
-        allowed_models: config.allowed_models.clone(),
-        default_model: config.default_model.clone(),
-        default_vendor: config.default_vendor.clone(),
-    };
     // Callers who cannot be told apart do not see each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
     let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists };
-    Ok((Arc::new(Server::new(client, catalog, policy, kept)), config, demo))
+    Ok((Arc::new(Server::new(client, catalog, config.policy.clone(), kept)), config, demo))
 }
 
 /// The store of runs. Without its folder it keeps them in memory.

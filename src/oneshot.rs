@@ -72,10 +72,9 @@ fn check_name(tool: &str) -> Result<(), ExitReason> {
         return Ok(());
     }
     let prefixed = format!("fabric_{tool}");
-    let close = names().find(|name| *name == prefixed).or_else(|| flags::closest(tool, names()));
-    let hint = match close {
-        Some(close) => format!("did you mean {close}?"),
-        None => format!("the tools are {}", names().collect::<Vec<_>>().join(", ")),
+    let hint = match names().find(|name| *name == prefixed) {
+        Some(name) => format!("did you mean {name}?"),
+        None => flags::hint(tool, names(), "the tools are"),
     };
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
     Err(ExitReason::usage(format!("--call: there is no tool \"{shown}\"; {hint}")))

@@ -116,23 +116,23 @@ pub(crate) const FLAGS: &[Flag] = &[
         ..setting("catalog-ttl", Section::Fabric, "How long the list of patterns is kept")
     },
     Flag {
-        takes: Takes::Many("NAME", |config, text| push(&mut config.allowed_patterns, values::pattern(text))),
+        takes: Takes::Many("NAME", |config, text| push(&mut config.policy.allowed, values::pattern(text))),
         ..setting("allow-pattern", Section::Runs, "Allow a pattern that is refused by default")
     },
     Flag {
-        takes: Takes::Many("NAME", |config, text| push(&mut config.denied_patterns, values::pattern(text))),
+        takes: Takes::Many("NAME", |config, text| push(&mut config.policy.denied, values::pattern(text))),
         ..setting("deny-pattern", Section::Runs, "Refuse to run a pattern")
     },
     Flag {
-        takes: Takes::Many("NAME", |config, text| push(&mut config.allowed_models, values::model(text))),
+        takes: Takes::Many("NAME", |config, text| push(&mut config.policy.allowed_models, values::model(text))),
         ..setting("allow-model", Section::Runs, "Run only this model, and others so allowed")
     },
     Flag {
-        takes: Takes::One("NAME", |config, text| set(&mut config.default_model, values::model(text))),
+        takes: Takes::One("NAME", |config, text| set(&mut config.policy.default_model, values::model(text))),
         ..setting("default-model", Section::Runs, "Model of runs that name none")
     },
     Flag {
-        takes: Takes::One("NAME", |config, text| set(&mut config.default_vendor, values::model(text))),
+        takes: Takes::One("NAME", |config, text| set(&mut config.policy.default_vendor, values::model(text))),
         ..setting("default-vendor", Section::Runs, "Vendor of --default-model")
     },
     Flag {
@@ -359,6 +359,15 @@ pub(crate) fn closest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a
         .filter(|(distance, candidate)| *distance <= (candidate.len() / 3).clamp(1, 3))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// What to give instead of `wanted`: the closest candidate, or `all` of them.
+pub(crate) fn hint<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>, all: &str) -> String {
+    let candidates: Vec<&str> = candidates.into_iter().collect();
+    match closest(wanted, candidates.iter().copied()) {
+        Some(close) => format!("did you mean {close}?"),
+        None => format!("{all} {}", candidates.join(", ")),
+    }
 }
 
 #[cfg(test)]

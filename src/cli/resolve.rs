@@ -10,7 +10,7 @@ use super::flags::{
     self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, Takes,
 };
 use super::{Env, RawFlags, ReadFile, UsageError, values};
-use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Secret, Transport};
+use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Policy, Secret, Transport};
 use crate::net::Host;
 
 /// A token shorter than this many characters is taken, with a warning.
@@ -37,7 +37,7 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
     config.fabric.ca_file = settings.variable(CERT_FILE).map(PathBuf::from);
     config.http.token = token(&settings, read_file, &mut config.warnings)?;
     config.http.oauth = oauth(&settings)?;
-    require_default_model(&settings, &config)?;
+    require_default_model(&settings, &config.policy)?;
     require_token(&settings, &mut config)?;
     Ok(config)
 }
@@ -72,13 +72,13 @@ fn named_error(given: &str, missed: &[&str]) -> UsageError {
 }
 
 /// Requires an allowed default model, since a run without one would get Fabric's own default.
-fn require_default_model(settings: &FlagsAndEnv<'_>, config: &Config) -> Result<(), UsageError> {
-    let allowed = &config.allowed_models;
-    if config.default_model.is_empty() && !config.default_vendor.is_empty() {
+fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), UsageError> {
+    let allowed = &policy.allowed_models;
+    if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
         let name = settings.name("default-vendor");
         return Err(named(&name, "there is no --default-model; a vendor alone names nothing, so give both"));
     }
-    if allowed.is_empty() || allowed.iter().any(|model| model.eq_ignore_ascii_case(&config.default_model)) {
+    if allowed.is_empty() || allowed.iter().any(|model| model.eq_ignore_ascii_case(&policy.default_model)) {
         return Ok(());
     }
     let name = settings.name("allow-model");

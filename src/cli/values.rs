@@ -266,12 +266,8 @@ pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, UsageErr
         return Ok(if written.is_empty() { Help::Full } else { Help::Short });
     };
     let word = word.to_string_lossy();
-    let names = || TOPICS.iter().map(|topic| topic.name);
     TOPICS.iter().find(|topic| topic.name == word).map(Help::Topic).ok_or_else(|| {
-        let hint = match flags::closest(&word, names()) {
-            Some(close) => format!("did you mean {close}?"),
-            None => format!("the topics are {}", names().collect::<Vec<_>>().join(", ")),
-        };
+        let hint = flags::hint(&word, TOPICS.iter().map(|topic| topic.name), "the topics are");
         UsageError(format!("--help: {}", wrong(&word, format_args!("is not a topic; {hint}"))))
     })
 }
@@ -305,10 +301,7 @@ pub(super) fn generate(
             if let Some(name) = choices.iter().find(|choice| **choice == what) {
                 return Ok(Generate::File(name));
             }
-            let hint = match flags::closest(&what, choices.iter().copied()) {
-                Some(close) => format!("did you mean {close}?"),
-                None => format!("give one of {}", choices.join(", ")),
-            };
+            let hint = flags::hint(&what, choices.iter().copied(), "give one of");
             return Err(UsageError(format!("--generate: {}", wrong(&what, format_args!("is unknown; {hint}")))));
         }
     })
@@ -333,15 +326,11 @@ fn token(words: &[OsString]) -> Result<Generate, UsageError> {
 /// The client called `word`, given to `flag`.
 pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<McpClient, UsageError> {
     let word = word.map(OsStr::to_string_lossy).unwrap_or_default();
-    let clients = CLIENTS.join(", ");
     if word.is_empty() {
-        return Err(UsageError(format!("{flag} needs a client; add one of {clients}")));
+        return Err(UsageError(format!("{flag} needs a client; add one of {}", CLIENTS.join(", "))));
     }
     McpClient::ALL.into_iter().find(|client| client.name() == word).ok_or_else(|| {
-        let hint = match flags::closest(&word, CLIENTS.iter().copied()) {
-            Some(close) => format!("did you mean {close}?"),
-            None => format!("give one of {clients}"),
-        };
+        let hint = flags::hint(&word, CLIENTS.iter().copied(), "give one of");
         UsageError(format!("{flag}: {}", wrong(&word, format_args!("is not a client we know; {hint}"))))
     })
 }

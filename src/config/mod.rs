@@ -146,17 +146,8 @@ pub(crate) struct Config {
     pub(crate) log_level: LogLevel,
     /// `--log-format`; default logfmt.
     pub(crate) log_format: LogFormat,
-    /// Patterns that are refused by default and that the operator allows: `--allow-pattern`.
-    pub(crate) allowed_patterns: Vec<String>,
-    /// Patterns the operator refuses: `--deny-pattern`. A pattern that is on both lists is refused.
-    pub(crate) denied_patterns: Vec<String>,
-    /// Models that may be run, all if there are none: `--allow-model`.
-    pub(crate) allowed_models: Vec<String>,
-    /// What is run where no model is named; empty for Fabric's own default: `--default-model`. One of `allowed_models`, if
-    /// there are any.
-    pub(crate) default_model: String,
-    /// Its vendor, or empty: `--default-vendor`.
-    pub(crate) default_vendor: String,
+    /// Which patterns and models may be run.
+    pub(crate) policy: Policy,
     /// How long the list of patterns and strategies is good: `--catalog-ttl`; default 300 s.
     pub(crate) catalog_ttl: Duration,
     /// Runs at once: `--max-runs`; default 16 on stdio, else [`HTTP_MAX_RUNS`].
@@ -171,6 +162,22 @@ pub(crate) struct Config {
     pub(crate) demo: bool,
     /// Warnings about the settings, one line each, logged at the start.
     pub(crate) warnings: Vec<String>,
+}
+
+/// Which patterns and models the operator allows; `tools` applies it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Policy {
+    /// Patterns that are refused by default and may be run all the same: `--allow-pattern`.
+    pub(crate) allowed: Vec<String>,
+    /// Patterns that may not be run: `--deny-pattern`. Denying wins over allowing.
+    pub(crate) denied: Vec<String>,
+    /// Models that may be run, all if there are none: `--allow-model`.
+    pub(crate) allowed_models: Vec<String>,
+    /// The model of runs that name none; empty for Fabric's own default: `--default-model`. One of `allowed_models`, if
+    /// there are any.
+    pub(crate) default_model: String,
+    /// Its vendor, or empty: `--default-vendor`.
+    pub(crate) default_vendor: String,
 }
 
 /// How long calls wait for runs, and how long runs are kept.

@@ -84,15 +84,9 @@ const CONFIG: [(&str, &str); 11] = [
 
 /// The running demo; dropping it stops the server.
 pub(crate) struct Demo {
-    url: String,
-    _server: HttpServer,
-}
-
-impl Demo {
     /// Where it listens: `http://127.0.0.1:PORT`.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
-    }
+    pub(crate) url: String,
+    _server: HttpServer,
 }
 
 /// Starts it on a free loopback port.
@@ -348,7 +342,7 @@ mod tests {
 
     /// Sends a request and gives the status, the head and the body, whose chunks are joined.
     fn ask(demo: &Demo, line: &str, body: &str) -> (u16, String, String) {
-        let mut client = TcpStream::connect(demo.url().strip_prefix("http://").unwrap()).unwrap();
+        let mut client = TcpStream::connect(demo.url.strip_prefix("http://").unwrap()).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let length = body.len();
         write!(client, "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")

@@ -28,6 +28,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::access::Identity;
+pub(crate) use crate::config::Policy;
 use crate::fabric::{Catalog, Client, Error, Kind, Wait};
 use crate::runs::{Owner, Run, Runs};
 use crate::{logging, metrics};
@@ -35,7 +36,6 @@ use crate::{logging, metrics};
 pub(crate) use arguments::Arguments;
 use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
-pub(crate) use policy::Policy;
 pub(crate) use run_pattern::partial;
 pub(crate) use run_result::{request_id, result};
 pub(crate) use started::{Paid, start};

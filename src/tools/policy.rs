@@ -1,26 +1,12 @@
 //! Which patterns may be run, and with which models.
 
+use crate::config::Policy;
 use crate::fabric::{Chat, Error, Name, names};
 
 use super::refused;
 
 /// Writes files in Fabric's working directory when it is run.
 const WRITES_FILES: &str = "create_coding_feature";
-
-/// What the operator allows and denies: `--allow-pattern` and `--deny-pattern`.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Policy {
-    /// Patterns that are refused by default and may be run all the same.
-    pub(crate) allowed: Vec<String>,
-    /// Patterns that may not be run. Denying wins over allowing.
-    pub(crate) denied: Vec<String>,
-    /// Models that may be run: `--allow-model`. All, if there are none.
-    pub(crate) allowed_models: Vec<String>,
-    /// What is sent where a run names no model: `--default-model`. Empty for Fabric's own default.
-    pub(crate) default_model: String,
-    /// Its vendor, or empty: `--default-vendor`.
-    pub(crate) default_vendor: String,
-}
 
 impl Policy {
     /// Refuses a pattern that may not be run here.

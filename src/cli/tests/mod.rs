@@ -50,7 +50,9 @@ fn without_anything_the_defaults_hold() {
         "Config { transport: Stdio, host: \"127.0.0.1\", port: 8000, path: \"/mcp\", fabric: Fabric { url: \
          \"http://127.0.0.1:8080\", api_key: None, ca_file: None, connect_timeout: 5s, idle_timeout: 300s, run_timeout: \
          3600s, request_timeout: 30s, models_timeout: 120s }, log_level: Info, log_format: Logfmt, \
-         allowed_patterns: [], denied_patterns: [], allowed_models: [], default_model: \"\", default_vendor: \"\", catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, kept: RunSettings { answer_within: 50s, task_after: 5s, keep: 3600s, state_dir: None }, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
+         policy: Policy { allowed: [], denied: [], allowed_models: [], default_model: \"\", default_vendor: \"\" }, \
+         catalog_ttl: 300s, max_runs: 16, max_memory: 268435456, kept: RunSettings { answer_within: 50s, task_after: \
+         5s, keep: 3600s, state_dir: None }, http: Http { allowed_hosts: [], allowed_origins: [], token: None, \
          tokens_file: None, oauth: None, trusted_proxies: [], allow_unauthenticated: false, max_calls_per_minute: 0, \
          max_runs_per_caller: 0, drain_timeout: 10s, max_connections: 512 }, demo: \
          false, warnings: [] }"
@@ -148,7 +150,7 @@ fn values_become_what_they_mean() {
         ],
     );
     assert_eq!((c.path.as_str(), c.host.as_str(), c.transport), ("/x", "::1", Transport::Http));
-    assert_eq!((c.allowed_patterns, c.denied_patterns), (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()]));
+    assert_eq!((c.policy.allowed, c.policy.denied), (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()]));
     assert_eq!(
         c.http.allowed_origins,
         ["https://app.example.com", "http://x", "vscode-webview://abc", "http://[::1]:3000"]
@@ -388,7 +390,7 @@ fn bounds_are_taken_and_secrets_not_shown() {
         &format!("--allow-pattern {name} --path {path} --max-runs 4096 --idle-timeout 604800 --run-timeout 0.001"),
         &[("FABRIC_API_KEY", &key), ("FABRIC_MCP_AUTH_TOKEN", &key)],
     );
-    assert_eq!((config.allowed_patterns.as_slice(), config.path.len()), ([name.clone()].as_slice(), 2048));
+    assert_eq!((config.policy.allowed.as_slice(), config.path.len()), ([name.clone()].as_slice(), 2048));
     assert!(!format!("{config:?}").contains("kkk"));
     assert_eq!(
         error_with(&format!("--path {path}x"), &[]),
@@ -447,7 +449,8 @@ fn settings_that_need_one_another_say_so() {
         assert!(error.contains(words), "{args}: {error}");
     }
     let config = config_with("--allow-model a --allow-model B --default-model A --default-vendor V", &[]);
-    assert_eq!((config.allowed_models.len(), &*config.default_model, &*config.default_vendor), (2, "A", "V"));
+    let policy = config.policy;
+    assert_eq!((policy.allowed_models.len(), &*policy.default_model, &*policy.default_vendor), (2, "A", "V"));
     let open = "--transport http --host 0.0.0.0";
     assert!(parse_with(&format!("{open} --tokens-file x"), &[]).is_ok());
     assert!(parse_with(&format!("{open} {oauth}"), &vars).is_ok());

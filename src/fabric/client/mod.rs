@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, SendBody, Timeout};
+use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
@@ -168,6 +168,10 @@ impl Client {
         Limits { total: self.settings.run_timeout, flag: "--run-timeout", idle: Some(self.settings.idle_timeout) }
     }
 
+    fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
+        self.key.iter().fold(request, |request, key| request.header("X-API-Key", key))
+    }
+
     /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
     /// and 502, 503 and 504 only.
     pub(super) fn get(&self, path: &str, limits: Limits, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
@@ -177,11 +181,7 @@ impl Client {
         loop {
             attempt += 1;
             let left = deadline.saturating_duration_since(Instant::now());
-            let request = self.kept.get(format!("{}{path}", self.url));
-            let request = match &self.key {
-                Some(key) => request.header("X-API-Key", key),
-                None => request,
-            };
+            let request = self.with_key(self.kept.get(format!("{}{path}", self.url)));
             let call =
                 Attempt { client: self, method: "GET", path, limits, explain: None, attempt, begun: Instant::now() };
             let waiting = WaitScope::enter(wait);
@@ -211,10 +211,7 @@ impl Client {
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
-        let request = match &self.key {
-            Some(key) => request.header("X-API-Key", key),
-            None => request,
-        };
+        let request = self.with_key(request);
         let call = Attempt { client: self, method: "POST", path, limits, explain, attempt: 1, begun: Instant::now() };
         let request = request.header(header::CONTENT_LENGTH, json.len());
         let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
@@ -347,32 +344,39 @@ impl<'c> Attempt<'c> {
             Some(time) => format!("Try again in {} s.", time.as_secs()),
             None => "Try again later.".to_owned(),
         };
-        let detail = match status {
-            401 | 403 if self.client.key.is_none() => format!(
-                "Fabric at {url} wants an API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
+        let (cause, detail) = match status {
+            401 | 403 if self.client.key.is_none() => (
+                Some(Cause::KeyMissing),
+                format!(
+                    "Fabric at {url} wants an API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
+                ),
             ),
-            401 | 403 => format!(
-                "Fabric at {url} refused the API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
+            401 | 403 => (
+                Some(Cause::KeyRefused),
+                format!(
+                    "Fabric at {url} refused the API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
+                ),
             ),
-            300..=399 => format!(
-                "{url} answered {self} with a redirect (HTTP {status}), which is not followed, so that the API key goes \
-                 nowhere else: set FABRIC_BASE_URL to Fabric's own address."
+            300..=399 => (
+                Some(Cause::Redirect),
+                format!(
+                    "{url} answered {self} with a redirect (HTTP {status}), which is not followed, so that the API key \
+                     goes nowhere else: set FABRIC_BASE_URL to Fabric's own address."
+                ),
             ),
-            404 => format!(
-                "Fabric at {url} does not know {self} (HTTP 404): check the name, and the path in FABRIC_BASE_URL."
+            404 => (
+                Some(Cause::NotFound),
+                format!(
+                    "Fabric at {url} does not know {self} (HTTP 404): check the name, and the path in FABRIC_BASE_URL."
+                ),
             ),
-            429 => format!("Fabric at {url} gets too many requests (HTTP 429). {later}"),
-            502..=504 => format!("Fabric at {url} is not available behind its proxy (HTTP {status}). {later}"),
-            500.. => format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
-            _ => format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
-        };
-        let cause = match status {
-            401 | 403 if self.client.key.is_none() => Some(Cause::KeyMissing),
-            401 | 403 => Some(Cause::KeyRefused),
-            300..=399 => Some(Cause::Redirect),
-            404 => Some(Cause::NotFound),
-            502..=504 => Some(Cause::BadGateway),
-            _ => None,
+            429 => (None, format!("Fabric at {url} gets too many requests (HTTP 429). {later}")),
+            502..=504 => (
+                Some(Cause::BadGateway),
+                format!("Fabric at {url} is not available behind its proxy (HTTP {status}). {later}"),
+            ),
+            500.. => (None, format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why.")),
+            _ => (None, format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why.")),
         };
         let kind = Kind::from_status(status);
         let retryable = matches!(status, 502..=504);
