@@ -4,7 +4,7 @@ use crate::cli::flags::{API_KEY, AUTH_TOKEN};
 use crate::cli::{Key, Launch, McpClient};
 
 use super::node::quoted;
-use super::{NAME, Node, TOKEN_PLACEHOLDER, facts};
+use super::{Layout, NAME, Node, TOKEN_PLACEHOLDER, facts};
 
 /// The entry for clients that take JSON.
 pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
@@ -16,18 +16,13 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
                 McpClient::Zed => Some(("source", "custom")),
                 _ => None,
             };
-            let mut variables: Vec<(String, Node)> =
-                env.iter().map(|(name, value)| (name.clone(), Node::text_of(value))).collect();
-            match key {
-                Key::Unused => {}
-                Key::Unset => variables.push((API_KEY.to_owned(), Node::text_of(""))),
-                Key::Set => variables.push((API_KEY.to_owned(), Node::text_of(reference(client, API_KEY, "")))),
-            }
+            let reference = (*key == Key::Set).then(|| (API_KEY.to_owned(), reference(client, API_KEY, "")));
+            let variables = variables(env, *key).chain(reference).map(|(name, value)| (name, Node::text_of(value)));
             let kind = kind.into_iter().map(|(name, value)| (name, Node::text_of(value)));
             let rest = [
                 ("command", Node::text_of(program)),
                 ("args", Node::List(args.clone())),
-                ("env", Node::Object(variables)),
+                ("env", Node::object(variables)),
             ];
             Node::object(kind.chain(rest))
         }
@@ -65,6 +60,16 @@ pub(super) fn reference(client: McpClient, variable: &str, otherwise: &str) -> S
     }
 }
 
+/// The variables of an entry: with Fabric's key as an empty one to fill in, if it is not set here.
+fn variables(env: &[(String, String)], key: Key) -> impl Iterator<Item = (String, String)> {
+    let place = (key == Key::Unset).then(|| (API_KEY.to_owned(), String::new()));
+    env.iter().cloned().chain(place)
+}
+
+fn list(items: &[String]) -> String {
+    Node::List(items.to_vec()).text(&Layout::default(), "")
+}
+
 /// For Codex's `config.toml`.
 pub(super) fn toml(program: &str, launch: &Launch) -> String {
     let table = format!("[mcp_servers.{NAME}]\n");
@@ -76,15 +81,10 @@ pub(super) fn toml(program: &str, launch: &Launch) -> String {
             // Codex passes on only the variables named here.
             let forwarded =
                 if *key == Key::Set { format!("env_vars = [{}]\n", quoted(API_KEY)) } else { String::new() };
-            let args = Node::List(args.clone()).text(&super::Layout::default(), "");
-            let mut text = format!("{table}command = {}\nargs = {args}\n{forwarded}", quoted(program));
-            let place = (*key == Key::Unset).then(|| (API_KEY.to_owned(), String::new()));
-            let variables: Vec<(String, String)> = env.iter().cloned().chain(place).collect();
-            if !variables.is_empty() {
-                text.push_str(&format!("\n[mcp_servers.{NAME}.env]\n"));
-            }
-            for (name, value) in variables {
-                text.push_str(&format!("{name} = {}\n", quoted(&value)));
+            let mut text = format!("{table}command = {}\nargs = {}\n{forwarded}", quoted(program), list(args));
+            for (i, (name, value)) in variables(env, *key).enumerate() {
+                let head = if i == 0 { format!("\n[mcp_servers.{NAME}.env]\n") } else { String::new() };
+                text.push_str(&format!("{head}{name} = {}\n", quoted(&value)));
             }
             text
         }
@@ -93,39 +93,30 @@ pub(super) fn toml(program: &str, launch: &Launch) -> String {
 
 /// For Goose's `config.yaml`.
 pub(super) fn yaml(program: &str, launch: &Launch) -> String {
-    let kind = match launch {
-        Launch::Program { .. } => "stdio",
-        Launch::Url(_) => "streamable_http",
-    };
     let (timeout, _) = McpClient::Goose.call_limit();
-    let mut text = format!(
-        "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n    type: {kind}\n"
-    );
-    let mut line = |name: &str, value: String| text.push_str(&format!("    {name}: {value}\n"));
     let about = quoted("Finds and runs Fabric's patterns");
-    let list = |items: &[String]| Node::List(items.to_vec()).text(&super::Layout::default(), "");
-    match launch {
-        Launch::Url(url) => {
-            line("uri", quoted(url));
-            line("description", about);
-            line("env_keys", list(&[AUTH_TOKEN.to_owned()]));
-            line("headers", format!("\n      Authorization: {}", quoted(&format!("Bearer ${AUTH_TOKEN}"))));
-        }
+    let own = match launch {
+        Launch::Url(url) => format!(
+            "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
+             Authorization: {}\n",
+            quoted(url),
+            quoted(AUTH_TOKEN),
+            quoted(&format!("Bearer ${AUTH_TOKEN}"))
+        ),
         Launch::Program { args, env, key } => {
-            line("cmd", quoted(program));
-            line("args", list(args));
-            line("description", about);
-            let keys = if *key == Key::Set { vec![API_KEY.to_owned()] } else { Vec::new() };
-            line("env_keys", list(&keys));
-            let place = (*key == Key::Unset).then(|| (API_KEY.to_owned(), String::new()));
-            let variables = env.iter().cloned().chain(place);
+            let keys = if *key == Key::Set { quoted(API_KEY) } else { String::new() };
             let variables: String =
-                variables.map(|(name, value)| format!("\n      {name}: {}", quoted(&value))).collect();
-            line("envs", if variables.is_empty() { "{}".to_owned() } else { variables });
+                variables(env, *key).map(|(name, value)| format!("\n      {name}: {}", quoted(&value))).collect();
+            let variables = if variables.is_empty() { " {}".to_owned() } else { variables };
+            format!(
+                "    type: stdio\n    cmd: {}\n    args: {}\n    description: {about}\n    env_keys: [{keys}]\n    \
+                 envs:{variables}\n",
+                quoted(program),
+                list(args)
+            )
         }
-    }
-    // A list of lines below its key needs no space after the colon.
-    text.replace(": \n", ":\n")
+    };
+    format!("extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n{own}")
 }
 
 #[cfg(test)]
@@ -210,7 +201,7 @@ mod tests {
             ),
             (McpClient::JetBrains, r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
         ] {
-            let line = super::super::Layout { unit: None, newline: "\n" };
+            let line = Layout { unit: None, newline: "\n" };
             let text = entry(client, "/opt/f", &url()).text(&line, "");
             assert_eq!(text, format!("{{{}}}", expected.replace("URL", "https://mcp.example.com/mcp")), "{client:?}");
         }
