@@ -257,7 +257,7 @@ fn keep_runs(kept: &config::RunSettings) -> Runs {
 
 /// Logs whether Fabric answers. In the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
-    let (client, runs) = (server.fabric().clone(), server.runs().clone());
+    let (client, runs) = (server.fabric.clone(), server.kept.runs.clone());
     let log = move || {
         runs.sweep();
         check::log_connection(&client);

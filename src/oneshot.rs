@@ -142,7 +142,7 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
     let call = ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}));
     let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
         Action::Call(call) => {
-            let owner = admission::owner(&Identity::Local, server.runs().has_folder());
+            let owner = admission::owner(&Identity::Local, server.kept.runs.has_folder());
             call.run(server, Visitor { identity: Identity::Local, owner, sink: screen.clone(), held: None })
         }
         Action::Answer(answer) => answer,

@@ -123,7 +123,7 @@ impl<L: Line> Pipe<L> {
         self.act_in(action, pass, &CallReply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let sink = Arc::new(Told(self.line.clone()));
-            let _ = self.follower.set(self.shop.server.subscriptions().add(Listener::legacy(sink)));
+            let _ = self.follower.set(self.shop.server.subscriptions.add(Listener::legacy(sink)));
             self.shop.poller.listened();
         }
     }
@@ -152,7 +152,7 @@ impl<L: Line> Pipe<L> {
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => self.call(call, pass, reply),
             Action::Listen(mut listen) => {
-                let owner = admission::owner(&pass.identity, self.shop.server.runs().has_folder());
+                let owner = admission::owner(&pass.identity, self.shop.server.kept.runs.has_folder());
                 listen.admit(&self.shop.server, &owner);
                 self.listen(&listen);
             }
@@ -190,7 +190,7 @@ impl<L: Line> Pipe<L> {
                 (self.shop.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
             let admission = self.shop.admission.clone();
             let identity = pass.identity.clone();
-            let owner = admission::owner(&identity, server.runs().has_folder());
+            let owner = admission::owner(&identity, server.kept.runs.has_folder());
             let stops = Stops::new(cancel.clone(), admission.clone());
             let sink = Arc::new(CallSink { line: self.line.clone(), stops });
             move || {
@@ -244,7 +244,7 @@ impl<L: Line> Pipe<L> {
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
             self.line.send(&[&listen.acknowledgement()], Flush::Later);
-            self.shop.server.subscriptions().add(listen.listener(sink))
+            self.shop.server.subscriptions.add(listen.listener(sink))
         };
         if self.inflight.listen(listen.id(), place, end, memory) {
             self.shop.poller.listened();

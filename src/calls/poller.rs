@@ -37,16 +37,16 @@ impl Poller {
 
     fn run(&self) {
         loop {
-            thread::sleep(self.server.catalog().ttl());
+            thread::sleep(self.server.catalog.ttl());
             let mut running = lock(&self.running);
             // Under the lock: a subscriber added right after this starts the thread again.
-            if !self.server.subscriptions().any() {
+            if !self.server.subscriptions.any() {
                 *running = false;
                 return;
             }
             drop(running);
             let wait: Arc<dyn Wait> = Arc::new(NoWait);
-            if let Err(error) = self.server.catalog().names(Age::Fresh, &wait) {
+            if let Err(error) = self.server.catalog.names(Age::Fresh, &wait) {
                 log::debug!("the list of patterns could not be read: {error}");
             }
         }

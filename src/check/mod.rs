@@ -64,10 +64,10 @@ pub(crate) fn run(
             "Change the setting, or leave it so knowingly.",
         ));
     }
-    let reachable = ask_for_patterns(server.fabric(), config, &mut report, say);
+    let reachable = ask_for_patterns(&server.fabric, config, &mut report, say);
     writer.connection(&report)?;
     if reachable {
-        ask_for_the_rest(server.fabric(), config, &mut report, say);
+        ask_for_the_rest(&server.fabric, config, &mut report, say);
         writer.contents(&report)?;
     }
     if let Err(what) = access.probe() {

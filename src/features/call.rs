@@ -3,38 +3,32 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
-use serde_json::{Map, Value};
-
 use crate::access::Identity;
-use crate::budget::{Charge, Full};
-use crate::fabric::{Catalog, Client, Error, Wait, no_room};
+use crate::budget::{Charge, Full, MEMORY};
+use crate::fabric::{Error, Wait, no_room};
 use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
 use crate::runs::Owner;
 use crate::sync::lock;
-use crate::tools::Policy;
 use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
-use super::{Kept, Request, Server, Sink, refusal, skills};
+use super::{Request, Server, Sink, refusal};
 
-/// The members of a result's `_meta`.
-pub(super) type ResultMeta = Map<String, Value>;
-
-/// What one request of a feature does, its params read.
+/// What one request of a feature does, its params read. Most are a function.
 pub(super) trait Operation: Send + Sync {
     /// Does it, and writes the members of the result.
     ///
     /// # Errors
     /// Becomes a JSON-RPC error.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal>;
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal>;
 
     /// Writes the result of a call that could not be run, or panicked.
     ///
     /// # Errors
     /// Where that is a JSON-RPC error.
-    fn fail(&self, error: Error, _request_id: &str, _result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        Err(Refusal::from_fabric(error))
+    fn fail(&self, error: Error, _request_id: &str, _result: &mut ResultWriter) -> Result<(), Refusal> {
+        Err(error.into())
     }
 
     /// How many paid runs of a model it makes.
@@ -43,17 +37,22 @@ pub(super) trait Operation: Send + Sync {
     }
 }
 
+impl<F> Operation for F
+where
+    F: Fn(&Running<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send + Sync,
+{
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        self(call, result)
+    }
+}
+
 /// What an operation works with.
 pub(super) struct Running<'a> {
-    pub(super) fabric: &'a Arc<Client>,
-    pub(super) catalog: &'a Arc<Catalog>,
-    pub(super) policy: &'a Policy,
-    pub(super) skills: &'a skills::Shelf,
+    pub(super) server: &'a Server,
     pub(super) notifier: &'a Arc<Notifier>,
     pub(super) request_id: &'a str,
     /// Who called.
     pub(super) identity: &'a Identity,
-    pub(super) kept: &'a Kept,
     pub(super) owner: &'a Owner,
     pub(super) context: &'a RequestContext,
     /// The place for a run to take.
@@ -122,17 +121,13 @@ impl Call {
     /// the limits of the configuration.
     pub(crate) fn run(&self, server: &Server, visitor: Visitor) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
-        let memory = std::mem::replace(&mut *lock(&self.memory), Charge::none());
+        let memory = std::mem::replace(&mut *lock(&self.memory), MEMORY.open());
         let notifier = Arc::new(Notifier::new(visitor.sink, self.context.clone(), self.session.clone(), memory));
         let running = Running {
-            fabric: &server.fabric,
-            catalog: &server.catalog,
-            policy: &server.policy,
-            skills: &server.skills,
+            server,
             notifier: &notifier,
             request_id: &self.request_id,
             identity: &visitor.identity,
-            kept: &server.kept,
             owner: &visitor.owner,
             context: &self.context,
             held: Cell::new(visitor.held),
@@ -157,10 +152,10 @@ impl Call {
         self.fail(Error::bug(&self.request_id))
     }
 
-    fn answer(&self, write: impl FnOnce(&mut ResultWriter) -> Result<ResultMeta, Refusal>) -> Answer {
+    fn answer(&self, write: impl FnOnce(&mut ResultWriter) -> Result<(), Refusal>) -> Answer {
         let mut result = ResultWriter::new(&self.id, self.context.revision);
         match write(&mut result) {
-            Ok(meta) => result.end(meta),
+            Ok(()) => result.end(),
             Err(refusal) => refusal::fail(refusal, self.method, &self.id, self.is_modern(), &self.request_id),
         }
     }

@@ -1,31 +1,32 @@
 //! `completion/complete`: names of patterns, strategies, contexts and sessions, best first.
 
-use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::fabric::{Age, Name, Names, Stored, not_found};
+use crate::protocol::Refusal;
 use crate::protocol::params::{optional_text, params, text};
-use crate::protocol::{Refusal, ResultWriter};
 use crate::tools::Policy;
 
-use super::call::{Operation, ResultMeta, Running};
+use super::call::Running;
 use super::{Action, Request, Server, prompts, resources};
 
 /// Reads `completion/complete`.
 pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let complete = Complete::read(request.params, &server.policy)?;
-    Ok(request.call(complete))
+    let (of, value) = Of::read(request.params, &server.policy)?;
+    Ok(request.call(move |call, result| {
+        let ranked = of.rank(&value, call)?;
+        let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
+        let has_more = ranked.len() > values.len();
+        result.field("completion", &json!({ "hasMore": has_more, "total": ranked.len(), "values": values }));
+        Ok(())
+    }))
 }
 
 /// Most values of one completion; MCP's own limit.
 const MAX_COMPLETIONS: usize = 100;
 
-/// A `completion/complete`, its params read.
-struct Complete {
-    of: Of,
-    value: String,
-}
-
+/// What is to be completed.
 enum Of {
     Patterns,
     Strategies,
@@ -44,12 +45,12 @@ enum Of {
     },
 }
 
-impl Complete {
-    /// Reads the params. `context` is accepted: no argument here depends on another.
+impl Of {
+    /// Reads the params, and the value so far. `context` is accepted: no argument here depends on another.
     ///
     /// # Errors
     /// -32602 for a reference that is none of ours, or a prompt that may not be had here.
-    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<Complete, Refusal> {
+    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<(Of, String), Refusal> {
         let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
                      \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
         let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
@@ -57,9 +58,9 @@ impl Complete {
         let [argument, value] = params(argument, ["name", "value"], usage)?;
         let (kind, argument, value) = (text(kind, usage)?, text(argument, usage)?, text(value, usage)?);
         let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
-        let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose().map_err(Refusal::from_fabric)?;
+        let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose()?;
         if let ("ref/prompt", Some(prompt)) = (&*kind, &prompt) {
-            policy.check("ref.name", prompt).map_err(Refusal::from_fabric)?;
+            policy.check("ref.name", prompt)?;
         }
         let of = match (&*kind, prompt, uri.as_deref()) {
             ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
@@ -81,50 +82,34 @@ impl Complete {
                 )));
             }
         };
-        Ok(Complete { of, value: value.into_owned() })
+        Ok((of, value.into_owned()))
     }
-}
 
-impl Operation for Complete {
-    /// Finds the completions.
+    /// The completions of `value`, best first.
     ///
     /// # Errors
     /// -32602 for a prompt that is not there; else what Fabric's failure asks for.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let wait = &call.wait();
-        let patterns = || call.catalog.names(Age::Cached, wait).map_err(Refusal::from_fabric);
+    fn rank(&self, value: &str, call: &Running<'_>) -> Result<Vec<String>, Refusal> {
+        let (catalog, wait) = (&call.server.catalog, &call.wait());
         let strategies = || -> Result<Names, Refusal> {
-            let strategies = call.catalog.strategies(Age::Cached, wait).map_err(Refusal::from_fabric)?;
-            Ok(strategies.iter().flatten().map(|s| s.name.as_str()).collect())
+            Ok(catalog.strategies(Age::Cached, wait)?.iter().flatten().map(|s| s.name.as_str()).collect())
         };
-        let known = |prompt: &Name| {
-            let names = patterns()?;
-            if names.contains(prompt.as_str()) { Ok(()) } else { Err(Refusal::from_fabric(not_found(prompt, &names))) }
+        let known = |prompt: &Name| -> Result<(), Refusal> {
+            let names = catalog.names(Age::Cached, wait)?;
+            if names.contains(prompt.as_str()) { Ok(()) } else { Err(not_found(prompt, &names).into()) }
         };
-        let ranked = match &self.of {
-            Of::Patterns => rank(&self.value, patterns()?.as_ref()),
-            Of::Strategies => rank(&self.value, &strategies()?),
-            Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(&self.value, &strategies()?)))?,
+        Ok(match self {
+            Of::Patterns => rank(value, catalog.names(Age::Cached, wait)?.as_ref()),
+            Of::Strategies => rank(value, &strategies()?),
+            Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(value, &strategies()?)))?,
             Of::Stored { prompt, what } => {
                 known(prompt)?;
-                let names = call.catalog.stored(Age::Cached, *what, wait).map_err(Refusal::from_fabric)?;
-                names.as_ref().as_ref().map_or_else(Vec::new, |names| rank(&self.value, names))
+                let names = catalog.stored(Age::Cached, *what, wait)?;
+                names.as_ref().as_ref().map_or_else(Vec::new, |names| rank(value, names))
             }
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
-        };
-        let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
-        let has_more = ranked.len() > values.len();
-        result.field("completion", &Completion { has_more, total: ranked.len(), values });
-        Ok(ResultMeta::new())
+        })
     }
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Completion<'a> {
-    has_more: bool,
-    total: usize,
-    values: &'a [String],
 }
 
 /// Names that contain `value`, whatever the case: those that begin with it, then those with a word that does, then the

@@ -6,7 +6,8 @@ use crate::jsonrpc::Id;
 use crate::protocol::handshake::{self, Offer};
 use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
 
-use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tasks, tools};
+use super::tasks::{self, Verb};
+use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
 
 /// Instructions for models, sent once to every client.
 const INSTRUCTIONS: &str = "Fabric is a library of tested prompts (patterns), each for one task. Find one by \
@@ -39,13 +40,12 @@ type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
 
 /// A member of `capabilities`.
 struct Capability {
+    /// Those with two parts are extensions.
     name: &'static str,
     /// As JSON.
     value: &'static str,
     /// The first revision that knows it; not always that of the method.
     first: Revision,
-    /// Whether it stands under `extensions`.
-    is_extension: bool,
 }
 
 const OLDEST: Revision = Revision::R2024_11_05;
@@ -66,12 +66,16 @@ static METHODS: &[Method] = &[
     Method::new("resources/templates/list", resources::templates),
     Method::new("resources/read", resources::read).mirrors("uri"),
     Method::new("completion/complete", completion::complete).capability("completions", "{}", Revision::R2025_03_26),
-    Method::new("skills/list", skills::list).since(MODERN).extension("io.modelcontextprotocol/skills", "{}", MODERN),
+    Method::new("skills/list", skills::list).since(MODERN).capability("io.modelcontextprotocol/skills", "{}", MODERN),
     Method::new("skills/get", skills::get).since(MODERN),
-    Method::new("tasks/get", tasks::get).since(LEGACY).mirrors("taskId"),
-    Method::new("tasks/cancel", tasks::cancel).since(LEGACY).mirrors("taskId"),
+    Method::new("tasks/get", |server, request| tasks::one(server, request, Verb::Get)).since(LEGACY).mirrors("taskId"),
+    Method::new("tasks/cancel", |server, request| tasks::one(server, request, Verb::Cancel))
+        .since(LEGACY)
+        .mirrors("taskId"),
     Method::new("tasks/update", tasks::update).since(MODERN).mirrors("taskId"),
-    Method::new("tasks/result", tasks::result).since(LEGACY).until(LEGACY),
+    Method::new("tasks/result", |server, request| tasks::one(server, request, Verb::Result))
+        .since(LEGACY)
+        .until(LEGACY),
     Method::new("tasks/list", tasks::list).since(LEGACY).until(LEGACY),
 ];
 
@@ -107,11 +111,7 @@ impl Method {
     }
 
     const fn capability(self, name: &'static str, value: &'static str, first: Revision) -> Method {
-        Method { capability: Some(Capability { name, value, first, is_extension: false }), ..self }
-    }
-
-    const fn extension(self, name: &'static str, value: &'static str, first: Revision) -> Method {
-        Method { capability: Some(Capability { name, value, first, is_extension: true }), ..self }
+        Method { capability: Some(Capability { name, value, first }), ..self }
     }
 
     const fn tool(self) -> Method {
@@ -133,8 +133,8 @@ impl Method {
 fn offer(server: &Server, revision: Revision) -> Offer {
     let (mut capabilities, mut extensions) = (Map::new(), Map::new());
     let known = METHODS.iter().filter_map(|method| method.capability.as_ref());
-    for Capability { name, value, is_extension, .. } in known.filter(|capability| revision >= capability.first) {
-        let members = if *is_extension { &mut extensions } else { &mut capabilities };
+    for Capability { name, value, .. } in known.filter(|capability| revision >= capability.first) {
+        let members = if name.contains('/') { &mut extensions } else { &mut capabilities };
         members.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
     }
     tasks::offer(&server.kept, revision, &mut capabilities, &mut extensions);
@@ -168,7 +168,7 @@ fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
 }
 
 fn empty(request: &Request<'_>) -> Action {
-    Action::Answer(ResultWriter::new(&request.id, request.context.revision).end(Map::new()))
+    Action::Answer(ResultWriter::new(&request.id, request.context.revision).end())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ use crate::fabric::{Catalog, Client, Error, Kind, Snapshot, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{
-    Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, Revision, Session, without_handshake,
+    Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, ResultWriter, Revision, Session, without_handshake,
 };
 use crate::runs::Runs;
 use crate::text::shown;
@@ -49,7 +49,7 @@ pub(crate) use refusal::refuse;
 pub(crate) use sink::Sink;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 
-use call::Operation;
+use call::Running;
 use methods::Method;
 use subscriptions::Subscriptions;
 
@@ -92,13 +92,17 @@ pub(crate) struct Kept {
 
 /// All features, with what their answers are made from. One for the whole process.
 pub(crate) struct Server {
-    fabric: Arc<Client>,
-    catalog: Arc<Catalog>,
+    /// Fabric itself.
+    pub(crate) fabric: Arc<Client>,
+    /// What prompts, resources and completion offer.
+    pub(crate) catalog: Arc<Catalog>,
     policy: Policy,
-    subscriptions: Arc<Subscriptions>,
+    /// Who is sent changes of the lists.
+    pub(crate) subscriptions: Arc<Subscriptions>,
     tools: tools::Lists,
     skills: skills::Shelf,
-    kept: Kept,
+    /// The runs.
+    pub(crate) kept: Kept,
 }
 
 /// One request, its envelope read: what a feature reads its params from.
@@ -115,7 +119,10 @@ struct Request<'a> {
 
 impl Request<'_> {
     /// What to do: run `operation` as a call.
-    fn call(self, operation: impl Operation + 'static) -> Action {
+    fn call(
+        self,
+        operation: impl Fn(&Running<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send + Sync + 'static,
+    ) -> Action {
         Action::Call(Box::new(Call::new(self, Box::new(operation))))
     }
 }
@@ -164,30 +171,10 @@ impl Server {
         Server::new(fabric, catalog, Policy::default(), kept)
     }
 
-    /// Fabric, for requests outside of any call.
-    pub(crate) fn fabric(&self) -> &Arc<Client> {
-        &self.fabric
-    }
-
-    /// The runs.
-    pub(crate) fn runs(&self) -> &Runs {
-        &self.kept.runs
-    }
-
-    /// Who is sent changes of the lists.
-    pub(crate) fn subscriptions(&self) -> &Arc<Subscriptions> {
-        &self.subscriptions
-    }
-
-    /// The catalogue behind prompts, resources and completion.
-    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
-    }
-
     /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP headers repeat of a modern
     /// request.
     pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
-        let modern = inbound.is_modern();
+        let modern = inbound.modern;
         match inbound.incoming {
             Err(invalid) => Action::Answer(unreadable(session, invalid, modern)),
             Ok(Incoming::One(message)) => self.one(session, message, inbound.meta, modern, mirror, false),
@@ -213,7 +200,7 @@ impl Server {
             (Action::Answer(answer), Some(id)) => (answer, id),
             (action, _) => return action,
         };
-        let refused = |error| refuse(Refusal::from_fabric(error), Some(&id), session.no_id(), false);
+        let refused = |error: Error| refuse(error.into(), Some(&id), session.no_id(), false);
         if *answered + answer.body.len() > MAX_BATCH_ANSWERS {
             answer = refused(batch_full());
         } else if answer.charge(true).is_err() {
@@ -258,19 +245,15 @@ impl Server {
             Message::Request { id, method, params } => {
                 let refused = |refusal| refuse(refusal, Some(&id), session.no_id(), modern);
                 let meta = meta.map_err(Refusal::of_envelope);
-                let found = meta.and_then(|meta| {
-                    // To methods, params that hold nothing else are none: they need not read them again.
-                    let rest = params.filter(|_| !meta.is_alone());
-                    Ok((self.find(session, &method, params, &meta, modern, mirror)?, rest))
-                });
-                let read = found.and_then(|((method, context), rest)| {
+                let found = meta.and_then(|meta| self.find(session, &method, params, &meta, modern, mirror));
+                let read = found.and_then(|(method, context)| {
                     let memory = match (reserve(params, method.copies, in_batch)?, method.overloaded) {
                         (Some(memory), _) => memory,
                         (None, Some(overloaded)) => return Ok(Action::Answer(overloaded(&id, context.revision))),
-                        (None, None) => return Err(Refusal::from_fabric(too_many())),
+                        (None, None) => return Err(too_many().into()),
                     };
                     let id = id.clone();
-                    let request = Request { id, method: method.name, params: rest, context, session, in_batch, memory };
+                    let request = Request { id, method: method.name, params, context, session, in_batch, memory };
                     (method.read)(self, request)
                 });
                 let mut answer = match read {
@@ -280,7 +263,7 @@ impl Server {
                 };
                 // A refusal may repeat what was asked for, however long.
                 if answer.body.len() > UNCOUNTED && answer.charge(in_batch).is_err() {
-                    answer = refused(Refusal::from_fabric(too_many()));
+                    answer = refused(too_many().into());
                 }
                 Action::Answer(answer)
             }
@@ -322,8 +305,7 @@ impl Server {
 
 /// How long a client may keep what was made of a snapshot: not longer than we keep it ourselves.
 fn while_fresh(snapshot: &Snapshot) -> Cache {
-    let left = snapshot.until.saturating_duration_since(Instant::now());
-    Cache { ttl_ms: left.as_millis() as u64, scope: "private" }
+    Cache::private(snapshot.until.saturating_duration_since(Instant::now()))
 }
 
 /// The answer to what is no message, or none that may come now.

@@ -27,7 +27,7 @@ const MOST_TEXT: usize = 16 << 10;
 /// A progress token up to this length, a UUID for one, is repeated as often as there is something to say. Bytes.
 const SHORT_TOKEN: usize = 64;
 /// The level of streamed chunks.
-const CHUNK_LEVEL: Level = Level::Info;
+const CHUNK_LEVEL: Level = Level::INFO;
 
 /// Sends the notifications of one call.
 pub(super) struct Notifier {
@@ -167,9 +167,6 @@ impl Notifier {
         let text = std::mem::take(&mut state.pending);
         self.progress(state, text.chars().count() as u64, Some(&text));
         self.log_chunk(ChunkKind::Content, &state.format, &text);
-        // The buffer is kept for the next batch.
-        state.pending = text;
-        state.pending.clear();
     }
 }
 

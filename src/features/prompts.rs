@@ -9,14 +9,14 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::fabric::{Age, Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
-use crate::protocol::pages::{self, Cursor};
+use crate::protocol::pages;
 use crate::protocol::params::{params, text};
 use crate::protocol::{Feature, Refusal, ResultWriter, Revision};
 use crate::search::humanised;
 use crate::text::shown;
 use crate::tools::Policy;
 
-use super::call::{Operation, ResultMeta, Running};
+use super::call::Running;
 use super::{Action, Request, Server, while_fresh};
 
 /// The text that the pattern works on.
@@ -30,29 +30,15 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
         request.session.follow_lists();
     }
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(ListPrompts { cursor }))
-}
-
-struct ListPrompts {
-    cursor: Cursor,
-}
-
-impl Operation for ListPrompts {
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
-        let is_offered = |entry: &&Entry| entry.is_runnable() && call.policy.allows(&entry.name);
+    Ok(request.call(move |call, result| {
+        let snapshot = call.server.catalog.snapshot(&call.wait())?;
+        let is_offered = |entry: &&Entry| entry.is_runnable() && call.server.policy.allows(&entry.name);
         let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
-        let (range, next) = pages::page(self.cursor, allowed.len())?;
-        let revision = result.revision();
-        let prompts: Vec<PromptEntry<'_>> =
-            allowed[range].iter().map(|entry| define(&snapshot, entry, revision)).collect();
-        result.field("prompts", &prompts);
-        if let Some(next) = next {
-            result.field("nextCursor", &next);
-        }
+        let revision = result.revision;
+        cursor.write(result, "prompts", &allowed, |entry| define(&snapshot, entry, revision))?;
         result.cache(while_fresh(&snapshot));
-        Ok(ResultMeta::new())
-    }
+        Ok(())
+    }))
 }
 
 /// A prompt as it is listed.
@@ -93,7 +79,7 @@ fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
 /// Reads `prompts/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let get = GetPrompt::read(request.params, &server.policy)?;
-    Ok(request.call(get))
+    Ok(request.call(move |call, result| get.run(call, result)))
 }
 
 /// A `prompts/get`, its params read.
@@ -114,28 +100,26 @@ impl GetPrompt {
         let name = text(name, usage)?;
         let arguments: Option<BTreeMap<String, String>> =
             serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
-        let name = Name::parse("name", &name).map_err(Refusal::from_fabric)?;
-        policy.check("name", &name).map_err(Refusal::from_fabric)?;
+        let name = Name::parse("name", &name)?;
+        policy.check("name", &name)?;
         Ok(GetPrompt { name, arguments: arguments.unwrap_or_default() })
     }
-}
 
-impl Operation for GetPrompt {
     /// Renders the prompt.
     ///
     /// # Errors
     /// -32602 for an unknown prompt, an argument it does not take, a variable it needs, an unknown strategy.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let wait = &call.wait();
-        let snapshot = call.catalog.snapshot(wait).map_err(Refusal::from_fabric)?;
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let (server, wait) = (call.server, &call.wait());
+        let snapshot = server.catalog.snapshot(wait)?;
         let name = self.name.as_str();
         let Some(entry) = snapshot.pattern(name) else {
             let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
-            let names = names.filter(|name| call.policy.allows(name)).collect();
-            return Err(Refusal::from_fabric(not_found(&self.name, &names)));
+            let names = names.filter(|name| server.policy.allows(name)).collect();
+            return Err(not_found(&self.name, &names).into());
         };
         if !entry.is_runnable() {
-            return Err(Refusal::from_fabric(not_runnable("name", name)));
+            return Err(not_runnable("name", name).into());
         }
         let takes: Vec<&str> =
             [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
@@ -152,7 +136,7 @@ impl Operation for GetPrompt {
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
         let strategies = match argument(STRATEGY) {
             "" => Arc::default(),
-            _ => call.catalog.strategies(Age::Cached, wait).map_err(Refusal::from_fabric)?,
+            _ => server.catalog.strategies(Age::Cached, wait)?,
         };
         let strategy = match (argument(STRATEGY), strategies.as_deref()) {
             ("", _) => None,
@@ -165,8 +149,7 @@ impl Operation for GetPrompt {
         };
         let mut variables = self.arguments.clone();
         variables.retain(|name, _| entry.variables.contains(name));
-        let rendered =
-            call.fabric.apply(&self.name, argument(INPUT), &variables, wait).map_err(Refusal::from_fabric)?;
+        let rendered = server.fabric.apply(&self.name, argument(INPUT), &variables, wait)?;
         let text = match strategy {
             Some(strategy) if !strategy.prompt.trim().is_empty() => {
                 format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt)
@@ -177,7 +160,7 @@ impl Operation for GetPrompt {
             "messages",
             &[PromptMessage { content: PromptContent { text: &text, r#type: "text" }, role: "user" }],
         );
-        Ok(ResultMeta::new())
+        Ok(())
     }
 }
 

@@ -1,19 +1,16 @@
 //! `resources/list`, `resources/templates/list`, `resources/read`: patterns and strategies as Markdown.
 
 use serde::Serialize;
-use serde_json::Map;
-use serde_json::value::RawValue;
 
-use crate::config::STATIC_TTL;
 use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
 use crate::jsonrpc;
-use crate::protocol::pages::{self, Cursor};
+use crate::protocol::pages;
 use crate::protocol::params::{params, text};
 use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 
-use super::call::{Operation, ResultMeta, Running};
+use super::call::Running;
 use super::{Action, Request, Server, skills, while_fresh};
 
 /// The two templates; `{name}` is percent-encoded.
@@ -41,77 +38,64 @@ struct ResourceEntry<'a> {
 
 /// Answers `resources/templates/list`.
 pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    pages::page(pages::cursor(request.params)?, 2)?;
+    let cursor = pages::cursor(request.params)?;
     let revision = request.context.revision;
     let template = |uri, name, title: &str, description| {
         let title = revision.knows(Feature::Title).then(|| title.to_owned());
         ResourceEntry { description, mime_type: MARKDOWN, name, title, uri: None, uri_template: Some(uri) }
     };
+    let all = [
+        template(PATTERN_TEMPLATE, "pattern", "Fabric pattern", "The system prompt of a Fabric pattern."),
+        template(STRATEGY_TEMPLATE, "strategy", "Fabric strategy", "The prompt of a Fabric strategy."),
+    ];
     let mut result = ResultWriter::new(&request.id, revision);
-    result
-        .field(
-            "resourceTemplates",
-            &[
-                template(PATTERN_TEMPLATE, "pattern", "Fabric pattern", "The system prompt of a Fabric pattern."),
-                template(STRATEGY_TEMPLATE, "strategy", "Fabric strategy", "The prompt of a Fabric strategy."),
-            ],
-        )
-        .cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
-    Ok(Action::Answer(result.end(Map::new())))
+    cursor.write(&mut result, "resourceTemplates", &all.each_ref(), |template| template)?;
+    result.cache(Cache::STATIC);
+    Ok(Action::Answer(result.end()))
 }
 
-/// Reads `resources/list`.
+/// Reads `resources/list`: patterns first, then strategies.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     if request.context.revision.is_legacy() {
         request.session.follow_lists();
     }
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(ListResources { cursor }))
-}
-
-struct ListResources {
-    cursor: Cursor,
-}
-
-impl Operation for ListResources {
-    /// Patterns first, then strategies.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let revision = result.revision();
-        let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
+    Ok(request.call(move |call, result| {
+        let revision = result.revision;
+        let snapshot = call.server.catalog.snapshot(&call.wait())?;
         let patterns =
             snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), snapshot.description(&p.name)));
         let strategies =
             snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
-        let (range, next) = pages::page(self.cursor, snapshot.patterns.len() + snapshot.strategies.len())?;
-        let resources: Vec<ResourceEntry<'_>> = patterns
-            .chain(strategies)
-            .skip(range.start)
-            .take(range.len())
-            .map(|(template, name, description)| {
-                let uri = Some(template.replace("{name}", &percent_encode(name)));
-                let title = revision.knows(Feature::Title).then(|| humanised(name));
-                ResourceEntry { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
-            })
-            .collect();
-        result.field("resources", &resources);
-        if let Some(next) = next {
-            result.field("nextCursor", &next);
-        }
+        let all: Vec<_> = patterns.chain(strategies).collect();
+        cursor.write(result, "resources", &all, |(template, name, description)| {
+            let uri = Some(template.replace("{name}", &percent_encode(name)));
+            let title = revision.knows(Feature::Title).then(|| humanised(name));
+            ResourceEntry { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
+        })?;
         result.cache(while_fresh(&snapshot));
-        Ok(ResultMeta::new())
-    }
+        Ok(())
+    }))
 }
 
 /// Reads `resources/read`.
+///
+/// # Errors
+/// -32602 without a `uri`; not found for a URI that cannot be ours.
 pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let read = ReadResource::parse(request.params, request.context.revision)?;
-    Ok(request.call(read))
-}
-
-/// A `resources/read`, its params read.
-struct ReadResource {
-    uri: String,
-    target: ResourceTarget,
+    let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
+    let [uri] = params(request.params, ["uri"], usage)?;
+    let uri = text(uri, usage)?.into_owned();
+    let revision = request.context.revision;
+    let exists = |target: &ResourceTarget| !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_));
+    let target = target(&uri).filter(exists).ok_or_else(|| {
+        not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
+    })?;
+    Ok(request.call(move |call, result| {
+        let (text, cache) = target.read(&uri, revision, call)?;
+        result.field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &uri }]).cache(cache);
+        Ok(())
+    }))
 }
 
 enum ResourceTarget {
@@ -121,59 +105,32 @@ enum ResourceTarget {
     Skill(String),
 }
 
-impl ReadResource {
-    /// Reads the params.
-    ///
-    /// # Errors
-    /// -32602 without a `uri`; not found for a URI that cannot be ours.
-    fn parse(raw: Option<&RawValue>, revision: Revision) -> Result<ReadResource, Refusal> {
-        let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
-        let [uri] = params(raw, ["uri"], usage)?;
-        let uri = text(uri, usage)?;
-        let exists = |target: &ResourceTarget| !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_));
-        let target = target(&uri).filter(exists).ok_or_else(|| {
-            not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
-        })?;
-        Ok(ReadResource { uri: uri.into_owned(), target })
-    }
-}
-
-impl Operation for ReadResource {
-    /// Reads the resource.
+impl ResourceTarget {
+    /// Its text, and for how long that may be kept.
     ///
     /// # Errors
     /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let (revision, wait) = (result.revision(), &call.wait());
-        let mut cache = Cache { ttl_ms: call.catalog.ttl().as_millis() as u64, scope: "private" };
-        let text = match &self.target {
+    fn read(&self, uri: &str, revision: Revision, call: &Running<'_>) -> Result<(String, Cache), Refusal> {
+        let (fabric, wait) = (&call.server.fabric, &call.wait());
+        let missing = |why: &str| not_found(uri, revision, why);
+        let text = match self {
             ResourceTarget::Skill(name) => {
-                let skill = skills::read(call, name)?;
-                let missing = || not_found(&self.uri, revision, "skills/list has all skills.");
-                let (text, snapshot) = skill.ok_or_else(missing)?;
-                cache = while_fresh(&snapshot);
-                text
+                let (text, snapshot) =
+                    skills::read(call, name)?.ok_or_else(|| missing("skills/list has all skills."))?;
+                return Ok((text, while_fresh(&snapshot)));
             }
-            ResourceTarget::Pattern(name) => match call.fabric.pattern(name, wait) {
+            ResourceTarget::Pattern(name) => match fabric.pattern(name, wait) {
                 Ok(pattern) => pattern.system_prompt,
-                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => {
-                    return Err(not_found(&self.uri, revision, &detail));
-                }
-                Err(error) => return Err(Refusal::from_fabric(error)),
+                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => return Err(missing(&detail)),
+                Err(error) => return Err(error.into()),
             },
             ResourceTarget::Strategy(name) => {
-                let strategies = call.fabric.strategies(wait).map_err(Refusal::from_fabric)?;
-                let strategies = strategies.ok_or_else(|| not_found(&self.uri, revision, NO_STRATEGIES))?;
+                let strategies = fabric.strategies(wait)?.ok_or_else(|| missing(NO_STRATEGIES))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
-                strategy
-                    .ok_or_else(|| {
-                        not_found(&self.uri, revision, "Fabric has no such strategy: resources/list has them all.")
-                    })?
-                    .prompt
+                strategy.ok_or_else(|| missing("Fabric has no such strategy: resources/list has them all."))?.prompt
             }
         };
-        result.field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &self.uri }]).cache(cache);
-        Ok(ResultMeta::new())
+        Ok((text, Cache::private(call.server.catalog.ttl())))
     }
 }
 

@@ -9,16 +9,15 @@ use std::sync::{Arc, Mutex};
 use serde::Serialize;
 
 use crate::fabric::{Entry, Error, Kind, Snapshot};
-use crate::jsonrpc;
-use crate::protocol::pages::{self, Cursor};
+use crate::protocol::Refusal;
+use crate::protocol::pages;
 use crate::protocol::params::{params, text};
-use crate::protocol::{Refusal, ResultWriter};
 use crate::search::{humanised, skill_names};
 use crate::sha256::sha256_hex;
 use crate::sync::lock;
 use crate::text::shown;
 
-use super::call::{Operation, ResultMeta, Running};
+use super::call::Running;
 use super::{Action, Request, Server, while_fresh};
 
 /// Longest skill, in bytes; the extension's own limit.
@@ -31,12 +30,12 @@ pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
 impl Shelf {
     /// The skills of the current snapshot; digests are computed once for each snapshot.
     fn skills(&self, call: &Running<'_>) -> Result<Arc<Skills>, Refusal> {
-        let snapshot = call.catalog.snapshot(&call.wait()).map_err(Refusal::from_fabric)?;
+        let snapshot = call.server.catalog.snapshot(&call.wait())?;
         let mut kept = lock(&self.0);
         if let Some(skills) = kept.as_ref().filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
             return Ok(Arc::clone(skills));
         }
-        let skills = Arc::new(Skills::new(snapshot, |name| call.policy.allows(name)));
+        let skills = Arc::new(Skills::new(snapshot, |name| call.server.policy.allows(name)));
         *kept = Some(Arc::clone(&skills));
         Ok(skills)
     }
@@ -182,7 +181,7 @@ fn quoted(text: &str) -> String {
 
 /// The `SKILL.md` of the skill of this name, if there is one.
 pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
-    let skills = call.skills.skills(call)?;
+    let skills = call.server.skills.skills(call)?;
     let entry = skills.all.get(name).and_then(|manifest| skills.snapshot.pattern(&manifest.pattern));
     let text = entry.and_then(|entry| document(name, entry, &skills.snapshot));
     Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
@@ -191,54 +190,29 @@ pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc
 /// Reads `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
-    Ok(request.call(ListSkills { cursor }))
-}
-
-struct ListSkills {
-    cursor: Cursor,
-}
-
-impl Operation for ListSkills {
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let skills = call.skills.skills(call)?;
-        let (range, next) = pages::page(self.cursor, skills.all.len())?;
-        let page = skills.all.iter().skip(range.start).take(range.len());
-        let entries: Vec<SkillEntry<'_>> = page.map(|(name, manifest)| skills.entry(name, manifest)).collect();
-        result.field("skills", &entries);
-        if let Some(next) = next {
-            result.field("nextCursor", &next);
-        }
+    Ok(request.call(move |call, result| {
+        let skills = call.server.skills.skills(call)?;
+        let all: Vec<_> = skills.all.iter().collect();
+        cursor.write(result, "skills", &all, |(name, manifest)| skills.entry(name, manifest))?;
         result.cache(while_fresh(&skills.snapshot));
-        Ok(ResultMeta::new())
-    }
+        Ok(())
+    }))
 }
 
-/// Reads `skills/get`.
+/// Reads `skills/get`: -32602 for a skill that is not there.
 pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
     let [uri] = params(request.params, ["uri"], usage)?;
     let uri = text(uri, usage)?.into_owned();
-    Ok(request.call(GetSkill { uri }))
-}
-
-struct GetSkill {
-    uri: String,
-}
-
-impl Operation for GetSkill {
-    /// # Errors
-    /// -32602 for a skill that is not there.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let skills = call.skills.skills(call)?;
-        let found = named(&self.uri).and_then(|name| skills.all.get_key_value(name));
-        let Some((name, manifest)) = found else {
-            let detail = format!("There is no skill \"{}\". skills/list has them all.", shown(&self.uri, 256));
-            let error = Error::new(Kind::PatternNotFound, detail);
-            return Err(Refusal::of(jsonrpc::INVALID_PARAMS, error).with("uri", self.uri.as_str()));
+    Ok(request.call(move |call, result| {
+        let skills = call.server.skills.skills(call)?;
+        let Some((name, manifest)) = named(&uri).and_then(|name| skills.all.get_key_value(name)) else {
+            let detail = format!("There is no skill \"{}\". skills/list has them all.", shown(&uri, 256));
+            return Err(Refusal::from(Error::new(Kind::PatternNotFound, detail)).with("uri", uri.as_str()));
         };
         result.field("skill", &skills.entry(name, manifest)).cache(while_fresh(&skills.snapshot));
-        Ok(ResultMeta::new())
-    }
+        Ok(())
+    }))
 }
 
 #[cfg(test)]

@@ -99,12 +99,14 @@ impl Listen {
 
     /// The answer when we end it: it closes gracefully.
     pub(crate) fn end(&self) -> Answer {
-        ResultWriter::new(&self.id, self.revision).end(self.meta())
+        let mut result = ResultWriter::new(&self.id, self.revision);
+        result.meta = self.meta();
+        result.end()
     }
 
     /// The answer when it cannot be kept.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        refuse(Refusal::from_fabric(error), Some(&self.id), NoId::Absent, true)
+        refuse(error.into(), Some(&self.id), NoId::Absent, true)
     }
 
     /// What stdio sends after the end, where no stream closes: the specification has servers cancel it.

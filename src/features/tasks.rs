@@ -17,7 +17,7 @@ use crate::protocol::{Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
 use crate::{time, tools};
 
-use super::call::{Operation, ResultMeta, Running};
+use super::call::Running;
 use super::tools::write;
 use super::{Action, Kept, Request, Server};
 
@@ -123,8 +123,8 @@ pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option
     let ended = matches!(record.state, RunState::Completed | RunState::Failed | RunState::Interrupted);
     let body = ended.then(|| {
         let mut result = ResultWriter::body(revision);
-        let meta = write_result(run, &record, &mut result);
-        result.end_body(meta)
+        write_result(run, &record, &mut result);
+        result.end_body()
     });
     (task(&record, revision, keep), body)
 }
@@ -147,9 +147,9 @@ pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
 }
 
 /// The result that the call would have had.
-fn write_result(run: &Run, record: &Record, result: &mut ResultWriter) -> ResultMeta {
+fn write_result(run: &Run, record: &Record, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
-    write(&tools::result(run, None, true), &request_id, result)
+    write(&tools::result(run, None, true), &request_id, result);
 }
 
 fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
@@ -160,33 +160,24 @@ fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
 
 /// Answers a call with a task that works.
 pub(super) fn created(run: &Run, keep: Duration, result: &mut ResultWriter) {
-    let revision = result.revision();
+    let revision = result.revision;
     let task = task(&run.record(), revision, keep);
     if revision.is_legacy() {
         result.field("task", &task);
     } else {
-        result.set_type("task");
+        result.kind = "task";
         write_task(&task, result);
     }
 }
 
 /// A method about one task.
 #[derive(Clone, Copy)]
-enum Verb {
+pub(super) enum Verb {
     Get,
     Update,
     Cancel,
+    /// Waits for it.
     Result,
-}
-
-struct OneTask {
-    verb: Verb,
-    id: String,
-}
-
-/// Reads `tasks/get`.
-pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    one(server, request, Verb::Get)
 }
 
 /// Reads `tasks/update`: this server asks for no input, so any answer is accepted and ignored.
@@ -199,22 +190,13 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
     one(server, request, Verb::Update)
 }
 
-/// Reads `tasks/cancel`.
-pub(super) fn cancel(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    one(server, request, Verb::Cancel)
-}
-
-/// Reads `tasks/result`, which waits.
-pub(super) fn result(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    one(server, request, Verb::Result)
-}
-
-fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
+/// Reads a method about one task.
+pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
     check(server, &request)?;
     let usage = "params.taskId must be a string: the id that the call was answered with.";
     let [id] = params(request.params, ["taskId"], usage)?;
     let id = text(id, usage)?.into_owned();
-    Ok(request.call(OneTask { verb, id }))
+    Ok(request.call(move |call, result| verb.run(&id, call, result)))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
@@ -231,22 +213,21 @@ fn no_method(detail: &str) -> Refusal {
     Refusal::new(METHOD_NOT_FOUND, detail)
 }
 
-impl Operation for OneTask {
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let revision = result.revision();
-        let keep = call.kept.settings.keep;
-        let run = call.kept.runs.find(&self.id, call.owner).ok_or_else(|| {
+impl Verb {
+    fn run(self, id: &str, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let (kept, revision) = (&call.server.kept, result.revision);
+        let keep = kept.settings.keep;
+        let run = kept.runs.find(id, call.owner).ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
-        match self.verb {
+        match self {
             Verb::Update => {}
             Verb::Get if revision.is_legacy() => write_task(&task(&run.record(), revision, keep), result),
             Verb::Get => {
                 let (task, body) = detailed(&run, keep);
                 write_task(&task, result);
                 if let Some(body) = body {
-                    let room = result.charge(body.len());
-                    room.map_err(|_| Refusal::from_fabric(crate::fabric::no_room()))?;
+                    result.reserve(body.len()).map_err(|_| crate::fabric::no_room())?;
                     result.key("result").extend_from_slice(&body);
                 }
             }
@@ -263,14 +244,13 @@ impl Operation for OneTask {
             Verb::Result => {
                 let wait = call.wait();
                 if run.wait(None, Duration::MAX, &mut || wait.still_waiting().is_ok()) == Waited::Stopped {
-                    return Err(Refusal::from_fabric(Error::cancelled()));
+                    return Err(Error::cancelled().into());
                 }
-                let mut meta = write_result(&run, &run.record(), result);
-                meta.insert(RELATED_TASK.into(), json!({ "taskId": self.id }));
-                return Ok(meta);
+                write_result(&run, &run.record(), result);
+                result.meta.insert(RELATED_TASK.into(), json!({ "taskId": id }));
             }
         }
-        Ok(ResultMeta::new())
+        Ok(())
     }
 }
 
@@ -285,21 +265,15 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let cursor = optional_text(cursor, usage)?
         .map(|text| RunCursor::parse(&text).ok_or_else(|| Refusal::params(usage)))
         .transpose()?;
-    Ok(request.call(ListTasks(cursor)))
-}
-
-struct ListTasks(Option<RunCursor>);
-
-impl Operation for ListTasks {
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
-        let (revision, keep) = (result.revision(), call.kept.settings.keep);
-        let page = call.kept.runs.list(call.owner, self.0, PAGE);
+    Ok(request.call(move |call, result| {
+        let (kept, revision) = (&call.server.kept, result.revision);
+        let page = kept.runs.list(call.owner, cursor, PAGE);
         let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
-        let tasks: Vec<_> = page.runs.iter().map(|run| task(&run.record(), revision, keep)).collect();
+        let tasks: Vec<_> = page.runs.iter().map(|run| task(&run.record(), revision, kept.settings.keep)).collect();
         result.field("tasks", &tasks);
         if let Some(next) = page.next {
             result.field("nextCursor", &next.to_string());
         }
-        Ok(ResultMeta::new())
-    }
+        Ok(())
+    }))
 }

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::budget::Full;
-use crate::config::STATIC_TTL;
 use crate::fabric::{Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params, text};
@@ -18,8 +17,8 @@ use crate::text::shown;
 use crate::tools::{self, Failure, Job, Outcome, Paid, TOOLS, Tool, partial};
 use crate::{random, time};
 
-use super::call::{Operation, ResultMeta, Running};
-use super::{Action, Request, Server, tasks};
+use super::call::{Operation, Running};
+use super::{Action, Call, Request, Server, tasks};
 
 /// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
 const SCHEMA_VERSION: u32 = 1;
@@ -40,7 +39,7 @@ pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
 
 /// Answers `tools/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    pages::page(pages::cursor(request.params)?, TOOLS.len())?;
+    pages::cursor(request.params)?.page(TOOLS.len())?;
     let revision = request.context.revision;
     let list = server.tools.0[revision as usize]
         .get_or_init(|| write_list(revision, tasks::are_asked_for(&server.kept, revision)).into());
@@ -50,8 +49,8 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
 fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
     let tools: Vec<Definition> = TOOLS.iter().map(|tool| define(tool, revision, tasks)).collect();
     let mut result = ResultWriter::body(revision);
-    result.field("tools", &tools).cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
-    result.end_body(Map::new())
+    result.field("tools", &tools).cache(Cache::STATIC);
+    result.end_body()
 }
 
 /// A tool as it is listed.
@@ -128,15 +127,18 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         None => None,
     };
     match tool.job(arguments, &server.policy) {
-        Ok(job) => Ok(request.call(ToolCall { tool, job: job.into(), task })),
+        Ok(job) => {
+            let operation = ToolCall { tool, job: job.into(), task };
+            Ok(Action::Call(Box::new(Call::new(request, Box::new(operation)))))
+        }
         Err(error) => {
             let request_id = random::request_id();
             tools::log_refused(tool, None, &error, &request_id);
             // A model can mend its arguments if it sees what was wrong with them.
             if revision.knows(Feature::ArgumentErrorsAsResults) {
                 let mut result = ResultWriter::new(&request.id, revision);
-                let meta = write(&Err(Failure::from(error)), &request_id, &mut result);
-                return Ok(Action::Answer(result.end(meta)));
+                write(&Err(Failure::from(error)), &request_id, &mut result);
+                return Ok(Action::Answer(result.end()));
             }
             let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
             Ok(Action::Answer(refusal.answer(Some(&request.id), NoId::Absent, false, &request_id)))
@@ -150,8 +152,8 @@ pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
     let request_id = random::request_id();
     log::warn!(target: "fabric_mcp::tools", "ok=false error={} request_id={request_id}", error.kind.name());
     let mut result = ResultWriter::new(id, revision);
-    let meta = write(&Err(Failure::from(error)), &request_id, &mut result);
-    result.end(meta)
+    write(&Err(Failure::from(error)), &request_id, &mut result);
+    result.end()
 }
 
 /// A `tools/call`, its arguments checked.
@@ -163,28 +165,30 @@ struct ToolCall {
 }
 
 impl Operation for ToolCall {
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
         let work = tools::Work {
-            fabric: call.fabric.clone(),
-            catalog: call.catalog.clone(),
+            fabric: call.server.fabric.clone(),
+            catalog: call.server.catalog.clone(),
             caller: call.notifier.clone(),
             identity: call.identity.clone(),
-            runs: call.kept.runs.clone(),
+            runs: call.server.kept.runs.clone(),
             owner: call.owner.clone(),
             run: None,
         };
         match self.job.paid() {
             None => {
                 let outcome = tools::run(self.tool, self.job.as_ref(), &work, call.request_id);
-                Ok(write(&outcome, call.request_id, result))
+                write(&outcome, call.request_id, result);
+                Ok(())
             }
             Some(paid) => self.start(paid, work, call, result),
         }
     }
 
-    fn fail(&self, error: Error, request_id: &str, result: &mut ResultWriter) -> Result<ResultMeta, Refusal> {
+    fn fail(&self, error: Error, request_id: &str, result: &mut ResultWriter) -> Result<(), Refusal> {
         tools::log_refused(self.tool, Some(self.job.as_ref()), &error, request_id);
-        Ok(write(&Err(Failure::from(error)), request_id, result))
+        write(&Err(Failure::from(error)), request_id, result);
+        Ok(())
     }
 
     fn runs(&self) -> u32 {
@@ -200,23 +204,24 @@ impl ToolCall {
         work: tools::Work,
         call: &Running<'_>,
         result: &mut ResultWriter,
-    ) -> Result<ResultMeta, Refusal> {
-        let keeps = call.kept.runs.keeps();
+    ) -> Result<(), Refusal> {
+        let kept = &call.server.kept;
+        let (keeps, keep) = (kept.runs.keeps(), kept.settings.keep);
         if !keeps && paid.wait.is_some() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
-            let error = self.refused(Error::new(Kind::InvalidRequest, detail), call);
-            return Ok(write(&Err(error.into()), call.request_id, result));
+            return self.fail(Error::new(Kind::InvalidRequest, detail), call.request_id, result);
         }
-        let keep = call.kept.settings.keep;
         let Paid { patterns, model, wait, max_chars } = paid;
         let limit = patience(wait, call).filter(|_| keeps);
         let start = Start { owner: call.owner.clone(), patterns, model };
         let writer = match self.task {
-            None => call.kept.runs.begin(start),
-            Some(ttl) => call.kept.runs.begin_task(start, ttl).map_err(|runs::StoreFull| {
+            None => kept.runs.begin(start),
+            Some(ttl) => kept.runs.begin_task(start, ttl).map_err(|runs::StoreFull| {
                 let detail = "There is no room for another task: others work or must be kept. Try again later, or \
                               call without params.task.";
-                Refusal::from_fabric(self.refused(Error::new(Kind::TooManyRequests, detail), call))
+                let error = Error::new(Kind::TooManyRequests, detail);
+                tools::log_refused(self.tool, Some(self.job.as_ref()), &error, call.request_id);
+                error
             })?,
         };
         let notifier = self.task.map(|_| call.notifier.clone());
@@ -231,15 +236,12 @@ impl ToolCall {
         let held = call.held.take();
         let started = match tools::start(self.tool, self.job.clone(), work, writer, held, call.request_id, told) {
             Ok(started) => started,
-            Err(error) => {
-                let error = self.refused(error, call);
-                return Ok(write(&Err(error.into()), call.request_id, result));
-            }
+            Err(error) => return self.fail(error, call.request_id, result),
         };
         let run = &started.run;
         if self.task.is_some() {
             tasks::created(run, keep, result);
-            return Ok(ResultMeta::new());
+            return Ok(());
         }
         if !started.wait(limit) {
             let is_task = call.context.tasks && run.promise(keep).is_ok();
@@ -248,27 +250,22 @@ impl ToolCall {
             call.notifier.detach();
             if is_task {
                 tasks::created(run, keep, result);
-                return Ok(ResultMeta::new());
+                return Ok(());
             }
         }
         let outcome = tools::result(run, max_chars, keeps);
-        let mut meta = write(&outcome, call.request_id, result);
+        write(&outcome, call.request_id, result);
         if outcome.is_err() && keeps {
             // A long text is cut in the result.
-            meta.insert("run_id".into(), run.id().to_string().into());
+            result.meta.insert("run_id".into(), run.id().to_string().into());
         }
-        Ok(meta)
-    }
-
-    fn refused(&self, error: Error, call: &Running<'_>) -> Error {
-        tools::log_refused(self.tool, Some(self.job.as_ref()), &error, call.request_id);
-        error
+        Ok(())
     }
 }
 
 /// How long a caller waits for its run; `None`: for as long as it takes.
 fn patience(wait: Option<Duration>, call: &Running<'_>) -> Option<Duration> {
-    let settings = &call.kept.settings;
+    let settings = &call.server.kept.settings;
     let within = Some(settings.answer_within).filter(|within| !within.is_zero());
     // A progress token asks for output as it arrives, which tasks do not send.
     let task_after = (call.context.tasks && call.context.progress_token.is_none()).then_some(settings.task_after);
@@ -287,11 +284,10 @@ fn content(text: &str) -> TextContent<'_> {
 }
 
 /// Writes the result of a call, good or bad.
-pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) -> ResultMeta {
-    let revision = result.revision();
-    let mut meta = Map::new();
-    meta.insert("schema_version".into(), SCHEMA_VERSION.into());
-    meta.insert("generated_at".into(), time::now().into());
+pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) {
+    let revision = result.revision;
+    result.meta.insert("schema_version".into(), SCHEMA_VERSION.into());
+    result.meta.insert("generated_at".into(), time::now().into());
     match outcome {
         Ok(outcome) => {
             let mut json = Vec::new();
@@ -302,11 +298,10 @@ pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result
             let copies = if revision.knows(Feature::StructuredContent) { 2 } else { 1 };
             let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
             // Counted before it is written: a text may be several times as long as JSON.
-            if let Err(Full) = result.charge(needed) {
+            if let Err(Full) = result.reserve(needed) {
                 let partial = text.map(|text| partial(text).to_owned()).into_iter().collect();
                 return write(&Err(Failure { error: no_room(), partial }), request_id, result);
             }
-            result.reserve(needed);
             let out = result.key("content");
             out.extend_from_slice(br#"[{"type":"text","text":"#);
             match text {
@@ -334,8 +329,7 @@ pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result
             let partial = failure.partial.iter().map(String::as_str);
             let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(content).collect();
             result.field("content", &content).field("isError", &true);
-            meta.insert("error".into(), error_object(error, request_id).into());
+            result.meta.insert("error".into(), error_object(error, request_id).into());
         }
     }
-    meta
 }

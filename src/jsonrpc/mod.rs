@@ -100,25 +100,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     }
 }
 
-/// The raw fields of a message, so that an error about a wrong type can have the id.
-#[derive(Deserialize)]
-struct MessageFields<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-}
-
-/// The raw members of a JSON object with these names, in the order of the names; `null` counts as a member. One
-/// function for all rarely read objects, because each `derive(Deserialize)` costs two kilobytes.
+/// The raw members of a JSON object with these names, in the order of the names; `null` counts as a member.
 ///
 /// # Errors
 /// Anything but an object, or one that has such a member twice.
@@ -126,17 +108,11 @@ pub(crate) fn members<'a, const N: usize>(
     json: &'a str,
     names: [&str; N],
 ) -> serde_json::Result<[Option<&'a RawValue>; N]> {
-    members_among(json, names).map(|(found, _)| found)
-}
-
-/// The same, and how many other members there are.
-pub(crate) fn members_among<'a, const N: usize>(
-    json: &'a str,
-    names: [&str; N],
-) -> serde_json::Result<([Option<&'a RawValue>; N], usize)> {
     let mut found = [None; N];
-    let others = read_members(json, Members { names: &names, found: &mut found })?;
-    Ok((found, others))
+    let mut reader = serde_json::Deserializer::from_str(json);
+    reader.deserialize_map(Members { names: &names, found: &mut found })?;
+    reader.end()?;
+    Ok(found)
 }
 
 struct Members<'m, 'a> {
@@ -144,34 +120,22 @@ struct Members<'m, 'a> {
     found: &'m mut [Option<&'a RawValue>],
 }
 
-fn read_members<'a>(json: &'a str, members: Members<'_, 'a>) -> serde_json::Result<usize> {
-    let mut reader = serde_json::Deserializer::from_str(json);
-    let others = reader.deserialize_map(members)?;
-    reader.end()?;
-    Ok(others)
-}
-
 impl<'a> Visitor<'a> for Members<'_, 'a> {
-    /// How many members have other names.
-    type Value = usize;
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<usize, M::Error> {
-        let mut others = 0;
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
         while let Some(JsonString(name)) = map.next_key()? {
             match self.names.iter().position(|known| *known == name) {
-                None => {
-                    map.next_value::<IgnoredAny>()?;
-                    others += 1;
-                }
+                None => drop(map.next_value::<IgnoredAny>()?),
                 Some(at) if self.found[at].is_some() => return Err(M::Error::custom("a member is there twice")),
                 Some(at) => self.found[at] = Some(map.next_value()?),
             }
         }
-        Ok(others)
+        Ok(())
     }
 }
 
@@ -183,11 +147,6 @@ pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
         Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text)),
         _ => serde_json::from_str(json).ok().map(|JsonString(text)| text),
     }
-}
-
-/// Reads an explicit `null` as `Some`, so that it differs from an absent field.
-pub(crate) fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    Deserialize::deserialize(deserializer).map(Some)
 }
 
 /// The elements of an array; those after [`MAX_BATCH`] + 1 are skipped.
@@ -222,28 +181,28 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
             Err(e) => Err(unreadable(json, &e)),
         };
     }
-    let fields: MessageFields<'_> = serde_json::from_str(json).map_err(|e| unreadable(json, &e))?;
-    let id = fields.id.map(|raw| Id::from_raw(raw).ok_or(()));
+    // Raw, so that an error about a wrong type can have the id.
+    let names = ["jsonrpc", "id", "method", "params", "result", "error"];
+    let [version, id, method, params, result, error] = members(json, names).map_err(|e| unreadable(json, &e))?;
+    let id = id.map(|raw| Id::from_raw(raw).ok_or(()));
     let known = match &id {
         Some(Ok(id)) => Some(id.clone()),
         _ => None,
     };
     let refuse = |reason| Err(Invalid { id: known.clone(), code: INVALID_REQUEST, reason });
-    if fields.jsonrpc.and_then(text).as_deref() != Some("2.0") {
+    if version.and_then(text).as_deref() != Some("2.0") {
         return refuse("\"jsonrpc\" must be \"2.0\".");
     }
-    let Some(method) = fields.method else {
-        return match (fields.result.is_some() || fields.error.is_some(), id) {
-            (true, _) => Ok(Message::Response),
-            _ => refuse("\"method\" is missing."),
-        };
+    let Some(method) = method else {
+        let is_response = result.or(error).is_some();
+        return if is_response { Ok(Message::Response) } else { refuse("\"method\" is missing.") };
     };
     let Some(method) = text(method) else {
         return refuse("\"method\" must be a string.");
     };
     match id {
-        None => Ok(Message::Notification { method, params: fields.params }),
-        Some(Ok(id)) => Ok(Message::Request { id, method, params: fields.params }),
+        None => Ok(Message::Notification { method, params }),
+        Some(Ok(id)) => Ok(Message::Request { id, method, params }),
         Some(Err(())) => refuse("\"id\" must be a string or an integer, of at most 1024 bytes."),
     }
 }

@@ -3,11 +3,13 @@
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::budget::{Charge, Full};
+use crate::budget::{Charge, Full, MEMORY};
+use crate::config::STATIC_TTL;
 use crate::error::{Error, Kind};
 use crate::jsonrpc::{self, Id, NoId};
 
@@ -60,7 +62,7 @@ impl Answer {
     /// A whole message.
     pub(crate) fn new(body: Vec<u8>, code: Option<i32>, modern: bool) -> Answer {
         let body = Payload { written: body, stored: None };
-        Answer { body, code, modern, envelope: false, memory: Charge::none() }
+        Answer { body, code, modern, envelope: false, memory: MEMORY.open() }
     }
 
     /// Charges the body to the budget, unless that was done before it was written.
@@ -69,7 +71,7 @@ impl Answer {
     /// [`Full`]: the budget is exhausted.
     pub(crate) fn charge(&mut self, in_batch: bool) -> Result<(), Full> {
         if in_batch {
-            self.memory = std::mem::replace(&mut self.memory, Charge::none()).without_reserve();
+            self.memory = std::mem::replace(&mut self.memory, MEMORY.open()).without_reserve();
         }
         let counted = self.memory.held();
         self.memory.grow(self.body.len().saturating_sub(counted))
@@ -80,17 +82,29 @@ impl Answer {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cache {
     /// In milliseconds; 0: do not cache.
-    pub(crate) ttl_ms: u64,
-    /// `public` for what only depends on this program, `private` for what comes from Fabric.
-    pub(crate) scope: &'static str,
+    ttl_ms: u64,
+    scope: &'static str,
+}
+
+impl Cache {
+    /// For what depends on this program alone.
+    pub(crate) const STATIC: Cache = Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" };
+
+    /// For what comes from Fabric.
+    pub(crate) fn private(ttl: Duration) -> Cache {
+        Cache { ttl_ms: ttl.as_millis() as u64, scope: "private" }
+    }
 }
 
 /// Writes one result, field by field, directly into the message.
 pub(crate) struct ResultWriter {
     out: Vec<u8>,
-    revision: Revision,
-    /// `resultType`, for the revisions that have it.
-    kind: &'static str,
+    /// The revision it is written for.
+    pub(crate) revision: Revision,
+    /// `resultType`, for the revisions that have it: to be set before any field.
+    pub(crate) kind: &'static str,
+    /// The members of `_meta`.
+    pub(crate) meta: Map<String, Value>,
     empty: bool,
     /// What was charged in advance.
     memory: Charge,
@@ -109,30 +123,17 @@ impl ResultWriter {
 
     fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
         out.push(b'{');
-        ResultWriter { out, revision, kind: "complete", empty: true, memory: Charge::none() }
+        ResultWriter { out, revision, kind: "complete", meta: Map::new(), empty: true, memory: MEMORY.open() }
     }
 
-    /// What kind of result it is, where that is no complete one. Comes before all fields.
-    pub(crate) fn set_type(&mut self, kind: &'static str) {
-        self.kind = kind;
-    }
-
-    /// The revision it is written for.
-    pub(crate) fn revision(&self) -> Revision {
-        self.revision
-    }
-
-    /// Charges `bytes` to the budget before they are written.
+    /// Charges `bytes` to the budget before they are written, and makes room for exactly these.
     ///
     /// # Errors
     /// [`Full`]: the budget is exhausted.
-    pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Full> {
-        self.memory.grow(bytes)
-    }
-
-    /// Reserves exactly `bytes` more.
-    pub(crate) fn reserve(&mut self, bytes: usize) {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Full> {
+        self.memory.grow(bytes)?;
         self.out.reserve_exact(bytes);
+        Ok(())
     }
 
     /// Appends one field.
@@ -165,7 +166,8 @@ impl ResultWriter {
     }
 
     /// Ends the object with `_meta`, unless that is empty.
-    pub(crate) fn end_body(mut self, mut meta: Map<String, Value>) -> Vec<u8> {
+    pub(crate) fn end_body(mut self) -> Vec<u8> {
+        let mut meta = std::mem::take(&mut self.meta);
         if self.revision.knows(Feature::Stateless) {
             meta.insert("io.modelcontextprotocol/serverInfo".into(), server_info(self.revision));
         }
@@ -177,10 +179,10 @@ impl ResultWriter {
     }
 
     /// Ends the whole message.
-    pub(crate) fn end(mut self, meta: Map<String, Value>) -> Answer {
+    pub(crate) fn end(mut self) -> Answer {
         let modern = !self.revision.is_legacy();
-        let memory = std::mem::replace(&mut self.memory, Charge::none());
-        let mut body = self.end_body(meta);
+        let memory = std::mem::replace(&mut self.memory, MEMORY.open());
+        let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
         Answer { memory, ..Answer::new(body, None, modern) }
     }
@@ -234,15 +236,6 @@ impl Refusal {
         Refusal { code, error, data: Map::new(), envelope: false }
     }
 
-    /// A failed prompt, resource or completion: "not found" and invalid input are the caller's fault.
-    pub(crate) fn from_fabric(error: Error) -> Refusal {
-        let code = match error.kind {
-            Kind::InvalidRequest | Kind::PatternNotFound => jsonrpc::INVALID_PARAMS,
-            _ => jsonrpc::INTERNAL_ERROR,
-        };
-        Refusal::of(code, error)
-    }
-
     /// The same refusal, of the envelope.
     pub(crate) fn of_envelope(self) -> Refusal {
         Refusal { envelope: true, ..self }
@@ -262,6 +255,17 @@ impl Refusal {
         }
         let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
         Answer { envelope: self.envelope, ..Answer::new(body, Some(self.code), modern) }
+    }
+}
+
+/// A failed prompt, resource or completion: "not found" and invalid input are the caller's fault.
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        let code = match error.kind {
+            Kind::InvalidRequest | Kind::PatternNotFound => jsonrpc::INVALID_PARAMS,
+            _ => jsonrpc::INTERNAL_ERROR,
+        };
+        Refusal::of(code, error)
     }
 }
 
@@ -293,13 +297,13 @@ mod tests {
     #[test]
     fn legacy_results_are_bare_and_modern_ones_framed() {
         let mut writer = ResultWriter::new(&id(), Revision::R2025_11_25);
-        writer.field("a", &1).cache(Cache { ttl_ms: 5, scope: "public" });
-        assert_eq!(text(writer.end(Map::new())), r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#);
+        writer.field("a", &1).cache(Cache::private(Duration::from_millis(5)));
+        assert_eq!(text(writer.end()), r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#);
         let mut writer = ResultWriter::new(&id(), Revision::R2026_07_28);
-        writer.field("a", &1).cache(Cache { ttl_ms: 5, scope: "public" });
-        let modern = text(writer.end(Map::new()));
+        writer.field("a", &1).cache(Cache::private(Duration::from_millis(5)));
+        let modern = text(writer.end());
         assert!(modern.starts_with(
-            r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","a":1,"ttlMs":5,"cacheScope":"public","_meta":{"io.modelcontextprotocol/serverInfo":{"#
+            r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","a":1,"ttlMs":5,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"#
         ), "{modern}");
         assert!(modern.ends_with("}}}}"));
     }

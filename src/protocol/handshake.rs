@@ -1,9 +1,8 @@
 //! The handshake: `initialize`, `server/discover`, `logging/setLevel`.
 
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 
-use crate::config::STATIC_TTL;
 use crate::jsonrpc::Id;
 
 use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
@@ -42,7 +41,7 @@ pub(crate) fn initialize(
         .field("capabilities", &offer.capabilities)
         .field("serverInfo", &server_info(revision))
         .field("instructions", offer.instructions);
-    Ok(result.end(Map::new()))
+    Ok(result.end())
 }
 
 /// Answers `server/discover`.
@@ -52,8 +51,8 @@ pub(crate) fn discover(id: &Id, revision: Revision, offer: &Offer) -> Answer {
         .field("supportedVersions", &Revision::ALL.map(Revision::name))
         .field("capabilities", &offer.capabilities)
         .field("instructions", offer.instructions)
-        .cache(Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" });
-    result.end(Map::new())
+        .cache(Cache::STATIC);
+    result.end()
 }
 
 /// Answers the legacy `logging/setLevel`.

@@ -15,11 +15,14 @@ pub(crate) const ID_IN_USE: &str =
 
 /// A decoded line or body, and its era.
 pub(crate) struct Inbound<'a> {
+    /// What is no valid message belongs to no session.
     pub(crate) incoming: Result<Incoming<'a>, Invalid>,
     /// That of a single request; none for anything else.
     pub(crate) meta: Result<Meta<'a>, Refusal>,
-    modern: bool,
-    initialize: bool,
+    /// Is it of the stateless era?
+    pub(crate) modern: bool,
+    /// Does it open a legacy session?
+    pub(crate) initialize: bool,
 }
 
 impl<'a> Inbound<'a> {
@@ -35,16 +38,6 @@ impl<'a> Inbound<'a> {
             _ => (Ok(Meta::default()), modern_header, false),
         };
         Inbound { incoming, meta, modern, initialize }
-    }
-
-    /// Is it of the stateless era?
-    pub(crate) fn is_modern(&self) -> bool {
-        self.modern
-    }
-
-    /// Does it open a legacy session?
-    pub(crate) fn is_initialize(&self) -> bool {
-        self.initialize
     }
 
     /// Refuses every request whose id is in use on its connection or earlier in its batch. For transports whose
@@ -65,11 +58,6 @@ impl<'a> Inbound<'a> {
             }
             _ => {}
         }
-    }
-
-    /// Is it no valid message, so that it belongs to no session?
-    pub(crate) fn is_unreadable(&self) -> bool {
-        self.incoming.is_err()
     }
 
     /// The id of a single request.

@@ -1,6 +1,5 @@
 //! A request's `_meta`, and the checks of the modern envelope in their order: `_meta`, header against body, version.
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::jsonrpc::{self, Id};
@@ -52,24 +51,12 @@ impl RequestContext {
 
 /// The known members of a request's `_meta`, raw, so that a wrong type gets an error of ours. `null` is a wrong type,
 /// except for the progress token, where it means none.
-#[derive(Default, Deserialize)]
+#[derive(Default)]
 pub(crate) struct Meta<'a> {
-    #[serde(
-        borrow,
-        rename = "io.modelcontextprotocol/protocolVersion",
-        default,
-        deserialize_with = "jsonrpc::present"
-    )]
     version: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/clientCapabilities", default)]
     capabilities: Option<&'a RawValue>,
-    #[serde(borrow, rename = "io.modelcontextprotocol/logLevel", default, deserialize_with = "jsonrpc::present")]
     level: Option<&'a RawValue>,
-    #[serde(borrow, rename = "progressToken", default)]
     progress_token: Option<&'a RawValue>,
-    /// The params hold nothing else.
-    #[serde(skip)]
-    alone: bool,
 }
 
 impl<'a> Meta<'a> {
@@ -80,25 +67,17 @@ impl<'a> Meta<'a> {
     pub(crate) fn read(params: Option<&'a RawValue>) -> Result<Meta<'a>, Refusal> {
         let Some(params) = params else { return Ok(Meta::default()) };
         let wrong = |what: &str| Refusal::params(format!("\"{what}\" must be an object, with each field once."));
-        if !params.get().starts_with('{') {
-            return Err(wrong("params"));
-        }
-        // Scanning the params costs as much as parsing them: skip it where there is nothing to find.
-        if params.get() == "{}" {
-            return Ok(Meta::default());
-        }
-        let ([meta], others) = jsonrpc::members_among(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
+        let [meta] = jsonrpc::members(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
         let Some(meta) = given(meta) else { return Ok(Meta::default()) };
-        if !meta.get().starts_with('{') {
-            return Err(wrong("_meta"));
-        }
-        let read: Meta<'_> = serde_json::from_str(meta.get()).map_err(|_| wrong("_meta"))?;
-        Ok(Meta { alone: others == 0, ..read })
-    }
-
-    /// Do the params hold nothing but this?
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone
+        let names = [
+            "io.modelcontextprotocol/protocolVersion",
+            "io.modelcontextprotocol/clientCapabilities",
+            "io.modelcontextprotocol/logLevel",
+            "progressToken",
+        ];
+        let members = jsonrpc::members(meta.get(), names).map_err(|_| wrong("_meta"))?;
+        let [version, capabilities, level, progress_token] = members;
+        Ok(Meta { version, capabilities, level, progress_token: given(progress_token) })
     }
 
     /// Does the envelope say that the request is a modern one?

@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::answer::Refusal;
+use super::answer::{Refusal, ResultWriter};
 use super::params::{optional_text, params};
 
 /// Entries on one page.
@@ -27,17 +28,38 @@ pub(crate) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
     page.and_then(|n| n.checked_mul(PAGE_SIZE)).map(Cursor).ok_or_else(bad)
 }
 
-/// The entries of the page at `cursor` out of `total`, and the cursor of the next one.
-///
-/// # Errors
-/// -32602 if the page is beyond the end: the list has shrunk, or the cursor was made up.
-pub(crate) fn page(cursor: Cursor, total: usize) -> Result<(Range<usize>, Option<String>), Refusal> {
-    let begin = cursor.0;
-    if begin > 0 && begin >= total {
-        return Err(bad());
+impl Cursor {
+    /// The entries of this page out of `total`, and the cursor of the next one.
+    ///
+    /// # Errors
+    /// -32602 if the page is beyond the end: the list has shrunk, or the cursor was made up.
+    pub(crate) fn page(self, total: usize) -> Result<(Range<usize>, Option<String>), Refusal> {
+        let begin = self.0;
+        if begin > 0 && begin >= total {
+            return Err(bad());
+        }
+        let end = (begin + PAGE_SIZE).min(total);
+        Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
-    let end = (begin + PAGE_SIZE).min(total);
-    Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
+
+    /// Writes this page of `all` as the field `name`, each entry as `show` has it, and `nextCursor` if there is more.
+    ///
+    /// # Errors
+    /// Those of [`Cursor::page`].
+    pub(crate) fn write<E: Copy, S: Serialize>(
+        self,
+        result: &mut ResultWriter,
+        name: &str,
+        all: &[E],
+        show: impl FnMut(E) -> S,
+    ) -> Result<(), Refusal> {
+        let (range, next) = self.page(all.len())?;
+        result.field(name, &all[range].iter().copied().map(show).collect::<Vec<S>>());
+        if let Some(next) = next {
+            result.field("nextCursor", &next);
+        }
+        Ok(())
+    }
 }
 
 fn write(page: usize) -> String {
@@ -58,12 +80,12 @@ mod tests {
 
     #[test]
     fn a_list_is_one_page_up_to_the_limit() {
-        assert_eq!(page(Cursor(0), 0).unwrap(), (0..0, None));
-        assert_eq!(page(Cursor(0), PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
-        assert_eq!(page(Cursor(0), PAGE_SIZE + 1).unwrap(), (0..PAGE_SIZE, Some("page-1".into())));
+        assert_eq!(Cursor(0).page(0).unwrap(), (0..0, None));
+        assert_eq!(Cursor(0).page(PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
+        assert_eq!(Cursor(0).page(PAGE_SIZE + 1).unwrap(), (0..PAGE_SIZE, Some("page-1".into())));
         let next = read(r#"{"cursor":"page-1"}"#).unwrap();
-        assert_eq!(page(next, PAGE_SIZE + 1).unwrap(), (PAGE_SIZE..PAGE_SIZE + 1, None));
-        assert!(page(next, PAGE_SIZE).is_err());
+        assert_eq!(next.page(PAGE_SIZE + 1).unwrap(), (PAGE_SIZE..PAGE_SIZE + 1, None));
+        assert!(next.page(PAGE_SIZE).is_err());
     }
 
     #[test]

@@ -13,39 +13,25 @@ use crate::sync::lock;
 
 use super::revision::{Feature, Revision};
 
-/// Severity of a log message, as MCP has it (RFC 5424), least first.
+/// The severities of log messages, as MCP has them (RFC 5424), least first.
+const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// One of [`LEVELS`], as its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Level {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
-}
+pub(crate) struct Level(usize);
 
 impl Level {
-    const ALL: [(Level, &'static str); 8] = [
-        (Level::Debug, "debug"),
-        (Level::Info, "info"),
-        (Level::Notice, "notice"),
-        (Level::Warning, "warning"),
-        (Level::Error, "error"),
-        (Level::Critical, "critical"),
-        (Level::Alert, "alert"),
-        (Level::Emergency, "emergency"),
-    ];
+    /// `info`.
+    pub(crate) const INFO: Level = Level(1);
 
     /// The level of that name.
     pub(super) fn named(name: &str) -> Option<Level> {
-        Level::ALL.into_iter().find(|(_, n)| *n == name).map(|(level, _)| level)
+        LEVELS.iter().position(|known| *known == name).map(Level)
     }
 
     /// The level as it is written in messages.
     pub(crate) fn name(self) -> &'static str {
-        Level::ALL[self as usize].1
+        LEVELS[self.0]
     }
 }
 

@@ -89,7 +89,7 @@ impl<W: Write + Send + 'static> Stdio<W> {
     }
 
     fn runs(&self) -> &Runs {
-        self.pipe.shop().server.runs()
+        &self.pipe.shop().server.kept.runs
     }
 
     /// Waits until every call has ended and every answer is written.

@@ -131,7 +131,7 @@ fn the_header_decides_for_what_has_no_envelope_of_its_own() {
         ("{".to_string(), false, false, false),
     ] {
         let inbound = Inbound::read(line.as_bytes(), header);
-        assert_eq!((inbound.is_modern(), inbound.is_initialize()), (modern, opens), "{line}");
+        assert_eq!((inbound.modern, inbound.initialize), (modern, opens), "{line}");
     }
 }
 

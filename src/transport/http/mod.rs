@@ -54,12 +54,12 @@ impl Listening {
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
-        let ops = Ops::new(server.fabric().clone(), server.runs().clone(), Arc::downgrade(&http));
+        let ops = Ops::new(server.fabric.clone(), server.kept.runs.clone(), Arc::downgrade(&http));
         let admission =
             Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
         let streams = Arc::new(Streams::default());
         let path = config.path.clone();
-        let runs = server.runs().clone();
+        let runs = server.kept.runs.clone();
         let streams_carry_answers = config.transport == Transport::Sse;
         let served = if streams_carry_answers {
             let endpoint = Sse::new(config, server, admission.clone(), streams.clone());

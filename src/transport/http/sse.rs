@@ -113,7 +113,7 @@ impl Sse {
         };
         let Some((visit, body)) = visit.read_body() else { return };
         let inbound = Inbound::read(&body, false);
-        if inbound.is_unreadable() {
+        if inbound.incoming.is_err() {
             if let Action::Answer(answer) = self.shop.server.receive(&Arc::new(Session::http()), inbound, None) {
                 visit.respond(400, &[JSON], &answer.body.parts());
             }

@@ -127,14 +127,14 @@ impl Streamable {
         let inbound = Inbound::read(&body, modern_header);
         let post = Post { visit, guest, accepts };
         let (head, who) = (post.visit.head(), &guest.pass.identity);
-        let next = if inbound.is_unreadable() {
+        let next = if inbound.incoming.is_err() {
             match self.server.receive(&self.stateless, inbound, None) {
                 Action::Answer(answer) => Next::Answer(400, answer),
                 _ => Next::Accept,
             }
-        } else if inbound.is_modern() {
+        } else if inbound.modern {
             self.modern(head, inbound)
-        } else if inbound.is_initialize() {
+        } else if inbound.initialize {
             self.initialize(head, who, inbound)
         } else {
             self.legacy(head, who, inbound)
@@ -148,7 +148,7 @@ impl Streamable {
             Next::Run(call, None) => self.run(post, call, None),
             Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
             Next::Listen(mut listen) => {
-                let owner = admission::owner(&post.guest.pass.identity, self.server.runs().has_folder());
+                let owner = admission::owner(&post.guest.pass.identity, self.server.kept.runs.has_folder());
                 listen.admit(&self.server, &owner);
                 self.listen(post, &listen);
             }
@@ -295,7 +295,7 @@ impl Streamable {
         let stops = Stops::new(cancel.clone(), self.admission.clone());
         let sink = Arc::new(PostSink::new(reply.clone(), stops, leaving_cancels, guest));
         let identity = guest.pass.identity.clone();
-        let owner = admission::owner(&identity, self.server.runs().has_folder());
+        let owner = admission::owner(&identity, self.server.kept.runs.has_folder());
         let answer = calls::run(&self.server, call, Visitor { identity, owner, sink: sink.clone(), held });
         sink.stops.answer(call, answer)
     }
@@ -374,7 +374,7 @@ impl Streamable {
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&listen.acknowledgement());
-        channel.follow(|sink| self.server.subscriptions().add(listen.listener(sink)));
+        channel.follow(|sink| self.server.subscriptions.add(listen.listener(sink)));
         self.poller.listened();
         channel.carry(guest, || channel.send(&listen.end().body.into_bytes()));
     }
@@ -433,7 +433,7 @@ impl Streamable {
             return;
         }
         let stream = lock(&live.stream).clone();
-        let place = |sink| self.server.subscriptions().add(Listener::legacy(sink));
+        let place = |sink| self.server.subscriptions.add(Listener::legacy(sink));
         if stream.is_some_and(|stream| stream.follow(place)) {
             self.poller.listened();
         }
