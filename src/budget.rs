@@ -3,7 +3,6 @@
 //! In scope: counting, and a reserve for small requests. Not in scope: who charges what. Buffers of connections and threads
 //! are not charged; their number is limited elsewhere.
 
-use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -23,7 +22,6 @@ const MUCH: usize = 16 << 20;
 const STEP: usize = 4 << 10;
 
 /// A number of bytes that charges share.
-#[derive(Debug)]
 pub(crate) struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
@@ -33,13 +31,7 @@ pub(crate) struct Budget {
 }
 
 /// Frees what can be done without: takes the bytes that are wanted, returns those freed.
-struct Reclaim(Box<dyn Fn(usize) -> usize + Send + Sync>);
-
-impl fmt::Debug for Reclaim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Reclaim")
-    }
-}
+type Reclaim = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
 /// The budget is exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +51,7 @@ impl Budget {
     /// Asks `reclaim` to free so many bytes before anything is refused. What it asks must not call it.
     pub(crate) fn reclaim_with(&self, reclaim: impl Fn(usize) -> usize + Send + Sync + 'static) {
         // Only the first counts.
-        let _ = self.reclaim.set(Reclaim(Box::new(reclaim)));
+        let _ = self.reclaim.set(Box::new(reclaim));
     }
 
     /// Changes the limit; existing charges stay.
@@ -106,7 +98,6 @@ impl Budget {
 }
 
 /// Bytes taken from the budget, released on drop. Keep it beside the data it stands for, and drop it after that.
-#[derive(Debug)]
 pub(crate) struct Charge {
     budget: &'static Budget,
     /// Bytes the holder has.
@@ -118,11 +109,6 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// An empty charge, for what is too small to count.
-    pub(crate) const fn none() -> Charge {
-        MEMORY.open()
-    }
-
     /// Bars this charge from the reserve, however small it is: one caller may have many of its kind at once.
     pub(crate) fn without_reserve(mut self) -> Charge {
         self.large = true;
@@ -140,7 +126,7 @@ impl Charge {
     /// [`Full`], and nothing has changed.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
         self.grow_into_free(more).or_else(|Full| {
-            let reclaimed = self.budget.reclaim.get().map_or(0, |reclaim| reclaim.0(more.saturating_add(STEP)));
+            let reclaimed = self.budget.reclaim.get().map_or(0, |reclaim| reclaim(more.saturating_add(STEP)));
             if reclaimed > 0 { self.grow_into_free(more) } else { Err(Full) }
         })
     }

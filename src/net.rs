@@ -6,6 +6,14 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+/// An IPv4 address, or the /64 prefix of an IPv6 address, all addresses of which one owner has.
+pub(crate) fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
 /// A host. Two are equal if they are written alike but for case and the spelling of an IPv6 address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Host {

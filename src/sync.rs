@@ -1,12 +1,21 @@
 //! Locks and condition variables that ignore poisoning.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Locks `mutex` even if it is poisoned: our values are valid between any two statements that change them, and a panic in one
 /// call must not affect others.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The same without waiting; `None` while another thread holds it.
+pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Waits while `condition` holds, at most for `limit`; false if it held to the end. std's `wait_timeout_while` returns at the
@@ -43,6 +52,9 @@ mod tests {
         });
         assert!(panicked.is_err() && value.is_poisoned());
         assert_eq!(*lock(&value), 2);
+        let held = try_lock(&value).unwrap();
+        assert!(try_lock(&value).is_none());
+        drop(held);
     }
 
     #[test]

@@ -41,32 +41,20 @@ pub(crate) enum Flaw {
 }
 
 impl Flaw {
-    /// What is wrong, without quotes: it stands in headers too.
-    pub(super) fn text(self) -> &'static str {
+    /// The label for metrics, and what is wrong: without quotes, since it stands in headers too.
+    pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
-            Flaw::Unknown => "nobody here has this token",
-            Flaw::Malformed => "this is not a token: it is too long or holds other characters",
-            Flaw::Inactive => "the issuer does not know the token, or it has ended or was revoked",
-            Flaw::Audience => "the token was not issued for this server: ask for it with this server as resource",
-            Flaw::Issuer => "the token is of another issuer",
-            Flaw::Expired => "the token has expired",
-            Flaw::Early => "the token is not good yet",
-            Flaw::Kind => "the token is not a plain bearer token",
-            Flaw::Nobody => "the token has neither a subject nor a client",
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Flaw::Unknown => "unknown",
-            Flaw::Malformed => "malformed",
-            Flaw::Inactive => "inactive",
-            Flaw::Audience => "audience",
-            Flaw::Issuer => "issuer",
-            Flaw::Expired => "expired",
-            Flaw::Early => "early",
-            Flaw::Kind => "kind",
-            Flaw::Nobody => "nobody",
+            Flaw::Unknown => ("unknown", "nobody here has this token"),
+            Flaw::Malformed => ("malformed", "this is not a token: it is too long or holds other characters"),
+            Flaw::Inactive => ("inactive", "the issuer does not know the token, or it has ended or was revoked"),
+            Flaw::Audience => {
+                ("audience", "the token was not issued for this server: ask for it with this server as resource")
+            }
+            Flaw::Issuer => ("issuer", "the token is of another issuer"),
+            Flaw::Expired => ("expired", "the token has expired"),
+            Flaw::Early => ("early", "the token is not good yet"),
+            Flaw::Kind => ("kind", "the token is not a plain bearer token"),
+            Flaw::Nobody => ("nobody", "the token has neither a subject nor a client"),
         }
     }
 }
@@ -85,7 +73,7 @@ impl AccessError {
     pub(crate) fn label(self) -> &'static str {
         match self {
             AccessError::NoToken => "no_token",
-            AccessError::BadToken(flaw) => flaw.label(),
+            AccessError::BadToken(flaw) => flaw.words().0,
             AccessError::Forbidden(_) => "forbidden",
             AccessError::Unavailable(_) => "unavailable",
         }
@@ -95,7 +83,7 @@ impl AccessError {
     pub(crate) fn detail(self) -> String {
         match self {
             AccessError::NoToken => "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned(),
-            AccessError::BadToken(flaw) => format!("The bearer token is refused: {}.", flaw.text()),
+            AccessError::BadToken(flaw) => format!("The bearer token is refused: {}.", flaw.words().1),
             AccessError::Forbidden(role) => format!(
                 "This token may not do that: it takes the role {}, or the OAuth scope {}.",
                 role.name(),

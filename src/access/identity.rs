@@ -2,10 +2,11 @@
 
 use std::borrow::Borrow;
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::logging::{self, CallerScope};
+use crate::net::network;
 
 /// What a caller may do; each role may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -73,10 +74,7 @@ pub(crate) enum Identity {
 impl Identity {
     /// The caller at `ip`, where nobody shows a token.
     pub(crate) fn peer(ip: IpAddr) -> Identity {
-        match ip.to_canonical() {
-            IpAddr::V6(ip) => Identity::Peer(Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into()),
-            ip => Identity::Peer(ip),
-        }
+        Identity::Peer(network(ip))
     }
 
     /// Does what belongs to `other` exist for this caller? Where nobody shows a token nobody is known: one client may come
@@ -140,9 +138,8 @@ impl fmt::Display for PercentEncoded<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.0.bytes() {
             match byte {
-                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => write!(f, "{}", char::from(byte))?,
-                b'-' | b'.' | b'_' | b'~' | b'@' | b':' | b'/' | b'+' | b'|' | b'*' | b'!' => {
-                    write!(f, "{}", char::from(byte))?;
+                _ if byte.is_ascii_alphanumeric() || b"-._~@:/+|*!".contains(&byte) => {
+                    write!(f, "{}", char::from(byte))?
                 }
                 _ => write!(f, "%{byte:02X}")?,
             }
@@ -186,6 +183,7 @@ mod tests {
             (Identity::peer("10.0.0.1".parse().unwrap()), "peer:10.0.0.1", "10.0.0.1"),
             (Identity::peer("::ffff:10.0.0.1".parse().unwrap()), "peer:10.0.0.1", "10.0.0.1"),
             (Identity::peer("2001:db8::7:1".parse().unwrap()), "peer:2001:db8::", "2001:db8::"),
+            (Identity::peer("2001:db8:0:1::1".parse().unwrap()), "peer:2001:db8:0:1::", "2001:db8:0:1::"),
         ] {
             assert_eq!((identity.to_string().as_str(), identity.name().to_string().as_str()), (shown, name));
         }

@@ -113,7 +113,7 @@ impl Access {
     /// The metadata for OAuth clients, if `path` asks for it. `endpoint` is the path of the MCP endpoint. To be answered
     /// before a token is asked for.
     pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
-        self.oauth.as_ref()?.document(path, endpoint)
+        self.oauth.as_ref()?.resource.document(path, endpoint)
     }
 
     /// The value of `WWW-Authenticate` that goes with a refusal. `pass` is the caller's, if it was let in before: whoever
@@ -121,7 +121,7 @@ impl Access {
     pub(crate) fn challenge(&self, refusal: AccessError, pass: Option<&Pass>) -> Option<String> {
         let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(_)));
         match &self.oauth {
-            Some(oauth) if !by_name => oauth.challenge(refusal),
+            Some(oauth) if !by_name => oauth.resource.challenge(refusal),
             _ => (refusal.status() == 401).then(|| "Bearer".to_owned()),
         }
     }
@@ -159,13 +159,7 @@ mod tests {
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     fn access(token: Option<&str>, oauth: bool) -> Access {
-        let settings = OAuthSettings {
-            issuer: WebUrl::parse("http://localhost:1/as").unwrap(),
-            resource: WebUrl::parse("http://localhost/mcp").unwrap(),
-            client_id: "id".into(),
-            client_secret: Secret::new("secret"),
-            ca_file: None,
-        };
+        let settings = OAuthSettings::of("http://localhost:1/as", "id", "secret");
         Access::new(Tokens::open(token.map(Secret::new), None).unwrap(), oauth.then(|| OAuth::new(settings).unwrap()))
     }
 

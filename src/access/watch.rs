@@ -12,7 +12,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use super::clock::{TimeOfDay, time_of_day};
@@ -20,7 +20,7 @@ use super::digest::{Digest, Keyed};
 use super::identity::{Identity, Role};
 use super::tokens::TokenTable;
 use crate::config::Secret;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 
 /// The variable that names the file.
 const VARIABLE: &str = "FABRIC_MCP_TOKENS_FILE";
@@ -171,12 +171,8 @@ impl Tokens {
         if now < self.due.load(Ordering::Relaxed) {
             return None;
         }
-        let mut watch = match self.watch.try_lock() {
-            Ok(watch) => watch,
-            Err(TryLockError::Poisoned(watch)) => watch.into_inner(),
-            // Another thread is checking.
-            Err(TryLockError::WouldBlock) => return None,
-        };
+        // Not while another thread is checking.
+        let mut watch = try_lock(&self.watch)?;
         self.due.store(now + LOOK.as_millis() as u64, Ordering::Relaxed);
         let seen = match fs::metadata(file) {
             Ok(metadata) => SeenFile::of(&metadata),

@@ -65,7 +65,6 @@ impl From<io::Error> for BodyError {
 }
 
 /// A body, charged to the memory budget while it exists.
-#[derive(Debug)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
     charge: Charge,

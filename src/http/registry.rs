@@ -12,15 +12,16 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
 use crate::heap;
-use crate::sync::lock;
+use crate::net::network;
+use crate::sync::{lock, wait_while};
 
 /// How many connections may be closing before `accept` waits for one of them to end.
 pub(super) const HTTP_MAX_CLOSING: usize = 64;
@@ -89,14 +90,6 @@ fn first_to_go<R: Ord + Copy>(candidates: impl Iterator<Item = (IpAddr, R, u64)>
         *first = (*first).min((rank, id));
     }
     networks.into_values().max_by_key(|(count, first)| (*count, Reverse(*first))).map(|(_, (_, id))| id)
-}
-
-/// An IPv4 address, or the /64 prefix of an IPv6 address, all addresses of which one owner has.
-fn network(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
-        ip => ip,
-    }
 }
 
 /// The state of a connection's event stream; see [`Slot::end_stream`].
@@ -323,8 +316,7 @@ impl Registry {
         if slots.closing >= HTTP_MAX_CLOSING {
             // Their threads are awake and only need CPU time: a flood must not outrun them.
             let crowded = |slots: &mut Slots| slots.closing >= HTTP_MAX_CLOSING;
-            let waited = self.changed.wait_timeout_while(slots, Duration::from_secs(1), crowded);
-            slots = waited.unwrap_or_else(PoisonError::into_inner).0;
+            slots = wait_while(&self.changed, slots, Duration::from_secs(1), crowded).0;
         }
         let room = self.limits.max_connections.max(self.held.load(Ordering::SeqCst) + self.reserve());
         let full = slots.open.len() - slots.closing >= room;
@@ -347,7 +339,7 @@ impl Registry {
         let mut slots = self.slots();
         let evicted = slots.evict();
         let wait = |slots: &mut Slots| !(self.stopping() || (evicted && slots.closing == 0));
-        drop(self.changed.wait_timeout_while(slots, pause, wait));
+        drop(wait_while(&self.changed, slots, pause, wait));
     }
 
     /// How many admitted requests are being served.
@@ -390,8 +382,7 @@ impl Registry {
             slots.close(&slot, SlotState::is_idle);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout_while(slots, left, |slots| !slots.open.is_empty());
-        waited.unwrap_or_else(PoisonError::into_inner).0.open.len()
+        wait_while(&self.changed, slots, left, |slots| !slots.open.is_empty()).0.open.len()
     }
 
     /// Closes every connection at once.

@@ -16,7 +16,6 @@ use crate::jsonrpc::{self, Id, NoId};
 use super::revision::{Feature, Revision};
 
 /// A message: one line, without a final newline. A stored result in it is shared, not copied.
-#[derive(Debug)]
 pub(crate) struct Payload {
     written: Vec<u8>,
     /// Stands after `written`; [`jsonrpc::END`] follows it.
@@ -44,7 +43,6 @@ impl Payload {
 }
 
 /// One JSON-RPC answer, and what a transport needs to know about it.
-#[derive(Debug)]
 pub(crate) struct Answer {
     /// The message.
     pub(crate) body: Payload,

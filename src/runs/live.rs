@@ -10,10 +10,10 @@
 //! Cancelling is shown at once and stays, whatever the worker says later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, TryLockError};
+use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use crate::sync::{lock, wait_while};
+use crate::sync::{lock, try_lock, wait_while};
 
 use super::clock::whole;
 use super::evict::KeptRun;
@@ -133,11 +133,7 @@ impl LiveRun {
 
     /// The files, unless another thread is at them: on a slow disk that may take long.
     fn free_files(&self) -> Option<MutexGuard<'_, Files>> {
-        match self.files.as_ref()?.try_lock() {
-            Ok(files) => Some(files),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        try_lock(self.files.as_ref()?)
     }
 
     /// Looks whether another process wants this run to stop.

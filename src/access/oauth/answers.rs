@@ -63,15 +63,10 @@ impl<T: Clone> Answers<T> {
 
     /// The answer, or the right to request it. Waits for a request in flight, `limit` at most.
     pub(super) fn claim(&self, digest: Digest, now: &dyn Fn() -> Instant, limit: Duration) -> Claim<'_, T> {
-        let mut state = self.state();
-        if let Some(answer) = state.known(digest, now()) {
-            return Claim::Known(answer);
-        }
         let is_taken = |state: &mut State<T>| {
             state.known(digest, now()).is_none() && (state.asking.contains(&digest) || state.asking.len() >= MAX_ASKING)
         };
-        let (waited, in_time) = wait_while(&self.ended, state, limit, is_taken);
-        state = waited;
+        let (mut state, in_time) = wait_while(&self.ended, self.state(), limit, is_taken);
         if !in_time {
             return Claim::Late;
         }

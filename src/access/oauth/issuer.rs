@@ -36,15 +36,6 @@ struct IssuerEndpoint {
     outbound: Outbound,
 }
 
-/// Why a question has no answer, in words that follow "the issuer".
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    /// It cannot be asked at all.
-    Down(String),
-    /// It does not answer this question.
-    Odd(String),
-}
-
 /// The part of an issuer's metadata that counts here.
 #[derive(Deserialize)]
 struct IssuerMetadata {
@@ -70,29 +61,29 @@ impl Issuer {
     }
 
     /// What it says of `token`. `is_down` tells whether somebody found out, while this one waited, that there is no point.
-    pub(super) fn introspect(&self, token: &str, is_down: &dyn Fn() -> bool) -> Result<Introspection, Trouble> {
+    pub(super) fn introspect(&self, token: &str, is_down: &dyn Fn() -> bool) -> Result<Introspection, OutboundFailure> {
         let endpoint = self.endpoint(is_down)?;
         let body = format!("token={}&token_type_hint=access_token", percent_encode(token));
         let request = OutboundRequest::Form { authorization: &self.authorization, body: &body };
-        let answer = endpoint.outbound.exchange(&endpoint.url, request, MAX_BODY, self.limit).map_err(|failure| {
-            if let OutboundFailure::Unreachable(_) = failure {
-                self.forget(&endpoint);
-            }
-            Trouble::from(failure)
-        })?;
+        let answer = endpoint.outbound.exchange(&endpoint.url, request, MAX_BODY, self.limit);
+        if let Err(OutboundFailure::Unreachable(_)) = answer {
+            self.forget(&endpoint);
+        }
+        let answer = answer?;
         match answer.status {
-            200 => serde_json::from_slice(&answer.body)
-                .map_err(|_| Trouble::Odd("answers with something else than JSON as RFC 7662 has it".to_owned())),
+            200 => serde_json::from_slice(&answer.body).map_err(|_| {
+                OutboundFailure::Unusable("answers with something else than JSON as RFC 7662 has it".to_owned())
+            }),
             // It may have moved.
             status @ (300..=399 | 404 | 405 | 410) => {
                 self.forget(&endpoint);
-                Err(Trouble::Odd(format!("answers HTTP {status} at its introspection endpoint")))
+                Err(OutboundFailure::Unusable(format!("answers HTTP {status} at its introspection endpoint")))
             }
-            status @ (401 | 403) => Err(Trouble::Odd(format!(
+            status @ (401 | 403) => Err(OutboundFailure::Unusable(format!(
                 "refuses this server itself (HTTP {status}): check FABRIC_MCP_OAUTH_CLIENT_ID and \
                  FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect"
             ))),
-            status => Err(Trouble::Odd(format!("answers HTTP {status} at its introspection endpoint"))),
+            status => Err(OutboundFailure::Unusable(format!("answers HTTP {status} at its introspection endpoint"))),
         }
     }
 
@@ -100,19 +91,19 @@ impl Issuer {
     pub(super) fn probe(&self) -> Result<(), String> {
         match self.endpoint(&|| false) {
             Ok(_) => Ok(()),
-            Err(Trouble::Down(why) | Trouble::Odd(why)) => Err(why),
+            Err(OutboundFailure::Unreachable(why) | OutboundFailure::Unusable(why)) => Err(why),
         }
     }
 
-    fn endpoint(&self, is_down: &dyn Fn() -> bool) -> Result<Arc<IssuerEndpoint>, Trouble> {
+    fn endpoint(&self, is_down: &dyn Fn() -> bool) -> Result<Arc<IssuerEndpoint>, OutboundFailure> {
         let mut known = lock(&self.endpoint);
         if let Some(endpoint) = &*known {
             return Ok(endpoint.clone());
         }
         if is_down() {
-            return Err(Trouble::Down("could not be asked a moment ago".to_owned()));
+            return Err(OutboundFailure::Unreachable("could not be asked a moment ago".to_owned()));
         }
-        let endpoint = Arc::new(self.discover().map_err(Trouble::Down)?);
+        let endpoint = Arc::new(self.discover().map_err(OutboundFailure::Unreachable)?);
         *known = Some(endpoint.clone());
         Ok(endpoint)
     }
@@ -182,15 +173,6 @@ impl Issuer {
     }
 }
 
-impl From<OutboundFailure> for Trouble {
-    fn from(failure: OutboundFailure) -> Trouble {
-        match failure {
-            OutboundFailure::Unreachable(why) => Trouble::Down(why),
-            OutboundFailure::Unusable(why) => Trouble::Odd(why),
-        }
-    }
-}
-
 /// RFC 4648, section 4.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -208,7 +190,6 @@ fn base64(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
 
     #[test]
     fn base64_is_as_in_the_rfc() {
@@ -226,13 +207,7 @@ mod tests {
 
     #[test]
     fn credentials_are_encoded_as_in_a_form_first() {
-        let settings = OAuthSettings {
-            issuer: WebUrl::parse("http://localhost/t").unwrap(),
-            resource: WebUrl::parse("http://localhost/mcp").unwrap(),
-            client_id: "my app:1".into(),
-            client_secret: Secret::new("p%+é"),
-            ca_file: None,
-        };
+        let settings = OAuthSettings::of("http://localhost/t", "my app:1", "p%+é");
         let issuer = Issuer::new(&settings, Duration::ZERO).unwrap();
         let expected = format!("Basic {}", base64(b"my%20app%3A1:p%25%2B%C3%A9"));
         assert_eq!(issuer.authorization.expose(), expected);
@@ -240,14 +215,7 @@ mod tests {
     }
 
     fn issuer(url: &str) -> Issuer {
-        let settings = OAuthSettings {
-            issuer: WebUrl::parse(url).unwrap(),
-            resource: WebUrl::parse("http://localhost/mcp").unwrap(),
-            client_id: String::new(),
-            client_secret: Secret::new(""),
-            ca_file: None,
-        };
-        Issuer::new(&settings, Duration::ZERO).unwrap()
+        Issuer::new(&OAuthSettings::of(url, "", ""), Duration::ZERO).unwrap()
     }
 
     #[test]

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use answers::{Answers, Claim};
 use claims::Active;
-use issuer::{Issuer, Trouble};
+use issuer::Issuer;
 use resource::Resource;
 pub(crate) use url::WebUrl;
 
@@ -35,6 +35,7 @@ use super::clock::Now;
 use super::digest::{Digest, Keyed};
 use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
+use super::outbound::OutboundFailure;
 use super::tokens;
 use crate::config::Secret;
 use crate::sync::lock;
@@ -71,10 +72,25 @@ pub(crate) struct OAuthSettings {
     pub(crate) ca_file: Option<PathBuf>,
 }
 
+#[cfg(test)]
+impl OAuthSettings {
+    /// A client of the issuer at this URL.
+    pub(super) fn of(issuer: &str, client_id: &str, client_secret: &str) -> OAuthSettings {
+        OAuthSettings {
+            issuer: WebUrl::parse(issuer).unwrap(),
+            resource: WebUrl::parse("http://localhost:8000/mcp").unwrap(),
+            client_id: client_id.into(),
+            client_secret: Secret::new(client_secret),
+            ca_file: None,
+        }
+    }
+}
+
 /// The issuer's word on tokens.
 pub(crate) struct OAuth {
     settings: OAuthSettings,
-    resource: Resource,
+    /// What OAuth clients are told.
+    pub(super) resource: Resource,
     issuer: Issuer,
     keyed: Keyed,
     answers: Answers<Result<Arc<Good>, AccessError>>,
@@ -135,16 +151,6 @@ impl OAuth {
     /// What is wrong, in one line.
     pub(crate) fn probe(&self) -> Result<(), String> {
         self.issuer.probe().map_err(|why| format!("the OAuth issuer {} {why}", self.settings.issuer))
-    }
-
-    /// The metadata of this resource, if `path` asks for it.
-    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
-        self.resource.document(path, endpoint)
-    }
-
-    /// The value of `WWW-Authenticate`.
-    pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
-        self.resource.challenge(refusal)
     }
 
     /// Is the token good, for whom and for what? Asks the issuer if need be, which takes [`EXCHANGE`] at most, and twice
@@ -216,12 +222,12 @@ impl OAuth {
                 }
                 said
             }
-            Err(Trouble::Down(why)) => {
+            Err(OutboundFailure::Unreachable(why)) => {
                 let wait = lock(&self.health).failed(asked, now());
                 self.complain(&why);
                 Err(AccessError::Unavailable(wait))
             }
-            Err(Trouble::Odd(why)) => {
+            Err(OutboundFailure::Unusable(why)) => {
                 let said = Err(AccessError::Unavailable(ODD));
                 question.tell(said.clone(), now(), ODD);
                 self.complain(&why);

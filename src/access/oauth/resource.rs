@@ -7,12 +7,13 @@ use serde_json::json;
 
 use super::url::WebUrl;
 use crate::access::error::AccessError;
-use crate::access::identity::Role;
 
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+/// Every scope that gives a role.
+const ALL_SCOPES: &str = "fabric:read fabric:run";
 
 /// This server as an OAuth resource.
-pub(super) struct Resource {
+pub(in crate::access) struct Resource {
     path: String,
     metadata_url: String,
     document: Vec<u8>,
@@ -24,7 +25,7 @@ impl Resource {
         let document = json!({
             "resource": url.as_str(),
             "authorization_servers": [issuer.as_str()],
-            "scopes_supported": [Role::Read.scope(), Role::Run.scope()],
+            "scopes_supported": ALL_SCOPES.split(' ').collect::<Vec<_>>(),
             "bearer_methods_supported": ["header"],
             "resource_name": "fabric-mcp",
         });
@@ -37,7 +38,7 @@ impl Resource {
 
     /// The document, if it is what `path` asks for. `endpoint` is the path of the MCP endpoint here, which a proxy in front
     /// may call by another name: both are answered.
-    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
+    pub(in crate::access) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
         let rest = path.strip_prefix(WELL_KNOWN)?;
         let is_ours = rest.is_empty() || rest == "/" || rest == self.path || rest == endpoint;
         is_ours.then_some(&self.document)
@@ -45,15 +46,11 @@ impl Resource {
 
     /// The value of `WWW-Authenticate`. A 401 asks for all scopes: many clients ask for what it names and never for more. A
     /// 403 names what is missing.
-    pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
+    pub(in crate::access) fn challenge(&self, refusal: AccessError) -> Option<String> {
         let (error, scope) = match refusal {
-            AccessError::NoToken => (None, format!("{} {}", Role::Read.scope(), Role::Run.scope())),
-            AccessError::BadToken(flaw) => {
-                (Some(("invalid_token", flaw.text())), format!("{} {}", Role::Read.scope(), Role::Run.scope()))
-            }
-            AccessError::Forbidden(role) => {
-                (Some(("insufficient_scope", "the token lacks the scope")), role.scope().to_owned())
-            }
+            AccessError::NoToken => (None, ALL_SCOPES),
+            AccessError::BadToken(flaw) => (Some(("invalid_token", flaw.words().1)), ALL_SCOPES),
+            AccessError::Forbidden(role) => (Some(("insufficient_scope", "the token lacks the scope")), role.scope()),
             AccessError::Unavailable(_) => return None,
         };
         let mut value = format!("Bearer resource_metadata=\"{}\", scope=\"{scope}\"", self.metadata_url);
@@ -69,6 +66,7 @@ impl Resource {
 mod tests {
     use super::*;
     use crate::access::error::Flaw;
+    use crate::access::identity::Role;
     use std::time::Duration;
 
     fn resource(url: &str) -> Resource {

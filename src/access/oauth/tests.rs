@@ -26,13 +26,7 @@ impl HandClock {
 }
 
 fn settings(fake: &Fake) -> OAuthSettings {
-    OAuthSettings {
-        issuer: WebUrl::parse(&format!("{}/as", fake.url)).unwrap(),
-        resource: WebUrl::parse(RESOURCE).unwrap(),
-        client_id: "fabric mcp".into(),
-        client_secret: Secret::new("s3cret:+"),
-        ca_file: None,
-    }
+    OAuthSettings::of(&format!("{}/as", fake.url), "fabric mcp", "s3cret:+")
 }
 
 fn oauth_within(fake: &Fake, limit: Duration) -> (OAuth, HandClock) {

@@ -9,13 +9,13 @@
 //! streams, go through a short queue to the stream's own thread.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::features::{Registration, Sink};
 use crate::http::EventStream;
-use crate::sync::lock;
+use crate::sync::{lock, try_lock};
 
 use super::web::Guest;
 
@@ -116,11 +116,7 @@ impl Channel {
     /// Has the client disconnected, or the stream ended? Checks at most every [`GONE_CHECK`], and not during a write, which
     /// detects it itself.
     pub(super) fn is_gone(&self) -> bool {
-        let mut out = match self.out.try_lock() {
-            Ok(out) => out,
-            Err(TryLockError::Poisoned(out)) => out.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
-        };
+        let Some(mut out) = try_lock(&self.out) else { return false };
         if out.stream.is_some() && out.looked.elapsed() < GONE_CHECK {
             return false;
         }
