@@ -56,8 +56,6 @@ impl fmt::Display for BodyError {
     }
 }
 
-impl std::error::Error for BodyError {}
-
 impl From<io::Error> for BodyError {
     fn from(error: io::Error) -> BodyError {
         if error.kind() == ErrorKind::TimedOut { BodyError::Timeout } else { BodyError::Disconnected }
@@ -104,7 +102,7 @@ pub(super) fn read_body(
         Framing::Chunked => None,
     };
     if expects_continue && connection.unread().is_empty() {
-        connection.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
+        connection.lease.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
     let deadline = ReadLimit::Until(Instant::now() + connection.limits().body_timeout);
     let mut body = Body::new();

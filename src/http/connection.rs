@@ -29,7 +29,7 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
             Ok(false) => return,
             Err(rejection) => {
                 log::debug!("{peer}: answered {}: {}", rejection.status, rejection.text);
-                if response::refuse(&connection, rejection).is_ok() {
+                if response::refuse(&connection.lease, rejection).is_ok() {
                     connection.linger();
                 }
                 return;
@@ -69,7 +69,7 @@ fn answer(connection: &mut Connection, head: &Head, handler: &dyn Handler) -> Th
     let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();
     if state.progress == Answered::Nothing {
         log::error!("{} {} from {} was not answered", head.method(), head.path(), connection.slot().peer);
-        return if response::refuse(connection, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
+        return if response::refuse(&connection.lease, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
     }
     let slot = connection.slot();
     let after = match state.progress {
@@ -136,7 +136,8 @@ impl<'a> Exchange<'a> {
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let after = self.after();
         let head_only = *self.head.method() == Method::Head;
-        let sent = response::respond(self.connection, self.head.version(), status, headers, body, head_only, after);
+        let sent =
+            response::respond(&self.connection.lease, self.head.version(), status, headers, body, head_only, after);
         if let Err(e) = &sent {
             log::debug!("{}: the answer could not be sent: {e}", self.peer());
         }
@@ -144,20 +145,15 @@ impl<'a> Exchange<'a> {
     }
 
     /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`.
-    pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
-        let chunked = *self.head.version() == (1, 1);
-        let after = if chunked { self.after() } else { After::Close };
-        let head_only = *self.head.method() == Method::Head;
-        self.state.progress = Answered::Stream(after);
-        let head = response::stream_head(self.head.version(), headers, after).unwrap_or_default();
-        EventStream::start(self.connection, &head, chunked, head_only)
+    pub(crate) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
+        self.defer().stream(headers)
     }
 
-    /// Defers the response: whether it is sized or a stream is decided later, perhaps on another thread. Not for HEAD.
+    /// Defers the response: whether it is sized or a stream is decided later, perhaps on another thread.
     pub(crate) fn defer(mut self) -> Deferred {
         let after = if *self.head.version() == (1, 1) { self.after() } else { After::Close };
         self.state.progress = Answered::Stream(after);
-        Deferred::new(self.connection, self.head.version().clone(), after)
+        Deferred::new(self.connection, self.head.version().clone(), *self.head.method() == Method::Head, after)
     }
 
     /// Whether the connection can be reused after this response. An unread body is skipped if it is buffered already, but not

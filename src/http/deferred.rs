@@ -2,7 +2,6 @@
 //!
 //! In scope: keeping the connection open, and detecting that the client has left. Not in scope: when to decide.
 
-use std::io::IoSlice;
 use std::net::Shutdown;
 use std::sync::Arc;
 
@@ -17,6 +16,8 @@ pub(crate) struct Deferred {
     lease: Arc<Lease>,
     answered: bool,
     version: HTTPVersion,
+    /// To HEAD, whose response has no body.
+    head_only: bool,
     after: After,
     /// Bytes of the next request have been read already, so a peek cannot detect a disconnect.
     pipelined: bool,
@@ -24,10 +25,10 @@ pub(crate) struct Deferred {
 
 impl Deferred {
     /// The response to the request read last from `connection`, for which it counts as an open stream.
-    pub(super) fn new(connection: &Connection, version: HTTPVersion, after: After) -> Deferred {
+    pub(super) fn new(connection: &Connection, version: HTTPVersion, head_only: bool, after: After) -> Deferred {
         connection.slot().open_stream();
         let pipelined = !connection.unread().is_empty();
-        Deferred { lease: Arc::clone(&connection.lease), answered: false, version, after, pipelined }
+        Deferred { lease: Arc::clone(&connection.lease), answered: false, version, head_only, after, pipelined }
     }
 
     /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has sent its next request counts as
@@ -40,12 +41,7 @@ impl Deferred {
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let (registry, slot) = (&self.lease.registry, &self.lease.slot);
         let after = if registry.draining() { After::Close } else { self.after };
-        let size = body.iter().map(|part| part.len()).sum();
-        let sent = response::sized_head(&self.version, status, headers, size, after).and_then(|head| {
-            let mut parts: Vec<_> = [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect();
-            socket::write_all(&slot.socket, &mut parts, registry.limits.write_timeout)
-        });
-        match sent {
+        match response::respond(&self.lease, &self.version, status, headers, body, self.head_only, after) {
             Ok(()) => {
                 if !slot.end_stream(StreamState::Finished) {
                     // The connection's thread has ended, so nobody else closes the connection.
@@ -61,8 +57,8 @@ impl Deferred {
     /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`.
     pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
         self.answered = true;
-        let head = response::stream_head(&self.version, headers, self.after).unwrap_or_default();
-        EventStream::go_on(Arc::clone(&self.lease), &head, self.version == (1, 1), false, self.pipelined)
+        let head = response::head(&self.version, 200, headers, None, self.after).unwrap_or_default();
+        EventStream::start(Arc::clone(&self.lease), &head, self.version == (1, 1), self.head_only, self.pipelined)
     }
 }
 

@@ -329,18 +329,5 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
 
 /// The characters of header names (RFC 9110, 5.6.2).
 pub(super) fn is_token(byte: u8) -> bool {
-    const TOKEN: [bool; 256] = {
-        let (mut table, marks, mut byte) = ([false; 256], b"!#$%&'*+-.^_`|~", 0);
-        while byte < 256 {
-            table[byte] = (byte as u8).is_ascii_alphanumeric();
-            byte += 1;
-        }
-        let mut at = 0;
-        while at < marks.len() {
-            table[marks[at] as usize] = true;
-            at += 1;
-        }
-        table
-    };
-    TOKEN[usize::from(byte)]
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

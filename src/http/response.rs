@@ -10,8 +10,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tiny_http::{HTTPVersion, Header, Response, StatusCode};
 
+use super::registry::Lease;
 use super::request::{Rejection, is_token};
-use super::socket::Connection;
 
 /// The name in the `Server` header.
 const SERVER: &str = env!("CARGO_PKG_NAME");
@@ -34,7 +34,7 @@ pub(super) enum After {
 
 /// Writes head and body in one system call. `head_only` is for HEAD: the size, but no body.
 pub(super) fn respond(
-    connection: &Connection,
+    lease: &Lease,
     version: &HTTPVersion,
     status: u16,
     headers: &[(&str, &str)],
@@ -42,73 +42,46 @@ pub(super) fn respond(
     head_only: bool,
     after: After,
 ) -> io::Result<()> {
-    let head = sized_head(version, status, headers, body.iter().map(|part| part.len()).sum(), after)?;
+    let head = head(version, status, headers, Some(body.iter().map(|part| part.len()).sum()), after)?;
     // RFC 9110, 6.4.1.
     let body = if head_only || matches!(status, 204 | 304) { &[] } else { body };
-    connection.write(&mut [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect::<Vec<_>>())
+    lease.write(&mut [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect::<Vec<_>>())
 }
 
 /// Rejects a request in plain text. The connection is closed.
-pub(super) fn refuse(connection: &Connection, rejection: Rejection) -> io::Result<()> {
-    connection.write(&mut [IoSlice::new(&refusal_bytes(rejection)?)])
+pub(super) fn refuse(lease: &Lease, rejection: Rejection) -> io::Result<()> {
+    lease.write(&mut [IoSlice::new(&refusal_bytes(rejection)?)])
 }
 
 /// The rejection as bytes, for a connection without a thread.
 pub(super) fn refusal_bytes(rejection: Rejection) -> io::Result<Vec<u8>> {
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
-    let mut bytes = sized_head(&HTTPVersion(1, 1), rejection.status, &headers, rejection.text.len() + 1, After::Close)?;
+    let length = Some(rejection.text.len() + 1);
+    let mut bytes = head(&HTTPVersion(1, 1), rejection.status, &headers, length, After::Close)?;
     bytes.extend_from_slice(rejection.text.as_bytes());
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-/// How a client finds the end of a body.
-#[derive(Clone, Copy)]
-enum BodyEnd {
-    Length(usize),
-    Chunks,
-    /// HTTP/1.0 streams: the end of the connection.
-    Close,
-}
-
-/// The head of a response of known size.
-pub(super) fn sized_head(
+/// The head of a response with a body of `length`. Without one it is a stream: chunked on HTTP/1.1, until the connection
+/// closes on HTTP/1.0.
+pub(super) fn head(
     version: &HTTPVersion,
     status: u16,
     headers: &[(&str, &str)],
-    length: usize,
-    after: After,
-) -> io::Result<Vec<u8>> {
-    head(version, status, headers, BodyEnd::Length(length), after)
-}
-
-/// The head of a stream: status 200, chunked on HTTP/1.1, until the connection closes on HTTP/1.0.
-pub(super) fn stream_head(version: &HTTPVersion, headers: &[(&str, &str)], after: After) -> io::Result<Vec<u8>> {
-    let end = if *version == (1, 1) { BodyEnd::Chunks } else { BodyEnd::Close };
-    head(version, 200, headers, end, after)
-}
-
-fn head(
-    version: &HTTPVersion,
-    status: u16,
-    headers: &[(&str, &str)],
-    end: BodyEnd,
+    length: Option<usize>,
     after: After,
 ) -> io::Result<Vec<u8>> {
     let date = if is_date_of_http(SystemTime::now()) { None } else { Some(("Date", FALLBACK_DATE)) };
     let standard = [("Server", SERVER)].into_iter().chain(date);
     let headers = standard.chain(headers.iter().copied()).filter_map(|(name, value)| header(name, value)).collect();
-    let length = match end {
-        BodyEnd::Length(length) => Some(length),
-        BodyEnd::Chunks => None,
-        BodyEnd::Close => Some(0),
-    };
+    let written = length.or((*version != (1, 1)).then_some(0));
     // An empty reader: `raw_print` writes the head only, and the threshold keeps large bodies from being chunked.
-    let response = Response::new(StatusCode(status), headers, io::empty(), length, None);
+    let response = Response::new(StatusCode(status), headers, io::empty(), written, None);
     let mut head = Vec::with_capacity(256);
     response.with_chunked_threshold(usize::MAX).raw_print(&mut head, version.clone(), &[], true, None)?;
     head.truncate(head.len() - b"\r\n".len());
-    if (status == 204 || matches!(end, BodyEnd::Close)) && head.ends_with(NO_LENGTH) {
+    if (status == 204 || length.is_none()) && head.ends_with(NO_LENGTH) {
         head.truncate(head.len() - NO_LENGTH.len());
     }
     head.extend_from_slice(connection_header(version, after));
@@ -163,7 +136,7 @@ mod tests {
     fn sized_heads_are_exactly_these_bytes() {
         let plain = [("Content-Type", "application/json")];
         let head = |version, status, headers, length, after| {
-            without_date(sized_head(&version, status, headers, length, after).unwrap())
+            without_date(super::head(&version, status, headers, Some(length), after).unwrap())
         };
         assert_eq!(
             head(HTTPVersion(1, 1), 200, &plain, 1 << 20, After::Keep),
@@ -183,7 +156,7 @@ mod tests {
     #[test]
     fn heads_of_streams_are_exactly_these_bytes() {
         let events = [("Content-Type", "text/event-stream")];
-        let head = |version, after| without_date(stream_head(&version, &events, after).unwrap());
+        let head = |version, after| without_date(super::head(&version, 200, &events, None, after).unwrap());
         assert_eq!(
             head(HTTPVersion(1, 1), After::Close),
             "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
@@ -198,9 +171,11 @@ mod tests {
     #[test]
     fn line_breaks_in_a_header_do_not_reach_the_wire() {
         let evil = [("X-Evil", "a\r\nSet-Cookie: b"), ("X Evil", "a"), ("X-Umlaut", "ä"), ("X-Good", "yes")];
-        let head = without_date(sized_head(&HTTPVersion(1, 1), 200, &evil, 0, After::Keep).unwrap());
-        assert_eq!(head, "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nContent-Length: 0\r\n\r\n");
-        let head = without_date(stream_head(&HTTPVersion(1, 1), &evil, After::Keep).unwrap());
-        assert_eq!(head, "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let head = |length| without_date(super::head(&HTTPVersion(1, 1), 200, &evil, length, After::Keep).unwrap());
+        assert_eq!(head(Some(0)), "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nContent-Length: 0\r\n\r\n");
+        assert_eq!(
+            head(None),
+            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nTransfer-Encoding: chunked\r\n\r\n"
+        );
     }
 }

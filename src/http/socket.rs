@@ -104,11 +104,6 @@ impl Connection {
         self.lease.rest()
     }
 
-    /// Writes all parts, in one system call if the client keeps up.
-    pub(super) fn write(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
-        write_all(&self.lease.slot.socket, parts, self.limits().write_timeout)
-    }
-
     /// Lingering close, for a response to a request that was not read completely: closing at once would make the kernel send
     /// a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
@@ -144,6 +139,13 @@ impl Connection {
             self.read_timeout = Some(timeout);
         }
         Ok(())
+    }
+}
+
+impl Lease {
+    /// Writes all parts, in one system call if the client keeps up.
+    pub(super) fn write(&self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        write_all(&self.slot.socket, parts, self.registry.limits.write_timeout)
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::Shutdown;
 use std::sync::Arc;
 
 use super::registry::{Lease, StreamState};
-use super::socket::{self, Connection};
+use super::socket;
 
 /// The event stream of one response. It may move to another thread and outlive the handler: then it owns the connection.
 /// Dropped without [`EventStream::finish`], it aborts the connection, so that the client can tell a broken stream from a
@@ -23,30 +23,20 @@ pub(crate) struct EventStream {
     finished: bool,
     /// A write failed, or there is no body at all (HEAD).
     broken: bool,
-    /// Chunk size and what precedes the data; the buffer is reused.
-    prefix: Vec<u8>,
 }
 
 impl EventStream {
     /// Sends the head of a stream. Should that fail, the stream is [`EventStream::gone`] from the start.
-    pub(super) fn start(connection: &Connection, head: &[u8], chunked: bool, head_only: bool) -> EventStream {
-        connection.slot().open_stream();
-        EventStream::go_on(Arc::clone(&connection.lease), head, chunked, head_only, !connection.unread().is_empty())
-    }
-
-    /// Like `start`, for a stream whose state is open already.
-    pub(super) fn go_on(
+    pub(super) fn start(
         lease: Arc<Lease>,
         head: &[u8],
         chunked: bool,
         head_only: bool,
         pipelined: bool,
     ) -> EventStream {
-        let sent =
-            socket::write_all(&lease.slot.socket, &mut [IoSlice::new(head)], lease.registry.limits.write_timeout)
-                .is_ok();
+        let sent = lease.write(&mut [IoSlice::new(head)]).is_ok();
         let finished = head_only && sent && lease.slot.end_stream(StreamState::Finished);
-        EventStream { lease, chunked, pipelined, finished, broken: !sent || head_only, prefix: Vec::with_capacity(32) }
+        EventStream { lease, chunked, pipelined, finished, broken: !sent || head_only }
     }
 
     /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error
@@ -98,31 +88,23 @@ impl EventStream {
 
     /// One chunk of `opening`, `data` and the empty line, without copying the data.
     fn send_lines(&mut self, opening: &[u8], data: &[&[u8]]) -> io::Result<()> {
-        let mut prefix = std::mem::take(&mut self.prefix);
-        prefix.clear();
+        let mut prefix = Vec::with_capacity(32);
         if self.chunked {
             let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + b"\n\n".len();
             write!(prefix, "{size:x}\r\n")?;
         }
         prefix.extend_from_slice(opening);
         let end: &[u8] = if self.chunked { b"\n\n\r\n" } else { b"\n\n" };
-        let written = match data {
-            [data] => self.write(&mut [IoSlice::new(&prefix), IoSlice::new(data), IoSlice::new(end)]),
-            parts => {
-                let all = [prefix.as_slice()];
-                let all = all.iter().chain(parts).copied().chain([end]);
-                self.write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
-            }
-        };
-        self.prefix = prefix;
-        written
+        let prefix = [prefix.as_slice()];
+        let all = prefix.iter().chain(data).copied().chain([end]);
+        self.write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
     }
 
     fn write(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
         if self.broken {
             return Err(ErrorKind::BrokenPipe.into());
         }
-        let written = socket::write_all(&self.lease.slot.socket, parts, self.lease.registry.limits.write_timeout);
+        let written = self.lease.write(parts);
         // Part of an event may have been sent; nothing may follow it.
         self.broken = written.is_err();
         written
