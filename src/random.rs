@@ -23,6 +23,12 @@ pub(crate) fn id() -> String {
     format!("{:032x}", number())
 }
 
+/// Reads what [`id`] writes, and nothing else.
+pub(crate) fn parse(id: &str) -> Option<u128> {
+    let is_hex = id.len() == 32 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    u128::from_str_radix(id, 16).ok().filter(|_| is_hex)
+}
+
 /// The id of one request, for its answer and its log line: 8 hex digits for this process, then 8 that count. Not secret.
 pub(crate) fn request_id() -> String {
     // Truncated on purpose.

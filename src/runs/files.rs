@@ -22,7 +22,8 @@ pub(super) struct Files {
     lock: Option<File>,
     /// Made when there is text.
     text: Option<File>,
-    written: usize,
+    /// Bytes of text in the file.
+    pub(super) written: usize,
     /// A write failed: there may be more in the file than was `written`.
     torn: bool,
     ticked: Duration,
@@ -47,11 +48,6 @@ impl Files {
             self.ticked = now;
         }
         due
-    }
-
-    /// Bytes of text in the file.
-    pub(super) fn written(&self) -> usize {
-        self.written
     }
 
     pub(super) fn append(&mut self, piece: &str) -> io::Result<()> {

@@ -60,9 +60,7 @@ impl Part {
             Part::Half => "json.tmp",
         }
     }
-}
 
-impl Part {
     fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -86,10 +84,8 @@ impl Parts {
 /// What a metadata file turned out to be.
 pub(super) enum FoundRun {
     Record(Box<Loaded>),
-    /// There is none.
+    /// There is none, or what there is can never be read.
     Nothing,
-    /// It cannot be read, and never could.
-    Damaged,
     /// Not ours to judge: of another version of this program, or the system did not let us read it now.
     Unknown,
 }
@@ -128,13 +124,13 @@ impl Folder {
         builder().recursive(true).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
         let folder = Folder { path, warned: AtomicBool::new(false), trying: Mutex::default() };
-        let access = folder.check_access().map_err(failed)?;
-        if access.others_write {
+        let others = folder.access_of_others().map_err(failed)?;
+        if others & 0o022 != 0 {
             return Err(format!(
                 "the state folder {shown} is not used, since others can write to it: chmod 700 {shown}"
             ));
         }
-        if access.others_read {
+        if others & 0o055 != 0 {
             log::warn!(
                 "others can list the state folder {shown}, and where nobody logs in the names are the keys: chmod 700 {shown}"
             );
@@ -147,14 +143,12 @@ impl Folder {
         Ok(Arc::new(folder))
     }
 
-    fn check_access(&self) -> io::Result<FolderAccess> {
+    /// What others than we may do in it, as bits of a Unix mode.
+    fn access_of_others(&self) -> io::Result<u32> {
         #[cfg(unix)]
-        {
-            let mode = std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.path)?);
-            Ok(FolderAccess { others_write: mode & 0o022 != 0, others_read: mode & 0o055 != 0 })
-        }
+        return Ok(std::os::unix::fs::MetadataExt::mode(&fs::metadata(&self.path)?) & 0o077);
         #[cfg(not(unix))]
-        Ok(FolderAccess { others_write: false, others_read: false })
+        Ok(0)
     }
 
     /// A lock that is held must be refused to the next one.
@@ -253,7 +247,7 @@ impl Folder {
         let path = self.file(id, Part::Record);
         match fs::symlink_metadata(&path) {
             Ok(found) if found.is_file() && found.len() <= MAX_RECORD => {}
-            Ok(_) => return Err(FoundRun::Damaged),
+            Ok(_) => return Err(FoundRun::Nothing),
             Err(error) if error.kind() == ErrorKind::NotFound => return Err(FoundRun::Nothing),
             Err(_) => return Err(FoundRun::Unknown),
         }
@@ -270,7 +264,7 @@ impl Folder {
         match (serde_json::from_slice(&json), serde_json::from_slice::<Record>(&json)) {
             (Ok(FileVersion { version }), _) if version != VERSION => Err(FoundRun::Unknown),
             (_, Ok(record)) if record.id == id => Ok(record),
-            _ => Err(FoundRun::Damaged),
+            _ => Err(FoundRun::Nothing),
         }
     }
 
@@ -517,10 +511,4 @@ enum LockClaim {
     Ours(#[allow(dead_code, reason = "held, not read")] File),
     Held,
     NoFile,
-}
-
-/// What others than we may do in the folder.
-struct FolderAccess {
-    others_write: bool,
-    others_read: bool,
 }

@@ -106,7 +106,7 @@ impl LiveRun {
         }
         inner.text.push(piece);
         inner.record.updated = today;
-        let bytes = BASE + inner.text.capacity();
+        let bytes = BASE + inner.text.capacity;
         let fits = inner.held.set(bytes);
         let is_awaited = inner.readers > 0;
         drop(inner);
@@ -146,7 +146,7 @@ impl LiveRun {
     /// Writes what is not in the file yet. True if all of it is now.
     fn write_text(&self, files: &mut Files) -> bool {
         loop {
-            let piece = lock(&self.inner).text.read(files.written(), COPY);
+            let piece = lock(&self.inner).text.read(files.written, COPY);
             if piece.is_empty() {
                 return true;
             }
@@ -231,7 +231,7 @@ impl LiveRun {
         inner.record = record;
         inner.phase = Phase::Closed;
         // Values take about twice the memory of their text.
-        let bytes = BASE + inner.text.capacity() + 2 * size;
+        let bytes = BASE + inner.text.capacity + 2 * size;
         inner.held.set(bytes);
         drop(inner);
         self.changed.notify_all();
@@ -293,7 +293,7 @@ impl LiveRun {
             id: self.id,
             owner: &self.owner,
             ended: inner.record.ended.filter(|_| inner.phase == Phase::Closed),
-            bytes: inner.text.bytes() as u64,
+            bytes: inner.text.bytes as u64,
             promised: inner.promised_until > now,
         }
     }
@@ -309,7 +309,7 @@ impl LiveRun {
     /// One slice of waiting: `None` if nothing has happened.
     pub(super) fn wait(&self, seen: Option<u64>, limit: Duration) -> Option<Waited> {
         let state = |inner: &Inner| match seen {
-            Some(seen) if inner.text.bytes() as u64 > seen => Some(Waited::More),
+            Some(seen) if inner.text.bytes as u64 > seen => Some(Waited::More),
             _ if inner.record.state != RunState::Working => Some(Waited::Ended),
             _ => None,
         };
@@ -323,6 +323,6 @@ impl LiveRun {
 
 impl Inner {
     fn record(&self) -> Record {
-        Record { bytes: self.text.bytes() as u64, chars: self.text.chars() as u64, ..self.record.clone() }
+        Record { bytes: self.text.bytes as u64, chars: self.text.chars as u64, ..self.record.clone() }
     }
 }

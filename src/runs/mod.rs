@@ -39,6 +39,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use folder::Folder;
+use folder::Loaded;
 pub(crate) use live::Waited;
 pub(crate) use memory::Accounts;
 pub(crate) use record::{End, Owner, Record, RunId, RunState, Start};
@@ -173,14 +174,14 @@ impl Run {
     pub(crate) fn id(&self) -> RunId {
         match &self.place {
             Place::Live(live) => live.id,
-            Place::Stored(loaded) => loaded.record.id,
+            Place::Stored(_, known) => known.record.id,
         }
     }
 
     fn cursor(&self) -> RunCursor {
         let created = match &self.place {
             Place::Live(live) => live.created,
-            Place::Stored(loaded) => loaded.record.created,
+            Place::Stored(_, known) => known.record.created,
         };
         RunCursor { created, id: self.id() }
     }
@@ -189,13 +190,10 @@ impl Run {
     pub(crate) fn record(&self) -> Record {
         match &self.place {
             Place::Live(live) => live.record(),
-            Place::Stored(known) => {
-                let now = self.store.reload(known);
-                let count = |record: &Record| {
-                    self.store.folder.as_ref().map_or(0, |folder| folder.count(record.id, record.bytes))
-                };
-                let chars = if now.held { count(&now.record) } else { now.record.chars };
-                Record { chars, ..now.record }
+            Place::Stored(folder, known) => {
+                let Loaded { record, held } = self.store.reload(folder, known);
+                let chars = if held { folder.count(record.id, record.bytes) } else { record.chars };
+                Record { chars, ..record }
             }
         }
     }
@@ -204,9 +202,9 @@ impl Run {
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
         match &self.place {
             Place::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
-            Place::Stored(known) => {
-                let (id, bytes) = (known.record.id, self.store.reload(known).record.bytes);
-                self.store.folder.as_ref().map_or_else(String::new, |f| f.read_text(id, bytes, from, most as u64))
+            Place::Stored(folder, known) => {
+                let bytes = self.store.reload(folder, known).record.bytes;
+                folder.read_text(known.record.id, bytes, from, most as u64)
             }
         }
     }
@@ -215,9 +213,9 @@ impl Run {
     pub(crate) fn read_chars(&self, skip: usize, most: usize) -> String {
         match &self.place {
             Place::Live(live) => live.read_chars(skip, most),
-            Place::Stored(known) => {
-                let (id, bytes) = (known.record.id, self.store.reload(known).record.bytes);
-                self.store.folder.as_ref().map_or_else(String::new, |f| f.read_chars(id, bytes, skip, most))
+            Place::Stored(folder, known) => {
+                let bytes = self.store.reload(folder, known).record.bytes;
+                folder.read_chars(known.record.id, bytes, skip, most)
             }
         }
     }
@@ -241,11 +239,10 @@ impl Run {
     }
 
     fn wait_slice(&self, seen: Option<u64>, slice: Duration) -> Option<Waited> {
-        let known = match &self.place {
+        let record = match &self.place {
             Place::Live(live) => return live.wait(seen, slice),
-            Place::Stored(known) => known,
+            Place::Stored(folder, known) => self.store.reload(folder, known).record,
         };
-        let record = self.store.reload(known).record;
         let waited = match seen {
             Some(seen) if record.bytes > seen => Some(Waited::More),
             _ => (record.state != RunState::Working).then_some(Waited::Ended),
@@ -263,9 +260,7 @@ impl Run {
         let today = self.store.clock.today();
         match &self.place {
             Place::Live(live) => live.cancel(today),
-            Place::Stored(known) => {
-                self.store.folder.as_ref().is_some_and(|folder| folder.cancel(known.record.id, today))
-            }
+            Place::Stored(folder, known) => folder.cancel(known.record.id, today),
         }
     }
 
@@ -276,7 +271,7 @@ impl Run {
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), StoreFull> {
         match &self.place {
             Place::Live(live) if self.store.promise(live, ttl) => Ok(()),
-            Place::Live(_) | Place::Stored(_) => Err(StoreFull),
+            Place::Live(_) | Place::Stored(..) => Err(StoreFull),
         }
     }
 

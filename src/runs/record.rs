@@ -16,7 +16,7 @@ impl RunId {
     const PREFIX: &str = "run_";
 
     pub(super) fn new() -> RunId {
-        RunId(u128::from_str_radix(&random::id(), 16).unwrap_or_default())
+        RunId(random::number())
     }
 
     /// The first two of its digits.
@@ -26,18 +26,7 @@ impl RunId {
 
     /// Reads what [`RunId`]'s `Display` writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<RunId> {
-        let digits = text.strip_prefix(RunId::PREFIX).filter(|digits| digits.len() == 32)?;
-        digits
-            .bytes()
-            .try_fold(0, |value: u128, digit| {
-                let digit = match digit {
-                    b'0'..=b'9' => digit - b'0',
-                    b'a'..=b'f' => digit - b'a' + 10,
-                    _ => return None,
-                };
-                Some(value << 4 | u128::from(digit))
-            })
-            .map(RunId)
+        text.strip_prefix(RunId::PREFIX).and_then(random::parse).map(RunId)
     }
 }
 

@@ -83,7 +83,7 @@ struct FolderRead {
 #[derive(Clone)]
 pub(super) enum Place {
     Live(Arc<LiveRun>),
-    Stored(Box<Loaded>),
+    Stored(Arc<Folder>, Box<Loaded>),
 }
 
 /// How many runs there are, and what they take.
@@ -284,14 +284,10 @@ impl Store {
             live.look(self.clock.today());
             return Some(Place::Live(live));
         }
-        match self.folder.as_ref()?.load(id, self.clock.today()) {
-            FoundRun::Record(loaded) => {
-                let kept = known || loaded.held || self.stored(&loaded, now).until > now;
-                let good = kept && loaded.record.owner == *caller;
-                good.then(|| Place::Stored(loaded))
-            }
-            FoundRun::Nothing | FoundRun::Damaged | FoundRun::Unknown => None,
-        }
+        let folder = self.folder.as_ref()?;
+        let FoundRun::Record(loaded) = folder.load(id, self.clock.today()) else { return None };
+        let kept = known || loaded.held || self.stored(&loaded, now).until > now;
+        (kept && loaded.record.owner == *caller).then(|| Place::Stored(folder.clone(), loaded))
     }
 
     /// The caller's runs, the latest first, after the place `after`: `most` at most, and whether there are more.
@@ -377,7 +373,7 @@ impl Store {
                         table.insert(id, RunEntry::Stored(entry));
                     }
                 }
-                FoundRun::Nothing | FoundRun::Damaged => folder.remove_orphans(id, &Part::ALL),
+                FoundRun::Nothing => folder.remove_orphans(id, &Part::ALL),
                 FoundRun::Unknown => {}
             }
         }
@@ -420,13 +416,14 @@ impl Store {
     }
 
     /// What the files have of a run by now; the last that was known if they are gone.
-    pub(super) fn reload(&self, known: &Loaded) -> Loaded {
-        let id = known.record.id;
-        let found = self.folder.as_ref().filter(|_| known.held).map(|folder| folder.load(id, self.clock.today()));
-        match found {
-            Some(FoundRun::Record(loaded)) => *loaded,
-            None | Some(FoundRun::Unknown) => known.clone(),
-            Some(FoundRun::Nothing | FoundRun::Damaged) => {
+    pub(super) fn reload(&self, folder: &Folder, known: &Loaded) -> Loaded {
+        if !known.held {
+            return known.clone();
+        }
+        match folder.load(known.record.id, self.clock.today()) {
+            FoundRun::Record(loaded) => *loaded,
+            FoundRun::Unknown => known.clone(),
+            FoundRun::Nothing => {
                 let record = Record { state: RunState::Interrupted, bytes: 0, ..known.record.clone() };
                 Loaded { record, held: false }
             }

@@ -57,6 +57,12 @@ fn process(at: &Temporary, hand: &Hand) -> Runs {
     bounded(at, hand, (10_000, 1 << 30))
 }
 
+fn one_process() -> (Temporary, Hand, Runs) {
+    let (at, hand) = (Temporary::new(), Hand::new());
+    let runs = process(&at, &hand);
+    (at, hand, runs)
+}
+
 fn bounded(at: &Temporary, hand: &Hand, bounds: (usize, u64)) -> Runs {
     let folder = Folder::open(&at.0).unwrap();
     let store = Store::new(KEEP, Some(folder), None, Box::new(hand.clone()));
@@ -79,8 +85,7 @@ fn age(path: &Path) {
 
 #[test]
 fn a_run_is_two_files_that_only_we_can_read() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let writer = runs.begin(start(&Owner::Folder));
     let id = writer.run().id();
     writer.append("aé").unwrap();
@@ -106,8 +111,7 @@ fn a_run_is_two_files_that_only_we_can_read() {
 
 #[test]
 fn nothing_is_written_for_the_process_alone_or_where_nothing_is_kept() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     finished(&runs, &Owner::Process, "x");
     let none = Store::new(Duration::ZERO, Some(Folder::open(&at.0).unwrap()), None, Box::new(hand));
     finished(&Runs(Arc::new(none)), &Owner::Folder, "x");
@@ -116,8 +120,7 @@ fn nothing_is_written_for_the_process_alone_or_where_nothing_is_kept() {
 
 #[test]
 fn what_was_promised_is_on_disk_before_it_is_told() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let task = runs.begin_task(start(&Owner::Folder), SECOND).unwrap();
     let other = process(&at, &hand);
     assert_eq!(find(&other, &task.run()).unwrap().record().ttl, Some(1000));
@@ -198,8 +201,7 @@ fn a_word_from_another_process_comes_before_the_end() {
 
 #[test]
 fn a_dead_owner_leaves_an_interrupted_run() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let dead = working(&hand);
     at.leave(&dead);
     fs::write(at.file(&dead.id, "lock"), "").unwrap();
@@ -223,8 +225,7 @@ fn a_dead_owner_leaves_an_interrupted_run() {
 
 #[test]
 fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_owner() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     for _ in 0..20 {
         let dead = working(&hand);
         at.leave(&dead);
@@ -244,8 +245,7 @@ fn many_who_look_at_a_dead_run_at_once_do_not_take_each_other_for_its_owner() {
 
 #[test]
 fn a_finished_run_that_lost_its_text_says_so() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, _, runs) = one_process();
     let run = finished(&runs, &Owner::Folder, "aé漢");
     File::options().write(true).open(at.file(&run.id(), "txt")).unwrap().set_len(2).unwrap();
     let found = find(&runs, &run).unwrap();
@@ -262,8 +262,7 @@ fn a_finished_run_that_lost_its_text_says_so() {
 
 #[test]
 fn what_is_damaged_is_passed_over_and_swept_when_old() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let good = finished(&runs, &Owner::Folder, "x");
     let mut strange = Vec::new();
     let mut leave = |ending: &str, content: &[u8]| {
@@ -299,8 +298,7 @@ fn what_is_damaged_is_passed_over_and_swept_when_old() {
 fn nothing_is_followed_and_nothing_hangs() {
     use std::os::unix::fs::symlink;
     use std::process::Command;
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let outside = Temporary::new();
     fs::create_dir(&outside.0).unwrap();
     let secret = outside.0.join("secret");
@@ -336,8 +334,7 @@ fn nothing_is_followed_and_nothing_hangs() {
 
 #[test]
 fn a_disk_that_fails_costs_a_warning() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let writer = runs.begin(start(&Owner::Folder));
     let run = writer.run();
     // In the way of the text.
@@ -370,8 +367,7 @@ fn a_disk_that_fails_costs_a_warning() {
 
 #[test]
 fn a_result_that_is_too_large_for_a_file_stays_in_memory() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (_at, _, runs) = one_process();
     let writer = runs.begin(start(&Owner::Folder));
     writer.finish(End::completed().with_result(json!("x".repeat(2 << 20))));
     assert_eq!(find(&runs, &writer.run()).unwrap().record().state, RunState::Completed);
@@ -429,8 +425,7 @@ fn what_others_remove_is_gone() {
 #[cfg(unix)]
 #[test]
 fn only_what_has_changed_is_read_again() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let made: Vec<Run> = (0..3).map(|_| finished(&runs, &Owner::Folder, "x")).collect();
     let old = SystemTime::now() - Duration::from_secs(3600);
     let age_all = || {
@@ -468,8 +463,7 @@ fn a_clock_that_was_set_back_sweeps_nothing() {
 
 #[test]
 fn the_end_of_the_process_is_written() {
-    let (at, hand) = (Temporary::new(), Hand::new());
-    let runs = process(&at, &hand);
+    let (at, hand, runs) = one_process();
     let writer = runs.begin(start(&Owner::Folder));
     writer.append("half").unwrap();
     runs.interrupt_all();

@@ -7,9 +7,10 @@ const BLOCK: usize = 64 << 10;
 #[derive(Default)]
 pub(super) struct Text {
     blocks: Vec<Block>,
-    bytes: usize,
-    chars: usize,
-    capacity: usize,
+    pub(super) bytes: usize,
+    pub(super) chars: usize,
+    /// Bytes of memory.
+    pub(super) capacity: usize,
 }
 
 #[derive(Default)]
@@ -40,19 +41,6 @@ impl Text {
             last.text.shrink_to_fit();
             self.capacity -= before - last.text.capacity();
         }
-    }
-
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    pub(super) fn chars(&self) -> usize {
-        self.chars
-    }
-
-    /// Bytes of memory.
-    pub(super) fn capacity(&self) -> usize {
-        self.capacity
     }
 
     /// From byte `from` on, `most` bytes at most. Begins and ends between characters: the first begins at `from` or
@@ -183,7 +171,7 @@ mod tests {
     #[test]
     fn parts_are_those_of_the_text_in_one_piece() {
         let (text, plain) = filled("aé漢🎼b", 12_000);
-        assert_eq!((text.bytes(), text.chars()), (plain.len(), 60_000));
+        assert_eq!((text.bytes, text.chars), (plain.len(), 60_000));
         assert!(text.blocks.len() > 1);
         for from in [0, 1, BLOCK - 3, BLOCK, BLOCK + 5, plain.len() - 1, plain.len(), plain.len() + 9] {
             for most in [0, 1, 2, 3, 17, BLOCK, usize::MAX] {
@@ -215,10 +203,10 @@ mod tests {
     #[test]
     fn memory_follows_the_text() {
         let (mut text, plain) = filled("0123456789", 20_000);
-        assert!(text.capacity() >= plain.len() && text.capacity() < plain.len() + BLOCK, "{}", text.capacity());
+        assert!(text.capacity >= plain.len() && text.capacity < plain.len() + BLOCK, "{}", text.capacity);
         text.shrink();
         let real: usize = text.blocks.iter().map(|block| block.text.capacity()).sum();
-        assert_eq!((text.capacity(), text.bytes()), (real, plain.len()));
+        assert_eq!((text.capacity, text.bytes), (real, plain.len()));
         text.push(&plain);
         assert_eq!(text.read(0, usize::MAX), plain.repeat(2));
     }

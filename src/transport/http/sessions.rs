@@ -47,9 +47,7 @@ impl SessionId {
     pub(super) fn parse(text: &str) -> Option<SessionId> {
         let (revision, digits) = text.split_once('.')?;
         let revision = Revision::named(revision).filter(|revision| revision.is_legacy())?;
-        let is_hex = digits.len() == 32 && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let random = u128::from_str_radix(digits, 16).ok().filter(|_| is_hex)?;
-        Some(SessionId { revision, random })
+        Some(SessionId { revision, random: random::parse(digits)? })
     }
 
     fn mint(revision: Revision) -> SessionId {
