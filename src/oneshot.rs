@@ -12,7 +12,6 @@ use std::thread;
 use serde_json::{Map, Value, json};
 
 use crate::access::Identity;
-use crate::calls::admission;
 use crate::cli::{ExitReason, flags};
 use crate::config::MAX_MESSAGE;
 use crate::features::{Action, Server, Sink, Visitor};
@@ -142,7 +141,7 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
     let call = ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}));
     let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
         Action::Call(call) => {
-            let owner = admission::owner(&Identity::Local, server.kept.runs.has_folder());
+            let owner = server.owner(&Identity::Local);
             call.run(server, Visitor { identity: Identity::Local, owner, sink: screen.clone(), held: None })
         }
         Action::Answer(answer) => answer,

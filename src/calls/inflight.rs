@@ -6,7 +6,7 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -46,12 +46,17 @@ enum InFlightEntry {
 /// The requests of one connection that have no answer yet.
 #[derive(Default)]
 pub(crate) struct Inflight {
-    entries: Mutex<HashMap<Id, InFlightEntry>>,
-    /// Everything was stopped. Changed under the lock of the entries only.
-    stopped: AtomicBool,
-    /// How many [`Writing`] there are. Changed under the lock of the entries only.
-    writing: AtomicUsize,
+    state: Mutex<InFlightState>,
     changed: Condvar,
+}
+
+#[derive(Default)]
+struct InFlightState {
+    entries: HashMap<Id, InFlightEntry>,
+    /// Everything was stopped.
+    stopped: bool,
+    /// How many [`Writing`] there are.
+    writing: usize,
 }
 
 /// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
@@ -61,39 +66,35 @@ pub(crate) struct Writing(Arc<Inflight>);
 impl Writing {
     /// From now on.
     pub(crate) fn begin(inflight: &Arc<Inflight>) -> Writing {
-        let entries = inflight.lock();
-        inflight.writing.fetch_add(1, Ordering::Relaxed);
-        drop(entries);
+        inflight.lock().writing += 1;
         Writing(inflight.clone())
     }
 }
 
 impl Drop for Writing {
     fn drop(&mut self) {
-        let entries = self.0.lock();
-        self.0.writing.fetch_sub(1, Ordering::Relaxed);
-        drop(entries);
+        self.0.lock().writing -= 1;
         self.0.changed.notify_all();
     }
 }
 
 impl Inflight {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Id, InFlightEntry>> {
-        lock(&self.entries)
+    fn lock(&self) -> MutexGuard<'_, InFlightState> {
+        lock(&self.state)
     }
 
     /// Enters a call. `None` if the id is in use: the first one goes on. After [`Inflight::cancel_all`] it is cancelled from
     /// the start: its message was read while the connection or session ended.
     pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
-        let mut entries = self.lock();
-        if entries.contains_key(id) {
+        let mut state = self.lock();
+        if state.entries.contains_key(id) {
             return None;
         }
         let cancel = Cancel::default();
-        if self.stopped.load(Ordering::Relaxed) {
+        if state.stopped {
             cancel.cancel();
         } else {
-            entries.insert(id.clone(), InFlightEntry::Call(cancel.clone()));
+            state.entries.insert(id.clone(), InFlightEntry::Call(cancel.clone()));
         }
         Some(cancel)
     }
@@ -106,35 +107,35 @@ impl Inflight {
         end: Vec<Vec<u8>>,
         memory: Charge,
     ) -> bool {
-        let mut entries = self.lock();
-        if entries.contains_key(id) {
+        let mut state = self.lock();
+        if state.entries.contains_key(id) {
             return false;
         }
-        entries.insert(id.clone(), InFlightEntry::Listen { _place: place(), end, _memory: memory });
+        state.entries.insert(id.clone(), InFlightEntry::Listen { _place: place(), end, _memory: memory });
         true
     }
 
     /// Is the id in use?
     pub(crate) fn contains(&self, id: &Id) -> bool {
-        self.lock().contains_key(id)
+        self.lock().entries.contains_key(id)
     }
 
     /// Takes a call out. True if its answer is still wanted.
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
-        let mut entries = self.lock();
+        let mut state = self.lock();
         // The id may be in use again after it was cancelled.
-        let own = matches!(entries.get(id), Some(InFlightEntry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        let own = matches!(state.entries.get(id), Some(InFlightEntry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
         if own {
-            entries.remove(id);
+            state.entries.remove(id);
         }
-        drop(entries);
+        drop(state);
         self.changed.notify_all();
         own && !cancel.is_cancelled()
     }
 
     /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
     pub(crate) fn cancel(&self, id: &Id) {
-        let entry = self.lock().remove(id);
+        let entry = self.lock().entries.remove(id);
         if let Some(InFlightEntry::Call(cancel)) = &entry {
             cancel.cancel();
         }
@@ -144,9 +145,9 @@ impl Inflight {
     /// Stops everything, and whatever is still to begin.
     pub(crate) fn cancel_all(&self) {
         let entries = {
-            let mut entries = self.lock();
-            self.stopped.store(true, Ordering::Relaxed);
-            std::mem::take(&mut *entries)
+            let mut state = self.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.entries)
         };
         for entry in entries.values() {
             if let InFlightEntry::Call(cancel) = entry {
@@ -158,30 +159,24 @@ impl Inflight {
 
     /// Ends all subscriptions, and gives what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
-        let mut entries = self.lock();
-        let ids: Vec<Id> = entries
-            .iter()
-            .filter(|(_, e)| matches!(e, InFlightEntry::Listen { .. }))
-            .map(|(id, _)| id.clone())
-            .collect();
-        let mut messages = Vec::new();
-        for id in ids {
-            if let Some(InFlightEntry::Listen { end, .. }) = entries.remove(&id) {
-                messages.extend(end);
-            }
-        }
-        messages
+        let mut state = self.lock();
+        let ended = state.entries.extract_if(|_, entry| matches!(entry, InFlightEntry::Listen { .. }));
+        let messages = ended.map(|(_, entry)| match entry {
+            InFlightEntry::Listen { end, .. } => end,
+            InFlightEntry::Call(_) => Vec::new(),
+        });
+        messages.flatten().collect()
     }
 
     /// How many subscriptions there are.
     pub(crate) fn listening(&self) -> usize {
-        self.lock().values().filter(|e| matches!(e, InFlightEntry::Listen { .. })).count()
+        self.lock().entries.values().filter(|e| matches!(e, InFlightEntry::Listen { .. })).count()
     }
 
     /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        let is_busy = |entries: &mut HashMap<Id, InFlightEntry>| {
-            self.writing.load(Ordering::Relaxed) > 0 || entries.values().any(|e| matches!(e, InFlightEntry::Call(_)))
+        let is_busy = |state: &mut InFlightState| {
+            state.writing > 0 || state.entries.values().any(|e| matches!(e, InFlightEntry::Call(_)))
         };
         wait_while(&self.changed, self.lock(), limit, is_busy).1
     }

@@ -12,13 +12,12 @@
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::panicking;
-use std::time::Duration;
 
 use crate::access::Pass;
 use crate::budget::MEMORY;
 use crate::fabric::{Error, Kind, too_many};
 use crate::features::{Action, Call, Listen, Listener, Registration, Server, Sink, Visitor};
-use crate::jsonrpc::{self, NoId};
+use crate::jsonrpc;
 use crate::protocol::{Answer, Inbound, Session};
 use crate::sync::lock;
 
@@ -39,7 +38,7 @@ pub(crate) enum Flush {
 }
 
 /// The way out of a pipe. Whole messages, from any thread.
-pub(crate) trait Line: Send + Sync + 'static {
+pub(crate) trait Line: Send + Sync {
     /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
     /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
     /// [`Line::is_gone`] tells why.
@@ -73,20 +72,23 @@ pub(crate) struct Shop {
 }
 
 /// One client.
-pub(crate) struct Pipe<L: Line> {
-    shop: Shop,
-    session: Arc<Session>,
-    inflight: Arc<Inflight>,
-    line: Arc<L>,
+pub(crate) struct Pipe {
+    /// What the pipes share.
+    pub(crate) shop: Shop,
+    /// Its state.
+    pub(crate) session: Arc<Session>,
+    /// Its requests that have no answer yet.
+    pub(crate) inflight: Arc<Inflight>,
+    line: Arc<dyn Line>,
     /// Whether a subscription that we end is cancelled too: where no stream closes, the specification wants that.
     cancels_subscriptions: bool,
     /// The registration of a legacy client that follows lists.
     follower: OnceLock<Registration>,
 }
 
-impl<L: Line> Pipe<L> {
+impl Pipe {
     /// A client that has sent nothing yet.
-    pub(crate) fn new(shop: Shop, session: Session, line: Arc<L>, cancels_subscriptions: bool) -> Pipe<L> {
+    pub(crate) fn new(shop: Shop, session: Session, line: Arc<dyn Line>, cancels_subscriptions: bool) -> Pipe {
         Pipe {
             shop,
             session: Arc::new(session),
@@ -95,21 +97,6 @@ impl<L: Line> Pipe<L> {
             cancels_subscriptions,
             follower: OnceLock::new(),
         }
-    }
-
-    /// The way out.
-    pub(crate) fn line(&self) -> &Arc<L> {
-        &self.line
-    }
-
-    /// How an error without a readable id is written here.
-    pub(crate) fn no_id(&self) -> NoId {
-        self.session.no_id()
-    }
-
-    /// What the pipes share.
-    pub(crate) fn shop(&self) -> &Shop {
-        &self.shop
     }
 
     /// Decides what to do about a message. Its bytes can be freed afterwards.
@@ -135,25 +122,14 @@ impl<L: Line> Pipe<L> {
         }
     }
 
-    /// Waits until nothing runs and all is answered, at most for `limit`. True if it came to that.
-    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
-        self.inflight.wait_idle(limit)
-    }
-
-    /// Cancels everything: the client has left.
-    pub(crate) fn cancel_all(&self) {
-        self.inflight.cancel_all();
-    }
-
-    fn act_in(&self, action: Action, pass: &Arc<Pass>, reply: &CallReply<L>) {
+    fn act_in(&self, action: Action, pass: &Arc<Pass>, reply: &CallReply) {
         match action {
             Action::Nothing => {}
             Action::Answer(answer) => reply.send(answer, Flush::Later),
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => self.call(call, pass, reply),
             Action::Listen(mut listen) => {
-                let owner = admission::owner(&pass.identity, self.shop.server.kept.runs.has_folder());
-                listen.admit(&self.shop.server, &owner);
+                listen.admit(&self.shop.server, &pass.identity);
                 self.listen(&listen);
             }
             Action::Batch(actions) => {
@@ -171,7 +147,7 @@ impl<L: Line> Pipe<L> {
         }
     }
 
-    fn call(&self, call: Box<Call>, pass: &Arc<Pass>, reply: &CallReply<L>) {
+    fn call(&self, call: Box<Call>, pass: &Arc<Pass>, reply: &CallReply) {
         // Ids in use have been refused; but over HTTP two messages may come at the same moment.
         let Some(cancel) = self.inflight.begin(call.id()) else {
             return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
@@ -190,7 +166,6 @@ impl<L: Line> Pipe<L> {
                 (self.shop.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
             let admission = self.shop.admission.clone();
             let identity = pass.identity.clone();
-            let owner = admission::owner(&identity, server.kept.runs.has_folder());
             let stops = Stops::new(cancel.clone(), admission.clone());
             let sink = Arc::new(CallSink { line: self.line.clone(), stops });
             move || {
@@ -201,7 +176,7 @@ impl<L: Line> Pipe<L> {
                 let end = Ending { inflight: &inflight, call: &call, cancel: &cancel };
                 let answer = reply.room(&call, || match admission.still_open(&call).and_then(|()| permit.begin()) {
                     Ok(held) => {
-                        let visitor = Visitor { identity, owner, sink: sink.clone(), held };
+                        let visitor = Visitor { owner: server.owner(&identity), identity, sink: sink.clone(), held };
                         sink.stops.answer(&call, super::run(&server, &call, visitor))
                     }
                     Err(error) => call.fail(error),
@@ -229,7 +204,7 @@ impl<L: Line> Pipe<L> {
             return refuse(too_many_subscriptions());
         }
         if self.shop.admission.is_closed() {
-            return refuse(admission::stopped());
+            return refuse(Error::stopped());
         }
         // Its id is kept here, with the listener, and in what is sent at its end.
         let mut memory = MEMORY.open().without_reserve();
@@ -263,21 +238,13 @@ fn too_many_subscriptions() -> Error {
 }
 
 /// Where an answer goes: out by itself, or into the array of its batch.
-enum CallReply<L: Line> {
-    Line(Arc<L>),
-    Batch(Arc<Batch<L>>),
+#[derive(Clone)]
+enum CallReply {
+    Line(Arc<dyn Line>),
+    Batch(Arc<Batch>),
 }
 
-impl<L: Line> Clone for CallReply<L> {
-    fn clone(&self) -> Self {
-        match self {
-            CallReply::Line(line) => CallReply::Line(line.clone()),
-            CallReply::Batch(batch) => CallReply::Batch(batch.clone()),
-        }
-    }
-}
-
-impl<L: Line> CallReply<L> {
+impl CallReply {
     fn send(&self, answer: Answer, flush: Flush) {
         match self {
             CallReply::Line(line) => line.send(&answer.body.parts(), flush),
@@ -295,15 +262,15 @@ impl<L: Line> CallReply<L> {
 }
 
 /// The answers of one batch, shared by its pending calls; the last one to drop it sends the array.
-struct Batch<L: Line> {
+struct Batch {
     answers: Mutex<Vec<Answer>>,
     room: Room,
-    line: Arc<L>,
+    line: Arc<dyn Line>,
     /// Released after the array has been sent.
     _writing: Writing,
 }
 
-impl<L: Line> Drop for Batch<L> {
+impl Drop for Batch {
     fn drop(&mut self) {
         let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner);
         if !answers.is_empty() {
@@ -328,12 +295,12 @@ impl Drop for Ending<'_> {
 }
 
 /// Where the notifications of a call go.
-struct CallSink<L: Line> {
-    line: Arc<L>,
+struct CallSink {
+    line: Arc<dyn Line>,
     stops: Stops,
 }
 
-impl<L: Line> Sink for CallSink<L> {
+impl Sink for CallSink {
     fn notify(&self, message: &[u8]) {
         self.line.send_if(&[message], Flush::Now, &|| !self.stops.is_cancelled());
     }
@@ -344,9 +311,9 @@ impl<L: Line> Sink for CallSink<L> {
 }
 
 /// The sink for notifications of changed lists.
-struct Told<L: Line>(Arc<L>);
+struct Told(Arc<dyn Line>);
 
-impl<L: Line> Sink for Told<L> {
+impl Sink for Told {
     fn notify(&self, message: &[u8]) {
         self.0.tell(message);
     }

@@ -32,6 +32,7 @@ use std::time::Instant;
 
 use serde_json::value::RawValue;
 
+use crate::access::Identity;
 use crate::budget::{Charge, MEMORY};
 use crate::config::{self, MAX_BATCH_ANSWERS, MAX_VALUES};
 use crate::fabric::{Catalog, Client, Error, Kind, Snapshot, no_room, too_many};
@@ -40,7 +41,7 @@ use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{
     Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, ResultWriter, Revision, Session, without_handshake,
 };
-use crate::runs::Runs;
+use crate::runs::{Owner, Runs};
 use crate::text::shown;
 use crate::tools::Policy;
 
@@ -169,6 +170,16 @@ impl Server {
         };
         let kept = Kept { runs: Runs::new(time, None, None), settings, lists: true };
         Server::new(fabric, catalog, Policy::default(), kept)
+    }
+
+    /// The owner under whom a caller's runs are stored and seen.
+    pub(crate) fn owner(&self, identity: &Identity) -> Owner {
+        match identity {
+            Identity::Local if self.kept.runs.has_folder() => Owner::Folder,
+            Identity::Local => Owner::Process,
+            Identity::Peer(_) => Owner::Key,
+            named => Owner::Named(named.owner()),
+        }
     }
 
     /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP headers repeat of a modern

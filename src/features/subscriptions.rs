@@ -8,12 +8,13 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::access::Identity;
 use crate::config::WORKER_STACK;
 use crate::fabric::Error;
 use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params};
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Revision};
-use crate::runs::{Owner, Run, RunState};
+use crate::runs::{Run, RunState};
 use crate::sync::lock;
 
 use super::{Server, Sink, refuse, tasks};
@@ -71,9 +72,10 @@ impl Listen {
         Ok(Listen { id: id.clone(), revision: context.revision, prompts, resources, task_ids, tasks: Vec::new() })
     }
 
-    /// Finds the tasks that `owner` may hear of.
-    pub(crate) fn admit(&mut self, server: &Server, owner: &Owner) {
-        self.tasks = self.task_ids.iter().filter_map(|id| server.kept.runs.find(id, owner)).collect();
+    /// Finds the tasks that its caller may hear of.
+    pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
+        let owner = server.owner(caller);
+        self.tasks = self.task_ids.iter().filter_map(|id| server.kept.runs.find(id, &owner)).collect();
     }
 
     /// The id that cancels it.

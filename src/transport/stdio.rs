@@ -32,14 +32,20 @@ const HELPERS: usize = 16;
 const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
-pub(crate) struct Stdio<W: Write + Send + 'static> {
-    pipe: Pipe<Writer<W>>,
+pub(crate) struct Stdio {
+    pipe: Pipe,
+    writer: Arc<Writer>,
 }
 
-impl<W: Write + Send + 'static> Stdio<W> {
+impl Stdio {
     /// A server on `output`, with at most `max_calls` calls at once. `broken` is called when output cannot be written any
     /// more, on whatever thread finds out.
-    pub(crate) fn new(server: Arc<Server>, max_calls: usize, output: W, broken: fn()) -> Stdio<W> {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        max_calls: usize,
+        output: impl Write + Send + 'static,
+        broken: fn(),
+    ) -> Stdio {
         let shop = Shop {
             workers: Arc::new(Workers::new(max_calls, MAX_QUEUED_RUNS)),
             helpers: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
@@ -48,7 +54,8 @@ impl<W: Write + Send + 'static> Stdio<W> {
             poller: Poller::new(server.clone()),
             server,
         };
-        Stdio { pipe: Pipe::new(shop, Session::stdio(), Arc::new(Writer::new(output, broken)), true) }
+        let writer = Arc::new(Writer::new(output, broken));
+        Stdio { pipe: Pipe::new(shop, Session::stdio(), writer.clone(), true), writer }
     }
 
     /// Serves `input` to its end, then gives what runs [`STDIO_DRAIN`] to finish.
@@ -59,19 +66,18 @@ impl<W: Write + Send + 'static> Stdio<W> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
         let pass = Arc::new(Pass::local());
-        let writer = self.pipe.line();
         while let Some(fits) = read_line(&mut input, &mut line)? {
             if !fits {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
-                let answer = refuse(Refusal::new(INVALID_REQUEST, reason), None, self.pipe.no_id(), false);
-                writer.send(&answer.body.parts(), Flush::Later);
+                let answer = refuse(Refusal::new(INVALID_REQUEST, reason), None, self.pipe.session.no_id(), false);
+                self.writer.send(&answer.body.parts(), Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
                 let action = self.pipe.read(Inbound::read(&line, false));
                 self.pipe.act(action, &pass);
             }
             // Flush buffered answers unless another message is already there.
             if !input.buffer().contains(&b'\n') {
-                writer.flush();
+                self.writer.flush();
             }
         }
         let stdio = self.clone();
@@ -80,22 +86,22 @@ impl<W: Write + Send + 'static> Stdio<W> {
             if !stdio.is_idle_within(STDIO_DRAIN) {
                 // First, so that interrupted runs are not stored as cancelled.
                 stdio.runs().interrupt_all();
-                stdio.pipe.cancel_all();
+                stdio.pipe.inflight.cancel_all();
             }
-            stdio.pipe.line().flush();
+            stdio.writer.flush();
         });
         self.runs().interrupt_all();
         Ok(())
     }
 
     fn runs(&self) -> &Runs {
-        &self.pipe.shop().server.kept.runs
+        &self.pipe.shop.server.kept.runs
     }
 
     /// Waits until every call has ended and every answer is written.
     fn is_idle_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        self.pipe.wait_idle(limit) && self.pipe.shop().admission.wait_idle(deadline)
+        self.pipe.inflight.wait_idle(limit) && self.pipe.shop.admission.wait_idle(deadline)
     }
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets what runs finish within `limit`; what runs even
@@ -103,17 +109,17 @@ impl<W: Write + Send + 'static> Stdio<W> {
     pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
         let stdio = self.clone();
         within(limit + 2 * ABORT_GRACE, move || {
-            let admission = &stdio.pipe.shop().admission;
+            let admission = &stdio.pipe.shop.admission;
             admission.close();
             stdio.pipe.end_listening();
-            stdio.pipe.line().flush();
+            stdio.writer.flush();
             if !stdio.is_idle_within(limit) {
                 log::warn!("calls still run after the drain timeout: they are stopped");
                 stdio.runs().interrupt_all();
                 admission.abort();
                 stdio.is_idle_within(ABORT_GRACE);
             }
-            stdio.pipe.line().flush();
+            stdio.writer.flush();
         });
         self.runs().interrupt_all();
     }
@@ -168,21 +174,21 @@ fn retry<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 }
 
 /// The one writer of stdout. Whole lines only; flushed when nobody else is about to write.
-struct Writer<W> {
-    out: Mutex<LineOut<W>>,
+struct Writer {
+    out: Mutex<LineOut>,
     /// Senders that wait for the lock: the last of them flushes for all.
     waiting: AtomicUsize,
     broken: fn(),
 }
 
-struct LineOut<W> {
-    output: W,
+struct LineOut {
+    output: Box<dyn Write + Send>,
     buffer: Vec<u8>,
 }
 
-impl<W: Write> Writer<W> {
-    fn new(output: W, broken: fn()) -> Writer<W> {
-        let out = LineOut { output, buffer: Vec::with_capacity(BUFFER) };
+impl Writer {
+    fn new(output: impl Write + Send + 'static, broken: fn()) -> Writer {
+        let out = LineOut { output: Box::new(output), buffer: Vec::with_capacity(BUFFER) };
         Writer { out: Mutex::new(out), waiting: AtomicUsize::new(0), broken }
     }
 
@@ -194,7 +200,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-impl<W: Write + Send + 'static> Line for Writer<W> {
+impl Line for Writer {
     fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool) {
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let mut out = lock(&self.out);
@@ -218,7 +224,7 @@ impl<W: Write + Send + 'static> Line for Writer<W> {
     }
 }
 
-impl<W: Write> LineOut<W> {
+impl LineOut {
     fn put(&mut self, message: &[&[u8]], flush: bool) -> io::Result<()> {
         for part in message {
             if self.buffer.len() + part.len() >= BUFFER {

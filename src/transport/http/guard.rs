@@ -4,15 +4,14 @@
 //! often it may call (`admission`).
 
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
 
 use crate::config::Http;
 use crate::http::Head;
 use crate::net::{Authority, Host};
 use crate::text::shown;
 
-/// How long browsers may keep the answer to a preflight.
-const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(3600);
+/// How long browsers may keep the answer to a preflight, in seconds.
+const PREFLIGHT_MAX_AGE: &str = "3600";
 
 /// A rejected request.
 #[derive(Debug, PartialEq, Eq)]
@@ -143,33 +142,24 @@ pub(super) fn cors(origin: &str) -> [(&str, &str); 3] {
     ]
 }
 
-/// What the answer to a preflight carries beside [`cors`].
-pub(super) struct Preflight {
-    headers: String,
-    max_age: String,
+/// Of the headers that a page wants to send, by its preflight, those that MCP has: there is no wildcard for `mcp-` in CORS,
+/// so they are named one by one.
+pub(super) fn allowed_headers(head: &Head) -> String {
+    const KNOWN: [&str; 4] = ["authorization", "content-type", "accept", "last-event-id"];
+    let wanted = head.headers_named("access-control-request-headers").flat_map(|value| value.split(','));
+    let lower = wanted.map(|name| name.trim().to_ascii_lowercase());
+    let ours: Vec<_> = lower.filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with("mcp-")).collect();
+    ours.join(", ")
 }
 
-impl Preflight {
-    /// Of the headers the page wants to send, those that MCP has: there is no wildcard for `mcp-` in CORS, so they are
-    /// named one by one.
-    pub(super) fn new(head: &Head) -> Preflight {
-        const KNOWN: [&str; 4] = ["authorization", "content-type", "accept", "last-event-id"];
-        let wanted = head.headers_named("access-control-request-headers").flat_map(|value| value.split(','));
-        let is_ours = |name: &&str| KNOWN.contains(name) || name.starts_with("mcp-");
-        let lower: Vec<String> = wanted.map(|name| name.trim().to_ascii_lowercase()).collect();
-        let headers: Vec<&str> = lower.iter().map(String::as_str).filter(is_ours).collect();
-        Preflight { headers: headers.join(", "), max_age: PREFLIGHT_MAX_AGE.as_secs().to_string() }
-    }
-
-    /// The headers; `allow` lists the methods.
-    pub(super) fn headers<'a>(&'a self, allow: &'a str) -> [(&'static str, &'a str); 4] {
-        [
-            ("Allow", allow),
-            ("Access-Control-Allow-Methods", allow),
-            ("Access-Control-Allow-Headers", &self.headers),
-            ("Access-Control-Max-Age", &self.max_age),
-        ]
-    }
+/// What the answer to a preflight carries beside [`cors`]: these methods and headers.
+pub(super) fn preflight<'a>(methods: &'a str, headers: &'a str) -> [(&'static str, &'a str); 4] {
+    [
+        ("Allow", methods),
+        ("Access-Control-Allow-Methods", methods),
+        ("Access-Control-Allow-Headers", headers),
+        ("Access-Control-Max-Age", PREFLIGHT_MAX_AGE),
+    ]
 }
 
 #[cfg(test)]

@@ -28,11 +28,9 @@ pub(super) struct Ops {
     runs: Runs,
 }
 
-/// An endpoint without authentication.
-pub(super) enum Probe<'a> {
-    Health,
-    Ready(&'a Ready),
-}
+/// The paths of the endpoints without authentication.
+pub(super) const PROBES: [&str; 2] = ["/healthz", READY];
+const READY: &str = "/readyz";
 
 impl Ops {
     /// Endpoints of a server in front of `fabric`.
@@ -42,13 +40,10 @@ impl Ops {
         Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections, runs }
     }
 
-    /// The probe at `path`.
-    pub(super) fn probe(&self, path: &str) -> Option<Probe<'_>> {
-        match path {
-            "/healthz" => Some(Probe::Health),
-            "/readyz" => Some(Probe::Ready(&self.ready)),
-            _ => None,
-        }
+    /// The answer to one of [`PROBES`]: the status, and a JSON body that anyone may read: it tells nothing about this
+    /// host.
+    pub(super) fn probe(&self, path: &str) -> (u16, Vec<u8>) {
+        probe_answer(if path == READY { self.ready.ask() } else { None })
     }
 
     /// The text of `/metrics`.
@@ -58,25 +53,16 @@ impl Ops {
     }
 }
 
-impl Probe<'_> {
-    /// The status, and a JSON body that anyone may read: it tells nothing about this host.
-    pub(super) fn answer(self) -> (u16, Vec<u8>) {
-        let failed = match self {
-            Probe::Health => None,
-            Probe::Ready(ready) => ready.ask(),
-        };
-        match failed {
-            None => (200, br#"{"status":"ok"}"#.to_vec()),
-            Some(kind) => {
-                let body = json!({ "status": "unavailable", "type": kind.urn(), "title": kind.title() });
-                (503, serde_json::to_vec(&body).unwrap_or_default())
-            }
-        }
+fn probe_answer(failed: Option<Kind>) -> (u16, Vec<u8>) {
+    let failure = |kind: Kind| json!({ "status": "unavailable", "type": kind.urn(), "title": kind.title() });
+    match failed {
+        None => (200, br#"{"status":"ok"}"#.to_vec()),
+        Some(kind) => (503, failure(kind).to_string().into_bytes()),
     }
 }
 
 /// Whether Fabric answers, cached for [`READY_TTL`] and read once at a time.
-pub(super) struct Ready {
+struct Ready {
     fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>,
     /// The failure, if any.
     found: Cached<Option<Kind>>,
@@ -169,9 +155,9 @@ mod tests {
 
     #[test]
     fn probes_say_what_they_found() {
-        assert_eq!(Probe::Health.answer(), (200, br#"{"status":"ok"}"#.to_vec()));
+        assert_eq!(probe_answer(None), (200, br#"{"status":"ok"}"#.to_vec()));
         let panics = Ready::new(Box::new(|| panic!("no")));
-        let (status, body) = Probe::Ready(&panics).answer();
+        let (status, body) = probe_answer(panics.ask());
         assert_eq!(status, 503);
         assert!(String::from_utf8(body).unwrap().contains("urn:fabric-mcp:error:internal-server-error"));
         assert!(panics.ask().is_some(), "it can be asked again");

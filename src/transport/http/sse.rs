@@ -19,10 +19,10 @@ use crate::random;
 use crate::sync::lock;
 
 use super::reply::Accepts;
-use super::streams::{Channel, Streams};
+use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::Admission;
-use crate::calls::pipe::{Flush, Line, Pipe, Shop};
+use crate::calls::pipe::{Pipe, Shop};
 use crate::calls::poller::Poller;
 use crate::calls::workers::Workers;
 
@@ -32,7 +32,7 @@ const MESSAGES: &str = "/message";
 const SESSION_ID: &str = "sessionId";
 
 /// Who opened each session, and its pipe.
-type Table = HashMap<String, (Identity, Arc<Pipe<Channel>>)>;
+type Table = HashMap<String, (Identity, Arc<Pipe>)>;
 
 /// The two endpoints.
 pub(super) struct Sse {
@@ -99,7 +99,7 @@ impl Sse {
         channel.send_named("endpoint", format!("{}?{SESSION_ID}={id}", self.messages).as_bytes());
         channel.carry(guest, || pipe.end_listening());
         self.lock().remove(&id);
-        pipe.cancel_all();
+        pipe.inflight.cancel_all();
     }
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
@@ -128,19 +128,5 @@ impl Sse {
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         lock(&self.sessions)
-    }
-}
-
-impl Line for Channel {
-    fn send_if(&self, message: &[&[u8]], _flush: Flush, wanted: &dyn Fn() -> bool) {
-        Channel::send_if(self, message, wanted);
-    }
-
-    fn tell(&self, message: &[u8]) {
-        Channel::tell(self, message);
-    }
-
-    fn is_gone(&self) -> bool {
-        Channel::is_gone(self)
     }
 }

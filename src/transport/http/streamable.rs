@@ -9,7 +9,6 @@
 //! mirrored headers, whether leaving means cancelling. Not in scope: what comes before the message (`web`), what it
 //! means (`protocol`), how its answer is written (`reply`).
 
-use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -28,9 +27,10 @@ use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
-use crate::calls::admission::{self, Admission, Permit, Stops};
+use crate::calls::admission::{Admission, Permit, Stops};
 use crate::calls::batch::Room;
 use crate::calls::inflight::Cancel;
+use crate::calls::pipe::{Flush, Line};
 use crate::calls::poller::Poller;
 
 /// Most calls of one batch over HTTP that run at once, each on a thread.
@@ -145,11 +145,9 @@ impl Streamable {
             Next::Accept => post.visit.accepted(),
             Next::Answer(status, answer) => post.answer(status, &answer),
             Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
-            Next::Run(call, None) => self.run(post, call, None),
-            Next::Run(call, Some((live, cancel))) => self.run(post, call, Some((&live, cancel))),
+            Next::Run(call, session) => self.run(post, call, session),
             Next::Listen(mut listen) => {
-                let owner = admission::owner(&post.guest.pass.identity, self.server.kept.runs.has_folder());
-                listen.admit(&self.server, &owner);
+                listen.admit(&self.server, &post.guest.pass.identity);
                 self.listen(post, &listen);
             }
             Next::Batch(live, actions) => self.batch(post, &live, actions),
@@ -186,35 +184,23 @@ impl Streamable {
 
     fn legacy(&self, head: &Head, who: &Identity, mut inbound: Inbound<'_>) -> Next {
         let refused = |status, code, reason: &str| {
-            let answer = refuse(Refusal::new(code, reason), inbound.id(), NoId::Absent, false);
-            Err((status, answer))
+            Next::Answer(status, refuse(Refusal::new(code, reason), inbound.id(), NoId::Absent, false))
         };
-        let live = match (head.header(SESSION_ID), head.header("mcp-protocol-version")) {
-            (None, _) => refused(
-                400,
-                INVALID_PARAMS,
-                &format!(
-                    "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its \
-                     answer, or {}",
-                    without_handshake()
-                ),
-            ),
-            (_, Some(version)) if Revision::named(version).is_none() => {
-                let known = Revision::ALL.map(Revision::name).join(", ");
-                refused(
-                    400,
-                    INVALID_REQUEST,
-                    &format!("This MCP-Protocol-Version is not supported: use one of {known}."),
-                )
-            }
-            (Some(id), _) => match SessionId::parse(id).and_then(|id| self.sessions.find(id, who)) {
-                Some(live) => Ok(live),
-                None => refused(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one."),
-            },
+        let Some(id) = head.header(SESSION_ID) else {
+            let without = without_handshake();
+            let reason = format!(
+                "This request belongs to no session: send initialize first and repeat the Mcp-Session-Id of its answer, or \
+                 {without}"
+            );
+            return refused(400, INVALID_PARAMS, &reason);
         };
-        let live = match live {
-            Ok(live) => live,
-            Err((status, answer)) => return Next::Answer(status, answer),
+        if !has_known_version(head) {
+            let known = Revision::ALL.map(Revision::name).join(", ");
+            let reason = format!("This MCP-Protocol-Version is not supported: use one of {known}.");
+            return refused(400, INVALID_REQUEST, &reason);
+        }
+        let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id, who)) else {
+            return refused(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one.");
         };
         let is_one = inbound.id().is_some();
         inbound.refuse_ids(|id| live.inflight.contains(id));
@@ -230,27 +216,25 @@ impl Streamable {
             }
             Action::Call(call) => match live.inflight.begin(call.id()) {
                 Some(cancel) => Next::Run(call, Some((live, cancel))),
-                None => Next::Answer(200, duplicate(&call)),
+                None => Next::Answer(200, calls::duplicate(call.id(), call.is_modern())),
             },
             Action::Batch(actions) => Next::Batch(live, actions),
         }
     }
 
     /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(&Live, Cancel)>) {
+    fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(Arc<Live>, Cancel)>) {
+        // Whether its answer is still wanted.
+        let finish = || session.as_ref().is_none_or(|(live, cancel)| live.inflight.finish(call.id(), cancel));
         let Some(post) = post.stay() else {
-            if let Some((live, cancel)) = &session {
-                live.inflight.finish(call.id(), cancel);
-            }
+            finish();
             return;
         };
         let guest = post.guest;
         let mut permit = match self.admission.admit(&call, guest.pass) {
             Ok(permit) => permit,
             Err(error) => {
-                if let Some((live, cancel)) = &session {
-                    live.inflight.finish(call.id(), cancel);
-                }
+                finish();
                 // An OAuth client may get itself a larger scope.
                 let refusal = (error.kind == Kind::Forbidden).then_some(access::AccessError::Forbidden(Role::Run));
                 let challenge = refusal.and_then(|refusal| guest.access.challenge(refusal, Some(guest.pass)));
@@ -268,7 +252,7 @@ impl Streamable {
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
         let answer = self.call(&call, &mut permit, guest, &reply, &cancel, session.is_none());
         drop(permit);
-        let wanted = session.is_none_or(|(live, cancel)| live.inflight.finish(call.id(), &cancel));
+        let wanted = finish();
         let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
         // Release its place before writing to a possibly slow reader.
         drop(call);
@@ -295,7 +279,7 @@ impl Streamable {
         let stops = Stops::new(cancel.clone(), self.admission.clone());
         let sink = Arc::new(PostSink::new(reply.clone(), stops, leaving_cancels, guest));
         let identity = guest.pass.identity.clone();
-        let owner = admission::owner(&identity, self.server.kept.runs.has_folder());
+        let owner = self.server.owner(&identity);
         let answer = calls::run(&self.server, call, Visitor { identity, owner, sink: sink.clone(), held });
         sink.stops.answer(call, answer)
     }
@@ -314,7 +298,7 @@ impl Streamable {
                 Action::Answer(answer) => answers.push(answer),
                 Action::Call(call) => match live.inflight.begin(call.id()) {
                     Some(cancel) => calls.push((call, cancel)),
-                    None => answers.push(duplicate(&call)),
+                    None => answers.push(calls::duplicate(call.id(), call.is_modern())),
                 },
             }
         }
@@ -373,10 +357,10 @@ impl Streamable {
         let entered = self.streams.add(post.visit.stream());
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
-        channel.send(&listen.acknowledgement());
+        channel.send(&[&listen.acknowledgement()], Flush::Now);
         channel.follow(|sink| self.server.subscriptions.add(listen.listener(sink)));
         self.poller.listened();
-        channel.carry(guest, || channel.send(&listen.end().body.into_bytes()));
+        channel.carry(guest, || channel.send(&listen.end().body.parts(), Flush::Now));
     }
 
     fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
@@ -474,11 +458,6 @@ fn status(answer: &Answer) -> u16 {
     }
 }
 
-/// The answer to a request whose id is in use: the first one goes on.
-fn duplicate(call: &Call) -> Answer {
-    calls::duplicate(call.id(), call.is_modern())
-}
-
 /// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.
 fn is_modern_version(version: &str) -> bool {
     let is_date = version.len() == 10
@@ -492,17 +471,13 @@ fn has_known_version(head: &Head) -> bool {
 
 /// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
 fn mirror(head: &Head) -> Mirror {
-    let one = |name: &'static str| {
-        let mut values = head.headers_named(name);
-        let first = values.next()?;
-        Some(match values.next() {
-            None => Cow::Borrowed(first),
-            Some(second) => Cow::Owned(format!("{first}, {second}")),
-        })
+    let one = |name: &str| {
+        let values: Vec<&str> = head.headers_named(name).collect();
+        (!values.is_empty()).then(|| values.join(", "))
     };
     Mirror {
-        version: one("mcp-protocol-version").map(Cow::into_owned),
-        method: one("mcp-method").map(Cow::into_owned),
+        version: one("mcp-protocol-version"),
+        method: one("mcp-method"),
         name: one("mcp-name").map(|value| base64::header_value(&value)),
     }
 }

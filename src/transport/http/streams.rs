@@ -8,10 +8,11 @@
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
 //! streams, go through a short queue to the stream's own thread.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use crate::calls::pipe::{Flush, Line};
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::features::{Registration, Sink};
 use crate::http::EventStream;
@@ -60,31 +61,9 @@ impl Channel {
         }
     }
 
-    /// Writes one message; blocks while the client does not read, within the write timeout. Does nothing after the end.
-    pub(super) fn send(&self, message: &[u8]) {
-        self.send_if(&[message], &|| true);
-    }
-
-    /// Writes a message in parts, if `wanted` still says so once the stream is free.
-    pub(super) fn send_if(&self, message: &[&[u8]], wanted: &dyn Fn() -> bool) {
-        let mut out = self.out();
-        if wanted() {
-            out.write(|stream| stream.event_of(message));
-        }
-    }
-
     /// Writes an event with a type.
     pub(super) fn send_named(&self, name: &str, data: &[u8]) {
         self.out().write(|stream| stream.named_event(name, data));
-    }
-
-    /// Queues a notification of changed lists for the stream's thread. Never blocks on the client.
-    pub(super) fn tell(&self, message: &[u8]) {
-        let mut pending = self.pending();
-        if !pending.ended && pending.changes.len() < MAX_WAITING_CHANGES {
-            pending.changes.push_back(message.to_vec());
-            self.wake.notify_all();
-        }
     }
 
     /// Subscribes this stream to changes, once. `place` registers the sink it is given.
@@ -111,17 +90,6 @@ impl Channel {
     fn leave(&self) {
         self.pending().leaving = true;
         self.wake.notify_all();
-    }
-
-    /// Has the client disconnected, or the stream ended? Checks at most every [`GONE_CHECK`], and not during a write, which
-    /// detects it itself.
-    pub(super) fn is_gone(&self) -> bool {
-        let Some(mut out) = try_lock(&self.out) else { return false };
-        if out.stream.is_some() && out.looked.elapsed() < GONE_CHECK {
-            return false;
-        }
-        out.looked = Instant::now();
-        out.is_gone()
     }
 
     /// Runs the stream on this thread until it ends, which it does once the caller may not stay. `farewell` is called
@@ -179,6 +147,35 @@ impl Channel {
     }
 }
 
+impl Line for Channel {
+    /// Blocks while the client does not read, within the write timeout. Does nothing after the end.
+    fn send_if(&self, message: &[&[u8]], _: Flush, wanted: &dyn Fn() -> bool) {
+        let mut out = self.out();
+        if wanted() {
+            out.write(|stream| stream.event_of(message));
+        }
+    }
+
+    /// Queues the notification for the stream's thread.
+    fn tell(&self, message: &[u8]) {
+        let mut pending = self.pending();
+        if !pending.ended && pending.changes.len() < MAX_WAITING_CHANGES {
+            pending.changes.push_back(message.to_vec());
+            self.wake.notify_all();
+        }
+    }
+
+    /// Also once the stream has ended. Checks at most every [`GONE_CHECK`], and not during a write, which detects it itself.
+    fn is_gone(&self) -> bool {
+        let Some(mut out) = try_lock(&self.out) else { return false };
+        if out.stream.is_some() && out.looked.elapsed() < GONE_CHECK {
+            return false;
+        }
+        out.looked = Instant::now();
+        out.is_gone()
+    }
+}
+
 impl OpenStream {
     fn write(&mut self, write: impl FnOnce(&mut EventStream) -> std::io::Result<()>) {
         if let Some(stream) = &mut self.stream {
@@ -217,8 +214,7 @@ pub(super) struct Streams {
 #[derive(Default)]
 struct StreamTable {
     ended: bool,
-    next: u64,
-    channels: HashMap<u64, Arc<Channel>>,
+    channels: Vec<Arc<Channel>>,
 }
 
 impl Streams {
@@ -226,18 +222,16 @@ impl Streams {
     pub(super) fn add(self: &Arc<Streams>, stream: EventStream) -> Entered {
         let channel = Arc::new(Channel::new(stream));
         let mut all = self.open();
-        let number = all.next;
-        all.next += 1;
-        all.channels.insert(number, channel.clone());
+        all.channels.push(channel.clone());
         if all.ended {
             channel.end();
         }
-        Entered { streams: self.clone(), number, channel }
+        Entered { streams: self.clone(), channel }
     }
 
     /// Makes all streams send their farewell. They stay open for answers.
     pub(super) fn leave(&self) {
-        let channels: Vec<_> = self.open().channels.values().cloned().collect();
+        let channels = self.open().channels.clone();
         channels.iter().for_each(|channel| channel.leave());
     }
 
@@ -245,7 +239,7 @@ impl Streams {
     pub(super) fn end(&self) {
         let mut all = self.open();
         all.ended = true;
-        let channels: Vec<_> = all.channels.values().cloned().collect();
+        let channels = all.channels.clone();
         drop(all);
         channels.iter().for_each(|channel| channel.end());
     }
@@ -258,13 +252,12 @@ impl Streams {
 /// A registered stream, removed on drop.
 pub(super) struct Entered {
     streams: Arc<Streams>,
-    number: u64,
     /// The stream.
     pub(super) channel: Arc<Channel>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.streams.open().channels.remove(&self.number);
+        self.streams.open().channels.retain(|other| !Arc::ptr_eq(other, &self.channel));
     }
 }

@@ -19,8 +19,8 @@ use crate::jsonrpc::{self, NoId};
 use crate::protocol::error_object;
 use crate::{metrics, random};
 
-use super::guard::{Guard, Preflight, Refused, cors};
-use super::ops::Ops;
+use super::guard::{Guard, Refused, allowed_headers, cors, preflight};
+use super::ops::{Ops, PROBES};
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync + 'static {
@@ -48,10 +48,10 @@ impl<E: Endpoint> Handler for Web<E> {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
         let mut visit = Visit { exchange, origin: None };
-        if let Some(probe) = self.ops.probe(head.path()) {
+        if PROBES.contains(&head.path()) {
             return match head.method() {
                 Method::Get | Method::Head => {
-                    let (status, body) = probe.answer();
+                    let (status, body) = self.ops.probe(head.path());
                     visit.respond(status, &[JSON, ("Cache-Control", "no-store")], &[&body]);
                 }
                 _ => visit.not_allowed("GET, HEAD"),
@@ -68,7 +68,7 @@ impl<E: Endpoint> Handler for Web<E> {
         let Some(methods) = methods else { return visit.not_found() };
         let allowed = methods.split(", ").any(|method| method == head.method().as_str());
         if *head.method() == Method::Options {
-            return visit.respond(204, &Preflight::new(head).headers(methods), &[]);
+            return visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
         }
         if let (Some(document), true) = (document, allowed) {
             return visit.respond(200, &[JSON, ("Cache-Control", "max-age=3600")], &[document]);
