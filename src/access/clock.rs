@@ -1,5 +1,5 @@
-//! The time of day, for the two things here that are dated with it: tokens (`exp`, `nbf`) and files. Every limit, pause and
-//! age that is ours is of `Instant`.
+//! The time of day, for the claims of tokens (`exp`, `nbf`) and the times of files. Everything else is measured by
+//! `Instant`.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ pub(super) fn time_of_day() -> TimeOfDay {
     SystemTime::now()
 }
 
-/// A moment, by the clock that never jumps and by the one that tokens are dated with.
+/// A moment, by the monotonic clock and by the time of day.
 #[derive(Clone, Copy)]
 pub(super) struct Now {
     pub(super) instant: Instant,

@@ -1,8 +1,9 @@
-//! Short digests of tokens under a key of this process, to find a token by without comparing tokens one by one.
+//! Short keyed digests of tokens, to look a token up without comparing it with every other.
 //!
-//! A digest is two runs of std's SipHash under independent secret keys, 128 bits in all. Whoever does not know the keys can
-//! neither make two tokens meet nor learn anything from how long a search takes. Where a digest alone decides
-//! (`oauth::answers`) a guess is good with 2^-128; where the token is at hand (`tokens`) it is compared as well.
+//! A digest is two runs of std's SipHash under independent secret keys, 128 bits in all. Without the keys nobody can
+//! make two tokens collide, or learn anything from the duration of a lookup. Where a digest alone decides
+//! (`oauth::answers`) a guess succeeds with probability 2^-128; where the token is known (`tokens`) it is compared as
+//! well.
 
 use std::array;
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
@@ -36,8 +37,7 @@ impl Keyed {
     }
 }
 
-/// Where `wanted` stands among `digests`, which are all different. Takes the same time wherever that is, and if it is not
-/// there.
+/// The index of `wanted` in `digests`, which are all different. Takes the same time whether and wherever it is found.
 pub(super) fn position(digests: &[Digest], wanted: Digest) -> Option<usize> {
     let mut found = 0;
     for (at, digest) in digests.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Why a caller is turned away, in HTTP's and OAuth's terms.
+//! Why a caller is refused, in HTTP's and OAuth's terms.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use super::identity::Role;
 pub(crate) enum AccessError {
     /// No token was sent.
     NoToken,
-    /// One was sent that is no good.
+    /// An invalid one was sent.
     BadToken(Flaw),
     /// It is valid, but this needs the role.
     Forbidden(Role),
-    /// Whether it is good cannot be told now; ask again after this time.
+    /// It cannot be validated now; ask again after this time.
     Unavailable(Duration),
 }
 
 /// What is wrong with a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// Nobody here has it.
+    /// It is none of the named tokens.
     Unknown,
     /// It is too long, or no token by its form.
     Malformed,
@@ -30,9 +30,9 @@ pub(crate) enum Flaw {
     Audience,
     /// It is another issuer's.
     Issuer,
-    /// It has ended.
+    /// It has expired.
     Expired,
-    /// It has not begun.
+    /// It is not valid yet.
     Early,
     /// It is no bearer token, or the issuer's answer about it is not understood.
     Kind,

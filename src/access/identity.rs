@@ -45,8 +45,8 @@ impl Role {
     }
 }
 
-/// A caller. What belongs to one identity does not exist for another. Shown, every byte that could upset a line of the log
-/// or a label is percent-encoded, so that two identities never look alike by that.
+/// A caller. What belongs to one identity is invisible to others. When displayed, every byte that could break a log
+/// line or a label is percent-encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Identity {
     /// The holder of the token of this name.
@@ -67,23 +67,23 @@ pub(crate) enum Identity {
     },
     /// The user who started this program, over stdio.
     Local,
-    /// An IPv4 address, or the 64 bits of an IPv6 address that name a network: its owner has all the others.
+    /// An IPv4 address, or the /64 network of an IPv6 address.
     Peer(IpAddr),
 }
 
 impl Identity {
-    /// The caller at `ip`, where nobody shows a token.
+    /// The caller at `ip`, without authentication.
     pub(crate) fn peer(ip: IpAddr) -> Identity {
         Identity::Peer(network(ip))
     }
 
-    /// Does what belongs to `other` exist for this caller? Where nobody shows a token nobody is known: one client may come
-    /// from several addresses.
+    /// May this caller see what belongs to `other`? Without authentication all callers share: one client may come from
+    /// several addresses.
     pub(crate) fn shares_with(&self, other: &Identity) -> bool {
         self == other || matches!((self, other), (Identity::Peer(_), Identity::Peer(_)))
     }
 
-    /// A text that is this caller's alone and stays so, for what is stored.
+    /// A unique and stable name of this caller, for stored runs.
     pub(crate) fn owner(&self) -> String {
         match self {
             Identity::Client { .. } => self.to_string().replacen("oauth:", "oauth-client:", 1),
@@ -131,7 +131,7 @@ impl<I: Borrow<Identity>> fmt::Display for CallerName<I> {
     }
 }
 
-/// Visible ASCII without what separates or quotes values somewhere; the rest percent-encoded.
+/// Percent-encodes everything but letters, digits and harmless punctuation.
 struct PercentEncoded<'a>(&'a str);
 
 impl fmt::Display for PercentEncoded<'_> {

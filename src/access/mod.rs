@@ -1,14 +1,14 @@
-//! Who may come in over HTTP, and as whom: named tokens, OAuth, or anybody.
+//! Authentication over HTTP: by named tokens, by OAuth, or none.
 //!
 //! ```text
 //!   Authorization ─▶ named token? (tokens, watch) ─▶ OAuth on? (oauth) ─▶ Pass { identity, role } ─▶ streams: is_good?
 //!        │                                             │
 //!        └ none: 401                                   └ bad: 401 · no scope: 403 · issuer down: 503
 //! ```
-//! In scope: from the header `Authorization` to an identity and a role, whether these still hold, and what is answered where
-//! they do not. Not in scope: what belongs to whom and what takes which role (`transport`), MCP. Nothing here has a thread.
+//! In scope: from the header `Authorization` to an identity and a role, whether these are still valid, and the answer
+//! if not. Not in scope: which role a request needs (`transport`), MCP. There are no threads here.
 //!
-//! No token is in any message. Of one that an OAuth client sends only the digest is kept beyond its requests and streams.
+//! No message contains a token. Of an OAuth token only the digest is kept beyond its requests and streams.
 
 mod clock;
 mod digest;
@@ -33,7 +33,7 @@ pub(crate) struct Access {
     oauth: Option<OAuth>,
 }
 
-/// A caller that was let in.
+/// An admitted caller.
 #[derive(Debug)]
 pub(crate) struct Pass {
     /// Who it is.
@@ -52,18 +52,18 @@ enum Proof {
 }
 
 impl Access {
-    /// With neither a token nor OAuth, anybody may come in and do everything.
+    /// With neither a token nor OAuth, every caller is admitted with every role.
     pub(crate) fn new(tokens: Tokens, oauth: Option<OAuth>) -> Access {
         Access { tokens, oauth }
     }
 
-    /// May anybody come in?
+    /// Is authentication off?
     pub(crate) fn is_open(&self) -> bool {
         self.tokens.is_empty() && self.oauth.is_none()
     }
 
-    /// Lets a caller in. `authorization` are the values of its headers of this name, `peer` is where it calls from. May ask
-    /// the issuer, and take as long as that.
+    /// Admits a caller. `authorization` are the values of its headers of this name, `peer` is its address. May ask the
+    /// issuer, and take as long as that.
     pub(crate) fn admit<'a>(
         &self,
         authorization: impl IntoIterator<Item = &'a str>,
@@ -95,12 +95,12 @@ impl Access {
         }
     }
 
-    /// Looks whether the OAuth issuer can be asked, which may take [`Access::admit`]'s time. The error is one line.
+    /// Checks that the OAuth issuer can be asked, which may take as long as [`Access::admit`]. The error is one line.
     pub(crate) fn probe(&self) -> Result<(), String> {
         self.oauth.as_ref().map_or(Ok(()), OAuth::probe)
     }
 
-    /// Has the named token that the caller came with been taken away? Unlike [`Access::is_good`] it never waits.
+    /// Was the caller's named token removed? Unlike [`Access::is_good`] it never waits.
     pub(crate) fn is_removed(&self, pass: &Pass) -> bool {
         matches!(pass.proof, Proof::Token(_)) && !self.is_good(pass)
     }
@@ -116,8 +116,8 @@ impl Access {
         self.oauth.as_ref()?.resource.document(path, endpoint)
     }
 
-    /// The value of `WWW-Authenticate` that goes with a refusal. `pass` is the caller's, if it was let in before: whoever
-    /// came with a named token is not sent to the issuer for a larger scope.
+    /// The value of `WWW-Authenticate` that goes with a refusal. `pass` is the caller's, if it was admitted: holders of
+    /// named tokens are not sent to the issuer for a larger scope.
     pub(crate) fn challenge(&self, refusal: AccessError, pass: Option<&Pass>) -> Option<String> {
         let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(_)));
         match &self.oauth {
@@ -128,12 +128,12 @@ impl Access {
 }
 
 impl Pass {
-    /// Of whoever started this program, over stdio.
+    /// The pass of the user who started this program, over stdio.
     pub(crate) fn local() -> Pass {
         Pass { identity: Identity::Local, role: Role::Run, proof: Proof::None }
     }
 
-    /// May the caller do what takes this role?
+    /// Does the caller have this role?
     ///
     /// # Errors
     /// [`AccessError::Forbidden`].
@@ -142,7 +142,7 @@ impl Pass {
     }
 }
 
-/// The token of the only `Authorization` there is.
+/// The token of the `Authorization` header, if there is exactly one.
 fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut values = values.into_iter();
     let (Some(value), None) = (values.next(), values.next()) else { return None };

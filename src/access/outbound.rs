@@ -17,7 +17,7 @@ const BUFFER: usize = 16 << 10;
 /// Unused connections that are kept.
 const KEPT: usize = 16;
 
-/// One server, as it is reached.
+/// A client for one server.
 pub(super) struct Outbound {
     kept: Agent,
     fresh: Agent,
@@ -69,10 +69,10 @@ pub(super) struct OutboundAnswer {
     pub(super) body: Vec<u8>,
 }
 
-/// No answer: why not, in words that follow "it".
+/// Why an exchange failed, as the predicate of a sentence about the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum OutboundFailure {
-    /// There was none.
+    /// There was no answer.
     Unreachable(String),
     /// There was one that cannot be used.
     Unusable(String),

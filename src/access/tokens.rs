@@ -13,7 +13,7 @@ use crate::random;
 
 /// The name of `FABRIC_MCP_AUTH_TOKEN`.
 const DEFAULT: &str = "default";
-/// What tokens begin with that are made here. None of them is ever shown to an OAuth issuer.
+/// The prefix of tokens that are generated here. None of them is ever sent to an OAuth issuer.
 pub(super) const PREFIX: &str = "fmcp_";
 /// Shortest token, in characters.
 const MIN_TOKEN: usize = 32;
@@ -33,16 +33,16 @@ impl std::fmt::Display for Mistake {
     }
 }
 
-/// The tokens that are good.
+/// The valid tokens.
 pub(super) struct TokenTable {
     digests: Vec<Digest>,
     holders: Vec<Holder>,
 }
 
-/// Who has the token.
+/// The holder of a token.
 pub(super) struct Holder {
     token: Secret,
-    /// By which it is known.
+    /// Who it is.
     pub(super) identity: Identity,
     /// What it may do.
     pub(super) role: Role,
@@ -96,14 +96,14 @@ impl TokenTable {
         self.holders.push(Holder { token, identity: Identity::Token(Arc::from(name)), role });
     }
 
-    /// Whose token this is, in a time that depends on the length of `given` and the number of tokens alone.
+    /// The holder of this token, in a time that depends on the length of `given` and the number of tokens alone.
     pub(super) fn find(&self, given: &str, digest: Digest) -> Option<&Holder> {
         let holder = self.holder(digest);
         let token = holder.map_or("", |holder| holder.token.expose());
         holder.filter(|_| same(given.as_bytes(), token.as_bytes()))
     }
 
-    /// Whose digest this is.
+    /// The holder of the token with this digest.
     pub(super) fn holder(&self, digest: Digest) -> Option<&Holder> {
         position(&self.digests, digest).and_then(|at| self.holders.get(at))
     }

@@ -1,4 +1,4 @@
-//! The tokens that are good now: read at the start, on demand, and when their file has changed.
+//! The valid tokens: read at the start, on demand, and when their file has changed.
 //!
 //! ```text
 //!   request, tick of a stream ─▶ a second since the last look? ─▶ stat: another file? ─▶ 100 ms old? ─▶ read
@@ -26,7 +26,7 @@ use crate::sync::{lock, try_lock};
 const VARIABLE: &str = "FABRIC_MCP_TOKENS_FILE";
 /// How often the file is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long a file must have been left alone before it is read.
+/// How long a file must have been unchanged before it is read.
 const REST: Duration = Duration::from_millis(100);
 /// Largest file, in bytes: some 10,000 tokens.
 const MAX_FILE: u64 = 1 << 20;
@@ -37,7 +37,7 @@ pub(crate) struct Tokens {
     default: Option<Secret>,
     file: Option<PathBuf>,
     table: Mutex<Arc<TokenTable>>,
-    /// Counts the tables there were.
+    /// Counts the tables so far.
     generation: AtomicU64,
     begun: Instant,
     /// Before this the file is not looked at, in milliseconds since `begun`.
@@ -146,7 +146,7 @@ impl Tokens {
         }
     }
 
-    /// Whose token this is.
+    /// The holder of this token.
     pub(super) fn find(&self, given: &str) -> Option<(Identity, Role, HeldNamedToken)> {
         // Before the table, so that a later table is never taken for this one.
         let generation = self.generation.load(Ordering::Acquire);
@@ -156,7 +156,7 @@ impl Tokens {
         Some((holder.identity.clone(), holder.role, HeldNamedToken { digest, generation }))
     }
 
-    /// Is the token still good for the same name and role?
+    /// Is the token still valid, with the same name and role?
     pub(super) fn is_good(&self, shown: HeldNamedToken, identity: &Identity, role: Role) -> bool {
         if self.generation.load(Ordering::Acquire) == shown.generation {
             return true;
@@ -189,10 +189,10 @@ impl Tokens {
         Some(self.read(file, &mut watch, time))
     }
 
-    /// Takes the file's tokens, if it is good and says something new.
+    /// Loads the file's tokens, if it is valid and has changed.
     fn read(&self, file: &Path, watch: &mut Watch, time: TimeOfDay) -> Result<Option<Change>, String> {
         let content = content(file, watch);
-        // What has not rested is looked at again.
+        // A file that was just written is read again later.
         watch.seen.take_if(|seen| !seen.has_rested(time));
         let content = content.inspect_err(|_| watch.content = None)?;
         let digest = self.keyed.digest(&content);

@@ -1,4 +1,4 @@
-//! Which calls may run now: the bound on runs at once, the rate limit, and the end of everything.
+//! Which calls may run now: the bound on concurrent runs, the rate limit, and shutdown.
 //!
 //! In scope: counting, and what a caller's role allows. Not in scope: who a caller is (`access`).
 
@@ -54,7 +54,7 @@ impl Admission {
         Admission::bounded(max_runs, usize::MAX, per_caller, per_minute)
     }
 
-    /// For calls that wait for a thread: whoever may run is decided when it has one.
+    /// For calls that wait for a thread: the bound on runs is applied once they have one.
     pub(crate) fn queued(max_runs: usize) -> Arc<Admission> {
         Admission::bounded(usize::MAX, max_runs, 0, 0)
     }
@@ -73,7 +73,7 @@ impl Admission {
         })
     }
 
-    /// Lets a call in, for as long as the permit is kept.
+    /// Admits a call, for as long as the permit is held.
     ///
     /// # Errors
     /// For runs only: `forbidden`, `too-many-requests`, and what [`Admission::still_open`] says.
@@ -166,7 +166,7 @@ impl Admission {
         self.aborting.store(true, Ordering::Release);
     }
 
-    /// Are calls to stop because the process ends?
+    /// Must calls stop because the process ends?
     fn aborting(&self) -> bool {
         self.aborting.load(Ordering::Acquire)
     }
@@ -208,7 +208,7 @@ fn busy_caller(most: usize) -> Error {
     Error::new(Kind::TooManyRequests, detail)
 }
 
-/// What stops one call: its own cancelling, or the end of everything.
+/// What stops one call: its cancellation, or shutdown.
 pub(crate) struct Stops {
     cancel: Cancel,
     admission: Arc<Admission>,
@@ -226,7 +226,7 @@ impl Stops {
         self.cancel.is_cancelled()
     }
 
-    /// Is the call to stop, for either reason?
+    /// Must the call stop, for either reason?
     pub(crate) fn is_stopped(&self) -> bool {
         if self.admission.aborting() {
             self.aborted.store(true, Ordering::Relaxed);
@@ -235,23 +235,23 @@ impl Stops {
         self.is_cancelled()
     }
 
-    /// The answer of a call that has ended: if it was told to stop because everything ends, it says so.
+    /// The answer of a call that has ended: an error that says so, if shutdown has stopped it.
     pub(crate) fn answer(&self, call: &Call, answer: Answer) -> Answer {
         if self.aborted.load(Ordering::Relaxed) { call.fail(Error::stopped()) } else { answer }
     }
 }
 
-/// A place among the running calls, given back when dropped.
+/// A slot among the running calls, released on drop.
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     run: Option<RunPermit>,
 }
 
 impl Permit {
-    /// The call begins. Gives the place of its run, if it is one, which may outlive the call.
+    /// Begins the call. Returns the slot of its run, if it is one, which may outlive the call.
     ///
     /// # Errors
-    /// `too-many-requests`: too many runs go on, though their calls have been answered.
+    /// `too-many-requests`: too many runs are still working, though their calls have been answered.
     pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn Send>>, Error> {
         let Some(mut run) = self.run.take() else { return Ok(None) };
         let mut running = self.admission.running();
@@ -266,7 +266,7 @@ impl Permit {
     }
 }
 
-/// A place among the runs, given back when dropped.
+/// A slot among the runs, released on drop.
 struct RunPermit {
     admission: Arc<Admission>,
     who: Identity,

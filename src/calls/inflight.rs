@@ -34,7 +34,7 @@ impl Cancel {
 /// What is in flight under an id.
 enum InFlightEntry {
     Call(Cancel),
-    /// A subscription, with what we send when we end it.
+    /// A subscription, with what to send when the server ends it.
     Listen {
         _place: Registration,
         end: Vec<Vec<u8>>,
@@ -59,12 +59,12 @@ struct InFlightState {
     writing: usize,
 }
 
-/// Somebody is about to write an answer: while this lives, the connection is not idle. Taken before the call is
-/// finished, so that nobody ends the process between the two.
+/// An answer is about to be written: while this exists, the connection is not idle. Made before the call is finished,
+/// so that the process does not end between the two.
 pub(crate) struct Writing(Arc<Inflight>);
 
 impl Writing {
-    /// From now on.
+    /// The connection is busy from now on.
     pub(crate) fn begin(inflight: &Arc<Inflight>) -> Writing {
         inflight.lock().writing += 1;
         Writing(inflight.clone())
@@ -83,8 +83,8 @@ impl Inflight {
         lock(&self.state)
     }
 
-    /// Enters a call. `None` if the id is in use: the first one goes on. After [`Inflight::cancel_all`] it is cancelled from
-    /// the start: its message was read while the connection or session ended.
+    /// Registers a call. `None` if the id is in use: the first call goes on. After [`Inflight::cancel_all`] it is
+    /// cancelled from the start: its message was read while the connection or session ended.
     pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
         let mut state = self.lock();
         if state.entries.contains_key(id) {
@@ -99,7 +99,7 @@ impl Inflight {
         Some(cancel)
     }
 
-    /// Enters a subscription. `end` is what to send if we end it ourselves. False if the id is in use.
+    /// Registers a subscription. `end` is what to send if the server ends it. False if the id is in use.
     pub(crate) fn listen(
         &self,
         id: &Id,
@@ -120,7 +120,7 @@ impl Inflight {
         self.lock().entries.contains_key(id)
     }
 
-    /// Takes a call out. True if its answer is still wanted.
+    /// Removes a call. True if its answer is still wanted.
     pub(crate) fn finish(&self, id: &Id, cancel: &Cancel) -> bool {
         let mut state = self.lock();
         // The id may be in use again after it was cancelled.
@@ -157,7 +157,7 @@ impl Inflight {
         self.changed.notify_all();
     }
 
-    /// Ends all subscriptions, and gives what has to be sent for that.
+    /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut state = self.lock();
         let ended = state.entries.extract_if(|_, entry| matches!(entry, InFlightEntry::Listen { .. }));
@@ -173,7 +173,7 @@ impl Inflight {
         self.lock().entries.values().filter(|e| matches!(e, InFlightEntry::Listen { .. })).count()
     }
 
-    /// Waits until no call is in flight and no answer is being written, at most for `limit`. True if it came to that.
+    /// Waits until no call is in flight and no answer is being written, at most for `limit`. False if time ran out.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let is_busy = |state: &mut InFlightState| {
             state.writing > 0 || state.entries.values().any(|e| matches!(e, InFlightEntry::Call(_)))

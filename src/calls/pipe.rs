@@ -37,7 +37,7 @@ pub(crate) enum Flush {
     Later,
 }
 
-/// The way out of a pipe. Whole messages, from any thread.
+/// The sending side of a pipe: whole messages, from any thread.
 pub(crate) trait Line: Send + Sync {
     /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
     /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
@@ -61,11 +61,11 @@ pub(crate) trait Line: Send + Sync {
 pub(crate) struct Shop {
     /// The protocol.
     pub(crate) server: Arc<Server>,
-    /// Where runs run.
+    /// The threads of runs.
     pub(crate) workers: Arc<Workers>,
-    /// Where all other calls do, so that they never wait for runs.
+    /// The threads of all other calls, so that these never wait for runs.
     pub(crate) helpers: Arc<Workers>,
-    /// Which may.
+    /// Which calls may run.
     pub(crate) admission: Arc<Admission>,
     /// Polls for changes.
     pub(crate) poller: Arc<Poller>,
@@ -105,7 +105,7 @@ impl Pipe {
         self.shop.server.receive(&self.session, inbound, None)
     }
 
-    /// Does it, for the caller with this pass.
+    /// Carries out `action`, for the caller with this pass.
     pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
         self.act_in(action, pass, &CallReply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
@@ -115,7 +115,7 @@ impl Pipe {
         }
     }
 
-    /// Ends all subscriptions, telling the client so.
+    /// Ends all subscriptions, and tells the client.
     pub(crate) fn end_listening(&self) {
         for message in self.inflight.end_listening() {
             self.line.send(&[&message], Flush::Later);
@@ -279,7 +279,7 @@ impl Drop for Batch {
     }
 }
 
-/// A call on its way out: after a panic its id can be used again, and nobody waits for it.
+/// Removes a call after a panic, so that its id is free and nobody waits for it.
 struct Ending<'a> {
     inflight: &'a Inflight,
     call: &'a Call,

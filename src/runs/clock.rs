@@ -1,7 +1,7 @@
 //! The two clocks that a store reads, so that tests can set them.
 //!
-//! The time of day is for what is stored and shown: files are read by other processes, and after a restart. Everything
-//! that is measured inside one process goes by the steady clock, which nobody sets.
+//! The time of day is for what is stored and shown: other processes read it, also after a restart. Everything measured
+//! within the process uses the monotonic clock.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 pub(super) trait Clock: Send + Sync {
     /// The time of day, in milliseconds since 1970.
     fn today(&self) -> u64;
-    /// Time since some fixed moment.
+    /// The monotonic clock: time since some fixed moment.
     fn steady(&self) -> Duration;
 }
 
-/// The system's.
+/// The system's clocks.
 pub(super) struct SystemClock(Instant);
 
 impl SystemClock {
@@ -47,7 +47,8 @@ pub(super) fn nanoseconds(time: SystemTime) -> u64 {
     u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long ago a file was changed; nothing if that is still to come. Files have the system's time, whatever a test says.
+/// The time since a file was changed; zero if its time is in the future. By the system's clock in tests too, since
+/// files have its time.
 pub(super) fn age(modified: SystemTime) -> Duration {
     SystemTime::now().duration_since(modified).unwrap_or_default()
 }

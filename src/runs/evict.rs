@@ -1,18 +1,18 @@
-//! Who has to go when a store is full.
+//! Eviction: which runs are removed when a store is full.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::record::{Owner, RunId};
 
-/// A kept run, as far as this question goes.
+/// What eviction has to know of a run.
 pub(super) struct KeptRun<'a> {
     pub(super) id: RunId,
     pub(super) owner: &'a Owner,
     /// When it ended; `None` while it works.
     pub(super) ended: Option<u64>,
     pub(super) bytes: u64,
-    /// It was told as a task and its time is not over.
+    /// Announced as a task whose time-to-live is not over.
     pub(super) promised: bool,
 }
 
@@ -26,7 +26,7 @@ impl KeptRun<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bounds {
     pub(super) runs: usize,
-    /// Of finished runs: what those that work hold is bounded by their number.
+    /// Of finished runs: those of working runs are bounded by their number.
     pub(super) bytes: u64,
 }
 
@@ -34,11 +34,11 @@ pub(super) struct Bounds {
 struct Holding {
     runs: usize,
     bytes: u64,
-    /// What may go, the oldest first.
+    /// What can be evicted, the oldest first.
     free: BinaryHeap<Reverse<(u64, RunId, u64)>>,
 }
 
-/// The runs that have to go for the rest to be within `bounds`, or as near as can be: each time the oldest finished one of
+/// The runs to evict for the rest to be within `bounds`, or as close as possible: each time the oldest finished one of
 /// the owner who holds most.
 pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bounds: Bounds) -> Vec<RunId> {
     let (mut runs, mut bytes) = (0, 0);
@@ -79,7 +79,7 @@ pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bound
     gone
 }
 
-/// Is there room for one more run that nobody may remove?
+/// Is there room for one more run that cannot be evicted?
 pub(super) fn has_room<'a>(others: impl Iterator<Item = KeptRun<'a>>, bounds: Bounds) -> bool {
     let (runs, bytes) =
         others.filter(|run| !run.may_go()).fold((0, 0), |(runs, bytes), run| (runs + 1, bytes + run.bytes));

@@ -1,8 +1,8 @@
 //! The files of a run that works in this process.
 //!
-//! `<id>.lock` is locked while this lives. It is a file of its own because Windows lets nobody read what another has
-//! locked. It is there before the metadata is, and stays locked until the metadata says how the run ended: whoever gets
-//! the lock and then still reads `working` knows that the owner is dead.
+//! `<id>.lock` is locked while the run works. It is a file of its own, because on Windows a locked file cannot be read
+//! by others. It exists before the metadata does, and stays locked until the metadata says how the run ended: whoever
+//! gets the lock and still reads `working` knows that the owner has died.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::folder::{Folder, Part};
 use super::record::{Record, RunId, RunState};
 
-/// How often text is written and the marker looked for.
+/// How often text is written and the cancel marker checked.
 const TICK: Duration = Duration::from_secs(1);
 
 /// The files of a run.
@@ -20,7 +20,7 @@ pub(super) struct Files {
     folder: Arc<Folder>,
     id: RunId,
     lock: Option<File>,
-    /// Made when there is text.
+    /// Created with the first text.
     text: Option<File>,
     /// Bytes of text in the file.
     pub(super) written: usize,
@@ -41,7 +41,7 @@ impl Files {
         Ok(Files { folder, id: record.id, lock: Some(lock), text: None, written: 0, torn: false, ticked: now })
     }
 
-    /// A second is over.
+    /// Has a second passed since the last tick?
     pub(super) fn is_due(&mut self, now: Duration) -> bool {
         let due = self.lock.is_some() && now.saturating_sub(self.ticked) >= TICK;
         if due {
@@ -66,7 +66,7 @@ impl Files {
         Ok(())
     }
 
-    /// Has another process asked for its end?
+    /// Has another process cancelled it?
     pub(super) fn is_marked(&self) -> bool {
         self.lock.is_some() && self.folder.is_marked(self.id)
     }
@@ -100,8 +100,8 @@ impl Files {
         if let Some(file) = &self.text {
             file.sync_all()?;
         }
-        // Whoever left the marker has read `working` after that, and told its caller that the run is cancelled. So look once
-        // more after the end could be read.
+        // A process that left the marker has read `working`, and has reported the run as cancelled. So check again once
+        // the end can be read.
         if self.folder.is_marked(self.id) {
             record.state = RunState::Cancelled;
         }
@@ -113,7 +113,7 @@ impl Files {
         Ok(())
     }
 
-    /// Others may have it.
+    /// Closes the files and unlocks the run.
     pub(super) fn release(&mut self) {
         self.text = None;
         if self.lock.take().is_some() {

@@ -1,4 +1,4 @@
-//! The state folder: what its files are called, how they are made, read and removed.
+//! The state folder: how its files are named, created, read and removed.
 //!
 //! ```text
 //!   <xx>/<id>.json      the record: written to <id>.json.tmp, synced, renamed
@@ -7,12 +7,11 @@
 //!   <xx>/<id>.cancel    another process wants it to stop; counts while the record says `working`
 //! ```
 //!
-//! `<xx>` is the beginning of the id's digits: with many runs, a look at what others have changed then reads the names in a
-//! few of 256 small folders, and not 20,000 of them.
+//! `<xx>` are the first two digits of the id: with many runs, a scan for changes of other processes reads a few of 256
+//! small folders instead of 20,000 names.
 //!
-//! Others may share the folder, and a process may die between any two steps. So a file is what it seems only after it was
-//! looked at: nothing is followed, nothing that blocks is opened, no length is believed. Files with other names are nobody's
-//! business here.
+//! Other processes may share the folder, and may die between any two steps. So every file is checked before use: links
+//! are not followed, nothing that blocks is opened, no length is trusted. Files with other names are ignored.
 
 use std::collections::HashMap;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions};
@@ -32,9 +31,9 @@ use super::text::{self, Span};
 const MAX_RECORD: u64 = 1 << 20;
 /// Most that is read of a text file, in bytes; more than any run can have.
 const MAX_TEXT: u64 = 64 << 20;
-/// The folders that the files are spread over.
+/// How many folders the files are spread over.
 pub(super) const SHARDS: usize = 256;
-/// What belongs to no run is removed once it is this old: until then somebody may be about to write the rest.
+/// Files without a run are removed once they are this old: until then a process may be about to write the rest.
 const ORPHAN: Duration = Duration::from_secs(600);
 
 /// A file of a run.
@@ -75,18 +74,18 @@ impl Parts {
         self.0 & Part::Record.bit() != 0
     }
 
-    /// There are some that a finished run has no need of.
+    /// Are there some that a finished run does not need?
     pub(super) fn has_left_overs(self) -> bool {
         self.0 & !(Part::Record.bit() | Part::Text.bit()) != 0
     }
 }
 
-/// What a metadata file turned out to be.
+/// The result of reading a metadata file.
 pub(super) enum FoundRun {
     Record(Box<Loaded>),
     /// There is none, or what there is can never be read.
     Nothing,
-    /// Not ours to judge: of another version of this program, or the system did not let us read it now.
+    /// Of another version of this program, or not readable now.
     Unknown,
 }
 
@@ -100,21 +99,21 @@ impl FoundRun {
 #[derive(Clone, Debug)]
 pub(super) struct Loaded {
     pub(super) record: Record,
-    /// Its owner is at it.
+    /// Its owner is working on it.
     pub(super) held: bool,
 }
 
 /// A folder in which runs are kept.
 pub(crate) struct Folder {
     path: PathBuf,
-    /// It was said that it cannot be written; not again until it can.
+    /// A failed write was logged; the next is not until one has succeeded.
     warned: AtomicBool,
     /// Held while a lock is tried.
     trying: Mutex<()>,
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, and tries what is needed of it.
+    /// Creates the folder if it does not exist, and checks that it can be used.
     ///
     /// # Errors
     /// Why runs cannot be kept there, and what to do.
@@ -151,13 +150,13 @@ impl Folder {
         Ok(0)
     }
 
-    /// A lock that is held must be refused to the next one.
+    /// Does the file system have locks? One that is held must be refused to the next caller.
     fn has_locks(&self) -> io::Result<bool> {
         let probe = RunId::new();
         let first = self.create(probe, Part::Lock)?;
         let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(LockClaim::Held));
         self.remove_parts(probe, &[Part::Lock]);
-        // It stays if there is more in it.
+        // Fails if there is more in it.
         let _ = fs::remove_dir(self.shard(probe.shard()));
         Ok(works)
     }
@@ -170,10 +169,10 @@ impl Folder {
         self.shard(id.shard()).join(format!("{id}.{}", part.name()))
     }
 
-    /// A new file that only we can read.
+    /// Creates a file that only this user can read.
     pub(super) fn create(&self, id: RunId, part: Part) -> io::Result<File> {
         let mut options = OpenOptions::new();
-        // Windows locks only what may be read.
+        // Windows locks only files that are open for reading.
         options.read(true).write(true).create_new(true);
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
@@ -190,12 +189,12 @@ impl Folder {
         }
     }
 
-    /// What is there, if it is a plain file: not behind a link, and nothing that blocks.
+    /// The file, if it is a regular one: no link, and nothing that blocks.
     fn plain(&self, id: RunId, part: Part) -> Option<Metadata> {
         fs::symlink_metadata(self.file(id, part)).ok().filter(Metadata::is_file)
     }
 
-    /// Writes the record in one step, `durable` or as the system likes.
+    /// Replaces the record atomically; `durable`: it is synced to disk.
     pub(super) fn write(&self, record: &Record, durable: bool) -> io::Result<()> {
         let json = serde_json::to_vec(record)?;
         if json.len() as u64 > MAX_RECORD {
@@ -215,7 +214,7 @@ impl Folder {
         written
     }
 
-    /// Reads a run, and settles it if its owner has died: it is `interrupted` from now on.
+    /// Reads a run, and settles it if its owner has died: it becomes `interrupted`.
     pub(super) fn load(&self, id: RunId, today: u64) -> FoundRun {
         let record = match self.read(id) {
             Ok(record) => record,
@@ -224,7 +223,7 @@ impl Folder {
         if record.state != RunState::Working {
             return FoundRun::settled(self.checked(record));
         }
-        // One at a time: a lock that is taken must be the owner's, and not another look of ours.
+        // One at a time: a lock that is held must be the owner's, and not that of another thread here.
         let _trying = lock(&self.trying);
         match self.claim(id) {
             // It may have ended in between: its end was written before the lock was given up.
@@ -268,7 +267,7 @@ impl Folder {
         }
     }
 
-    /// A finished record without its text has lost it: a power cut, or a hand.
+    /// A finished record whose text is too short has lost it, by a power cut or by somebody's hand.
     fn checked(&self, mut record: Record) -> Record {
         if self.plain(record.id, Part::Text).map_or(0, |text| text.len()) < record.bytes {
             record.state = RunState::Interrupted;
@@ -292,7 +291,8 @@ impl Folder {
         record
     }
 
-    /// The owner has died. To be called with its lock only. Its end is now, so that it is kept for as long as any.
+    /// Ends a run whose owner has died. Call it with its lock held. It ends now, so that it is kept as long as any
+    /// other.
     fn settle(&self, mut record: Record, today: u64) -> Record {
         let id = record.id;
         record.state = if self.is_marked(id) { RunState::Cancelled } else { RunState::Interrupted };
@@ -345,7 +345,7 @@ impl Folder {
     fn bytes(&self, id: RunId, from: u64, most: u64) -> Vec<u8> {
         let mut read = Vec::new();
         if most > 0 && self.plain(id, Part::Text).is_some() {
-            // What cannot be read is not there.
+            // Unreadable text counts as none.
             let _ = File::open(self.file(id, Part::Text)).and_then(|mut file| {
                 file.seek(SeekFrom::Start(from))?;
                 file.take(most.min(MAX_TEXT)).read_to_end(&mut read)
@@ -421,13 +421,12 @@ impl Folder {
 
     pub(super) fn remove_parts(&self, id: RunId, parts: &[Part]) {
         for part in parts {
-            // Mostly because it is not there. A folder of that name stays.
+            // Fails mostly because it does not exist. A folder of that name stays.
             let _ = fs::remove_file(self.file(id, *part));
         }
     }
 
-    /// Removes what a run that no record speaks of has left, or all but the record and the text, if it is old and nobody is
-    /// at it.
+    /// Removes these parts of a run where they are old, unless somebody holds its lock.
     pub(super) fn remove_orphans(&self, id: RunId, parts: &[Part]) {
         if matches!(self.claim(id), Ok(LockClaim::Held)) {
             return;
@@ -458,20 +457,20 @@ impl Folder {
         Ok(names)
     }
 
-    /// Changes whenever a file comes to one of the folders, goes or is replaced; `None` while that cannot be relied on.
+    /// A value that changes when a file is created, removed or replaced in one of the folders; `None` while that is not
+    /// reliable.
     pub(super) fn stamp(&self, shard: u8) -> Option<u64> {
         let modified = match fs::metadata(self.shard(shard)).and_then(|folder| folder.modified()) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Some(0),
             modified => modified.ok()?,
         };
-        // Another change could have the same time: that of a file system goes in steps, of whole seconds if it has no
-        // fractions.
+        // Another change could have the same time: file systems round it, some to whole seconds.
         let stamp = clock::nanoseconds(modified);
         let step = if stamp.is_multiple_of(1_000_000_000) { Duration::from_secs(3) } else { Duration::from_millis(50) };
         (clock::age(modified) > step).then_some(stamp)
     }
 
-    /// Says that the files of a run could not be written, which is never the end of it.
+    /// Logs that the files of a run could not be written; the run goes on in memory.
     pub(super) fn warn(&self, id: RunId, what: &str, error: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             log::warn!(
@@ -485,7 +484,7 @@ impl Folder {
     }
 }
 
-/// Makes folders that only we can open.
+/// Creates folders that only this user can open.
 fn builder() -> DirBuilder {
     #[allow(unused_mut, reason = "without modes there is nothing to set")]
     let mut builder = DirBuilder::new();
@@ -494,11 +493,11 @@ fn builder() -> DirBuilder {
     builder
 }
 
-/// Names that were changed in the folder are durable after this. Elsewhere than on Unix folders are not opened.
+/// Makes changed names in the folder durable. Only Unix can open a folder.
 fn sync(#[cfg_attr(not(unix), expect(unused_variables))] folder: &Path) -> io::Result<()> {
     #[cfg(unix)]
     return match File::open(folder)?.sync_all() {
-        // Some file systems do not know it.
+        // Some file systems do not support it.
         Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
         synced => synced,
     };
@@ -506,7 +505,7 @@ fn sync(#[cfg_attr(not(unix), expect(unused_variables))] folder: &Path) -> io::R
     Ok(())
 }
 
-/// What trying for an owner's lock gave. It is held until this is dropped.
+/// The result of trying an owner's lock, which is held until this is dropped.
 enum LockClaim {
     Ours(#[allow(dead_code, reason = "held, not read")] File),
     Held,

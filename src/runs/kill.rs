@@ -1,4 +1,4 @@
-//! Processes that are killed while they write runs, at moments nobody chose.
+//! Processes that are killed at random moments while they write runs.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};

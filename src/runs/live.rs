@@ -1,4 +1,4 @@
-//! A run of this process, from its beginning until nobody looks at it any more.
+//! A run of this process, from its start until nobody holds it any more.
 //!
 //! ```text
 //!            cancel                        close             what is left is written
@@ -6,8 +6,8 @@
 //!    └───────────────────── close ───────────────────^
 //! ```
 //!
-//! A run that closes is shown as working until its end is on disk: what was told as completed must survive a power cut.
-//! Cancelling is shown at once and stays, whatever the worker says later.
+//! A closing run is shown as working until its end is on disk: what was reported as completed must survive a power cut.
+//! A cancellation is shown at once and stays, whatever the worker reports later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -22,11 +22,11 @@ use super::memory::Held;
 use super::record::{End, Owner, Record, RunId, RunState};
 use super::text::Text;
 
-/// What a run costs besides its text, in bytes; an estimate.
+/// The memory of a run besides its text, in bytes; an estimate.
 const BASE: usize = 1 << 10;
-/// Text is copied to its file in pieces of this size, so that the worker is not kept from adding to it. Bytes.
+/// Text is copied to its file in pieces of this size, so that the worker is not blocked meanwhile. Bytes.
 const COPY: usize = 256 << 10;
-/// Longest that anybody waits for another thread to write the end of a run to a slow disk.
+/// Longest wait for another thread that writes the end of a run to a slow disk.
 pub(super) const CLOSING: Duration = Duration::from_secs(5);
 
 /// A run of this process.
@@ -39,7 +39,7 @@ pub(super) struct LiveRun {
     inner: Mutex<Inner>,
     changed: Condvar,
     cancelled: AtomicBool,
-    /// Taken before `inner`, never after it.
+    /// Locked before `inner`, never after it.
     files: Option<Mutex<Files>>,
 }
 
@@ -98,7 +98,7 @@ impl LiveRun {
         }
     }
 
-    /// Adds text. False if the account has no room for it; it is kept all the same. Nothing is added to what has ended.
+    /// Adds text, unless the run has ended. False if the account refused it; it is kept all the same.
     pub(super) fn append(&self, piece: &str, today: u64) -> bool {
         let mut inner = lock(&self.inner);
         if inner.phase != Phase::Open || inner.record.state != RunState::Working {
@@ -120,8 +120,8 @@ impl LiveRun {
         lock(&self.inner).held.ask_again()
     }
 
-    /// Once a second: writes what was added and looks whether another process wants this run to stop. On whatever thread
-    /// comes by, so that nothing has to wake up for it.
+    /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
+    /// caller, so that it needs no timer.
     pub(super) fn tick(&self, now: Duration, today: u64) {
         let Some(mut files) = self.free_files() else { return };
         if files.is_due(now) {
@@ -131,19 +131,19 @@ impl LiveRun {
         }
     }
 
-    /// The files, unless another thread is at them: on a slow disk that may take long.
+    /// The files, unless another thread uses them, which may take long on a slow disk.
     fn free_files(&self) -> Option<MutexGuard<'_, Files>> {
         try_lock(self.files.as_ref()?)
     }
 
-    /// Looks whether another process wants this run to stop.
+    /// Checks for a cancellation by another process.
     pub(super) fn look(&self, today: u64) {
         if !self.is_cancelled() && self.free_files().is_some_and(|files| files.is_marked()) {
             self.end(&mut lock(&self.inner), RunState::Cancelled, today);
         }
     }
 
-    /// Writes what is not in the file yet. True if all of it is now.
+    /// Writes the text that is not in the file yet. False if that failed.
     fn write_text(&self, files: &mut Files) -> bool {
         loop {
             let piece = lock(&self.inner).text.read(files.written, COPY);
@@ -161,7 +161,7 @@ impl LiveRun {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    /// True if this stopped it; false if it had ended, or was stopped before.
+    /// False if it had ended, or was stopped before.
     pub(super) fn cancel(&self, today: u64) -> bool {
         let closing = |inner: &mut Inner| inner.phase == Phase::Closing;
         let (mut inner, _) = wait_while(&self.changed, lock(&self.inner), CLOSING, closing);
@@ -174,13 +174,13 @@ impl LiveRun {
         cancelled
     }
 
-    /// The process ends: so does this, as soon as its worker or [`LiveRun::begin_close`] says so.
+    /// Marks it as interrupted by the end of the process, and tells the worker to stop.
     pub(super) fn interrupt(&self, today: u64) {
         self.end(&mut lock(&self.inner), RunState::Interrupted, today);
         self.cancelled.store(true, Ordering::Release);
     }
 
-    /// Ends it for all who look, and has the worker see that it shall stop. False if that was done before.
+    /// Sets its final state, and tells the worker to stop. False if it had one before.
     fn end(&self, inner: &mut Inner, state: RunState, today: u64) -> bool {
         if inner.phase != Phase::Open || inner.record.state != RunState::Working {
             return false;
@@ -193,8 +193,8 @@ impl LiveRun {
         true
     }
 
-    /// From now on nothing is added. What the record will be once it is written; `None` if another thread is at it or has
-    /// done it.
+    /// Begins to close it: no more text is added. Returns the final record, to be written; `None` if another thread
+    /// closes or has closed it.
     pub(super) fn begin_close(&self, end: End, today: u64) -> Option<Record> {
         let mut inner = lock(&self.inner);
         if inner.phase != Phase::Open {
@@ -214,7 +214,7 @@ impl LiveRun {
         Some(record)
     }
 
-    /// Puts the end on disk. False if there are no files, or it could not be done.
+    /// Writes the end to disk. False if there are no files, or that failed.
     pub(super) fn store(&self, record: &mut Record) -> bool {
         let Some(files) = &self.files else { return false };
         let mut files = lock(files);
@@ -223,7 +223,7 @@ impl LiveRun {
         stored
     }
 
-    /// It has ended like this, and is kept for so long.
+    /// Closes it with this record; it is kept for `keep`.
     pub(super) fn closed(&self, record: Record, now: Duration, keep: Duration) {
         let size = serde_json::to_vec(&record).map_or(0, |json| json.len());
         let mut inner = lock(&self.inner);
@@ -243,7 +243,7 @@ impl LiveRun {
         drop(wait_while(&self.changed, lock(&self.inner), CLOSING, open));
     }
 
-    /// Is to be found for `ttl` from its beginning. False if it ends or has ended.
+    /// Keeps it for at least `ttl` from its start. False if it is closing or closed.
     pub(super) fn promise(&self, ttl: Duration) -> bool {
         let mut inner = lock(&self.inner);
         if inner.phase != Phase::Open {
@@ -255,12 +255,12 @@ impl LiveRun {
         true
     }
 
-    /// Has the metadata on disk before it returns, where there is one.
+    /// Writes the metadata to disk, where there is one.
     pub(super) fn persist(&self) {
         let Some(files) = &self.files else { return };
         let files = lock(files);
         let inner = lock(&self.inner);
-        // What closes or has closed is written by whoever does that.
+        // A closing run is written by the thread that closes it.
         let record =
             (inner.phase == Phase::Open).then(|| Record { state: RunState::Working, ended: None, ..inner.record() });
         drop(inner);
@@ -281,7 +281,7 @@ impl LiveRun {
         lock(&self.inner).phase == Phase::Closed
     }
 
-    /// Its time is over.
+    /// Is its retention over?
     pub(super) fn is_expired(&self, now: Duration) -> bool {
         let inner = lock(&self.inner);
         inner.phase == Phase::Closed && inner.until <= now

@@ -1,16 +1,16 @@
-//! How much memory a store holds, and who is told.
+//! Accounts for the memory of a store.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One run's part of a budget that the store knows nothing of: told how many bytes the run holds now, in all. False if
-/// there is no room for more; then what was agreed before stays. Gives all back when dropped. Must not use the store.
+/// One run's charge to a budget outside of the store: called with all bytes that the run holds now. False if the budget
+/// is exhausted; then the previous charge stays. Releases the charge when dropped. Must not use the store.
 pub(crate) type Account = Box<dyn FnMut(usize) -> bool + Send>;
 
-/// Opens an account for a run that begins.
+/// Opens the account of a new run.
 pub(crate) type Accounts = Box<dyn Fn() -> Account + Send + Sync>;
 
-/// What all runs of a store hold.
+/// The memory of all runs of a store.
 pub(super) struct Memory {
     held: AtomicUsize,
     accounts: Option<Accounts>,
@@ -30,7 +30,7 @@ impl Memory {
     }
 }
 
-/// What one run holds. It belongs beside the bytes it stands for.
+/// The memory of one run. Keep it beside the bytes it counts.
 pub(super) struct Held {
     memory: Arc<Memory>,
     account: Option<Account>,
@@ -38,12 +38,13 @@ pub(super) struct Held {
 }
 
 impl Held {
-    /// The run now holds `bytes`. False if the account refused: they are counted here all the same, since they are there.
+    /// Sets the bytes of the run. False if the account refused: they are counted here all the same, since they are
+    /// allocated.
     pub(super) fn set(&mut self, bytes: usize) -> bool {
         if bytes == self.bytes {
             return true;
         }
-        // Wraps around for less, and back again in the sum.
+        // A decrease wraps around, and the sum wraps back.
         self.memory.held.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
         self.account.as_mut().is_none_or(|account| account(bytes))

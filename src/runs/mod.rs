@@ -1,22 +1,24 @@
-//! Runs: what was started, what came of it, and who may see it. A run costs money, so what it gave outlives the call that
-//! asked for it.
+//! Runs of patterns and their results, and who may see them. A run costs money, so its result outlives the call that
+//! started it.
 //!
-//! In scope: runs with their text, in memory and in a state folder that several processes may share; whose they are; how
-//! long they are kept. Not in scope: what a run does (whoever holds its [`RunWriter`]), and how it is shown: MCP and Fabric are
-//! unknown here.
+//! In scope: records and texts of runs, in memory and in a state folder that several processes may share; ownership;
+//! retention. Not in scope: executing a run (the holder of its [`RunWriter`]) and presenting it. This module knows
+//! neither MCP nor Fabric.
 //!
 //! ```text
 //!   Runs::begin ──> RunWriter ──append, finish──> the run <──read, wait, cancel── Run <── Runs::find
 //! ```
 //!
-//! - A run is kept for `keep` after its end. When there are too many, the oldest finished one of the owner who holds most
-//!   goes. One that works never goes, one that was promised (told as a task) not before its time. If nothing may go, no
-//!   more is promised, while other runs still begin; they may be the first to go once they end.
-//! - With `keep` 0 nothing is promised or written to the folder, and a run is gone at its end, but for those who hold it.
-//! - Whoever holds a [`Run`] of this process can read it to its end, kept or not.
-//! - The folder is never the end of a run: what cannot be written stays in memory, with a warning.
-//! - Nothing here has a thread or wakes up by itself: the worker's own calls write its text and notice that another process
-//!   has cancelled it, once a second; what is too old goes when the store is next used.
+//! - A run is kept for `keep` after its end. When there are too many, the oldest finished run of the owner who holds
+//!   most is evicted. Working runs are never evicted, promised ones (announced as tasks) not before their time-to-live.
+//!   If nothing can be evicted, no further task is promised; other runs still start, and may be evicted first once they
+//!   end.
+//! - With `keep` 0 nothing is promised or written to the folder, and a run is forgotten at its end, except by holders
+//!   of its [`Run`].
+//! - A [`Run`] of this process stays readable while it is held, kept or not.
+//! - A failing folder never fails a run: what cannot be written stays in memory, with a warning.
+//! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
+//!   process, once a second; expired runs are removed when the store is next used.
 
 mod clock;
 mod evict;
@@ -48,55 +50,56 @@ pub(crate) use store::Tally;
 use live::LiveRun;
 use store::{Place, Store};
 
-/// How often whoever waits is asked whether to go on.
+/// How often a waiting caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);
 
 /// The runs of this process, and those in its folder. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Runs(Arc<Store>);
 
-/// There is no room for a run that must be kept: too many others work or were promised, or nothing is kept at all.
+/// No room for a run that must be kept: too many others are working or promised, or nothing is kept at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreFull;
 
 impl Runs {
-    /// Keeps runs for so long after their end; their memory is charged to `accounts`.
+    /// Keeps runs for `keep` after their end. Their memory is charged to `accounts`.
     pub(crate) fn new(keep: Duration, folder: Option<Arc<Folder>>, accounts: Option<Accounts>) -> Runs {
         Runs(Arc::new(Store::new(keep, folder, accounts, Box::new(clock::SystemClock::new()))))
     }
 
-    /// Is anything kept, so that tasks can be told?
+    /// Are runs kept after their end? Tasks need that.
     pub(crate) fn keeps(&self) -> bool {
         self.0.keeps()
     }
 
-    /// Are runs also files, which other processes and later ones can read?
+    /// Is there a state folder, which other and later processes can read?
     pub(crate) fn has_folder(&self) -> bool {
         self.0.folder.is_some()
     }
 
-    /// Begins a run. It is kept if there is room when it ends.
+    /// Starts a run, which is kept if there is room when it ends.
     pub(crate) fn begin(&self, start: Start) -> RunWriter {
         RunWriter { store: self.0.clone(), live: self.0.begin(start) }
     }
 
-    /// Begins a run that is told as a task: found for `ttl` from now at least, and on disk when this returns.
+    /// Starts a run that is announced as a task: it can be found for at least `ttl` from now, and is on disk when this
+    /// returns.
     ///
     /// # Errors
-    /// [`StoreFull`]; nothing was begun.
+    /// [`StoreFull`]; nothing was started.
     pub(crate) fn begin_task(&self, start: Start, ttl: Duration) -> Result<RunWriter, StoreFull> {
         let live = self.0.begin_promised(start, ttl).ok_or(StoreFull)?;
         Ok(RunWriter { store: self.0.clone(), live })
     }
 
-    /// The caller's run of that id. `None` for anything else, be it unknown, gone or another's.
+    /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
     pub(crate) fn find(&self, id: &str, caller: &Owner) -> Option<Run> {
         let place = self.0.find(RunId::parse(id)?, caller)?;
         Some(Run { store: self.0.clone(), place })
     }
 
-    /// A page of the caller's runs, the latest first, from where an earlier page ended. `None` for a caller whose runs are
-    /// found by their ids only.
+    /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose
+    /// runs can only be found by id.
     pub(crate) fn list(&self, caller: &Owner, from: Option<RunCursor>, most: usize) -> Option<RunPage> {
         if *caller == Owner::Key {
             return None;
@@ -107,26 +110,25 @@ impl Runs {
         Some(RunPage { runs, next: last })
     }
 
-    /// Ends all runs of this process as interrupted, with the text they have, and has them written. To be called when the
-    /// process ends. Returns how many there were.
+    /// Ends all runs of this process as interrupted, keeping their text, and writes them. For the end of the process.
+    /// Returns how many there were.
     pub(crate) fn interrupt_all(&self) -> usize {
         self.0.interrupt_all()
     }
 
-    /// Gives up finished runs that are in memory and were not promised, the oldest of whoever holds most first, until about
-    /// `bytes` are free. Returns how many are.
+    /// Evicts finished runs that were not promised from memory, until about `bytes` are freed. Returns how many were.
     pub(crate) fn shrink(&self, bytes: usize) -> usize {
         self.0.shrink(bytes)
     }
 
-    /// Reads the folder and removes what is too old or too much. Good to do once in the background after the start: with
-    /// many runs, the first listing then takes no longer than later ones.
+    /// Reads the folder and removes expired and surplus runs. Call it once in the background after the start, so that
+    /// the first listing is as fast as later ones.
     pub(crate) fn sweep(&self) {
         self.0.refresh();
         self.0.tidy();
     }
 
-    /// How many runs there are, and what they take. Those in the folder as they were last seen.
+    /// The number of runs, and their memory. Those in the folder as they were last seen.
     pub(crate) fn tally(&self) -> Tally {
         self.0.tally()
     }
@@ -140,7 +142,7 @@ pub(crate) struct RunPage {
     pub(crate) next: Option<RunCursor>,
 }
 
-/// A place in a list, between two runs: it stays where it is whatever comes and goes.
+/// A position in a list, by creation time and id: it stays valid when runs are added or removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunCursor {
     created: u64,
@@ -162,7 +164,7 @@ impl std::fmt::Display for RunCursor {
     }
 }
 
-/// A run as those see it who may: of this process, or in the folder. Cheap to clone.
+/// A reader's handle to a run, of this process or in the folder. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Run {
     store: Arc<Store>,
@@ -170,7 +172,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Its name.
+    /// Its id.
     pub(crate) fn id(&self) -> RunId {
         match &self.place {
             Place::Live(live) => live.id,
@@ -186,7 +188,7 @@ impl Run {
         RunCursor { created, id: self.id() }
     }
 
-    /// What is known of it now.
+    /// Its current record.
     pub(crate) fn record(&self) -> Record {
         match &self.place {
             Place::Live(live) => live.record(),
@@ -198,7 +200,7 @@ impl Run {
         }
     }
 
-    /// Its text from byte `from` on, `most` bytes at most. Begins and ends between characters.
+    /// At most `most` bytes of its text from byte `from` on, cut between characters.
     pub(crate) fn read(&self, from: u64, most: usize) -> String {
         match &self.place {
             Place::Live(live) => live.read(usize::try_from(from).unwrap_or(usize::MAX), most),
@@ -209,7 +211,7 @@ impl Run {
         }
     }
 
-    /// Its text without the first `skip` characters, `most` characters at most.
+    /// At most `most` characters of its text, after the first `skip`.
     pub(crate) fn read_chars(&self, skip: usize, most: usize) -> String {
         match &self.place {
             Place::Live(live) => live.read_chars(skip, most),
@@ -220,8 +222,8 @@ impl Run {
         }
     }
 
-    /// Waits for the end, or for more text than the `seen` bytes, `limit` at most. `still_waiting` is asked ten times a
-    /// second, on this thread, whether to go on.
+    /// Waits for the end, or for more than `seen` bytes of text, for at most `limit`. `still_waiting` is asked ten
+    /// times a second, on this thread, whether to go on.
     pub(crate) fn wait(&self, seen: Option<u64>, limit: Duration, still_waiting: &mut dyn FnMut() -> bool) -> Waited {
         let begun = Instant::now();
         loop {
@@ -248,14 +250,14 @@ impl Run {
             _ => (record.state != RunState::Working).then_some(Waited::Ended),
         };
         if waited.is_none() {
-            // Another process's: there is nobody to wake us.
+            // It runs in another process, which cannot wake us.
             std::thread::sleep(slice);
         }
         waited
     }
 
-    /// Stops it. It is shown as cancelled from now on, whatever its worker says. False if it had ended or was stopped before.
-    /// A worker in another process sees it within about a second.
+    /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
+    /// cancelled before. A worker in another process notices within about a second.
     pub(crate) fn cancel(&self) -> bool {
         let today = self.store.clock.today();
         match &self.place {
@@ -264,10 +266,12 @@ impl Run {
         }
     }
 
-    /// Promises to tell it as a task: found for `ttl` from its beginning at least, and on disk when this returns.
+    /// Promises to keep it as a task: it can be found for at least `ttl` from its start, and is on disk when this
+    /// returns.
     ///
     /// # Errors
-    /// [`StoreFull`], also for a run of another process, and for one that has ended or just ends: its end is the answer then.
+    /// [`StoreFull`], also for a run of another process, and for one that has ended or is ending: then its end is the
+    /// answer.
     pub(crate) fn promise(&self, ttl: Duration) -> Result<(), StoreFull> {
         match &self.place {
             Place::Live(live) if self.store.promise(live, ttl) => Ok(()),
@@ -275,7 +279,7 @@ impl Run {
         }
     }
 
-    /// Has it on disk before this returns, where there is a folder: to be called before anybody is told its id.
+    /// Writes it to disk before returning, where there is a folder. Call it before anybody learns its id.
     pub(crate) fn persist(&self) {
         if let Place::Live(live) = &self.place {
             live.persist();
@@ -283,7 +287,7 @@ impl Run {
     }
 }
 
-/// The end that a run's worker holds. Dropped without [`RunWriter::finish`], the run is interrupted.
+/// The worker's handle to a run. Dropped without [`RunWriter::finish`], the run is interrupted.
 pub(crate) struct RunWriter {
     store: Arc<Store>,
     live: Arc<LiveRun>,
@@ -298,8 +302,8 @@ impl RunWriter {
     /// Adds text. Nothing is added to a run that has ended or was cancelled.
     ///
     /// # Errors
-    /// [`StoreFull`]: there is no memory for more, even without all that was kept and may go. This piece is kept all the same, but
-    /// the worker should end the run.
+    /// [`StoreFull`]: the memory budget is exhausted, even after evicting what can be. This piece is kept, but the
+    /// worker should end the run.
     pub(crate) fn append(&self, piece: &str) -> Result<(), StoreFull> {
         let RunWriter { store, live } = self;
         let today = store.clock.today();
@@ -312,16 +316,16 @@ impl RunWriter {
         if fits { Ok(()) } else { Err(StoreFull) }
     }
 
-    /// Is the run to stop? To be asked several times a second: this is also when text that has waited for a second is written
-    /// to disk, and when the word of other processes is noticed.
+    /// Must the run stop? Call it several times a second: it also writes text that has waited for a second to disk, and
+    /// notices cancellations by other processes.
     pub(crate) fn is_cancelled(&self) -> bool {
         let RunWriter { store, live } = self;
         live.tick(store.clock.steady(), store.clock.today());
         live.is_cancelled()
     }
 
-    /// Ends the run; it can be found and is on disk when this returns. If it was cancelled it stays so, with what `end`
-    /// says of usage, error and result. Only the first end counts.
+    /// Ends the run, which can be found and is on disk when this returns. A cancelled run stays cancelled, with usage,
+    /// error and result of `end`. Only the first end counts.
     pub(crate) fn finish(&self, end: End) {
         self.store.close(&self.live, end);
         self.store.refresh_sometimes();

@@ -1,4 +1,4 @@
-//! What is known of a run besides its text. This is also what its metadata file holds.
+//! The metadata of a run, in memory and in its file: everything but the text.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::json;
 use crate::random;
 
-/// Names a run: `run_` and 32 lower-case hex digits. Nobody can guess one.
+/// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RunId(u128);
 
@@ -19,7 +19,7 @@ impl RunId {
         RunId(random::number())
     }
 
-    /// The first two of its digits.
+    /// Its first two digits, which name its folder.
     pub(super) fn shard(self) -> u8 {
         (self.0 >> 120) as u8
     }
@@ -49,21 +49,21 @@ impl<'de> Deserialize<'de> for RunId {
     }
 }
 
-/// Whose a run is; also who asks. A run is shown to its equal only.
+/// The owner of a run, or a caller who asks for one: a run is visible to its owner only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Owner {
-    /// A caller with a name that was checked: of a token, or an OAuth subject.
+    /// An authenticated caller: the name of a token, or an OAuth subject.
     Named(String),
-    /// Whoever talks to this process on stdio. Such runs are never written to a folder.
+    /// The client of this process on stdio. Such runs are never written to a folder.
     Process,
-    /// Whoever can open the state folder: stdio with one.
+    /// Everybody who can open the state folder: stdio with one.
     Folder,
-    /// Whoever knows the id: HTTP without authentication. Nothing is listed for these.
+    /// Everybody who knows the id: HTTP without authentication. Such runs are not listed.
     Key,
 }
 
-/// Where a run stands.
+/// The state of a run.
 ///
 /// ```text
 ///   working ──> completed | failed | cancelled | interrupted
@@ -73,13 +73,13 @@ pub(crate) enum Owner {
 pub(crate) enum RunState {
     /// Text may still come.
     Working,
-    /// It ended as it should.
+    /// It ended without an error.
     Completed,
     /// It ended with an error.
     Failed,
-    /// Its caller stopped it.
+    /// Its caller cancelled it.
     Cancelled,
-    /// The process that ran it ended first.
+    /// Its process ended before it did.
     Interrupted,
 }
 
@@ -101,15 +101,15 @@ impl RunState {
 pub(crate) struct Record {
     /// Of the file format; see [`VERSION`].
     pub(super) version: u32,
-    /// Its name.
+    /// Its id.
     pub(crate) id: RunId,
-    /// Whose it is.
+    /// Its owner.
     pub(crate) owner: Owner,
-    /// What it runs, in this order.
+    /// The patterns it runs, in this order.
     pub(crate) patterns: Vec<String>,
     /// The model that was asked for; empty for Fabric's default.
     pub(crate) model: String,
-    /// Where it stands.
+    /// Its state.
     pub(crate) state: RunState,
     /// When it began.
     pub(crate) created: u64,
@@ -117,32 +117,32 @@ pub(crate) struct Record {
     pub(crate) updated: u64,
     /// When it ended.
     pub(crate) ended: Option<u64>,
-    /// Told as a task: to be found for so many milliseconds from `created`, whatever happens.
+    /// For a task: how many milliseconds from `created` it must be kept.
     pub(crate) ttl: Option<u64>,
     /// Bytes of text.
     pub(crate) bytes: u64,
     /// Characters of text.
     pub(crate) chars: u64,
-    /// What it used, as its caller put it.
+    /// What it used, as its worker reported it.
     #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
-    /// Why it failed, as its caller put it.
+    /// Why it failed, as its worker reported it.
     #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Value>,
-    /// What else its result holds besides the text, as its caller put it.
+    /// Further members of its result, as its worker reported them.
     #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Value>,
 }
 
-/// The version of the metadata file that this program writes and reads. Files of others are left alone.
+/// The version of the metadata file that this program writes and reads. Files of other versions are left alone.
 pub(super) const VERSION: u32 = 1;
 
 /// What is known of a run when it begins.
 #[derive(Clone, Debug)]
 pub(crate) struct Start {
-    /// Whose it will be.
+    /// Its owner.
     pub(crate) owner: Owner,
-    /// What it will run, in this order.
+    /// The patterns it will run, in this order.
     pub(crate) patterns: Vec<String>,
     /// The model asked for; empty for Fabric's default.
     pub(crate) model: String,
@@ -170,7 +170,7 @@ impl Start {
     }
 }
 
-/// How a run ended, and what came of it besides text.
+/// How a run ended, and its results besides the text.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct End {
     pub(super) state: RunState,
@@ -184,7 +184,7 @@ impl End {
         End { state, usage: None, error: None, result: None }
     }
 
-    /// As it should.
+    /// Without an error.
     pub(crate) const fn completed() -> End {
         End::of(RunState::Completed)
     }
@@ -204,12 +204,12 @@ impl End {
         End::of(RunState::Interrupted)
     }
 
-    /// What it used.
+    /// Adds what it used.
     pub(crate) fn with_usage(self, usage: Value) -> End {
         End { usage: Some(usage), ..self }
     }
 
-    /// What its result holds besides the text; small.
+    /// Adds further members of its result, which must be small.
     pub(crate) fn with_result(self, result: Value) -> End {
         End { result: Some(result), ..self }
     }

@@ -1,8 +1,8 @@
 //! The table of runs: those of this process, and what is known of those in the folder.
 //!
 //! A run of this process is in memory with its text until it has ended and is on disk; from then on the table has only
-//! what listing and making room need, and everything else is read from its files. The table is brought up to date with
-//! what other processes do when it is listed, by the names in the folder.
+//! what listing and eviction need, and everything else is read from its files. A listing brings the table up to date
+//! with other processes, by the names in the folder.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -21,21 +21,21 @@ use super::live::LiveRun;
 use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, RunState, Start};
 
-/// What is kept in memory.
+/// Bounds of what is kept in memory.
 const IN_MEMORY: Bounds = Bounds { runs: 1_000, bytes: 64 << 20 };
-/// What is kept in a folder.
+/// Bounds of what is kept in a folder.
 const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
-/// What the table needs for a run in the folder, in bytes; an estimate.
+/// The memory of a table entry for a run in the folder, in bytes; an estimate.
 const ENTRY: usize = 256;
 
-/// As long as there is not too much in memory, it is looked this often what is too old, in milliseconds.
+/// How often expired runs are removed while memory is within its bounds, in milliseconds.
 const TIDY_EVERY: u64 = 1_000;
-/// The folder is read this often while runs end.
+/// How often the folder is read while runs end.
 const REFRESH: Duration = Duration::from_secs(60);
-/// At the end of the process, so many threads write what is left: a disk syncs many files in the time of one.
+/// Threads that write open runs at the end of the process: a disk syncs many files in the time of one.
 const WRITERS: usize = 16;
 
-/// All that the handles share.
+/// What all handles share.
 pub(super) struct Store {
     keep: Duration,
     pub(super) clock: Box<dyn Clock>,
@@ -44,7 +44,7 @@ pub(super) struct Store {
     in_folder: Bounds,
     memory: Arc<Memory>,
     table: Mutex<HashMap<RunId, RunEntry>>,
-    /// When it was last looked what has to go, in milliseconds by the steady clock.
+    /// When [`Store::tidy`] last ran, in milliseconds by the steady clock.
     tidied: AtomicU64,
     /// How often the folder was read.
     scans: AtomicU64,
@@ -61,7 +61,7 @@ enum RunEntry {
 struct StoredRun {
     owner: Owner,
     created: u64,
-    /// Which reading of the folder was the last before this was entered.
+    /// The number of the last scan of the folder before this was entered.
     entered: u64,
     /// `None` while another process works on it.
     ended: Option<u64>,
@@ -73,7 +73,7 @@ struct StoredRun {
 
 /// When the folder was last read.
 struct FolderRead {
-    /// What each part of it was like then.
+    /// The stamp of each shard then.
     stamps: [Option<u64>; SHARDS],
     /// By the steady clock.
     at: Option<Duration>,
@@ -86,7 +86,7 @@ pub(super) enum Place {
     Stored(Arc<Folder>, Box<Loaded>),
 }
 
-/// How many runs there are, and what they take.
+/// The number of runs, and their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Runs of this process that have not ended.
@@ -132,7 +132,7 @@ impl Store {
     pub(super) fn begin(&self, start: Start) -> Arc<LiveRun> {
         let record = start.record(RunId::new(), self.clock.today());
         let now = self.clock.steady();
-        // A process's own runs are nobody else's business, and would be nobody's once it ends.
+        // Runs of the process alone are visible to nobody else, and to nobody after its end.
         let folder = self.folder.as_ref().filter(|_| record.owner != Owner::Process);
         let files = folder.and_then(|folder| {
             let begun = Files::begin(folder, &record, now);
@@ -144,7 +144,7 @@ impl Store {
         live
     }
 
-    /// Is there room for a run that must be kept, besides `but`?
+    /// Is there room for a run that must be kept, not counting `but`?
     fn has_room(&self, but: Option<RunId>) -> bool {
         let now = self.clock.steady();
         let (in_folder, bounds) = match self.folder {
@@ -155,7 +155,7 @@ impl Store {
         has_room(shelf(&table, in_folder, now).filter(|run| Some(run.id) != but), bounds)
     }
 
-    /// Begins a run that is told as a task; `None` if there is no room for one.
+    /// Starts a run that is announced as a task; `None` if there is no room for one.
     pub(super) fn begin_promised(&self, start: Start, ttl: Duration) -> Option<Arc<LiveRun>> {
         self.refresh();
         if !self.keeps() || !self.has_room(None) {
@@ -219,7 +219,7 @@ impl Store {
     fn tidy_if_due(&self) {
         let Bounds { runs, bytes } = self.in_memory;
         let too_much = lock(&self.table).len() > runs || self.memory.held() as u64 > bytes;
-        // Beside writing the files of a run, looking at all costs nothing.
+        // The scan is cheap compared with writing the files of a run.
         if self.folder.is_some()
             || too_much
             || whole(self.clock.steady()).saturating_sub(self.tidied.load(Ordering::Relaxed)) >= TIDY_EVERY
@@ -228,7 +228,7 @@ impl Store {
         }
     }
 
-    /// Removes what is too old, and the oldest of what is too much.
+    /// Removes expired runs, and evicts what is beyond the bounds.
     pub(super) fn tidy(&self) {
         let now = self.clock.steady();
         self.tidied.store(whole(now), Ordering::Relaxed);
@@ -245,7 +245,7 @@ impl Store {
         self.remove_files(gone);
     }
 
-    /// Gives up finished runs in memory until about `bytes` are free, or none is left that may go. Returns how many are.
+    /// Evicts finished runs from memory until about `bytes` are freed, or none can be evicted. Returns how many were.
     pub(super) fn shrink(&self, bytes: usize) -> usize {
         let before = self.memory.held();
         let now = self.clock.steady();
@@ -271,7 +271,7 @@ impl Store {
         }
     }
 
-    /// The run of this id, if it is the caller's. Whose it is is asked here and nowhere else.
+    /// The run of this id, if it is the caller's. Ownership is checked here and nowhere else.
     pub(super) fn find(&self, id: RunId, caller: &Owner) -> Option<Place> {
         let now = self.clock.steady();
         let (live, known) = match lock(&self.table).get(&id) {
@@ -290,7 +290,7 @@ impl Store {
         (kept && loaded.record.owner == *caller).then(|| Place::Stored(folder.clone(), loaded))
     }
 
-    /// The caller's runs, the latest first, after the place `after`: `most` at most, and whether there are more.
+    /// At most `most` of the caller's runs, the latest first, after the position `after`; and whether there are more.
     pub(super) fn list(&self, caller: &Owner, after: Option<(u64, RunId)>, most: usize) -> (Vec<Place>, bool) {
         self.refresh();
         self.tidy();
@@ -309,7 +309,7 @@ impl Store {
         (found.into_iter().filter_map(|(_, id)| self.find(id, caller)).collect(), more)
     }
 
-    /// Has what other processes keep counted now and then, also if nobody ever lists.
+    /// Refreshes now and then, so that runs of other processes count against the bounds even if nobody ever lists.
     pub(super) fn refresh_sometimes(&self) {
         let now = self.clock.steady();
         if lock(&self.read).at.is_none_or(|at| now.saturating_sub(at) >= REFRESH) {
@@ -324,7 +324,7 @@ impl Store {
         let mut read = lock(&self.read);
         let (now, today) = (self.clock.steady(), self.clock.today());
         read.at = Some(now);
-        // What is entered from here on may not be among the names.
+        // Runs entered from here on may not be among the names.
         let scan = self.scans.fetch_add(1, Ordering::Relaxed) + 1;
         let (mut names, mut changed) = (HashMap::new(), [false; SHARDS]);
         for shard in 0..=u8::MAX {
@@ -341,7 +341,7 @@ impl Store {
             }
             (changed[at], read.stamps[at]) = (true, stamp);
         }
-        // Most are known and will not change any more.
+        // Most are known and final.
         let news: Vec<(RunId, Parts)> = {
             let mut table = lock(&self.table);
             table.retain(|id, entry| match entry {
@@ -388,7 +388,7 @@ impl Store {
                 RunEntry::Live(_) | RunEntry::Stored(_) => None,
             })
             .collect();
-        // All at once first: writing takes time, and each token costs money.
+        // All are stopped before any is written: writing takes time, and each token costs money.
         let today = self.clock.today();
         open.iter().for_each(|live| live.interrupt(today));
         thread::scope(|scope| {
@@ -454,7 +454,8 @@ impl RunEntry {
     }
 }
 
-/// The runs in the folder, or those in memory: finished ones that are not on disk, or not yet.
+/// The runs that count against the bounds of the folder, or against those of memory: without files, or closed and not
+/// stored.
 fn shelf(
     table: &HashMap<RunId, RunEntry>,
     in_folder: bool,

@@ -1,9 +1,9 @@
-//! A text that grows, and reading a part of one: in memory, and from bytes that may be cut within a character.
+//! An append-only text in memory, and reading parts of texts, also from bytes that may be cut within a character.
 
-/// Bytes of a block. A text in one piece would be copied again and again as it grows.
+/// Bytes of a block. A contiguous text would be copied again and again as it grows.
 const BLOCK: usize = 64 << 10;
 
-/// A text that only grows.
+/// An append-only text.
 #[derive(Default)]
 pub(super) struct Text {
     blocks: Vec<Block>,
@@ -34,7 +34,7 @@ impl Text {
         self.chars += chars;
     }
 
-    /// Gives room back that nothing is in: no more is coming soon.
+    /// Frees the unused capacity of the last block.
     pub(super) fn shrink(&mut self) {
         if let Some(last) = self.blocks.last_mut() {
             let before = last.text.capacity();
@@ -43,8 +43,7 @@ impl Text {
         }
     }
 
-    /// From byte `from` on, `most` bytes at most. Begins and ends between characters: the first begins at `from` or
-    /// after, the last ends within `most`.
+    /// At most `most` bytes from byte `from` on, without characters that are only partly within.
     pub(super) fn read(&self, from: usize, most: usize) -> String {
         let end = from.saturating_add(most).min(self.bytes);
         let mut out = String::with_capacity(end.saturating_sub(from));
@@ -65,7 +64,7 @@ impl Text {
         out
     }
 
-    /// `most` characters at most, after the first `skip`.
+    /// At most `most` characters, after the first `skip`.
     pub(super) fn read_chars(&self, skip: usize, most: usize) -> String {
         let mut span = Span::new(skip, most);
         let mut out = Vec::new();
@@ -90,7 +89,7 @@ fn begins(byte: u8) -> bool {
     byte & 0xC0 != 0x80
 }
 
-/// Some characters of a text that comes in pieces, cut anywhere.
+/// Takes a range of characters out of a text that comes in pieces, cut anywhere.
 pub(super) struct Span {
     skip: usize,
     most: usize,
@@ -101,7 +100,7 @@ impl Span {
         Span { skip, most }
     }
 
-    /// Puts what is wanted of the next piece into `out`. False if no further piece is of interest.
+    /// Appends the wanted part of the next piece to `out`. False if no further piece is needed.
     pub(super) fn take(&mut self, piece: &[u8], out: &mut Vec<u8>) -> bool {
         let mut begin = 0;
         if self.skip > 0 || out.is_empty() {
@@ -135,7 +134,7 @@ fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
     bytes.iter().enumerate().filter(|(_, byte)| begins(**byte)).map(|(at, _)| at)
 }
 
-/// Bytes of a file as text: without a character that is cut at the end, and with U+FFFD for what is no UTF-8 at all.
+/// Bytes as text: without a character that is cut off at the end, and with U+FFFD for invalid UTF-8.
 pub(super) fn text(mut bytes: Vec<u8>) -> String {
     bytes.truncate(whole(&bytes));
     String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
@@ -146,7 +145,7 @@ pub(super) fn begin(bytes: &[u8]) -> usize {
     starts(bytes).next().unwrap_or(bytes.len())
 }
 
-/// How many of the bytes are left without a character that is cut at their end.
+/// The length without a character that is cut off at the end.
 pub(super) fn whole(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(4);
     let Some(last) = bytes[tail..].iter().rposition(|byte| begins(*byte)).map(|at| tail + at) else {

@@ -58,7 +58,7 @@ impl Stdio {
         Stdio { pipe: Pipe::new(shop, Session::stdio(), writer.clone(), true), writer }
     }
 
-    /// Serves `input` to its end, then gives what runs [`STDIO_DRAIN`] to finish.
+    /// Serves `input` to its end, then gives running calls [`STDIO_DRAIN`] to finish.
     ///
     /// # Errors
     /// Those of reading `input`.
@@ -84,7 +84,7 @@ impl Stdio {
         within(STDIO_DRAIN + ABORT_GRACE, move || {
             stdio.pipe.end_listening();
             if !stdio.is_idle_within(STDIO_DRAIN) {
-                // First, so that interrupted runs are not stored as cancelled.
+                // Before cancelling, so that interrupted runs are not stored as cancelled.
                 stdio.runs().interrupt_all();
                 stdio.pipe.inflight.cancel_all();
             }
@@ -104,8 +104,8 @@ impl Stdio {
         self.pipe.inflight.wait_idle(limit) && self.pipe.shop.admission.wait_idle(deadline)
     }
 
-    /// Sends no new run to Fabric, ends subscriptions at once, and lets what runs finish within `limit`; what runs even
-    /// then is told to stop, and answered so.
+    /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
+    /// are stopped, and answered so.
     pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
         let stdio = self.clone();
         within(limit + 2 * ABORT_GRACE, move || {
@@ -125,13 +125,13 @@ impl Stdio {
     }
 }
 
-/// Does the work of the end, but returns after `limit` at the latest: a client that keeps stdout open and does not read it
-/// would hold up every write for ever.
+/// Runs `finish`, but returns after `limit` at the latest: a client that keeps stdout open without reading would block
+/// every write for ever.
 fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     let (done, over) = mpsc::channel();
     let finish = move || {
         finish();
-        // Nobody may be waiting any more.
+        // The receiver may have timed out.
         let _ = done.send(());
     };
     match thread::Builder::new().name("stop".into()).spawn(finish) {
@@ -145,7 +145,7 @@ fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
     line.clear();
     if line.capacity() > BUFFER {
-        // One large message must not be paid for until the end of the process.
+        // The memory of one large message must not be kept for good.
         line.shrink_to(BUFFER);
     }
     let limit = MAX_MESSAGE as u64 + 2;

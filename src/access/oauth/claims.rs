@@ -1,4 +1,4 @@
-//! What an issuer says of a token (RFC 7662), and whether that is good enough. Whatever is not understood is a refusal.
+//! Validates the introspection response of an issuer (RFC 7662). What is not understood is refused.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub(super) struct Introspection {
     cnf: Option<Foreign>,
 }
 
-/// A token that is good.
+/// A valid token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Active {
     /// Whose it is.
@@ -41,7 +41,7 @@ pub(super) struct Active {
 }
 
 impl Introspection {
-    /// What the token is good for at `issuer`'s resource `resource`, at `now` in seconds since 1970.
+    /// Validates the token for `resource`, at `now` in seconds since 1970.
     pub(super) fn judge(&self, issuer: &WebUrl, resource: &WebUrl, now: i64) -> Result<Active, Flaw> {
         if self.active.as_deref() != Some(&Value::Bool(true)) {
             return Err(Flaw::Inactive);
@@ -57,7 +57,8 @@ impl Introspection {
             return Err(Flaw::Issuer);
         }
         let is_bearer = |kind: &str| kind.eq_ignore_ascii_case("bearer");
-        // A token that is bound to a key (`cnf`) is worth nothing to who cannot check the key: a thief has none either.
+        // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could send it
+        // too.
         if self.token_type.as_ref().is_some_and(|kind| !is(kind, &is_bearer)) || self.cnf.is_some() {
             return Err(Flaw::Kind);
         }
@@ -99,7 +100,7 @@ impl Introspection {
 fn seconds(value: &Value) -> Result<i64, Flaw> {
     match value.as_i64() {
         Some(seconds) => Ok(seconds),
-        // Floats are cut to what an i64 holds, as is meant.
+        // The cast saturates, as intended.
         None => value.as_f64().map(|seconds| seconds.floor() as i64).ok_or(Flaw::Kind),
     }
 }

@@ -1,7 +1,7 @@
-//! The authorization server: where it takes questions (RFC 8414, OpenID discovery), and asking it (RFC 7662).
+//! The authorization server: discovery of its introspection endpoint (RFC 8414, OpenID), and introspection (RFC 7662).
 //!
-//! In scope: finding the endpoint, which is kept until it stops working, and one question. Not in scope: what the answer is
-//! worth (`claims`), who waits for it and for how long it is good (`answers`).
+//! In scope: the endpoint, which is cached until it stops working, and one request. Not in scope: validating the
+//! response (`claims`) and caching it (`answers`).
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -44,7 +44,7 @@ struct IssuerMetadata {
 }
 
 impl Issuer {
-    /// Prepares everything that does not need the issuer to be there. The error is one line that names what to set right.
+    /// Prepares everything that needs no connection. The error is one line that names what to correct.
     pub(super) fn new(settings: &OAuthSettings, limit: Duration) -> Result<Issuer, String> {
         // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
         let (id, secret) = (percent_encode(&settings.client_id), percent_encode(settings.client_secret.expose()));
@@ -60,7 +60,7 @@ impl Issuer {
         })
     }
 
-    /// What it says of `token`. `is_down` tells whether somebody found out, while this one waited, that there is no point.
+    /// Introspects `token`. `is_down` tells whether another caller has found the issuer unreachable meanwhile.
     pub(super) fn introspect(&self, token: &str, is_down: &dyn Fn() -> bool) -> Result<Introspection, OutboundFailure> {
         let endpoint = self.endpoint(is_down)?;
         let body = format!("token={}&token_type_hint=access_token", percent_encode(token));
@@ -87,7 +87,7 @@ impl Issuer {
         }
     }
 
-    /// Finds out where it takes questions, if that is not known.
+    /// Finds the endpoint, if it is not known.
     pub(super) fn probe(&self) -> Result<(), String> {
         match self.endpoint(&|| false) {
             Ok(_) => Ok(()),
@@ -112,8 +112,7 @@ impl Issuer {
         lock(&self.endpoint).take_if(|known| Arc::ptr_eq(known, endpoint));
     }
 
-    /// Tries each place where metadata may be. Of several reasons why there is none, the first that is more than "not here"
-    /// tells most.
+    /// Tries each place where metadata may be. Reports the first failure that is not a 404.
     fn discover(&self) -> Result<IssuerEndpoint, String> {
         let mut reason = None;
         let begun = std::time::Instant::now();

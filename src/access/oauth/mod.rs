@@ -1,10 +1,10 @@
-//! Tokens of an OAuth 2.1 authorization server, which this server is a resource of.
+//! Tokens of an OAuth 2.1 authorization server, validated by introspection. This server is the protected resource.
 //!
 //! ```text
 //!   token ─▶ a token by its form? ─▶ asked lately? ─▶ issuer down? (503) ─▶ metadata ─▶ introspection ─▶ claims ─▶ kept
 //! ```
-//! In scope: whether a token is good, for whom and until when, and what OAuth clients are told of this server. Not in scope:
-//! getting tokens, and signatures: the issuer is asked, which sees what was revoked.
+//! In scope: whether a token is valid, for whom and until when, and this server's metadata for OAuth clients. Not in
+//! scope: obtaining tokens, and checking signatures: the issuer is asked instead, since it knows what was revoked.
 //!
 //! A positive answer is cached for a minute at most and never beyond the token's expiry, a negative one for [`BAD`]. If
 //! the issuer cannot be reached, its tokens are rejected, and it is retried with exponential backoff. A failure that
@@ -48,13 +48,13 @@ const BAD: Duration = Duration::from_secs(5);
 const ODD: Duration = Duration::from_secs(1);
 /// Longest exchange with the issuer.
 const EXCHANGE: Duration = Duration::from_secs(10);
-/// How long an open stream goes on when the issuer cannot confirm its token: it may miss being asked once.
+/// How long an open stream goes on while the issuer cannot confirm its token: one check may fail.
 const UNCONFIRMED: Duration = Duration::from_secs(120);
 /// Waits between tries to reach the issuer: the first, and the longest they double to.
 const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// Longest token, in bytes.
 const MAX_TOKEN: usize = 8 << 10;
-/// How often the same trouble is logged.
+/// How often the same failure is logged.
 const LOG: Duration = Duration::from_secs(60);
 
 /// How this server is known to its authorization server.
@@ -86,7 +86,7 @@ impl OAuthSettings {
     }
 }
 
-/// The issuer's word on tokens.
+/// Validates tokens by asking their issuer.
 pub(crate) struct OAuth {
     settings: OAuthSettings,
     /// What OAuth clients are told.
@@ -122,12 +122,12 @@ pub(super) struct HeldOAuthToken {
     token: Secret,
     digest: Digest,
     good: Arc<Good>,
-    /// When the issuer was asked last of what it has confirmed.
+    /// When the last confirmed answer was asked for.
     confirmed: Mutex<Instant>,
 }
 
 impl OAuth {
-    /// Prepares everything that does not need the issuer to be there. The error is one line.
+    /// Prepares everything that needs no connection. The error is one line.
     pub(crate) fn new(settings: OAuthSettings) -> Result<OAuth, String> {
         OAuth::with(settings, EXCHANGE, Box::new(Now::read))
     }
@@ -145,7 +145,7 @@ impl OAuth {
         })
     }
 
-    /// Finds the issuer's metadata, for an operator to be told at the start what will not work later.
+    /// Finds the issuer's metadata, so that an operator learns at the start what would fail later.
     ///
     /// # Errors
     /// What is wrong, in one line.
@@ -153,8 +153,8 @@ impl OAuth {
         self.issuer.probe().map_err(|why| format!("the OAuth issuer {} {why}", self.settings.issuer))
     }
 
-    /// Is the token good, for whom and for what? Asks the issuer if need be, which takes [`EXCHANGE`] at most, and twice
-    /// that where its metadata must be found first.
+    /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
+    /// must be found first.
     pub(super) fn check(&self, token: &str) -> Result<(Identity, Role, HeldOAuthToken), AccessError> {
         // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
@@ -173,7 +173,7 @@ impl OAuth {
         Ok((good.active.identity.clone(), role, HeldOAuthToken { token: Secret::new(token), digest, good, confirmed }))
     }
 
-    /// May the stream that was opened on this token go on? Asks the issuer every [`GOOD`], which takes as long as
+    /// May a stream that was opened with this token go on? Asks the issuer every [`GOOD`], which takes as long as
     /// [`OAuth::check`].
     pub(super) fn is_good(&self, shown: &HeldOAuthToken) -> bool {
         let now = (self.clock)();
@@ -183,7 +183,7 @@ impl OAuth {
         let since = now.instant.saturating_duration_since(*lock(&shown.confirmed));
         let said = match self.answers.known(shown.digest, now.instant) {
             Some(said) => said,
-            // An answer that was forgotten for want of room.
+            // The answer was evicted from the cache.
             None if since < GOOD => return true,
             None => self.ask(shown.token.expose(), shown.digest),
         };
@@ -198,7 +198,7 @@ impl OAuth {
         }
     }
 
-    /// What the issuer says of a token: what it has said, or what it says to whoever asks now.
+    /// The issuer's answer about a token: cached, or asked for now.
     fn ask(&self, token: &str, digest: Digest) -> Result<Arc<Good>, AccessError> {
         let now = || (self.clock)().instant;
         let question = match self.answers.claim(digest, &now, 2 * self.exchange) {
@@ -256,7 +256,8 @@ struct Health {
 }
 
 impl Health {
-    /// May a question go out? Once the issuer has failed, one at a time; it has `patience`. Otherwise how long to wait.
+    /// May a request be sent? Once the issuer has failed, one at a time, each with `patience`. The error is how long to
+    /// wait.
     fn enter(&mut self, now: Instant, patience: Duration) -> Result<(), Duration> {
         match self.until {
             Some(until) if now < until => return Err(until - now),
@@ -270,7 +271,7 @@ impl Health {
         self.failed.is_some_and(|failed| asked <= failed)
     }
 
-    /// A question that went out at `asked` has failed. How long to wait now. What failed together counts once.
+    /// A request that was sent at `asked` has failed. Returns how long to wait. Concurrent failures count once.
     fn failed(&mut self, asked: Instant, now: Instant) -> Duration {
         if !self.has_failed_since(asked) {
             self.failures += 1;
@@ -301,7 +302,7 @@ impl Health {
     }
 }
 
-/// RFC 6750's `b64token`, of at most 8 KiB: nothing else is worth a question.
+/// RFC 6750's `b64token`, of at most 8 KiB: nothing else is sent to the issuer.
 fn is_token(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);

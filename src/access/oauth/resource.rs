@@ -1,5 +1,5 @@
-//! What this server says of itself to OAuth clients: the metadata of a protected resource (RFC 9728) and its challenges
-//! (RFC 6750, RFC 9728 section 5.1).
+//! This server for OAuth clients: the metadata of a protected resource (RFC 9728), and challenges (RFC 6750, RFC 9728
+//! section 5.1).
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub(in crate::access) struct Resource {
 }
 
 impl Resource {
-    /// `url` is what clients call it, `issuer` who gives them tokens for it.
+    /// `url` is its URL as clients know it, `issuer` issues their tokens.
     pub(super) fn new(url: &WebUrl, issuer: &WebUrl) -> Resource {
         let document = json!({
             "resource": url.as_str(),

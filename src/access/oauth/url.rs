@@ -1,4 +1,4 @@
-//! URLs that are identifiers: kept to the letter, because they are compared to the letter.
+//! URLs that are identifiers: kept and compared byte for byte.
 
 use std::fmt;
 use std::ops::Range;
@@ -82,8 +82,8 @@ impl WebUrl {
         path.strip_suffix('/').unwrap_or(path)
     }
 
-    /// Is `other` the same URL? To the letter, but that without a path the slash may be there or not: to RFC 3986 (6.2.3)
-    /// these are one URL, and the URL classes of most languages write it.
+    /// Is `other` the same URL, byte for byte? Only an empty path may be written as a slash: to RFC 3986 (6.2.3) these
+    /// are one URL, and the URL classes of most languages add it.
     pub(super) fn is(&self, other: &str) -> bool {
         let bare = other.strip_suffix('/').unwrap_or(other);
         self.text == other || self.path().is_empty() && self.origin() == bare

@@ -1,4 +1,4 @@
-//! Where a request may come from over HTTP: the names it may use for us, the pages it may come from, its address.
+//! Checks where an HTTP request comes from: its `Host`, its `Origin`, and the address of its caller.
 //!
 //! In scope: `Host` and `Origin` (against DNS rebinding), proxies, CORS. Not in scope: who a caller is (`access`) and how
 //! often it may call (`admission`).
@@ -43,7 +43,7 @@ impl Guard {
         }
     }
 
-    /// Checks `Host` and `Origin`. Gives the origin, if there is one, as CORS has to repeat it.
+    /// Checks `Host` and `Origin`. Returns the origin, if there is one, since CORS has to repeat it.
     ///
     /// # Errors
     /// 403, naming the flag that lets the request in.
@@ -59,7 +59,7 @@ impl Guard {
                 shown(host, 128)
             ));
         }
-        // More than one is nothing a browser sends: each must be good.
+        // Browsers send only one; if there are more, each must be allowed.
         let mut origins = head.headers_named("origin");
         let first = origins.next();
         match first.into_iter().chain(origins).find(|origin| !self.is_origin(origin)) {
@@ -72,7 +72,7 @@ impl Guard {
         }
     }
 
-    /// Where the caller is: `peer`, or where the nearest proxy that is not ours was called from.
+    /// The address of the caller: `peer`, or behind trusted proxies the nearest address that is none of them.
     pub(super) fn caller(&self, head: &Head, peer: IpAddr) -> IpAddr {
         let values: Vec<&str> = head.headers_named("x-forwarded-for").collect();
         self.forwarded(&values, peer.to_canonical())

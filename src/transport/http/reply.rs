@@ -205,7 +205,7 @@ pub(super) struct PostSink {
     leaving_cancels: bool,
     access: Arc<Access>,
     pass: Arc<Pass>,
-    /// The caller's token was revoked: it is sent nothing more, but a paid run continues.
+    /// The caller's token was revoked: nothing more is sent, but a paid run continues.
     cut: AtomicBool,
     /// Time of the last check for that.
     looked: Mutex<Instant>,

@@ -1,12 +1,12 @@
-//! The sessions of legacy Streamable HTTP: which ids are good, what each remembers, and when it is forgotten.
+//! The sessions of legacy Streamable HTTP: their ids, their state and their expiry.
 //!
 //! ```text
 //!   initialize ──mint──▶ live ──DELETE──▶ ended: 404 for an hour
 //!   unknown id ──adopt──▶ live ──1 h idle, or no room──▶ unknown
 //! ```
-//! An id says its revision, so a process that does not know it (a restart, another replica, one long forgotten) can go on
-//! where it was: clients do not recover from a 404. A session belongs to the caller who opened or first named it; for
-//! others it does not exist.
+//! An id contains its revision, so that a process that does not know it (after a restart, on another replica, or once
+//! it has expired) can adopt it: clients do not recover from a 404. A session belongs to the caller who opened or first
+//! named it; for others it does not exist.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -65,7 +65,7 @@ impl fmt::Display for SessionId {
 pub(super) struct Live {
     /// Who opened it, or named it first.
     pub(super) owner: Identity,
-    /// What the protocol remembers of it.
+    /// Its state in the protocol.
     pub(super) session: Arc<Session>,
     /// Its calls.
     pub(super) inflight: Inflight,
@@ -126,7 +126,7 @@ impl Sessions {
         self.table().live.get(&id).is_some_and(|live| who.shares_with(&live.owner))
     }
 
-    /// Ends a session, known or not. Gives it, if it was known. `Err` if it had ended before, or is another's.
+    /// Ends a session, known or not. Returns it, if it was known. `Err` if it had ended before, or is another's.
     pub(super) fn end(&self, id: SessionId, who: &Identity) -> Result<Option<Arc<Live>>, ()> {
         let mut table = self.table();
         table.forget_ended(self.now());
@@ -176,14 +176,14 @@ impl Sessions {
 }
 
 impl SessionTable {
-    /// Forgets what has been idle for too long. A session that is being used is held by its user too, and stays.
+    /// Drops sessions that have been idle for too long. One in use has another owner of its `Arc`, and stays.
     fn forget_idle(&mut self, now: u64) {
         self.swept = now;
         let oldest = now.saturating_sub(millis(SESSION_IDLE));
         self.live.retain(|_, live| Arc::strong_count(live) > 1 || live.last_used.load(Ordering::Relaxed) >= oldest);
     }
 
-    /// Makes room where nothing has been idle for too long.
+    /// Drops the longest idle ones, to make room.
     fn forget_longest_idle(&mut self) {
         let idle = self.live.iter().filter(|(_, live)| Arc::strong_count(live) == 1);
         let mut idle: Vec<_> = idle.map(|(id, live)| (live.last_used.load(Ordering::Relaxed), *id)).collect();

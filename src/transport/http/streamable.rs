@@ -81,7 +81,7 @@ struct Post<'a> {
     accepts: Accepts,
 }
 
-/// What is to be done once a message has been read, and its body let go.
+/// What to do once a message has been read and its body freed.
 enum Next {
     /// Answer 202.
     Accept,
@@ -284,7 +284,7 @@ impl Streamable {
         sink.stops.answer(call, answer)
     }
 
-    /// Enters ids before anything runs, so that items act in their order; then runs the calls, several at once.
+    /// Registers all ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
         let Some(post) = post.stay() else { return };
         let guest = post.guest;
@@ -411,7 +411,7 @@ impl Streamable {
         }
     }
 
-    /// A session that has listed what may change hears of changes on its stream, once it has one.
+    /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
     fn follow(&self, live: &Live) {
         if !live.session.follows_lists() {
             return;

@@ -46,7 +46,7 @@ struct Pending {
     changes: VecDeque<Vec<u8>>,
     /// The subscription whose changes are sent here; dropped with the stream.
     following: Option<Registration>,
-    /// The farewell is due; the stream stays open.
+    /// The final messages are due; the stream stays open for answers.
     leaving: bool,
     ended: bool,
 }
@@ -86,14 +86,14 @@ impl Channel {
         drop(following);
     }
 
-    /// Makes the stream's thread send the farewell; the stream stays open for answers.
+    /// Makes the stream's thread send the final messages; the stream stays open for answers.
     fn leave(&self) {
         self.pending().leaving = true;
         self.wake.notify_all();
     }
 
-    /// Runs the stream on this thread until it ends, which it does once the caller may not stay. `farewell` is called
-    /// before the server ends the stream, not after a disconnect.
+    /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. `farewell`
+    /// sends the final messages, before the server ends the stream and not after a disconnect.
     pub(super) fn carry(&self, guest: Guest<'_>, farewell: impl FnOnce()) {
         let mut farewell = Some(farewell);
         let mut pending = self.pending();
@@ -229,7 +229,7 @@ impl Streams {
         Entered { streams: self.clone(), channel }
     }
 
-    /// Makes all streams send their farewell. They stay open for answers.
+    /// Makes all streams send their final messages. They stay open for answers.
     pub(super) fn leave(&self) {
         let channels = self.open().channels.clone();
         channels.iter().for_each(|channel| channel.leave());

@@ -163,7 +163,7 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Keeps its connection for an answer that takes its time. `None` if there is no place left, which has been answered
+    /// Holds its connection for an answer that may take long. `None` if there is no place left, which has been answered
     /// then.
     pub(super) fn stay(self) -> Option<Visit<'a>> {
         if self.exchange.hold() {
