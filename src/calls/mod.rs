@@ -17,6 +17,7 @@ pub(crate) mod workers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::fabric::Error;
 use crate::features::{Call, Server, Visitor, refuse};
 use crate::jsonrpc::{INVALID_REQUEST, Id, NoId};
 use crate::protocol::{Answer, ID_IN_USE, Refusal};
@@ -24,7 +25,8 @@ use crate::protocol::{Answer, ID_IN_USE, Refusal};
 /// Runs a call on this thread. A panic in it costs this call only; the panic hook has logged where it was.
 pub(crate) fn run(server: &Server, call: &Call, visitor: Visitor) -> Answer {
     let _scope = visitor.identity.log_scope();
-    catch_unwind(AssertUnwindSafe(|| call.run(server, visitor))).unwrap_or_else(|_| call.panicked())
+    let answer = catch_unwind(AssertUnwindSafe(|| call.run(server, visitor)));
+    answer.unwrap_or_else(|_| call.fail(Error::bug(&call.request_id)))
 }
 
 /// The answer to a request whose id is in use: the first one goes on.

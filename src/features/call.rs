@@ -84,7 +84,8 @@ pub(crate) struct Call {
     context: RequestContext,
     session: Arc<Session>,
     operation: Box<dyn Operation>,
-    request_id: String,
+    /// Ties its answer to its log line.
+    pub(crate) request_id: String,
     /// What its params hold of the budget; handed on when it runs.
     memory: Mutex<Charge>,
     in_batch: bool,
@@ -145,11 +146,6 @@ impl Call {
     /// rate limit, a panic, cancelled where an answer is due all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
         self.answer(|result| self.operation.fail(error, &self.request_id, result))
-    }
-
-    /// The answer after a panic.
-    pub(crate) fn panicked(&self) -> Answer {
-        self.fail(Error::bug(&self.request_id))
     }
 
     fn answer(&self, write: impl FnOnce(&mut ResultWriter) -> Result<(), Refusal>) -> Answer {

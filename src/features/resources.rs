@@ -191,13 +191,4 @@ mod tests {
             assert_eq!(read(uri), expected, "{uri}");
         }
     }
-
-    #[test]
-    fn the_code_of_not_found_depends_on_the_revision() {
-        for revision in Revision::ALL {
-            let refusal = not_found("fabric://x/y", revision, "");
-            assert_eq!(refusal.code, if revision.is_legacy() { -32002 } else { -32602 });
-            assert_eq!(refusal.data["uri"], "fabric://x/y");
-        }
-    }
 }

@@ -229,11 +229,7 @@ pub(crate) const END: &[u8] = b"}";
 
 /// Starts an answer; the caller appends the result's value, then [`END`].
 pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
-    out.extend_from_slice(id.json().as_bytes());
-    out.extend_from_slice(b",\"result\":");
-    out
+    format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.json()).into_bytes()
 }
 
 /// The answers of a batch as one array, in parts to avoid a large copy.
@@ -258,19 +254,12 @@ pub(crate) enum NoId {
 
 /// Writes an error answer. `data` is any JSON value.
 pub(crate) fn error(id: Option<&Id>, no_id: NoId, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
-    match (id, no_id) {
-        (Some(id), _) => {
-            out.extend_from_slice(b",\"id\":");
-            out.extend_from_slice(id.json().as_bytes());
-        }
-        (None, NoId::Null) => out.extend_from_slice(b",\"id\":null"),
-        (None, NoId::Absent) => {}
-    }
-    out.extend_from_slice(b",\"error\":{\"code\":");
-    write_json(&mut out, &code);
-    out.extend_from_slice(b",\"message\":");
+    let id = match (id, no_id) {
+        (Some(id), _) => format!(r#""id":{},"#, id.json()),
+        (None, NoId::Null) => r#""id":null,"#.to_owned(),
+        (None, NoId::Absent) => String::new(),
+    };
+    let mut out = format!(r#"{{"jsonrpc":"2.0",{id}"error":{{"code":{code},"message":"#).into_bytes();
     write_json(&mut out, message);
     out.extend_from_slice(b",\"data\":");
     write_json(&mut out, data);
@@ -278,12 +267,9 @@ pub(crate) fn error(id: Option<&Id>, no_id: NoId, code: i32, message: &str, data
     out
 }
 
-/// Writes a notification.
+/// Writes a notification; `method` needs no escapes.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":");
-    write_json(&mut out, method);
-    out.extend_from_slice(b",\"params\":");
+    let mut out = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#).into_bytes();
     write_json(&mut out, params);
     out.push(b'}');
     out
@@ -433,10 +419,9 @@ mod tests {
 
     #[test]
     fn bad_messages_get_their_code_and_keep_a_readable_id() {
+        // More of them, with the bytes of the answers, are in `features/tests/bad_input.rs`.
         for (text, expected) in [
             ("", "-32700 -"),
-            ("{", "-32700 -"),
-            ("nonsense", "-32700 -"),
             ("5 6", "-32700 -"),
             ("\u{feff}\u{feff}{}", "-32700 -"),
             (" \u{feff}{}", "-32700 -"),
@@ -444,23 +429,10 @@ mod tests {
             ("\u{c}{}", "-32700 -"),
             ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\nb\"}", "-32700 -"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#, "-32700 -"),
-            ("5", "-32600 -"),
-            ("null", "-32600 -"),
-            ("\"text\"", "-32600 -"),
-            ("{}", "-32600 -"),
-            (r#"{"id":1,"method":"ping"}"#, "-32600 1"),
-            (r#"{"jsonrpc":"1.0","id":1,"method":"ping"}"#, "-32600 1"),
             (r#"{"jsonrpc":2.0,"id":1,"method":"ping"}"#, "-32600 1"),
-            (r#"{"jsonrpc":"2.0","id":1}"#, "-32600 1"),
-            (r#"{"jsonrpc":"2.0","id":1,"method":5}"#, "-32600 1"),
-            (r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, "-32600 -"),
-            (r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#, "-32600 -"),
-            (r#"{"jsonrpc":"2.0","id":1.5,"method":"ping"}"#, "-32600 -"),
             (r#"{"jsonrpc":"2.0","id":1e3,"method":"ping"}"#, "-32600 -"),
-            (r#"{"jsonrpc":"2.0","id":true,"method":"ping"}"#, "-32600 -"),
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, "-32600 1"),
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"b"}"#, "-32600 -"),
-            ("[]", "-32600 -"),
             ("[1,", "-32700 -"),
             (
                 r#"[1,{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","method":"n"}]"#,

@@ -149,28 +149,18 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<
         line.shrink_to(BUFFER);
     }
     let limit = MAX_MESSAGE as u64 + 2;
-    if retry(|| input.by_ref().take(limit - line.len() as u64).read_until(b'\n', line))? == 0 && line.is_empty() {
+    if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
         return Ok(None);
     }
     if line.last() == Some(&b'\n') {
         line.pop();
     } else if line.len() as u64 == limit {
-        retry(|| input.skip_until(b'\n'))?;
+        input.skip_until(b'\n')?;
     }
     if line.last() == Some(&b'\r') {
         line.pop();
     }
     Ok(Some(line.len() <= MAX_MESSAGE))
-}
-
-/// Reads again after a signal.
-fn retry<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match read() {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => return other,
-        }
-    }
 }
 
 /// The one writer of stdout. Whole lines only; flushed when nobody else is about to write.

@@ -57,7 +57,7 @@ impl Introspection {
             return Err(Flaw::Issuer);
         }
         let is_bearer = |kind: &str| kind.eq_ignore_ascii_case("bearer");
-        // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could send it
+        // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could use it
         // too.
         if self.token_type.as_ref().is_some_and(|kind| !is(kind, &is_bearer)) || self.cnf.is_some() {
             return Err(Flaw::Kind);

@@ -108,7 +108,7 @@ impl Sse {
         }
         let id = visit.head().query_value(SESSION_ID);
         let session = id.and_then(|id| self.lock().get(id).cloned());
-        let Some((_, pipe)) = session.filter(|(owner, _)| guest.shares_with(owner)) else {
+        let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner)) else {
             return visit.refuse(404, "There is no such session: it lives as long as the stream it was opened with.");
         };
         let Some((visit, body)) = visit.read_body() else { return };

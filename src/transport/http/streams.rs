@@ -128,7 +128,7 @@ impl Channel {
             }
             drop(out);
             // May block, so nothing is locked meanwhile.
-            if !guest.may_stay() {
+            if !guest.access.is_good(guest.pass) {
                 self.end();
             }
             pending = self.pending();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::Map;
 
-use crate::access::{self, Access, Identity, Pass, Role};
+use crate::access::{self, Access, Pass, Role};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
@@ -102,18 +102,6 @@ impl<E: Endpoint> Handler for Web<E> {
 pub(super) struct Guest<'a> {
     pub(super) access: &'a Arc<Access>,
     pub(super) pass: &'a Arc<Pass>,
-}
-
-impl Guest<'_> {
-    /// Is its token still valid? May ask the OAuth issuer.
-    pub(super) fn may_stay(&self) -> bool {
-        self.access.is_good(self.pass)
-    }
-
-    /// May the guest see what belongs to this caller?
-    pub(super) fn shares_with(&self, owner: &Identity) -> bool {
-        self.pass.identity.shares_with(owner)
-    }
 }
 
 /// The header of a JSON body.
