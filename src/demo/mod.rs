@@ -199,7 +199,7 @@ fn chat(mut exchange: Exchange<'_>) {
         Ok(chat) => chat,
         Err(e) => return bad_request(exchange, &format!("invalid request format: {e}")),
     };
-    let mut stream = exchange.stream(&[
+    let mut stream = exchange.defer().stream(&[
         ("Content-Type", "text/readystream"),
         ("Cache-Control", "no-cache"),
         ("X-Accel-Buffering", "no"),

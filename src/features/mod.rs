@@ -222,21 +222,20 @@ impl Server {
     }
 
     fn item(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>) -> Action {
-        match item {
-            Err(invalid) => Action::Answer(unreadable(session, invalid, false)),
-            Ok(message) => {
-                let Message::Request { id, method, params } = &message else {
-                    return self.one(session, message, Ok(Meta::default()), false, None, true);
-                };
-                let meta = Meta::read(*params);
-                if method == "initialize" || is_modern(method, &meta, false) {
-                    let reason = "This request cannot be part of a batch: send it by itself.";
-                    let invalid = Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason };
-                    return Action::Answer(unreadable(session, invalid, false));
-                }
-                self.one(session, message, meta, false, None, true)
+        let message = match item {
+            Err(invalid) => return Action::Answer(unreadable(session, invalid, false)),
+            Ok(message) => message,
+        };
+        let mut meta = Ok(Meta::default());
+        if let Message::Request { id, method, params } = &message {
+            meta = Meta::read(*params);
+            if method == "initialize" || is_modern(method, &meta, false) {
+                let reason = "This request cannot be part of a batch: send it by itself.";
+                let invalid = Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason };
+                return Action::Answer(unreadable(session, invalid, false));
             }
         }
+        self.one(session, message, meta, false, None, true)
     }
 
     fn one(

@@ -13,7 +13,6 @@ use super::registry::{Lease, StreamState};
 use super::request::{self, Framing, Head, Rejection};
 use super::response::{self, After};
 use super::socket::Connection;
-use super::stream::EventStream;
 use super::{Handler, Method};
 
 const UNANSWERED: Rejection = Rejection { status: 500, text: "The server failed to answer this request." };
@@ -142,11 +141,6 @@ impl<'a> Exchange<'a> {
             log::debug!("{}: the answer could not be sent: {e}", self.peer());
         }
         self.state.progress = if sent.is_ok() { Answered::Sent(after) } else { Answered::Failed };
-    }
-
-    /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`.
-    pub(crate) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
-        self.defer().stream(headers)
     }
 
     /// Defers the response: whether it is sized or a stream is decided later, perhaps on another thread.

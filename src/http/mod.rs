@@ -58,7 +58,7 @@ pub(crate) use tiny_http::{HTTPVersion, Method};
 
 /// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request, by [`Exchange::respond`] or [`Exchange::stream`]. If the handler does neither or
+    /// Answers one request, by [`Exchange::respond`] or [`Exchange::defer`]. If the handler does neither or
     /// panics first, the client gets a 500; after a panic the connection is closed.
     fn handle(&self, exchange: Exchange<'_>);
 }

@@ -191,8 +191,8 @@ fn what_was_held_makes_room_again_however_it_ends() {
         let held = exchange.hold();
         match exchange.head().path() {
             "/panic" => panic!("while the connection is held"),
-            "/aborted" => drop(exchange.stream(&[])),
-            "/finished" => exchange.stream(&[]).finish().unwrap(),
+            "/aborted" => drop(exchange.defer().stream(&[])),
+            "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
             "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
             "/forgotten" => drop(exchange.defer()),
             _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),

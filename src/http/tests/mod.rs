@@ -237,7 +237,7 @@ fn http_1_0_closes_unless_asked_to_keep_the_connection() {
 fn head_gets_the_size_without_the_body() {
     let server = server(HttpLimits::default(), |exchange| match exchange.head().path() {
         "/stream" => {
-            let mut stream = exchange.stream(&[("Content-Type", "text/event-stream")]);
+            let mut stream = exchange.defer().stream(&[("Content-Type", "text/event-stream")]);
             assert!(stream.gone() && stream.event(b"unheard").is_err());
         }
         _ => exchange.respond(200, &[], &[b"four"]),
@@ -482,7 +482,7 @@ fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
             panic!("after the answer");
         }
         "/stream" => {
-            let mut stream = exchange.stream(&[]);
+            let mut stream = exchange.defer().stream(&[]);
             stream.event(b"one").unwrap();
             panic!("in a stream");
         }

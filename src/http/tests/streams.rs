@@ -14,7 +14,7 @@ const SSE: [(&str, &str); 1] = [("Content-Type", "text/event-stream")];
 
 #[test]
 fn streams_are_exactly_these_bytes() {
-    let server = server(HttpLimits::default(), |exchange| events(exchange.stream(&SSE)));
+    let server = server(HttpLimits::default(), |exchange| events(exchange.defer().stream(&SSE)));
     let request = |version: &str| format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n");
     let mut client = connect(&server);
     for _ in 0..2 {
@@ -37,7 +37,7 @@ fn streams_are_exactly_these_bytes() {
 #[test]
 fn a_stream_that_is_dropped_has_no_end() {
     let server = server(HttpLimits::default(), |exchange| {
-        exchange.stream(&SSE).event(b"one").unwrap();
+        exchange.defer().stream(&SSE).event(b"one").unwrap();
     });
     let answer = talk(&server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(answer.ends_with("\r\n\r\nb\r\ndata: one\n\n\r\n"), "{answer}");
@@ -46,7 +46,7 @@ fn a_stream_that_is_dropped_has_no_end() {
 #[test]
 fn a_stream_can_outlive_its_handler_and_its_thread() {
     let (hand_over, handed) = sync_channel(1);
-    let server = server(HttpLimits::default(), move |exchange| hand_over.send(exchange.stream(&SSE)).unwrap());
+    let server = server(HttpLimits::default(), move |exchange| hand_over.send(exchange.defer().stream(&SSE)).unwrap());
     let mut client = connect(&server);
     client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
     let mut stream: EventStream = handed.recv_timeout(PATIENCE).unwrap();
@@ -66,7 +66,7 @@ fn a_stream_can_outlive_its_handler_and_its_thread() {
 #[test]
 fn streams_ended_by_another_thread_leave_the_connection_usable_or_closed() {
     let server = server(HttpLimits::default(), |exchange| {
-        let stream = exchange.stream(&SSE);
+        let stream = exchange.defer().stream(&SSE);
         thread::spawn(move || stream.finish().unwrap());
     });
     // Thread and stream race for the end; either way the client sees a complete stream.
@@ -90,7 +90,7 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
     let (left, has_left) = sync_channel(1);
     let server = server(HttpLimits::default(), move |exchange| {
         let pipelined = exchange.head().path() == "/pipelined";
-        let mut stream = exchange.stream(&SSE);
+        let mut stream = exchange.defer().stream(&SSE);
         stream.event(b"here").unwrap();
         let begin = Instant::now();
         while !stream.gone() && begin.elapsed() < if pipelined { Duration::from_millis(50) } else { PATIENCE } {
@@ -120,7 +120,7 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         if *exchange.head().method() == crate::http::Method::Post {
             return echo(exchange);
         }
-        let mut stream = exchange.stream(&SSE);
+        let mut stream = exchange.defer().stream(&SSE);
         let error = loop {
             if let Err(e) = stream.event(&[b'x'; 1 << 16]) {
                 break e.kind();

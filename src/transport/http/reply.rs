@@ -142,7 +142,7 @@ impl PostReply {
     pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
         match self.take() {
             ReplyKind::Undecided(later) if self.accepts.json => later.respond(status, &[JSON], body),
-            ReplyKind::Undecided(later) => last_event(later.stream(), body),
+            ReplyKind::Undecided(later) => last_event(later.stream(&[]), body),
             ReplyKind::Streaming(stream) => last_event(stream, body),
             ReplyKind::Over => {}
         }
@@ -151,7 +151,7 @@ impl PostReply {
     /// Ends without a result. A stream just ends; if only JSON is accepted, `otherwise` gives status and body.
     pub(super) fn finish_without(&self, otherwise: impl FnOnce() -> (u16, Vec<u8>)) {
         let stream = match self.take() {
-            ReplyKind::Undecided(later) if self.accepts.events => later.stream(),
+            ReplyKind::Undecided(later) if self.accepts.events => later.stream(&[]),
             ReplyKind::Undecided(later) => {
                 let (status, body) = otherwise();
                 let headers = if body.is_empty() { &[][..] } else { &[JSON] };
@@ -179,7 +179,7 @@ impl ReplyState {
             && matches!(self.kind, ReplyKind::Undecided(_))
             && let ReplyKind::Undecided(later) = std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
-            self.kind = ReplyKind::Streaming(later.stream());
+            self.kind = ReplyKind::Streaming(later.stream(&[]));
         }
         match &mut self.kind {
             ReplyKind::Streaming(stream) => Some(stream),

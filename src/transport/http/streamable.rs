@@ -354,7 +354,7 @@ impl Streamable {
         }
         let Some(post) = post.stay() else { return };
         let guest = post.guest;
-        let entered = self.streams.add(post.visit.stream());
+        let entered = self.streams.add(post.visit.stream(&[]));
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
@@ -377,7 +377,7 @@ impl Streamable {
         let Some(visit) = visit.stay() else { return };
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
-        let entered = self.streams.add(visit.stream());
+        let entered = self.streams.add(visit.stream(&[]));
         let before = place.replace(entered.channel.clone());
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.
@@ -440,7 +440,7 @@ impl Post<'_> {
             let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
             return self.visit.respond(status, &headers, &answer.body.parts());
         }
-        let mut stream = self.visit.stream_with(headers);
+        let mut stream = self.visit.stream(headers);
         if stream.event_of(&answer.body.parts()).is_ok() {
             let _ = stream.finish();
         }

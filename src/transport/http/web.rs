@@ -172,16 +172,9 @@ impl<'a> Visit<'a> {
         self.respond(202, &[], &[]);
     }
 
-    /// Answers with a stream.
-    pub(super) fn stream(self) -> EventStream {
-        self.stream_with(&[])
-    }
-
-    /// The same with further headers.
-    pub(super) fn stream_with(self, headers: &[(&str, &str)]) -> EventStream {
-        metrics::RESPONSES.add(200, 1);
-        let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
-        self.exchange.stream(&with_cors(&headers, self.origin))
+    /// Answers with a stream; `headers` are further ones.
+    pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
+        self.defer().stream(headers)
     }
 
     /// Defers the answer.
@@ -249,10 +242,11 @@ impl Later {
         self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 
-    /// Answers with a stream, whose head goes out at once.
-    pub(super) fn stream(self) -> EventStream {
+    /// Answers with a stream, whose head goes out at once; `headers` are further ones.
+    pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
         metrics::RESPONSES.add(200, 1);
-        self.deferred.stream(&with_cors(&STREAM, self.origin.as_deref()))
+        let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
+        self.deferred.stream(&with_cors(&headers, self.origin.as_deref()))
     }
 }
 
