@@ -255,6 +255,7 @@ impl Server {
             Message::Request { id, method, params } => {
                 let refused = |refusal| refuse(refusal, Some(&id), session.no_id(), modern);
                 let meta = meta.map_err(Refusal::of_envelope);
+                let is_alone = meta.as_ref().is_ok_and(|meta| meta.is_alone);
                 let found = meta.and_then(|meta| self.find(session, &method, params, &meta, modern, mirror));
                 let read = found.and_then(|(method, context)| {
                     let memory = match (reserve(params, method.copies, in_batch)?, method.overloaded) {
@@ -263,6 +264,7 @@ impl Server {
                         (None, None) => return Err(too_many().into()),
                     };
                     let id = id.clone();
+                    let params = params.filter(|_| !is_alone);
                     let request = Request { id, method: method.name, params, context, session, in_batch, memory };
                     (method.read)(self, request)
                 });

@@ -108,11 +108,22 @@ pub(crate) fn members<'a, const N: usize>(
     json: &'a str,
     names: [&str; N],
 ) -> serde_json::Result<[Option<&'a RawValue>; N]> {
+    members_among(json, names).map(|(found, _)| found)
+}
+
+/// The same, and how many other members there are.
+pub(crate) fn members_among<'a, const N: usize>(
+    json: &'a str,
+    names: [&str; N],
+) -> serde_json::Result<([Option<&'a RawValue>; N], usize)> {
     let mut found = [None; N];
+    if json == "{}" {
+        return Ok((found, 0));
+    }
     let mut reader = serde_json::Deserializer::from_str(json);
-    reader.deserialize_map(Members { names: &names, found: &mut found })?;
+    let others = reader.deserialize_map(Members { names: &names, found: &mut found })?;
     reader.end()?;
-    Ok(found)
+    Ok((found, others))
 }
 
 struct Members<'m, 'a> {
@@ -121,21 +132,26 @@ struct Members<'m, 'a> {
 }
 
 impl<'a> Visitor<'a> for Members<'_, 'a> {
-    type Value = ();
+    /// How many members have other names.
+    type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<(), M::Error> {
+    fn visit_map<M: MapAccess<'a>>(self, mut map: M) -> Result<usize, M::Error> {
+        let mut others = 0;
         while let Some(JsonString(name)) = map.next_key()? {
             match self.names.iter().position(|known| *known == name) {
-                None => drop(map.next_value::<IgnoredAny>()?),
+                None => {
+                    map.next_value::<IgnoredAny>()?;
+                    others += 1;
+                }
                 Some(at) if self.found[at].is_some() => return Err(M::Error::custom("a member is there twice")),
                 Some(at) => self.found[at] = Some(map.next_value()?),
             }
         }
-        Ok(())
+        Ok(others)
     }
 }
 
@@ -229,7 +245,14 @@ pub(crate) const END: &[u8] = b"}";
 
 /// Starts an answer; the caller appends the result's value, then [`END`].
 pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
-    format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.json()).into_bytes()
+    begin(&[r#"{"jsonrpc":"2.0","id":"#, id.json(), r#","result":"#])
+}
+
+/// The beginning of a message, with room for most of them: what grows is copied.
+fn begin(parts: &[&str]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(256);
+    parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    out
 }
 
 /// The answers of a batch as one array, in parts to avoid a large copy.
@@ -269,7 +292,7 @@ pub(crate) fn error(id: Option<&Id>, no_id: NoId, code: i32, message: &str, data
 
 /// Writes a notification; `method` needs no escapes.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
-    let mut out = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#).into_bytes();
+    let mut out = begin(&[r#"{"jsonrpc":"2.0","method":""#, method, r#"","params":"#]);
     write_json(&mut out, params);
     out.push(b'}');
     out

@@ -57,6 +57,8 @@ pub(crate) struct Meta<'a> {
     capabilities: Option<&'a RawValue>,
     level: Option<&'a RawValue>,
     progress_token: Option<&'a RawValue>,
+    /// The params hold nothing else: nobody has to read them again.
+    pub(crate) is_alone: bool,
 }
 
 impl<'a> Meta<'a> {
@@ -67,7 +69,7 @@ impl<'a> Meta<'a> {
     pub(crate) fn read(params: Option<&'a RawValue>) -> Result<Meta<'a>, Refusal> {
         let Some(params) = params else { return Ok(Meta::default()) };
         let wrong = |what: &str| Refusal::params(format!("\"{what}\" must be an object, with each field once."));
-        let [meta] = jsonrpc::members(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
+        let ([meta], others) = jsonrpc::members_among(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
         let Some(meta) = given(meta) else { return Ok(Meta::default()) };
         let names = [
             "io.modelcontextprotocol/protocolVersion",
@@ -77,7 +79,7 @@ impl<'a> Meta<'a> {
         ];
         let members = jsonrpc::members(meta.get(), names).map_err(|_| wrong("_meta"))?;
         let [version, capabilities, level, progress_token] = members;
-        Ok(Meta { version, capabilities, level, progress_token: given(progress_token) })
+        Ok(Meta { version, capabilities, level, progress_token: given(progress_token), is_alone: others == 0 })
     }
 
     /// Does the envelope say that the request is a modern one?
