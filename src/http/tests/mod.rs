@@ -104,7 +104,7 @@ pub(super) fn works(server: &HttpServer) {
     let mut client = connect(server);
     ask(&mut client, "fine");
     let (head, body) = response(&mut client);
-    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+    assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}{body}");
     assert_eq!(body, "fine");
 }
 
