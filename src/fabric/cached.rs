@@ -5,9 +5,9 @@
 //!        ├─ a read in flight ──▶ wait for it ──▶ try again
 //!        └─ neither ───────────▶ read for everybody who waits ─▶ the new value, or the error
 //! ```
-//! How old a value may be is up to each caller: with [`Duration::ZERO`] nobody gets what was read before it asked, and
-//! callers who ask during a read share the next one. A read that has been in flight for longer than `patience` is no
-//! longer waited for: the next caller starts another.
+//! Each caller sets its maximum age: with [`Duration::ZERO`] it never gets a value whose read began before its call,
+//! and callers that arrive during a read share the next one. A read in flight for longer than `patience` is abandoned:
+//! the next caller starts another.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,15 +24,15 @@ pub(crate) struct Cached<T> {
 }
 
 struct CacheState<T> {
-    /// The newest value, and when its read began.
+    /// The newest value, and the start of its read.
     value: Option<(Instant, Arc<T>)>,
     flight: Option<Flight>,
-    /// The flight that failed last, and why.
+    /// The last flight that failed, and its error.
     failed: Option<(u64, Error)>,
     flights: u64,
 }
 
-/// A read under way.
+/// A read in flight.
 #[derive(Clone, Copy)]
 struct Flight {
     number: u64,
@@ -56,7 +56,7 @@ impl<T> Cached<T> {
         lock(&self.state).value.as_ref().filter(|(at, _)| *at > begun).map(|(_, value)| Arc::clone(value))
     }
 
-    /// Drops a value that is outdated, as `outdated` says.
+    /// Drops the value if `outdated` says so.
     pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) {
         let mut entry = lock(&self.state);
         if entry.value.as_ref().is_some_and(|(_, value)| outdated(value)) {
@@ -64,12 +64,12 @@ impl<T> Cached<T> {
         }
     }
 
-    /// A value whose read began at most `max_age` ago, and that moment. If need be by `read`, which is given the value
-    /// before, or by the read of another caller.
+    /// A value whose read began at most `max_age` ago, with the start of that read. If there is none, calls `read` with
+    /// the previous value, or waits for another caller's read.
     ///
     /// # Errors
-    /// Those of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was cancelled or
-    /// panicked fails for its own caller only.
+    /// The errors of `read`, for every caller that waited for it; cancelled, if `wait` says so. A read that was
+    /// cancelled or panicked fails for its own caller only.
     pub(crate) fn get(
         &self,
         max_age: Duration,
@@ -111,7 +111,7 @@ impl<T> Cached<T> {
         entry.flight = Some(flight);
         let before = entry.value.as_ref().map(|(_, value)| Arc::clone(value));
         drop(entry);
-        // Also on a panic: others must not wait for it.
+        // Also on a panic, so that nobody waits for it.
         let landing = Landing { cached: self, flight };
         let result = read(before.as_ref());
         let mut entry = lock(&self.state);
@@ -167,7 +167,7 @@ mod tests {
         cached.get(max_age, &NoWait, |_| read()).map(|(_, value)| value)
     }
 
-    /// Tells when it is asked: its caller waits for another's read then.
+    /// Reports its first callback: its caller is then waiting for another's read.
     struct Announced(Mutex<Sender<()>>);
 
     impl Wait for Announced {
@@ -182,7 +182,7 @@ mod tests {
         (Announced(Mutex::new(sender)), receiver)
     }
 
-    /// What two callers get of which the second asks, for a value of at most `max_age`, while `first` reads.
+    /// The results of two callers with `max_age`: the second calls while `first` reads.
     fn together(
         cached: &Cached<u32>,
         max_age: Duration,
@@ -274,7 +274,7 @@ mod tests {
                     })
                 })
                 .collect();
-            // All of them have asked before the next read begins.
+            // All of them must be waiting before the next read begins.
             waiting.iter().for_each(|waits| waits.recv().unwrap());
             ends.send(()).unwrap();
             assert_eq!(first.join().unwrap(), Ok(Arc::new(1)));

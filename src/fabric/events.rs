@@ -41,7 +41,7 @@ pub(crate) enum Event {
     Other,
 }
 
-/// Tokens as the vendor counted them; what it left out is 0.
+/// Tokens as the vendor counted them; a missing count is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 pub(crate) struct Usage {
@@ -49,7 +49,7 @@ pub(crate) struct Usage {
     pub(crate) input_tokens: u64,
     /// Tokens of the answer.
     pub(crate) output_tokens: u64,
-    /// Their sum, as the vendor sees it.
+    /// The total, as the vendor counts it.
     pub(crate) total_tokens: u64,
 }
 
@@ -62,13 +62,13 @@ pub(crate) struct Decoder {
     data: Vec<u8>,
     /// Whether `data` has at least one `data` line, perhaps an empty one.
     has_data: bool,
-    /// The last line ended with CR: an LF that comes next belongs to it.
+    /// The last line ended with CR: a following LF belongs to it.
     after_cr: bool,
     /// No line has ended yet, so a byte order mark may stand at its start.
     at_start: bool,
-    /// An event was given.
+    /// There was an event.
     has_event: bool,
-    /// A line was no part of any event.
+    /// There was a line that is not part of any event.
     has_foreign: bool,
     limit: usize,
 }
@@ -100,7 +100,7 @@ impl Decoder {
         mut bytes: &[u8],
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // The data of an event that began in these bytes, borrowed until its blank line is found.
+        // The data of an event that began in this input, borrowed until its blank line is found.
         let mut whole: Option<&[u8]> = None;
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
@@ -115,7 +115,7 @@ impl Decoder {
             self.after_cr = rest[0] == b'\r';
             bytes = &rest[1..];
             if !self.line.is_empty() {
-                // A line from several reads: only here is data copied, once.
+                // A line across several reads: the only case in which data is copied, once.
                 self.grow_line(line)?;
                 self.take_collected_line(&mut whole, each)?;
                 continue;
@@ -143,7 +143,7 @@ impl Decoder {
     /// [`Kind::StreamInterrupted`].
     pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         let mut whole = None;
-        // The beginning of `data:` is not foreign, but cut off.
+        // A prefix of `data:` is cut off, not foreign.
         if !self.line.is_empty() && !b"data".starts_with(&self.line) {
             self.take_collected_line(&mut whole, each)?;
         }
@@ -158,7 +158,7 @@ impl Decoder {
         }
     }
 
-    /// Has the stream had only foreign lines and no event? Then it is something else.
+    /// Has the stream had only foreign lines and no event? Then it is not an event stream.
     pub(super) fn is_foreign(&self) -> bool {
         self.has_foreign && !self.has_event
     }
@@ -249,8 +249,8 @@ enum SseLine<'a> {
     Foreign,
 }
 
-/// What one line, without its end, is. Comments, `event`, `id` and `retry` are ignored; so are unknown fields, but a
-/// stream of nothing else is none.
+/// Classifies one line, without its end. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream
+/// of unknown fields only is not an event stream.
 fn field(line: &[u8], may_have_mark: bool) -> SseLine<'_> {
     let line = if may_have_mark { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line };
     if line.is_empty() {
@@ -266,7 +266,7 @@ fn field(line: &[u8], may_have_mark: bool) -> SseLine<'_> {
     }
 }
 
-/// What one event says. Anything but a JSON object whose known fields are of their kind is [`Kind::ApiError`].
+/// Parses one event. Anything but a JSON object whose known fields have the right type is [`Kind::ApiError`].
 pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
     #[derive(Deserialize)]
     struct Wire<'a> {
@@ -277,7 +277,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         #[serde(borrow)]
         usage: Option<&'a RawValue>,
     }
-    // serde would read an array as the fields in order.
+    // serde also accepts an array, as the fields in order.
     let object = str::from_utf8(data).ok().filter(|text| text.trim_ascii_start().starts_with('{'));
     let Some(wire) = object.and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok()) else {
         let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
@@ -289,7 +289,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         Some("content") => Event::Content { format: wire.format.filter(|f| !f.is_empty()), content },
         Some("error") => Event::Error { content },
         Some("complete") => Event::Complete,
-        // Statistics are no reason to lose an answer: what cannot be read counts as unknown.
+        // Statistics must not fail a run: unreadable counts are unknown.
         Some("usage") => wire.usage.and_then(|u| serde_json::from_str(u.get()).ok()).map_or(Event::Other, Event::Usage),
         _ => Event::Other,
     })
@@ -303,7 +303,7 @@ mod tests {
         Event::Content { format: Some("markdown".into()), content: text.into() }
     }
 
-    /// Decodes `parts` as so many reads.
+    /// Decodes `parts`, one read each.
     fn decode_parts(decoder: &mut Decoder, parts: &[&[u8]]) -> Result<Vec<Event>, Error> {
         let mut events = Vec::new();
         let mut each = |event| {
@@ -380,7 +380,7 @@ mod tests {
             let error = decode(format!("data: {data}\n\n").as_bytes()).unwrap_err();
             assert_eq!(error.kind, Kind::ApiError, "{data}");
         }
-        // Invalid UTF-8 inside a text.
+        // Invalid UTF-8 in a string.
         let error = decode(b"data: {\"type\":\"content\",\"content\":\"a\xff\"}\n\n").unwrap_err();
         assert_eq!(error.kind, Kind::ApiError);
     }
@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn large_events_and_floods_take_linear_work() {
-        // Quadratic work would take minutes here, even in a release build.
+        // Quadratic work would take minutes, even in a release build.
         let text = "x".repeat(4 << 20);
         let wire = format!("data: {{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}\n\n");
         let parts: Vec<&[u8]> = wire.as_bytes().chunks(1000).collect();

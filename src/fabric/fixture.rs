@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::Client;
 use crate::config;
 
-/// One request as it came in.
+/// One received request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FabricRequest {
     /// `GET /path`.
@@ -19,19 +19,19 @@ pub(super) struct FabricRequest {
     /// Names in lower case.
     pub(super) headers: BTreeMap<String, String>,
     pub(super) body: String,
-    /// Which connection it came on, from 0.
+    /// The number of its connection, from 0.
     pub(super) connection: usize,
 }
 
-/// A listener on a port of the kernel's choice. Its threads end with the test process.
+/// A listener on a free port. Its threads end with the test process.
 pub(super) struct Fixture {
     pub(super) url: String,
     seen: Arc<Mutex<Vec<FabricRequest>>>,
 }
 
 impl Fixture {
-    /// Answers each request by `answer`, which is given the number of requests before it, and may write anything. If
-    /// it gives back `false`, the connection is closed.
+    /// Answers each request with `answer`, which gets the number of earlier requests and may write anything. If it
+    /// returns `false`, the connection is closed.
     pub(super) fn new(
         answer: impl Fn(usize, &FabricRequest, &mut TcpStream) -> bool + Send + Sync + 'static,
     ) -> Fixture {
@@ -76,7 +76,7 @@ impl Fixture {
         })
     }
 
-    /// Answers by path, 500 for every other.
+    /// Answers by path; 500 for any other.
     pub(super) fn routes<const N: usize>(routes: [(&str, String); N]) -> Fixture {
         let routes = routes.map(|(line, response)| (line.to_owned(), response));
         Fixture::new(move |_, request, stream| {
@@ -90,7 +90,7 @@ impl Fixture {
         self.seen.lock().unwrap().clone()
     }
 
-    /// How often this request came in.
+    /// How often this request was received.
     pub(super) fn count(&self, line: &str) -> usize {
         self.requests().iter().filter(|seen| seen.line == line).count()
     }
@@ -100,7 +100,7 @@ impl Fixture {
     }
 }
 
-/// Settings that no test should run into.
+/// Settings with limits that no test reaches.
 pub(super) fn settings(url: &str) -> config::Fabric {
     let long = Duration::from_secs(20);
     config::Fabric {
@@ -115,19 +115,19 @@ pub(super) fn settings(url: &str) -> config::Fabric {
     }
 }
 
-/// A client whose retries do not keep a test waiting.
+/// A client with short retry delays.
 pub(super) fn quick(settings: &config::Fabric) -> Client {
     let mut client = Client::new(settings).unwrap();
     client.retry_delays = [Duration::from_millis(2), Duration::from_millis(2)];
     client
 }
 
-/// A whole 200 with a JSON body.
+/// A complete 200 response with a JSON body.
 pub(super) fn json(body: &str) -> String {
     status("200 OK", body)
 }
 
-/// A whole response with a JSON body.
+/// A complete response with a JSON body.
 pub(super) fn status(status: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json; charset=utf-8\r\nContent-Length: {}\r\n\r\n{body}",
@@ -135,10 +135,10 @@ pub(super) fn status(status: &str, body: &str) -> String {
     )
 }
 
-/// The head of a run's answer, as Fabric writes it.
+/// The response head of a run, as Fabric writes it.
 pub(super) const STREAM: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nTransfer-Encoding: chunked\r\n\r\n";
-/// The end of one.
+/// The last chunk.
 pub(super) const END: &str = "0\r\n\r\n";
 
 /// One event as one chunk.

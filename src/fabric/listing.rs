@@ -1,21 +1,20 @@
-//! A list of names, as Fabric's patterns come: read from whatever order, sorted, each name once. What a name may be is
-//! decided in `names`.
+//! A list of pattern names: sorted, without duplicates. Which names are valid is decided in `names`.
 
 use std::sync::OnceLock;
 
 use serde::{Serialize, Serializer};
 
-/// Longest body, in bytes, that is kept for [`Names::is_from`]: some 40,000 names.
+/// Largest body, in bytes, that is kept for [`Names::is_from`]: about 40,000 names.
 const KEPT: usize = 1 << 20;
 
 /// Names, sorted, each once.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
     names: Vec<String>,
-    /// What they were read from: the list is asked for often and seldom changes.
+    /// The body they were read from, to detect an unchanged list cheaply.
     body: Vec<u8>,
-    /// The list as JSON, and that as a JSON string, once they were asked for: writing 250 names twice would be half of what a
-    /// call costs that lists them.
+    /// The list as JSON, and the same as a JSON string, built on first use: encoding 250 names twice takes half the
+    /// time of a call that lists them.
     json: OnceLock<[String; 2]>,
 }
 
@@ -27,12 +26,12 @@ impl Names {
         Some(Names { body, ..Names::from(names.unwrap_or_default()) })
     }
 
-    /// Was it read from these bytes?
+    /// Whether it was read from this body.
     pub(super) fn is_from(&self, body: &[u8]) -> bool {
         self.body == body
     }
 
-    /// How many there are.
+    /// Number of names.
     pub(crate) fn len(&self) -> usize {
         self.names.len()
     }
@@ -42,20 +41,20 @@ impl Names {
         self.names.is_empty()
     }
 
-    /// The name at a place in the order.
+    /// The name at this position.
     pub(crate) fn get(&self, at: usize) -> Option<&str> {
         self.names.get(at).map(String::as_str)
     }
 
-    /// All of them, in order.
+    /// All names, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
-    /// The list as JSON, and that as a JSON string.
+    /// The list as JSON, and the same as a JSON string.
     pub(crate) fn json(&self) -> [&str; 2] {
         let written = self.json.get_or_init(|| {
-            // Strings always become JSON.
+            // Strings always serialise.
             let json = serde_json::to_string(&self.names).unwrap_or_default();
             let string = serde_json::to_string(&json).unwrap_or_default();
             [json, string]
@@ -63,13 +62,13 @@ impl Names {
         written.each_ref().map(String::as_str)
     }
 
-    /// Is this one of them?
+    /// Whether this name is listed.
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.names.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
     }
 }
 
-// With `Eq`, the same `Arc` is known to be equal without a look.
+// Lets `Arc` compare pointers first.
 impl Eq for Names {}
 
 impl PartialEq for Names {

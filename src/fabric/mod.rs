@@ -2,7 +2,7 @@
 //!
 //! In scope: requests and responses (`calls` over `client`), validation of what is sent (`names`, `template`), the
 //! content of responses (`types`, `listing`, `events`, `sanitize`), and caches (`cached`, `catalog`). Not in scope:
-//! MCP, and what a tool makes of a response. A caller takes part in waiting through [`Wait`].
+//! MCP, and how tools present a response. Callers get callbacks during a wait through [`Wait`].
 
 mod cached;
 mod calls;

@@ -4,7 +4,7 @@
 //! scope: whether a name exists.
 //!
 //! Fabric opens a pattern name that looks like a path as a local file, joins other names into paths, and expands
-//! variables recursively as templates, plugin calls included. All of that is refused here.
+//! variables recursively as templates, including plugin calls. All of that is refused here.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,8 @@ use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
 
-/// The name of a pattern, strategy, context or session that is safe to give to Fabric: 1 to 128 characters, letters of
-/// any script, digits, space, `_`, `-` and `.`, no dot at its start, neither dot nor space at its end, and no device of
-/// Windows.
+/// The name of a pattern, strategy, context or session that is safe to send to Fabric: 1 to 128 characters: letters of
+/// any script, digits, space, `_`, `-` and `.`; no leading dot, no trailing dot or space, and not a Windows device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name(String);
 
@@ -51,7 +50,7 @@ impl Name {
         }
     }
 
-    /// The name as it was given.
+    /// The name as given.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -62,12 +61,12 @@ impl Name {
     }
 }
 
-/// Combining accents belong to letters in decomposed spelling, as file names of macOS have it.
+/// Combining accents belong to letters in decomposed spelling, which macOS uses in file names.
 fn is_allowed(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, ' ' | '_' | '-' | '.' | '\u{300}'..='\u{36f}')
 }
 
-/// Names that Windows opens as a device in every folder, whatever follows a dot.
+/// Names that Windows opens as a device in every folder, with any extension.
 fn is_device(name: &str) -> bool {
     let stem = name.split('.').next().unwrap_or_default().trim_end().to_lowercase();
     let is_port = |rest: &str| matches!(rest.chars().collect::<Vec<_>>()[..], ['0'..='9' | '¹' | '²' | '³']);
@@ -83,15 +82,15 @@ pub(crate) fn is_same(one: &str, other: &str) -> bool {
     one == other || ((is_in_parts(&one) || is_in_parts(&other)) && accents_alike(&one) == accents_alike(&other))
 }
 
-/// By way of upper case, which is one for more letters: those of `ſ`, `ı` and `ß` are S, I and SS. A name of an
-/// operator may end in what Windows leaves out.
+/// Case folding by way of upper case, which unifies more letters: `ſ`, `ı` and `ß` become S, I and SS. Also drops what
+/// Windows ignores at the end of a name; operators' names may have it.
 fn without_case(name: &str) -> String {
     let upper: String = name.trim_end_matches(['.', ' ']).chars().flat_map(char::to_uppercase).collect();
-    // The dot that `İ` keeps, and final sigma, which depends on its place.
+    // The dot that `İ` keeps, and the final sigma, which depends on its position.
     upper.chars().flat_map(char::to_lowercase).collect()
 }
 
-/// Combining accents, and the vowels and endings of Korean syllables.
+/// Combining accents, and vowels and final consonants of Korean syllables.
 fn is_part(c: char) -> bool {
     matches!(c, '\u{300}'..='\u{36f}' | '\u{1100}'..='\u{11ff}')
 }
@@ -104,7 +103,7 @@ fn accents_alike(name: &str) -> String {
     let mut alike = String::new();
     for c in name.chars() {
         match c {
-            // It belongs to the letter before.
+            // Belongs to the previous letter.
             '\u{300}'..='\u{36f}' | '\u{1160}'..='\u{11ff}' => {
                 alike.pop();
                 alike.push('*');
@@ -129,9 +128,8 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
     Ok(value.to_owned())
 }
 
-/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB, and neither
-/// `{{` nor Fabric's mark for the input in them. What they become in a pattern is for `template` to say. A refusal is
-/// [`Kind::InvalidRequest`].
+/// Checks the variables of one call: at most 256, names of 1 to 128 characters, values of at most 64 KiB without `{{`
+/// and Fabric's input sentinel. `template` checks what they form in a pattern. The error is [`Kind::InvalidRequest`].
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
     let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));
     if variables.len() > MAX_VARIABLES {
@@ -176,8 +174,8 @@ pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
     }
 }
 
-/// The names that come closest to `wanted`, best first, at most three: few letters differ, or one contains the other.
-/// Case, and whether words are joined by `_`, `-` or space, do not count. A name that differs by case only is the one.
+/// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
+/// the separators `_`, `-` and space are ignored. A name that differs only in case is the only result.
 pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
     let same: Vec<&str> = names.iter().filter(|name| without_case(name) == without_case(wanted)).take(3).collect();
     if !same.is_empty() {
@@ -191,7 +189,7 @@ pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
         let edits = text::edit_distance(&wanted, &candidate);
         let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
         if edits <= furthest || contained {
-            // What is contained comes after a plain typing error, and the shorter the rest the better.
+            // Substring matches rank after typing errors, the shorter remainder first.
             let ranked = (if edits <= furthest { edits } else { furthest + edits }, name);
             best.insert(best.partition_point(|other| *other < ranked), ranked);
             best.truncate(3);
@@ -201,7 +199,7 @@ pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
 }
 
 fn folded(name: &str) -> Vec<char> {
-    // Longer names are no names; the bound keeps the work of a hostile list small.
+    // Longer names are invalid; the bound limits the work for a hostile list.
     let joined = name.chars().take(MAX_NAME).map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
     joined.flat_map(char::to_lowercase).collect()
 }

@@ -4,12 +4,13 @@
 const MAX_RELAYED_ERROR: usize = 500;
 
 /// The text of an `error` event as a caller may see it: one line of at most 500 characters without control characters,
-/// in which paths (of Unix and Windows), URLs and whatever looks like a key are replaced by `[path]`, `[url]` and
-/// `[key]`. Names of models stay: they are mostly the clue.
+/// with paths (Unix and Windows), URLs and anything that looks like a key replaced by `[path]`, `[url]` and `[key]`.
+/// Names of models stay: they are usually the clue.
 ///
-/// It cannot know every secret, so in doubt it replaces.
+/// It cannot know every secret, so it replaces in doubt.
 pub(crate) fn sanitize(text: &str) -> String {
-    // Replacing shortens, so look at more than is kept, but not at megabytes; a word cut there might be half a key.
+    // Replacing shortens the text, so read more than is kept, but not megabytes; a word cut off there may be half a
+    // key.
     let most = MAX_RELAYED_ERROR * 8;
     let text = match text.char_indices().nth(most) {
         Some((end, _)) => text[..end].rsplit_once(char::is_whitespace).map_or("", |(whole, _)| whole),
@@ -30,7 +31,7 @@ pub(crate) fn sanitize(text: &str) -> String {
     }
 }
 
-/// Characters that show nothing but change how a line reads: zero width, and the directions of writing.
+/// Invisible characters that change how a line reads: zero width and bidirectional controls.
 fn is_invisible(c: char) -> bool {
     matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
@@ -43,7 +44,7 @@ fn without_urls(line: &str) -> String {
         let scheme = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
         let after = &rest[at..];
         let end = after.find([' ', '"', '\'', '`', '<', '>']).unwrap_or(after.len());
-        // What ends the sentence or closes the bracket around it does not belong to the address.
+        // Trailing punctuation and closing brackets do not belong to the URL.
         let url = after[..end].trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']', '}']);
         out.push_str(scheme);
         out.push_str("[url]");
@@ -58,9 +59,9 @@ fn without_urls(line: &str) -> String {
 struct Scrubber {
     /// The last piece, in lower case.
     last: String,
-    /// What comes next is the value of something secret.
+    /// The next piece is the value of a secret.
     secret: bool,
-    /// The last word was a path: the next may be more of it, if its name has blanks.
+    /// The last word was a path: the next may continue it, if a name has spaces.
     path: bool,
 }
 
@@ -91,7 +92,7 @@ impl Scrubber {
         self.path &= delimiter == ' ';
     }
 
-    /// One piece without delimiters. Colons are in it, because drives and paths have them.
+    /// One piece without delimiters. May contain colons, because drives and paths have them.
     fn piece(&mut self, piece: &str, out: &mut String) {
         let bare = piece.trim_end_matches(['.', ':', '!', '?']);
         let after = &piece[bare.len()..];
@@ -110,7 +111,7 @@ impl Scrubber {
         }
         out.push_str(after);
         self.path &= after.is_empty();
-        // Only a colon in its own right, not one inside, can be told from the piece alone.
+        // A trailing colon: if the last part was a secret's label, its value follows.
         self.secret |= after.starts_with(':') && is_secret(&self.last);
     }
 
@@ -159,7 +160,7 @@ fn is_delimiter(c: char) -> bool {
     )
 }
 
-/// Absolute, or relative to the home or working directory. `and/or` and `vendor/model` are none.
+/// Absolute, or relative to the home or working directory; not `and/or` or `vendor/model`.
 fn is_unix_path(part: &str) -> bool {
     let is_relative = ["~/", "./", "../"].iter().any(|start| part.starts_with(start));
     let is_absolute = part.match_indices('/').any(|(at, _)| {
@@ -169,18 +170,18 @@ fn is_unix_path(part: &str) -> bool {
     (is_relative || is_absolute) && part.contains(|c| !matches!(c, '/' | '~' | '.'))
 }
 
-/// `C:\x`, `\\host\share`, `dir\file`: a backslash has no other business in an error message.
+/// `C:\x`, `\\host\share`, `dir\file`: any backslash in an error message is taken for a path.
 fn is_windows_path(piece: &str) -> bool {
     piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
 }
 
-/// Names after which a value follows that is nobody's business.
+/// Labels whose value is a secret.
 fn is_secret(name: &str) -> bool {
     ["key", "apikey", "password", "passwd", "pwd", "secret", "authorization"].iter().any(|end| name.ends_with(end))
 }
 
-/// What vendors' keys look like. A long run of letters *and* digits is one; the names of models are broken up by
-/// dashes and dots.
+/// Known prefixes of vendors' keys, or a long run of letters *and* digits; names of models are broken up by dashes and
+/// dots.
 fn is_key(part: &str) -> bool {
     const PREFIXES: [&str; 20] = [
         "sk-",
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn paths_urls_and_keys_are_replaced() {
         for (text, expected) in [
-            // As real versions of Fabric write it.
+            // As real Fabric versions write it.
             (
                 "Error: could not get pattern nope: open /home/u/.config/fabric/patterns/nope/system.md: no such file",
                 "Error: could not get pattern nope: open [path]: no such file",
@@ -275,7 +276,7 @@ mod tests {
         let long = sanitize(&"wörd ".repeat(10_000));
         assert_eq!((long.chars().count(), long.ends_with('…')), (500, true));
         assert_eq!(sanitize(&"x ".repeat(250)).chars().count(), 499);
-        // A key across the point up to which is looked is not shown by half.
+        // A key across the read limit is not shown in part.
         let cut = format!("{} sk-{}", "/a".repeat(1990), "k1".repeat(400));
         assert_eq!(sanitize(&cut), "[path]");
         assert_eq!(sanitize(&"y1".repeat(5_000)), "");

@@ -1,7 +1,7 @@
 //! The bodies of Fabric's API.
 //!
-//! In scope: what is sent and what comes back, in every spelling that Fabric versions use, and what can be read off a
-//! pattern's text. Not in scope: sending and receiving (`client`, `calls`), and the events of a run (`events`).
+//! In scope: requests and responses in every spelling that Fabric versions use, and what a pattern's text tells about
+//! it. Not in scope: sending and receiving (`client`, `calls`), and the events of a run (`events`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::json::Foreign;
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
 
-/// A pattern as Fabric stores it, or as it renders it.
+/// A pattern as Fabric stores or renders it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pattern {
     /// Its name.
@@ -27,15 +27,15 @@ pub(crate) struct Pattern {
     pub(crate) system_prompt: String,
     /// Documented, but empty in practice.
     pub(crate) user_prompt: String,
-    /// As Fabric sent it, which is mostly empty; see [`Pattern::own_description`].
+    /// As Fabric sent it; mostly empty. See [`Pattern::own_description`].
     pub(crate) description: String,
     /// Documented, but empty in practice.
     pub(crate) tags: Vec<String>,
 }
 
 impl Pattern {
-    /// Reads the body of `GET /patterns/:name`: Fabric's capitalised keys, or the documented lower-case ones. `None`
-    /// if it holds no pattern text or a field of another kind. A missing name is `wanted`.
+    /// Reads the body of `GET /patterns/:name`: Fabric's capitalised keys, or the documented lower-case ones. `None` if
+    /// it holds no pattern text or a field of another type. A missing name is `wanted`.
     pub(super) fn from_body(mut body: Map<String, Value>, wanted: &Name) -> Option<Pattern> {
         let mut text = |keys: &[&str]| match keys.iter().find_map(|key| body.remove(*key)) {
             None | Some(Value::Null) => Some(None),
@@ -63,8 +63,8 @@ impl Pattern {
         (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
     }
 
-    /// The variables that the pattern needs, in the order in which it first names them: what stands in `{{…}}` and is
-    /// neither `input` nor a plugin or extension call. Exactly as Fabric reads it, blanks included.
+    /// The variables that the pattern needs, in order of first use: the content of each `{{…}}` that is neither `input`
+    /// nor a plugin or extension call. Exactly as Fabric reads it, including blanks.
     pub(crate) fn variables(&self) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let mut names = Vec::new();
@@ -83,19 +83,20 @@ pub(crate) fn is_runnable(variables: &[String]) -> bool {
     variables.iter().all(|variable| can_be_given(variable))
 }
 
-/// Whether a run can give a value to the variable of this name. What has other characters is mostly code of another
-/// template language, and Fabric cannot run a pattern that holds it.
+/// Whether a run can give a value to this variable. Names with other characters are mostly code of another template
+/// language; Fabric cannot run such a pattern.
 pub(super) fn can_be_given(variable: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
     !variable.trim().is_empty() && variable.chars().all(is_plain) && variable.chars().nth(MAX_NAME).is_none()
 }
 
-/// What one run sends: everything `POST /chat` takes that a caller can decide. Empty texts mean Fabric's default.
+/// The parameters of one run: everything that a caller can set in `POST /chat`. Empty texts mean Fabric's default.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chat {
     /// The pattern to run.
     pub(crate) pattern: Name,
-    /// The text it is run on. Untouched; [`template::check`](super::template::check) refuses the patterns that would run it.
+    /// The text it is run on, unmodified; [`template::check`](super::template::check) refuses a pattern that would
+    /// execute it.
     pub(crate) input: String,
     /// Vendor of the model; ignored by Fabric before 1.4.283.
     pub(crate) vendor: String,
@@ -105,15 +106,15 @@ pub(crate) struct Chat {
     pub(crate) context: Option<Name>,
     /// A prompting strategy to put in front.
     pub(crate) strategy: Option<Name>,
-    /// A stored conversation to go on with.
+    /// A stored conversation to continue.
     pub(crate) session: Option<Name>,
     /// Values for the pattern's variables; see [`template::check`](super::template::check).
     pub(crate) variables: BTreeMap<String, String>,
     /// Language of the answer; anything but empty and `en` makes Fabric translate.
     pub(crate) language: String,
-    /// Default 0.7, as on Fabric's command line: a missing number would be 0.
+    /// Default 0.7, as on Fabric's command line: Fabric takes a missing number for 0.
     pub(crate) temperature: f64,
-    /// Default 0.9, as on Fabric's command line: a missing number would be 0.
+    /// Default 0.9, as on Fabric's command line: Fabric takes a missing number for 0.
     pub(crate) top_p: f64,
     /// Default 0.
     pub(crate) frequency_penalty: f64,
@@ -121,9 +122,9 @@ pub(crate) struct Chat {
     pub(crate) presence_penalty: f64,
     /// `off`, `low`, `medium`, `high`, a number of tokens as text, or empty.
     pub(crate) thinking: String,
-    /// Lets the model search the web, where the vendor can.
+    /// Lets the model search the web, if the vendor supports it.
     pub(crate) search: bool,
-    /// Passed on as received if there are any, although no Fabric up to 1.4.470 reads them.
+    /// Passed on unchanged, although no Fabric up to 1.4.470 reads them.
     pub(crate) attachments: Vec<String>,
 }
 
@@ -202,7 +203,7 @@ pub(crate) struct Models {
     /// All of them, in Fabric's order.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) models: Vec<String>,
-    /// The same by vendor.
+    /// The same, by vendor.
     #[serde(default, deserialize_with = "lists_or_empty")]
     pub(crate) vendors: BTreeMap<String, Vec<String>>,
 }
@@ -216,7 +217,7 @@ pub(crate) struct Strategy {
     /// One line about it.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) description: String,
-    /// The text that it puts in front of a pattern.
+    /// The text to put before a pattern.
     #[serde(default, deserialize_with = "or_empty")]
     pub(crate) prompt: String,
 }

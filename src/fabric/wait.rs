@@ -58,9 +58,9 @@ impl Wait for NoWait {
     }
 }
 
-/// Waits as another does, but not longer than until then.
+/// Forwards to another wait, with a deadline.
 pub(crate) struct Until {
-    /// The other.
+    /// The other wait.
     pub(crate) wait: Arc<dyn Wait>,
     /// The deadline.
     pub(crate) until: Instant,

@@ -1,14 +1,14 @@
-//! Transcripts of YouTube's videos: which video an address names, what Fabric answers, and what its failures mean.
+//! Transcripts of YouTube videos: the video that a URL names, Fabric's response, and what its failures mean.
 //!
-//! Fabric hands what it reads off an address to yt-dlp, a program on its host. So it is sent an address that is made here
-//! from the video's ID, and nothing of what the caller wrote.
+//! Fabric passes what it parses from a URL to yt-dlp, a program on its host. So it gets a URL that is built here from
+//! the video's ID, and nothing that the caller wrote.
 
 use serde::Deserialize;
 
 use super::{Error, Kind, sanitize};
 use crate::json;
 
-/// What every refusal of an address ends with.
+/// The end of every error about a URL.
 const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
                     https://youtu.be/VIDEO_ID.";
 
@@ -17,7 +17,7 @@ pub(super) const NO_TRANSCRIPT: &str = "Fabric got no transcript of this video f
     public. Try another language or video; if every video fails, update yt-dlp on Fabric's host, and check that it reaches \
     YouTube from there.";
 
-/// Pages of YouTube that look like IDs: each shows a list or whatever is on air.
+/// YouTube pages that look like IDs: a playlist, and a channel's live stream.
 const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
 
 /// The ID of a video: 11 letters of base64url.
@@ -25,8 +25,8 @@ const NOT_IDS: [&str; 2] = ["videoseries", "live_stream"];
 pub(crate) struct VideoId(String);
 
 impl VideoId {
-    /// Reads the address of one video at youtube.com, youtu.be or their subdomains. A refusal is
-    /// [`Kind::InvalidRequest`], begins with `field` and repeats nothing of `url`.
+    /// Reads the URL of one video at youtube.com, youtu.be or their subdomains. The error is [`Kind::InvalidRequest`],
+    /// begins with `field` and quotes nothing of `url`.
     pub(crate) fn parse(field: &str, url: &str) -> Result<VideoId, Error> {
         VideoId::read(url).map_err(|why| Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}")))
     }
@@ -45,14 +45,14 @@ impl VideoId {
         let rest = rest.split('#').next().unwrap_or_default();
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (host, path) = place.split_once('/').unwrap_or((place, ""));
-        // Port and user info are no part of the names of YouTube.
+        // Port and user-info are not part of the host's name.
         let host = host.to_ascii_lowercase();
         let path = path.strip_suffix('/').unwrap_or(path);
         let id = if is_at(&host, "youtu.be") {
             Some(path)
         } else if is_at(&host, "youtube.com") {
             match path.split_once('/') {
-                // Ambiguous: several values.
+                // Several values are ambiguous.
                 None if path == "watch" && parameters(query, "v").count() == 1 => parameters(query, "v").next(),
                 Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
                 _ => None,
@@ -77,39 +77,39 @@ impl VideoId {
         &self.0
     }
 
-    /// The address that every version of Fabric reads the same ID off.
+    /// The URL from which every Fabric version reads this ID.
     pub(super) fn url(&self) -> String {
         format!("https://www.youtube.com/watch?v={}", self.0)
     }
 }
 
-/// The values of a parameter of a query.
+/// The values of a query parameter.
 fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
     query.split('&').filter_map(move |pair| pair.split_once('=').filter(|pair| pair.0 == name)).map(|pair| pair.1)
 }
 
-/// Is `host` that domain or below it?
+/// Is `host` this domain or a subdomain?
 fn is_at(host: &str, domain: &str) -> bool {
     let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
     let below = host.strip_suffix(domain);
     below.is_some_and(|below| below.is_empty() || below.strip_suffix('.').is_some_and(|l| l.split('.').all(is_label)))
 }
 
-/// What Fabric has of a video.
+/// Fabric's response for a video.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Transcript {
-    /// The text; with times, a line for each.
+    /// The text; with timestamps, one line each.
     pub(crate) transcript: String,
-    /// Fabric without a key for YouTube gives the ID here.
+    /// Without a YouTube key, Fabric puts the ID here.
     pub(crate) title: Option<String>,
-    /// Only with a key, and in new versions.
+    /// Only with a key, and in newer versions.
     pub(crate) description: Option<String>,
 }
 
-/// Says more about the `error` of a request for a transcript, from the body that came with it.
+/// Adds detail to the `error` of a request for a transcript, from the response body.
 ///
-/// Fabric's reasons are in the language of its host. What is looked for stands in all of them: names of programs, of their
-/// options and of formats.
+/// Fabric's messages are in the language of its host, so this looks for what is the same in all of them: names of
+/// programs, their options and formats.
 pub(super) fn explain(error: Error, body: &[u8]) -> Error {
     let status = error.status.unwrap_or_default();
     let because = |kind, detail: &str| Error { kind, detail: detail.to_owned(), ..error.clone() };
@@ -123,7 +123,7 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
     let said = str::from_utf8(body).ok().and_then(|text| json::value(text).ok()).unwrap_or_default();
     let Some(said) = said["error"].as_str().filter(|_| matches!(status, 400 | 500)) else { return error };
     let has = |marks: &[&str]| marks.iter().any(|mark| said.contains(mark));
-    // Old versions repeat what yt-dlp said, which may hold any word.
+    // Older versions quote yt-dlp, which may contain any word.
     let is_quote = said.starts_with("yt-dlp failed");
     if has(&["--sleep-requests", "Too Many Requests"]) {
         because(Kind::ApiError, "YouTube takes no more requests from Fabric's host for now. Try again in some minutes.")

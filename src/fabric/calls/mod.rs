@@ -1,4 +1,4 @@
-//! The requests to Fabric, and the meaning of their responses.
+//! The requests to Fabric, and what their responses mean.
 //!
 //! In scope: every route in use, the response formats of all Fabric versions, and the result of a run's events. Not in
 //! scope: HTTP (`client`) and framing (`events`).
@@ -26,11 +26,11 @@ use super::{
     sanitize, template, youtube,
 };
 
-/// What it means that Fabric has no folder of strategies, and what to do.
+/// The message when Fabric has no folder of strategies.
 pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
     means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
 
-/// Delays before retries of an empty list of models: Fabric may still be asking the vendors for another caller.
+/// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
 
@@ -50,8 +50,8 @@ impl Client {
         self.listed_pattern(name, wait).map_err(|error| self.explain(name, error, wait))
     }
 
-    /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in.
-    /// Not retried: rendering may run plugins. Validated like a run.
+    /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in. Not
+    /// retried: rendering may run plugins. Validated like a run.
     pub(crate) fn apply(
         &self,
         name: &Name,
@@ -83,7 +83,8 @@ impl Client {
         members(&body).ok_or_else(|| self.unexpected("GET", path))
     }
 
-    /// `POST /youtube/transcript`, sent once: yt-dlp runs for it on Fabric's host, which may take as long as a list of models.
+    /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
+    /// models.
     pub(crate) fn transcript(
         &self,
         video: &VideoId,
@@ -111,8 +112,8 @@ impl Client {
         }
     }
 
-    /// Lets a run through, or says why not. Costs a `GET` of the pattern if there are variables or the input has a `{`, and
-    /// nothing else.
+    /// Validates a run before it is sent. Costs a `GET` of the pattern if there are variables or the input has a `{`,
+    /// and nothing otherwise.
     pub(crate) fn check(&self, request: Chat, wait: &Arc<dyn Wait>) -> Result<Checked, Error> {
         let pattern = self.guard(&request.pattern, &request.variables, &request.input, wait)?;
         Ok(Checked { request, pattern })
@@ -121,10 +122,9 @@ impl Client {
     /// `POST /chat`, never retried. Passes each event to `each` as soon as it is read, errors sanitised; an error of
     /// `each` ends the run and closes the connection.
     ///
-    /// `Ok` comes after `complete` went to `each`. A run that sent an `error` event, or completed without any content,
-    /// is [`Kind::ApiError`], and so is a 200 that is not a run; one that was silent before any content is
-    /// [`Kind::Timeout`]; one that ended without `complete` is [`Kind::StreamInterrupted`]; output beyond 32 MiB is
-    /// [`Kind::ResponseTooLarge`]. One content event as JSON is a whole run.
+    /// Returns `Ok` after `each` got `complete`. [`Kind::ApiError`]: an `error` event, no content, or a 200 that is not
+    /// a run. [`Kind::Timeout`]: silence before any content. [`Kind::StreamInterrupted`]: no `complete`.
+    /// [`Kind::ResponseTooLarge`]: output beyond 32 MiB. A JSON body with one content event is a whole run.
     pub(crate) fn run(
         &self,
         Checked { request, .. }: Checked,
@@ -132,7 +132,7 @@ impl Client {
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let (json, input) = (encode(&request, wait)?, request.input.len());
-        // From here on only the encoded request is needed.
+        // From here on, only the encoded request is needed.
         drop(request);
         wait.release(input);
         let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
@@ -145,7 +145,7 @@ impl Client {
             match events::parse(body) {
                 Ok(Event::Usage(_) | Event::Other) | Err(_) => return Err(not_a_run),
                 Ok(event) => {
-                    // It is the whole response.
+                    // A JSON body is the whole response.
                     let is_content = matches!(event, Event::Content { .. });
                     run.take(event)?;
                     if is_content {
@@ -171,7 +171,7 @@ impl Client {
                 Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(response.not_a_run()),
                 Err(error) => Err(run.interrupted(error)),
             };
-            // Twice, for an incomplete event and its decoded text.
+            // Doubled: the incomplete event and its decoded text.
             let result = result.and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
@@ -181,8 +181,8 @@ impl Client {
         run.end()
     }
 
-    /// Refuses input and variables that Fabric's template engine would execute, and missing variables. Returns the
-    /// pattern where it had to be read; not cached, because the text may have changed.
+    /// Refuses input and variables that Fabric's template engine could execute, and missing variables. Returns the
+    /// pattern if it was read; not cached, because its text may have changed.
     fn guard(
         &self,
         name: &Name,
@@ -200,15 +200,15 @@ impl Client {
                 lacks_nothing("variables", name, &pattern.variables(), variables)?;
                 Ok(Some(pattern))
             }
-            // Before 1.4.429, Fabric runs patterns of a custom folder but does not show them: allow code as input, but
-            // nothing that could be a template.
+            // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
+            // but nothing that could be a template.
             Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
-    /// another cause are returned unchanged.
+    /// another cause stay unchanged.
     pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
         let may_be_missing = matches!(error.kind, Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted);
@@ -250,7 +250,7 @@ impl Source for Client {
         members(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
     }
 
-    /// `GET /strategies`, sorted by name. A 500 means that there is no folder of them: see [`NO_STRATEGIES`].
+    /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         let path = "/strategies";
         let body = match self.get(path, self.request_limits(), wait) {
@@ -266,8 +266,8 @@ impl Source for Client {
 
     /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
     ///
-    /// While Fabric asks them for one caller, it tells every other one that there are none (seen up to 1.4.470): a list
-    /// without a single model is asked for again after each of [`EMPTY_MODELS_DELAYS`].
+    /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
+    /// again after each of [`EMPTY_MODELS_DELAYS`].
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
         let path = "/models/names";
         let mut delays = EMPTY_MODELS_DELAYS.iter();
@@ -282,7 +282,7 @@ impl Source for Client {
         }
     }
 
-    /// `GET /contexts/names` or `GET /sessions/names`. A 500 means that there is no folder of them: then `None`.
+    /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
     fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
         let path = format!("/{}/names", what.plural());
         match self.get(&path, self.request_limits(), wait) {
@@ -292,17 +292,17 @@ impl Source for Client {
     }
 }
 
-/// What Fabric keeps under names of its users' choice.
+/// What Fabric stores under names that its users choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
     /// Texts to put before a pattern.
     Contexts,
-    /// Conversations, which a run goes on with, or begins where there is none of that name.
+    /// Conversations: a run continues the one it names, or starts it.
     Sessions,
 }
 
 impl Stored {
-    /// The word for several of them.
+    /// The plural noun.
     pub(crate) fn plural(self) -> &'static str {
         match self {
             Stored::Contexts => "contexts",
@@ -311,14 +311,14 @@ impl Stored {
     }
 }
 
-/// A run that the guard has let through.
+/// A validated run.
 pub(crate) struct Checked {
     request: Chat,
     pattern: Option<Pattern>,
 }
 
 impl Checked {
-    /// The variables that were given although the pattern, as far as it is known, has none of that name.
+    /// The given variables that the pattern does not use, if its text is known.
     pub(crate) fn unused(&self) -> Vec<String> {
         let Some(pattern) = &self.pattern else { return Vec::new() };
         let known = pattern.variables();
@@ -326,8 +326,8 @@ impl Checked {
     }
 }
 
-/// Refuses a pattern without values for all its variables, which Fabric would refuse as well, but not always in words that
-/// arrive. `field` is the argument that holds them.
+/// Refuses a run that lacks values for some variables. Fabric would refuse it too, but its message may not arrive.
+/// `field` is the argument that holds the variables.
 pub(crate) fn lacks_nothing(
     field: &str,
     pattern: &Name,
@@ -347,7 +347,7 @@ pub(crate) fn lacks_nothing(
     Err(Error::new(Kind::InvalidRequest, detail))
 }
 
-/// A pattern that no Fabric can run, named by the argument `field`.
+/// The error for a pattern that no Fabric can run; `field` is the argument that named it.
 pub(crate) fn not_runnable(field: &str, pattern: &str) -> Error {
     let detail = format!(
         "`{field}`: no Fabric can run the pattern {pattern}, because it takes the code in its text, between `{{{{` and `}}}}`, \
@@ -372,12 +372,12 @@ pub(crate) fn not_found(name: &Name, names: &Names) -> Error {
     Error::new(Kind::PatternNotFound, detail)
 }
 
-/// Without the reason, which would quote the body.
+/// Decodes JSON. Without the reason for a failure, which would quote the body.
 fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
     serde_json::from_str(str::from_utf8(body).ok()?).ok()
 }
 
-/// The same for an object whose fields may be anything. Go writes an empty one as `null`.
+/// Decodes an object with fields of any type. Go writes an empty one as `null`.
 fn members(body: &[u8]) -> Option<Map<String, Value>> {
     json::object(str::from_utf8(body).ok()?)
 }
@@ -394,7 +394,7 @@ fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error>
     Ok(json)
 }
 
-/// Counts what is written to it.
+/// Counts the bytes written to it.
 struct Length(usize);
 
 impl Write for Length {
@@ -408,7 +408,7 @@ impl Write for Length {
     }
 }
 
-/// Changes what is held for `wait` to `now`. Little is not worth the counting.
+/// Changes the charge to `now` bytes; small amounts are not charged.
 fn hold(wait: &Arc<dyn Wait>, held: &mut usize, now: usize) -> Result<(), Full> {
     let now = if now <= LITTLE { 0 } else { now };
     match now.checked_sub(*held) {
@@ -419,20 +419,20 @@ fn hold(wait: &Arc<dyn Wait>, held: &mut usize, now: usize) -> Result<(), Full> 
     Ok(())
 }
 
-/// The memory for requests is used up, and this one has not been sent.
+/// The error for a request that was not sent because the memory budget is exhausted.
 pub(crate) fn too_many() -> Error {
     let detail = "The memory of this server (--max-memory) is taken by other requests. Try again in a moment.";
     Error::new(Kind::TooManyRequests, detail)
 }
 
-/// The memory is used up, and what came would need more of it.
+/// The error for a response that exceeds the memory budget.
 pub(crate) fn no_room() -> Error {
     let detail = "The memory of this server (--max-memory) has no room for so large an answer beside those of other \
                   calls. Ask for less, or try again in a moment.";
     Error::new(Kind::ResponseTooLarge, detail)
 }
 
-/// What the events of one run add up to.
+/// The result of a run, collected from its events.
 struct EventRelay<'a> {
     client: &'a Client,
     each: &'a mut dyn FnMut(Event) -> Result<(), Error>,
@@ -440,7 +440,7 @@ struct EventRelay<'a> {
     limit: usize,
     /// Bytes of content.
     received: usize,
-    /// What the first `error` event said. It wins over whatever else happens.
+    /// The first `error` event, which decides the result.
     failed: Option<Error>,
     is_complete: bool,
 }
@@ -474,7 +474,7 @@ impl EventRelay<'_> {
         (self.each)(event)
     }
 
-    /// Silence is an interruption once there was content.
+    /// Silence after some content is an interruption.
     fn interrupted(&self, error: Error) -> Error {
         if error.kind == Kind::Timeout && self.received > 0 {
             Error { kind: Kind::StreamInterrupted, ..error }
@@ -483,8 +483,8 @@ impl EventRelay<'_> {
         }
     }
 
-    /// After an `error` event, how the stream went on matters no more; after `complete`, what else came with it does
-    /// not either, for that depends on how the bytes were cut into packets.
+    /// After an `error` event, the rest of the stream does not matter. After `complete`, trailing bytes do not either:
+    /// whether they are seen depends on how the stream was cut into packets.
     fn unless_failed(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Err(error) if error.kind == Kind::Cancelled => Err(error),

@@ -1,8 +1,7 @@
 //! The caches of Fabric's lists: patterns, strategies, models, contexts and sessions.
 //!
-//! In scope: reading it once for all callers, keeping it for its time and no longer, and telling when the list of
-//! patterns has changed. Not in scope: how callers share one read (`cached`), when to poll (`calls`), what subscribers are
-//! sent (`features`).
+//! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
+//! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -19,24 +18,24 @@ use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Str
 use crate::search::{Card, Index, card};
 use crate::sync::lock;
 
-/// All texts of patterns that are kept, in bytes. What comes when it is used up is known by name only.
+/// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
-/// Cards kept of patterns that were read by themselves, of at most 1 KiB or so each.
+/// Most cards kept of patterns that were read one by one; each takes up to about 1 KiB.
 const MOST_CARDS: usize = 1024;
-/// Requests to Fabric at once while the catalogue is refreshed.
+/// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;
 
-/// All patterns and strategies at the start of a refresh.
+/// All patterns and strategies as of the start of a refresh.
 pub(crate) struct Snapshot {
     /// When it expires.
     pub(crate) until: Instant,
-    /// The list of names it was made from.
+    /// The list of names it was built from.
     names: Arc<Names>,
     /// Sorted by name.
     pub(crate) patterns: Vec<Entry>,
     /// Sorted by name.
     pub(crate) strategies: Vec<Strategy>,
-    /// Made when it is needed first: whoever only wants variables does not wait for it.
+    /// Built on first use: callers that need only variables do not wait for it.
     index: OnceLock<Index>,
 }
 
@@ -61,7 +60,7 @@ impl Snapshot {
         self.index.get_or_init(|| Index::build(texts()))
     }
 
-    /// What the pattern of this name does, in one sentence: in Fabric's own words, where it has any.
+    /// What the pattern of this name does, in one sentence: Fabric's own description, if there is one.
     pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
         let own = self.pattern(name).and_then(|entry| entry.own_description.as_deref());
         own.or_else(|| self.card(name).map(|card| card.purpose.as_str())).unwrap_or(name)
@@ -72,7 +71,7 @@ impl Snapshot {
         self.at(name).and_then(|at| self.index().cards().get(at))
     }
 
-    /// How many patterns are known by name only.
+    /// How many patterns have no text.
     pub(crate) fn unread(&self) -> usize {
         self.patterns.iter().filter(|entry| entry.text.is_none()).count()
     }
@@ -89,9 +88,9 @@ impl fmt::Debug for Snapshot {
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: String,
-    /// The whole text; `None` if it could not be read, or there was no room for it.
+    /// The whole text; `None` if it could not be read or exceeds [`MOST_TEXT`].
     pub(crate) text: Option<Box<str>>,
-    /// Fabric's own description, which is mostly missing.
+    /// Fabric's own description; mostly missing.
     own_description: Option<String>,
     /// [`Pattern::variables`].
     pub(crate) variables: Vec<String>,
@@ -108,32 +107,32 @@ impl Entry {
     }
 }
 
-/// Where the catalogue reads from: Fabric, or a test.
+/// Where the catalogue reads from: Fabric, or a fake.
 pub(crate) trait Source: Send + Sync {
-    /// The names of all patterns; `before` itself if they are the same.
+    /// The names of all patterns; `before` itself if they have not changed.
     fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
-    /// One pattern of that list.
+    /// A pattern of that list.
     fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
-    /// The sorted strategies; `None` where there is no folder of them.
+    /// The sorted strategies; `None` if there is no such folder.
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error>;
     /// All models.
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error>;
-    /// The names of what is stored; `None` where there is no folder of it.
+    /// The names of what is stored; `None` if there is no such folder.
     fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error>;
 }
 
-/// How long a caller waits for another's read of a short list before it reads itself.
+/// How long a caller waits for another's read of a short list before it starts its own.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// The same for the models: vendors take seconds to answer, and Fabric asked twice at once gives the second caller an empty
-/// list.
+/// The same for models. Longer, because vendors take seconds to answer, and Fabric returns an empty list to a second
+/// concurrent caller.
 const MODELS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How old a list may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Age {
-    /// As old as the time-to-live.
+    /// Up to the time-to-live.
     Cached,
-    /// Read after the caller asked.
+    /// Read after the call.
     Fresh,
 }
 
@@ -146,14 +145,14 @@ pub(crate) struct Catalog<S: Source = Client> {
     models: Cached<Models>,
     stored: [Cached<Option<Names>>; 2],
     snapshot: Cached<Snapshot>,
-    /// Of patterns that were read by themselves, each with the hash of its text.
+    /// Of patterns that were read one by one, each with the hash of its text.
     cards: Mutex<HashMap<String, (u64, Card)>>,
     hasher: RandomState,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl<S: Source> Catalog<S> {
-    /// An empty catalogue; what is read from `source` is good for `ttl`, counted from the start of the read.
+    /// An empty catalogue. `ttl` counts from the start of a read of `source`.
     pub(crate) fn new(source: Arc<S>, ttl: Duration) -> Catalog<S> {
         Catalog {
             source,
@@ -162,7 +161,7 @@ impl<S: Source> Catalog<S> {
             strategies: Cached::new(PATIENCE),
             models: Cached::new(MODELS_PATIENCE),
             stored: [Cached::new(PATIENCE), Cached::new(PATIENCE)],
-            // A refresh is many requests, each with a limit of its own.
+            // A refresh is many requests, each with its own timeout.
             snapshot: Cached::new(Duration::MAX),
             cards: Mutex::default(),
             hasher: RandomState::new(),
@@ -170,8 +169,8 @@ impl<S: Source> Catalog<S> {
         }
     }
 
-    /// Sets what is called when a read finds other pattern names than the one before; not called for the first. Runs on
-    /// the reading thread and must not block. Only the first setting counts.
+    /// Sets the hook for a changed list of pattern names; the first list is not a change. It runs on the reading thread
+    /// and must not block. Only the first hook is kept.
     pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(hook));
     }
@@ -181,12 +180,12 @@ impl<S: Source> Catalog<S> {
         self.ttl
     }
 
-    /// Everything. Refreshed if its time is over, by one caller for all; a refresh that fails fails for all who waited.
+    /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         self.snapshot_within(self.ttl, wait)
     }
 
-    /// The same, or else only the names, where those can be had, with what was wrong.
+    /// The same. If that fails, only the names with the error, if the names can be read.
     pub(crate) fn snapshot_or_names(&self, wait: &Arc<dyn Wait>) -> Result<(Arc<Snapshot>, Option<Error>), Error> {
         let asked = Instant::now();
         let error = match self.snapshot(wait) {
@@ -194,20 +193,20 @@ impl<S: Source> Catalog<S> {
             Err(error) if error.kind == Kind::Cancelled => return Err(error),
             Err(error) => error,
         };
-        // Mostly read by the refresh that has just failed; if that could not, Fabric need not be asked again.
+        // The refresh that just failed has usually read the names already; reuse them.
         let oldest = asked.checked_sub(self.ttl).unwrap_or(asked);
         let Some(names) = self.names.latest_since(oldest) else { return Err(error) };
         let patterns = names.iter().map(Entry::unread).collect();
         Ok((Arc::new(Snapshot::new(asked, names, patterns, Vec::new())), Some(error)))
     }
 
-    /// The newest snapshot, however old, if there is one. Asks nothing of Fabric.
+    /// The newest snapshot of any age, without a request to Fabric.
     pub(crate) fn latest(&self) -> Option<Arc<Snapshot>> {
         self.snapshot.latest()
     }
 
-    /// What the pattern of this name and text does: as the lists have it, which is told apart from all others, unless the
-    /// text is another by now. Kept, for to read a text costs more than the rest of a call.
+    /// The card of the pattern of this name and text: the snapshot's, whose purpose is unique, unless the text has
+    /// changed. Cached, because analysing a text costs more than the rest of a call.
     pub(crate) fn card(&self, name: &str, text: &str) -> Card {
         let latest = self.latest();
         let is_same = |latest: &&Arc<Snapshot>| latest.pattern(name).is_some_and(|e| e.text.as_deref() == Some(text));
@@ -236,7 +235,7 @@ impl<S: Source> Catalog<S> {
             if changed.get() {
                 self.tell();
             }
-            // Other names may have been found while it was read.
+            // The list of names may have changed during the read.
             if self.names.latest_since(begun).is_none_or(|names| names == snapshot.names) {
                 return Ok(snapshot);
             }
@@ -258,7 +257,7 @@ impl<S: Source> Catalog<S> {
         Ok(Arc::new(Snapshot::new(begun + self.ttl, names, patterns, strategies)))
     }
 
-    /// Only the names of all patterns, for which one request is enough.
+    /// Only the names of all patterns: one request.
     pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         let changed = Cell::new(false);
         let names = self.names_within(age, &changed, wait);
@@ -272,7 +271,7 @@ impl<S: Source> Catalog<S> {
         if age == Age::Cached { self.ttl } else { Duration::ZERO }
     }
 
-    /// Notes in `changed` whether this caller has found other names than the one before.
+    /// Sets `changed` if this caller found a changed list.
     fn names_within(&self, age: Age, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
         let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
             let names = self.source.names(before, wait)?;
@@ -282,27 +281,27 @@ impl<S: Source> Catalog<S> {
         read.map(|(_, names)| names)
     }
 
-    /// Only the strategies, sorted by name, for which one request is enough; `None` where there is no folder of them.
+    /// Only the strategies, sorted by name: one request. `None` if there is no such folder.
     pub(crate) fn strategies(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
-        // Whoever fetches them after a refusal must not be refused again.
+        // A missing folder is not cached: the operator may have fetched the strategies since the error.
         self.strategies.invalidate(Option::is_none);
         let read =
             self.strategies.get(self.max_age(age), wait.as_ref(), |_| self.source.strategies(wait).map(Arc::new));
         read.map(|(_, strategies)| strategies)
     }
 
-    /// All models as they are now.
+    /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
         let read = self.models.get(Duration::ZERO, wait.as_ref(), |_| self.source.models(wait).map(Arc::new));
         read.map(|(_, models)| models)
     }
 
-    /// All models as they were when they were last read, if that is not too long ago. Asks nothing of Fabric.
+    /// The models of the last read, if that has not expired. Sends no request.
     pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
         Instant::now().checked_sub(self.ttl).and_then(|oldest| self.models.latest_since(oldest))
     }
 
-    /// All models as they are now; `None` if they cannot be had within `time`.
+    /// All models, read after the call; `None` if that takes longer than `time`.
     pub(crate) fn models_within(&self, time: Duration, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
         let until = Instant::now() + time;
         let limited: Arc<dyn Wait> = Arc::new(Until { wait: Arc::clone(wait), until });
@@ -313,7 +312,7 @@ impl<S: Source> Catalog<S> {
         }
     }
 
-    /// The names of contexts or sessions; `None` where there is no folder of them.
+    /// The names of contexts or sessions; `None` if there is no such folder.
     pub(crate) fn stored(&self, age: Age, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
         let [contexts, sessions] = &self.stored;
         let cached = if what == Stored::Contexts { contexts } else { sessions };
@@ -322,19 +321,19 @@ impl<S: Source> Catalog<S> {
         read.map(|(_, names)| names)
     }
 
-    /// Tells that the names have changed.
+    /// Calls the hook for changed names.
     fn tell(&self) {
         if let Some(hook) = self.on_change.get() {
             hook();
         }
     }
 
-    /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by its name; if
-    /// that becomes a habit, because Fabric has gone, the refresh fails.
+    /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
+    /// many fail because Fabric is gone, the refresh fails.
     fn read_patterns(&self, names: &Names, wait: &Arc<dyn Wait>) -> Result<Vec<Entry>, Error> {
         let mut entries: Vec<Option<Entry>> = vec![None; names.len()];
         let next = AtomicUsize::new(0);
-        // Only this thread asks the caller, who need not expect to be asked from several.
+        // Only this thread calls `wait`, which need not support several threads.
         let stop = Arc::new(StopFlag(AtomicBool::new(false)));
         let helpers_wait: Arc<dyn Wait> = Arc::clone(&stop) as Arc<dyn Wait>;
         std::thread::scope(|scope| {
@@ -352,7 +351,7 @@ impl<S: Source> Catalog<S> {
                         }
                     }
                 };
-                // Fewer threads will do if the system has no more.
+                // If the system has no more threads, fewer will do.
                 if std::thread::Builder::new().name("catalog".into()).spawn_scoped(scope, helper).is_err() {
                     break;
                 }
@@ -365,13 +364,13 @@ impl<S: Source> Catalog<S> {
                     "No thread is left to read the patterns with. Try again later.",
                 ));
             }
-            // The helpers end however this returns.
+            // Stops the helpers on every return path.
             let _stop = StopOnDrop(&stop);
             let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
             let mut asked = Instant::now();
             loop {
                 let received = receiver.recv_timeout(SLICE);
-                // By the clock: patterns that keep coming must not keep a caller who has left.
+                // By the clock: a steady flow of patterns must not delay the check.
                 if asked.elapsed() >= SLICE {
                     wait.still_waiting().map_err(|Stop| Error::cancelled())?;
                     asked = Instant::now();
@@ -425,12 +424,12 @@ impl<S: Source> Catalog<S> {
     }
 }
 
-/// Failures that are about Fabric as a whole, not about one thing in it.
+/// Failures of Fabric as a whole, not of one request.
 fn is_general(error: &Error) -> bool {
     matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
 }
 
-/// A flag that cancels every wait that checks it.
+/// A flag that stops every wait that checks it.
 struct StopFlag(AtomicBool);
 
 impl Wait for StopFlag {

@@ -9,13 +9,13 @@ const TTL: Duration = Duration::from_secs(300);
 
 type Meanwhile = Box<dyn Fn() -> Result<(), Error> + Send + Sync>;
 
-/// A Fabric that counts, and that can be made to fail or to hold still.
+/// A fake Fabric that counts its reads and can fail or block.
 #[derive(Default)]
 struct FakeSource {
     names: Mutex<Vec<String>>,
     broken: BTreeSet<&'static str>,
     gone: AtomicBool,
-    /// Called while a list of names is being read.
+    /// Called during a read of the names.
     meanwhile: Option<Meanwhile>,
     lists: AtomicUsize,
     patterns: AtomicUsize,
@@ -98,7 +98,7 @@ fn no_wait() -> Arc<dyn Wait> {
 fn without_the_texts_the_names_will_do() {
     let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
     assert!(catalog.snapshot_or_names(&no_wait()).unwrap().1.is_none());
-    // Its names are still fresh when Fabric goes.
+    // Its names are still fresh when Fabric goes away.
     fake.gone.store(true, Ordering::SeqCst);
     catalog.snapshot.invalidate(|_| true);
     let (snapshot, error) = catalog.snapshot_or_names(&no_wait()).unwrap();
@@ -204,7 +204,7 @@ fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() 
     let known = catalog.read_patterns(&names.iter().map(String::as_str).collect(), &no_wait()).unwrap_err();
     assert_eq!(known.kind, Kind::ApiUnavailable);
     assert_eq!(catalog.snapshot(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
-    // Nothing of it stays.
+    // Nothing of the failed read is kept.
     fake.gone.store(false, Ordering::SeqCst);
     assert_eq!(catalog.snapshot(&no_wait()).unwrap().patterns.len(), 250);
 }
@@ -215,7 +215,7 @@ fn an_empty_fabric_is_a_catalogue_too() {
     assert!(catalog.snapshot(&no_wait()).unwrap().patterns.is_empty());
 }
 
-/// Tells once, by a barrier, that it has begun to wait.
+/// Signals through a barrier, once, that it has begun to wait.
 struct Arrives(Arc<Barrier>, AtomicBool);
 
 impl Wait for Arrives {
@@ -229,7 +229,7 @@ impl Wait for Arrives {
 
 #[test]
 fn callers_who_come_during_a_refresh_share_it() {
-    // The refresh ends only when the second caller has been seen waiting.
+    // The refresh ends only after the second caller has begun to wait.
     let waiting = Arc::new(Barrier::new(2));
     let held = Arc::clone(&waiting);
     let meanwhile = move || {
@@ -250,8 +250,8 @@ fn callers_who_come_during_a_refresh_share_it() {
     assert_eq!(fake.read(), (1, 1));
 }
 
-/// Two callers, of whom the first reads, and fails as told when the second has been seen waiting; what the second
-/// gets, and how many lists were read.
+/// Two callers: the first reads and fails with `first_fails` once the second waits. Returns the second's result and the
+/// number of lists read.
 fn second_of_two(first_fails: Error) -> (Result<Arc<Snapshot>, Error>, usize) {
     let failed = AtomicBool::new(false);
     let waiting = Arc::new(Barrier::new(2));
@@ -343,23 +343,23 @@ fn other_names_are_noticed_by_whoever_reads_them() {
     });
     let changes = || changes.load(Ordering::SeqCst);
     let poll = || catalog.names(Age::Fresh, &no_wait());
-    // The first list changes nothing, nor does the same again.
+    // Neither the first list nor an identical one is a change.
     poll().unwrap();
     catalog.snapshot(&no_wait()).unwrap();
     poll().unwrap();
     assert_eq!(changes(), 0);
-    // A poll finds another, and what was read before counts no more.
+    // A poll finds another list, which invalidates the previous snapshot.
     fake.rename(&["a", "b"]);
     poll().unwrap();
     poll().unwrap();
     assert_eq!(changes(), 1);
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a", "b"]);
-    // A refresh finds another.
+    // A refresh finds another list.
     fake.rename(&["c"]);
     assert_eq!(names_of(&catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()), ["c"]);
     poll().unwrap();
     assert_eq!(changes(), 2);
-    // Failing does not.
+    // A failed read is not a change.
     fake.gone.store(true, Ordering::SeqCst);
     assert_eq!((poll().is_err(), changes()), (true, 2));
 }

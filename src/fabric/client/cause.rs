@@ -1,4 +1,4 @@
-//! Why there was no response: for `--check`, which says what to fix.
+//! Why there was no response, for `--check`.
 
 use std::io::ErrorKind;
 
@@ -45,7 +45,7 @@ pub(super) fn of(error: &ureq::Error, is_https: bool) -> Option<Cause> {
 fn tls_cause(why: &str) -> Cause {
     let why = why.to_ascii_lowercase().replace(' ', "");
     let has = |words: &[&str]| words.iter().any(|word| why.contains(word));
-    // First, because names follow in the text, which may be any word.
+    // First, because the text after it contains names, which may be any word.
     if has(&["validforname"]) {
         Cause::CertificateWrongName
     } else if has(&["notvalidyet", "notyetvalid"]) {

@@ -45,7 +45,7 @@ impl Resolver for InlineResolver {
 #[derive(Debug)]
 pub(super) struct Interruptible<T> {
     inner: T,
-    /// Something was read since ureq last asked whether the connection is open.
+    /// Something was read since ureq last checked whether the connection is open.
     has_read: bool,
 }
 
@@ -94,7 +94,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
             if left.is_zero() {
                 return Err(ureq::Error::Timeout(limit.reason));
             }
-            // The same slice each time: a change costs a system call.
+            // The same value each time: a change costs a system call.
             let slice = time::Duration::from(left.min(SLICE));
             match self.inner.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
                 Err(ureq::Error::Timeout(_)) => watch.ask()?,
@@ -115,7 +115,7 @@ impl Transport for Interruptible<Box<dyn Transport>> {
 }
 
 thread_local! {
-    /// The request that this thread waits for.
+    /// The current request of this thread.
     static CONTEXT: RefCell<Option<ReadContext>> = const { RefCell::new(None) };
 }
 
@@ -124,12 +124,12 @@ pub(super) struct ReadContext {
     wait: Arc<dyn Wait>,
     asked: Instant,
     until: Option<Instant>,
-    /// A response was waited for, so the request was sent.
+    /// The response was waited for, so the request was sent.
     has_read: bool,
 }
 
 impl ReadContext {
-    /// The context of this thread, if it makes a request.
+    /// The context of this thread, if it has a request.
     pub(super) fn current() -> Option<ReadContext> {
         CONTEXT.with_borrow(Clone::clone)
     }
@@ -158,7 +158,7 @@ impl ReadContext {
     }
 }
 
-/// Until it is dropped, reads on this thread ask its [`Wait`]; then the previous one.
+/// Until it is dropped, reads on this thread ask its [`Wait`]; afterwards the previous one.
 pub(super) struct WaitScope {
     previous: Option<ReadContext>,
     /// Not `Send`: it must be dropped on the same thread.
@@ -172,7 +172,7 @@ impl WaitScope {
         WaitScope { previous: CONTEXT.replace(Some(watch)), here: PhantomData }
     }
 
-    /// Was a response waited for?
+    /// Has a response been waited for?
     pub(super) fn has_read(&self) -> bool {
         CONTEXT.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
     }

@@ -1,7 +1,7 @@
 //! The HTTP client for Fabric: connections, limits, retries, cancellation.
 //!
-//! In scope: HTTP, and mapping its failures to [`Error`]. Only this folder names ureq. Not in scope: which requests
-//! there are and what their bodies mean (`calls`).
+//! In scope: HTTP, and mapping its failures to [`Error`]. Not in scope: which requests there are and what their bodies
+//! mean (`calls`).
 //!
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
@@ -37,11 +37,11 @@ use crate::logging;
 /// Delays before the retries of a GET; a run is never retried.
 const RETRY_DELAYS: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(400)];
 
-/// Buffer of one connection, in each direction: most of a run's memory. Enough for the longest API key and any sensible
-/// response head. ureq's default is 256 KB for both.
+/// Buffer of one connection, in each direction, in bytes: most of a run's memory. Fits the longest API key and any
+/// sensible response head. ureq's default is 256 KB for both.
 const BUFFER: usize = 8 << 10;
-/// Idle connections in the pool: with fewer, many concurrent callers connect anew for every other request, and beyond a
-/// usual listen backlog of 128 some wait a second. One takes about 20 KB, for 15 s.
+/// Idle connections in the pool. With fewer, concurrent callers reconnect for every other request, and beyond a usual
+/// listen backlog of 128 some wait a second. Each takes about 20 KB, for 15 s.
 const KEPT: usize = 256;
 /// Error bodies up to this size are read and discarded, so that the connection can be reused.
 const SMALL_BODY: u64 = 16 << 10;
@@ -68,14 +68,14 @@ pub(crate) struct Client {
     pub(super) max_output: usize,
 }
 
-/// How long one request may take.
+/// Timeouts of one request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     /// For the whole request and response.
     total: Duration,
     /// The flag that sets `total`.
     flag: &'static str,
-    /// Longest silence, the wait for the headers included.
+    /// Longest silence, including the wait for the headers.
     idle: Option<Duration>,
 }
 
@@ -85,7 +85,7 @@ struct AttemptError {
     retryable: bool,
 }
 
-/// Says more about the error of a request, from the body that came with it.
+/// Adds detail to the error of a request, from the response body.
 type Explain = fn(Error, &[u8]) -> Error;
 
 /// How far an attempt has got.
@@ -99,7 +99,7 @@ enum Stage {
 }
 
 impl Client {
-    /// Prepares the client without contacting Fabric. The error is one line that names the variable to fix.
+    /// Creates the client without contacting Fabric. The error is one line that names the variable to fix.
     pub(crate) fn new(settings: &config::Fabric) -> Result<Client, String> {
         let uri: Uri = format!("{}/", settings.url)
             .parse()
@@ -145,7 +145,8 @@ impl Client {
         &self.url
     }
 
-    /// What Fabric said, without its API key: not every key looks like one. Keys of up to 3 bytes would hide half of it.
+    /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
+    /// text.
     pub(super) fn without_key(&self, said: &str) -> String {
         match self.settings.api_key.as_ref().map(|key| key.expose()).filter(|key| key.len() > 3) {
             Some(key) => said.replace(key, "[key]"),
@@ -199,8 +200,8 @@ impl Client {
         }
     }
 
-    /// The response to `POST path`, with its body unread. Sent once, and not at all if the caller has left: it costs
-    /// money. `explain` may read more from the body of a failure.
+    /// The response to `POST path`, with its body unread. Sent once, because it costs money, and not at all if the
+    /// caller has left. `explain` may add detail from the body of a failure.
     pub(super) fn post<'c>(
         &'c self,
         path: &'c str,
@@ -247,7 +248,7 @@ impl fmt::Display for Attempt<'_> {
 }
 
 impl<'c> Attempt<'c> {
-    /// The response if it is a 200 and no web page.
+    /// The response if it is a 200 and not a web page.
     fn opened(
         self,
         sent: Result<Response<Body>, ureq::Error>,
@@ -268,8 +269,8 @@ impl<'c> Attempt<'c> {
         let mut body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
             if self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY) {
-                // Only to reuse the connection, so do not wait long. The text is not shown: it is for Fabric's
-                // operator.
+                // Read only to reuse the connection, so do not wait long. The text is not shown: it is meant for
+                // Fabric's operator.
                 waiting.hurry(self.client.after_error);
                 let _ = std::io::copy(&mut body, &mut std::io::sink());
             }
@@ -277,7 +278,7 @@ impl<'c> Attempt<'c> {
             if let Some(explain) = self.explain {
                 waiting.hurry(self.client.after_error);
                 let mut said = Vec::new();
-                // What came before it broke off may still say why.
+                // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
                 failure.error = explain(failure.error, &said);
             }
@@ -305,7 +306,7 @@ impl<'c> Attempt<'c> {
         }
         let media = match media.as_str() {
             "application/json" => Media::Json,
-            // Fabric's own, and the registered one.
+            // Fabric's own type, and the registered one.
             "text/readystream" | "text/event-stream" => Media::Events,
             _ => Media::Other,
         };
@@ -425,7 +426,7 @@ impl<'c> Attempt<'c> {
                 );
                 (unavailable, true, detail)
             }
-            // A local limit: restarting Fabric would not help.
+            // A local limit: restarting Fabric does not help.
             ureq::Error::Io(e) if cause::is_out_of_sockets(&e) => {
                 let detail = format!(
                     "This machine let us open no further connection to Fabric at {url}: {e}. Raise its limit on open \
@@ -507,7 +508,7 @@ impl<'c> Attempt<'c> {
     }
 }
 
-/// With up to 25 % jitter, so that clients that failed together do not retry together.
+/// With up to 25 % jitter, so that clients do not retry in step.
 fn jittered(delay: Duration) -> Duration {
     let random = RandomState::new().hash_one(0) % 512;
     delay * (768 + random as u32) / 1024

@@ -24,7 +24,7 @@ pub(in crate::fabric) enum Media {
     Other,
 }
 
-/// A 200 response whose body is unread, on the thread that sent the request.
+/// A 200 response whose body is unread. Stays on the thread that sent the request.
 pub(in crate::fabric) struct FabricResponse<'c> {
     pub(super) call: Attempt<'c>,
     /// The kind of the body.
@@ -35,7 +35,7 @@ pub(in crate::fabric) struct FabricResponse<'c> {
 }
 
 impl FabricResponse<'_> {
-    /// The error for a run whose response is a 200 with something else in it.
+    /// The error for a run whose 200 response contains something else.
     pub(in crate::fabric) fn not_a_run(&self) -> Error {
         let detail = format!(
             "Fabric answered with something that is not a run: another program or a proxy may be answering at {}, or \
@@ -45,12 +45,12 @@ impl FabricResponse<'_> {
         Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric).after_status(200)
     }
 
-    /// The next bytes of the body; 0 at its proper end.
+    /// The next bytes of the body; 0 at its end.
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.body.read(buffer).map_err(|e| self.call.failure(e.into(), Stage::Body).error)
     }
 
-    /// All of the body, if that is at most `limit` bytes.
+    /// The whole body, of at most `limit` bytes.
     pub(in crate::fabric) fn into_bytes(self, limit: usize) -> Result<Vec<u8>, Error> {
         self.read_all(limit).map_err(|failure| failure.error)
     }
@@ -69,7 +69,7 @@ impl FabricResponse<'_> {
         if self.length.is_some_and(|length| length > limit) {
             return Err(too_large(&self.call));
         }
-        // Allocates for what arrives, not for what was announced.
+        // Allocate for what arrives, not for the announced length.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
         loop {
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
@@ -78,7 +78,7 @@ impl FabricResponse<'_> {
             if bytes.len() as u64 > limit {
                 return Err(too_large(&self.call));
             }
-            // Twice, for the body and what is parsed from it.
+            // Doubled: the body and the value parsed from it.
             let full = |Full| AttemptError { error: no_room(), retryable: false };
             self.waiting.hold(2 * read as usize).map_err(full)?;
             if read < most {

@@ -57,7 +57,7 @@ fn callers_on_one_thread_do_not_mix() {
         }
     }
     let (outer, inner): (Arc<dyn Wait>, Arc<dyn Wait>) = (Arc::new(Named), Arc::new(Named));
-    // Both are of no size, so count who holds them instead of comparing addresses.
+    // Both are zero-sized, so compare reference counts instead of addresses.
     let first = WaitScope::enter(&outer);
     {
         let _second = WaitScope::enter(&inner);

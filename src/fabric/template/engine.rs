@@ -1,4 +1,4 @@
-//! A model of Fabric's template engine, as two of its versions have it, that knows where each byte came from.
+//! A model of Fabric's template engine, in two versions, that tracks the origin of each byte.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use super::SENTINEL;
 pub(super) enum Version {
     /// Up to 1.4.322: the engine never sees the input.
     V300,
-    /// From 1.4.323 on: it takes the place of its mark in a token.
+    /// From 1.4.323 on: the input replaces the sentinel inside a token.
     V470,
 }
 
@@ -18,25 +18,26 @@ pub(super) const VERSIONS: [Version; 2] = [Version::V300, Version::V470];
 pub(super) enum Rendering {
     Done(String),
     Failed,
-    /// Still not done after many rounds.
+    /// Not finished after many rounds.
     Endless,
-    /// Longer than anything the guard lets through.
+    /// Longer than anything the guard accepts.
     TooLong,
 }
 
 pub(super) struct EngineRun {
     pub(super) outcome: Rendering,
-    /// Tokens that were replaced, or tried to be, and stand neither in the pattern nor in what a call gave.
+    /// Tokens that were replaced, or would have been, and come neither from the pattern nor from a single call's
+    /// output.
     pub(super) foreign: Vec<String>,
-    /// Places of the input that stand in neither.
+    /// Sentinels that come from neither.
     pub(super) glued: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum From {
-    /// The byte at this place of the pattern.
+    /// The byte at this offset of the pattern.
     Pattern(usize),
-    /// The place of the input.
+    /// Part of the input sentinel.
     Sentinel,
     Value,
     Input,
@@ -76,7 +77,7 @@ fn matches(text: &[Byte]) -> Vec<MarkedText> {
     found
 }
 
-/// Go's `strings.ReplaceAll`; `seen` is shown every place that is replaced.
+/// Go's `strings.ReplaceAll`; `seen` is called with every replaced match.
 fn replace_all(content: &MarkedText, old: &str, new: &MarkedText, mut seen: impl FnMut(&[Byte])) -> MarkedText {
     let mut result = MarkedText::new();
     let mut at = 0;
@@ -93,7 +94,7 @@ fn replace_all(content: &MarkedText, old: &str, new: &MarkedText, mut seen: impl
     result
 }
 
-/// Does it stand in the pattern, or in what one call gave, just so?
+/// Is it a contiguous part of the pattern, or of one call's output?
 fn is_own(token: &[Byte]) -> bool {
     let is_next = |pair: &[Byte]| match (pair[0].1, pair[1].1) {
         (From::Pattern(a), From::Pattern(b)) => a + 1 == b,
@@ -113,7 +114,7 @@ fn triple<'a>(body: &'a str, kind: &str) -> Option<[&'a str; 3]> {
     }
 }
 
-/// What a plugin (`true`) or an extension gives for namespace, operation and value.
+/// The output of a plugin (`true`) or an extension call, by namespace, operation and value.
 pub(super) type Calls<'a> = &'a mut dyn FnMut(bool, [&str; 3]) -> Option<String>;
 
 /// `PatternsEntity.GetApplyVariables`.

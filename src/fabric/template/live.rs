@@ -1,12 +1,12 @@
-//! The model of the engine beside the real one. Ignored unless asked for:
+//! Compares the model of the engine with the real one. Ignored by default:
 //!
 //! ```text
 //! FABRIC_MCP_LIVE_URL=http://127.0.0.1:8080 FABRIC_MCP_LIVE_PATTERNS=~/.config/fabric/patterns \
 //!     cargo test --locked -- --ignored live_templates
 //! ```
 //!
-//! Writes the pattern `fabric_mcp_live_model` into that folder. With `FABRIC_MCP_LIVE_ECHO` set to what the default model
-//! puts before the prompt it repeats, runs are compared as well.
+//! Writes the pattern `fabric_mcp_live_model` into that folder. Also compares runs if `FABRIC_MCP_LIVE_ECHO` is set to
+//! the text that the default model puts before the prompt it echoes.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ impl LiveFabric {
         Some(body["Pattern"].as_str().unwrap().to_owned())
     }
 
-    /// What a run of the pattern as it was last written gives.
+    /// The output of a run of the pattern as last written.
     fn run(&self, variables: &BTreeMap<String, String>, input: &str) -> Option<String> {
         let prompt = json!({"userInput": input, "patternName": NAME, "variables": variables});
         let body = self.post("/chat", &json!({"prompts": [prompt]}))?;
@@ -75,7 +75,7 @@ impl LiveFabric {
     }
 }
 
-/// Without what a host has: no extension, and no such variable in the environment.
+/// As on a host without extensions and without the variable in its environment.
 fn calls(plugin: bool, [namespace, operation, value]: [&str; 3]) -> Option<String> {
     match (plugin, namespace, operation) {
         (true, "text", "upper") if !value.is_empty() => Some(value.to_uppercase()),
@@ -99,7 +99,7 @@ fn live_templates_are_what_the_model_says() {
         let expected = match apply(version, &text, &variables, &input, &mut calls).outcome {
             Rendering::Done(text) => Some(text),
             Rendering::Failed => None,
-            // A real one would not come back.
+            // The real engine does not return.
             Rendering::Endless | Rendering::TooLong => continue,
         };
         assert_eq!(live.apply(&text, &variables, &input), expected, "{told}");
@@ -137,7 +137,7 @@ fn live_templates_take_ordinary_values() {
             variables.extend(names.iter().map(|name| (name.clone(), value.to_owned())));
             let input = "{{ jinja }} and { code }";
             let Err(error) = check(&pattern, &variables, input) else { continue };
-            // One has nested braces of its own, which no Fabric gets to the end of.
+            // One has nested braces of its own, with which no Fabric terminates.
             for version in VERSIONS {
                 let run = apply(version, &pattern.system_prompt, &variables, input, &mut calls);
                 assert_eq!(run.outcome, Rendering::Failed, "{value}: {error}");

@@ -1,9 +1,9 @@
 //! Protects Fabric's template engine from injection: nothing that a caller sends may become a template call.
 //!
 //! Fabric replaces every `{{…}}` of a pattern and scans the result again, until none is left. So a value can form a new
-//! token together with the text around it, and since 1.4.323 the input can too. This module simulates the replacement
-//! on the raw pattern and refuses a run in which anything but a token of the pattern itself would be replaced. Then one
-//! pass is enough, in every version of the engine.
+//! token together with the text around it, and since 1.4.323 the input can too. This module simulates one pass over the
+//! raw pattern and refuses a run in which anything but the pattern's own tokens is replaced. One pass is then enough,
+//! in every version of the engine.
 //!
 //! In scope: what the engine would do with one pattern, its variables and the input. Not in scope: reading the pattern
 //! (`calls`), checks of a variable alone (`names`), and braces in the output of plugin calls, which comes from Fabric's
@@ -18,8 +18,8 @@ use crate::text;
 /// Fabric's placeholder for the input during replacement.
 pub(super) const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
-/// Every token of `text` as Fabric's expression `{{([^{}]+)}}` finds it: where it begins, and what stands in it. Tokens
-/// cannot overlap, and what is between them holds none.
+/// Every token of `text` that Fabric's expression `{{([^{}]+)}}` finds: its offset and its content. Tokens cannot
+/// overlap, and the text between them contains none.
 pub(super) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut start = text.find('{').unwrap_or(text.len());
     text[start..].split(['{', '}']).filter_map(move |run| {
@@ -30,12 +30,12 @@ pub(super) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Whether the input could do harm in some pattern: those are read before a run even without variables.
+/// Whether the input could be harmful in some pattern. The pattern is then read before a run, even without variables.
 pub(super) fn is_suspicious(input: &str) -> bool {
     input.contains('{') || input.contains(SENTINEL)
 }
 
-/// Whether the input could be a template by itself.
+/// Whether the input could be a template on its own.
 pub(super) fn is_template(input: &str) -> bool {
     input.contains("{{") || input.contains(SENTINEL)
 }
@@ -87,7 +87,7 @@ pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, inp
     }
     engine.text(&text[at..])?;
     if !has_input {
-        // Fabric appends it.
+        // Fabric appends a line break.
         engine.text(if text.ends_with('\n') { "" } else { "\n" })?;
         engine.input()?;
     }
@@ -96,14 +96,14 @@ pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, inp
 
 /// What is known about the output of a plugin or extension call.
 enum TemplateCall {
-    /// Without braces, and perhaps empty.
+    /// Without braces; may be empty.
     Plain,
-    /// Anything, tokens of its own included.
+    /// Anything, including tokens.
     Unknown,
 }
 
-/// The call that a token is, if it is one: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, or either with
-/// `:VALUE`. What only begins so is a variable to Fabric.
+/// The kind of call of a token: `plugin:NAMESPACE:OPERATION` or `ext:NAME:OPERATION`, both with an optional `:VALUE`.
+/// `None` for anything else, which is a variable to Fabric.
 fn call(body: &str) -> Option<TemplateCall> {
     let (kind, rest) = body.split_once(':')?;
     let mut parts = rest.splitn(3, ':');
@@ -120,7 +120,7 @@ fn call(body: &str) -> Option<TemplateCall> {
     }
 }
 
-/// Text from elsewhere may name the variables and the input itself, with braces of its own around them.
+/// Output of unknown content could put its own braces around the names of variables and the input.
 fn no_braces(pattern: &Pattern, body: &str, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
     let with_braces = variables.iter().find(|(_, value)| value.contains(['{', '}']));
     let what = match with_braces {
@@ -178,24 +178,24 @@ fn step(states: States, byte: u8) -> (States, bool) {
     (next, is_token)
 }
 
-/// Whose text is in the current token.
+/// Whose text the current token contains.
 #[derive(Clone, Copy)]
 enum Blame<'a> {
     Variable(&'a str),
     Input,
 }
 
-/// Scans the result of one pass without building it, and finds tokens and sentinels that form across pieces.
+/// Scans the result of one pass without building it, to find tokens and sentinels that form across pieces.
 struct Follow<'a> {
     pattern: &'a Pattern,
     input: &'a str,
-    /// Whether the size counts: without variables it is the pattern's own.
+    /// Whether the size is limited: not without variables, when it is the pattern's own.
     limited: bool,
-    /// Tokens that began in text that is known.
+    /// Tokens that began in known text.
     known: States,
-    /// Tokens that may have begun in what a call gave.
+    /// Tokens that may have begun in a call's output.
     unknown: States,
-    /// How much of the sentinel the text ends with.
+    /// Length of the sentinel prefix at the end of the text.
     held: usize,
     /// Bytes so far.
     size: usize,
@@ -203,7 +203,7 @@ struct Follow<'a> {
 }
 
 impl<'a> Follow<'a> {
-    /// A piece of the pattern between tokens.
+    /// A literal part of the pattern.
     fn text(&mut self, text: &str) -> Result<(), Error> {
         self.grow(text.len(), None)?;
         self.read(text)
@@ -215,7 +215,7 @@ impl<'a> Follow<'a> {
         self.read(value)
     }
 
-    /// In the input's place stands the sentinel until all is replaced.
+    /// The sentinel stands for the input until all tokens are replaced.
     fn input(&mut self) -> Result<(), Error> {
         if self.held == 0 {
             self.blame = Some(Blame::Input);
@@ -223,7 +223,7 @@ impl<'a> Follow<'a> {
         self.read(SENTINEL)
     }
 
-    /// A variable that was not given: Fabric ends with an error here, and its token stays what it is.
+    /// A variable without a value: Fabric fails here, and the token stays.
     fn missing(&mut self, body: &str) -> Result<(), Error> {
         self.grow(body.len() + 4, None)?;
         (self.known, self.unknown, self.held, self.blame) = (IDLE, 0, 0, None);
@@ -271,13 +271,13 @@ impl<'a> Follow<'a> {
             if self.held == 0 {
                 return false;
             }
-            // It begins with two underlines, and none of it ends like its beginning but for an underline.
+            // It begins with two underscores, and no other proper suffix but an underscore is a prefix of it.
             self.held = usize::from(self.held > 1 && sentinel.get(self.held - 1) == Some(&b'_'));
         }
         self.held += 1;
         let is_whole = self.held == sentinel.len();
         if is_whole {
-            // The next one may share two.
+            // The next sentinel may share two underscores.
             self.held = 2;
         }
         is_whole
@@ -327,12 +327,12 @@ impl Blame<'_> {
     }
 }
 
-/// The name that Fabric gives it, which is as foreign as its text.
+/// The pattern's name as Fabric returns it: untrusted, like its text.
 fn title(pattern: &Pattern) -> String {
     text::shown(&pattern.name, MAX_NAME)
 }
 
-/// A variable as the other refusals name it.
+/// A variable as the other errors name it.
 fn shown(name: &str) -> String {
     format!("variables.{}", name.escape_debug())
 }

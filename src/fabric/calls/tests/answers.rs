@@ -1,9 +1,9 @@
-//! Answers that are not what they should be, and what they mean.
+//! Invalid responses, and the errors for them.
 
 use super::*;
 
 impl Client {
-    /// A run, checked first.
+    /// Checks a run, then sends it.
     pub(super) fn chat(
         &self,
         request: Chat,
@@ -27,7 +27,7 @@ fn json_in_place_of_a_stream_is_one_event() {
 
 #[test]
 fn a_request_that_cannot_be_sent_in_time_is_no_silent_run() {
-    // A listener whose queue is all there is: the connection stands, but nobody ever reads the request.
+    // Nobody accepts: the connection is established in the listen queue, but the request is never read.
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let limits = config::Fabric { request_timeout: Duration::from_millis(300), ..settings(&url) };

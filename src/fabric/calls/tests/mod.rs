@@ -21,7 +21,7 @@ fn name(name: &str) -> Name {
     Name::parse("pattern_name", name).unwrap()
 }
 
-/// One run against `client`: the text that arrived, whether `complete` did, and the end.
+/// One run with `client`: its text, whether `complete` arrived, and the result.
 fn run(client: &Client) -> (String, bool, Result<(), Error>) {
     let (mut text, mut is_complete) = (String::new(), false);
     let end = client.chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
@@ -35,7 +35,7 @@ fn run(client: &Client) -> (String, bool, Result<(), Error>) {
     (text, is_complete, end)
 }
 
-/// The kind of failure of a run whose one request was answered by `fixture`.
+/// The kind of error of a run that `fixture` answered.
 fn failed_run(fixture: &Fixture) -> Error {
     let error = run(&fixture.client()).2.unwrap_err();
     assert_eq!(fixture.count(POST), 1, "exactly one POST /chat: {error}");
@@ -90,7 +90,7 @@ fn what_every_request_carries_and_where_it_goes() {
 
 #[test]
 fn no_connection_is_unavailable() {
-    // A port that was ours a moment ago and that nobody listens on.
+    // A port that was just released, so nobody listens on it.
     let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
     let client = quick(&settings(&format!("http://127.0.0.1:{port}")));
     let error = run(&client).2.unwrap_err();
@@ -101,7 +101,7 @@ fn no_connection_is_unavailable() {
 
 #[test]
 fn a_name_that_does_not_resolve_is_unavailable() {
-    // Whether the resolver says no or nothing at all.
+    // The resolver may answer no, or not at all.
     let short = Duration::from_millis(50);
     let lost = config::Fabric { connect_timeout: short, ..settings("http://no-such-host.invalid:1") };
     assert_eq!(run(&quick(&lost)).2.unwrap_err().kind, Kind::ApiUnavailable);
@@ -135,7 +135,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let error = quick(&total).pattern_names(&no_wait()).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
-    // On a busy machine the time may be over before the request is out; but nothing is tried again.
+    // On a busy machine the time may run out before the request is sent; but nothing is retried.
     assert!(fixture.count(POST) <= 2 && fixture.count(NAMES) <= 1);
 }
 
@@ -180,7 +180,7 @@ fn the_body_of_an_error_is_not_waited_for() {
     let (_, _, ended) = run(&client);
     assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
     assert_eq!(client.configuration(&no_wait()).unwrap_err().kind, Kind::FabricInternal);
-    // Each of the limits is 20 s.
+    // Each limit is 20 s.
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
 }
 
@@ -246,12 +246,12 @@ fn an_error_event_wins_is_sanitised_and_complete_still_comes() {
         assert!(events.contains(&Event::Error { content: "Error: open [path]: no model y".into() }));
         assert_eq!(events.last(), Some(&Event::Complete));
     }
-    // It wins over the way the stream goes on, too.
+    // An `error` event also decides when the stream is cut off or invalid afterwards.
     for rest in ["", "zz", END] {
         let fixture = Fixture::cut_after(format!("{STREAM}{error}{rest}"));
         assert_eq!(failed_run(&fixture).kind, Kind::ApiError, "{rest}");
     }
-    // And is not held back by a stream that just stays open.
+    // A stream that stays open after an `error` event does not delay the error.
     let fixture = Fixture::new(move |_, _, stream| {
         stream.write_all(format!("{STREAM}{error}").as_bytes()).unwrap();
         stream.read(&mut [0]).is_err()
@@ -320,7 +320,7 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
     };
     let error = run(&quick(&limits)).2.unwrap_err();
     assert!(error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"), "{error}");
-    // Nor can a caller only leave in silence.
+    // A caller can also leave during silence.
     let wait = Leaves::after(1);
     let started = Instant::now();
     let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
@@ -336,7 +336,7 @@ fn limits_on_sizes_hold() {
     client.max_output = 9;
     assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
 
-    // Eleven bytes, announced or not.
+    // Eleven bytes, with and without a Content-Length.
     let chunked = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}{END}", chunk("[\"1234567\"]"));
     for response in [json("[\"1234567\"]"), chunked] {
         let mut client = Fixture::always(response).client();
@@ -345,7 +345,7 @@ fn limits_on_sizes_hold() {
         client.max_body = 10;
         assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ResponseTooLarge);
     }
-    // Refused by what it announces, before any of it is there.
+    // Refused by its Content-Length, before any of the body arrives.
     let client = Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
     assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ResponseTooLarge);
     let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000));
@@ -366,7 +366,7 @@ fn a_pattern_that_is_not_listed_is_not_found() {
     let error = client.apply(&name("nope"), "", &BTreeMap::new(), &no_wait()).unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);
-    // A listed one that fails did something else wrong.
+    // If the pattern is listed, the failure has another cause.
     assert_eq!(client.pattern(&name("zz"), &no_wait()).unwrap_err().kind, Kind::FabricInternal);
 
     let explain = |kind| client.explain(&name("nope"), Error::new(kind, "x"), &no_wait()).kind;
@@ -400,7 +400,7 @@ fn refused_variables_never_leave() {
     assert!(fixture.requests().is_empty());
 }
 
-/// Goes on so many times when asked, then leaves.
+/// Continues that many times, then stops.
 struct Leaves(AtomicUsize);
 
 impl Leaves {
@@ -422,12 +422,12 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
         let (closed, is_closed) = mpsc::channel();
         let fixture = Fixture::new(move |_, _, stream| {
             stream.write_all(head.as_bytes()).unwrap();
-            // Silent until the other side closes.
+            // Blocks until the other side closes.
             let read = stream.read(&mut [0]);
             closed.send((Instant::now(), matches!(read, Ok(0) | Err(_)))).unwrap();
             false
         });
-        // Asked before the run is sent, and then while it goes on.
+        // Asked once before the run is sent, then while it runs.
         let wait = Leaves::after(1);
         let started = Instant::now();
         let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
@@ -460,7 +460,7 @@ fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
     assert!(is_closed.recv().unwrap());
 }
 
-/// Passes on that a read is about to block.
+/// Reports that a read is about to block.
 struct Blocks(Mutex<mpsc::Sender<()>>);
 
 impl Wait for Blocks {
@@ -475,7 +475,7 @@ impl Wait for Blocks {
 
 #[test]
 fn what_was_read_is_handed_on_before_the_next_read_blocks() {
-    // The second half is held back until the client, having had the first, says that it is about to block.
+    // The second half is held back until the client has read the first half and reports that it is about to block.
     let (blocks, is_blocking) = mpsc::channel();
     let is_blocking = Mutex::new(is_blocking);
     let got = Arc::new(AtomicUsize::new(0));
