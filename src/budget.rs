@@ -1,7 +1,7 @@
 //! The memory budget: bytes that callers make the process hold, in bodies, calls, outputs of runs and unsent answers.
 //!
-//! In scope: counting, and a reserve for small requests. Not in scope: who charges what. Buffers of connections and threads
-//! are not charged; their number is limited elsewhere.
+//! In scope: counting, and a reserve for small requests. Not in scope: who charges what. Buffers of connections and
+//! threads are not charged; their number is limited elsewhere.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,14 +14,14 @@ pub(crate) static MEMORY: Budget = Budget::new(DEFAULT_MEMORY);
 
 /// The reserve for small charges is the budget divided by this.
 const RESERVE_SHARE: usize = 4;
-/// A charge of this size or more may use nothing of the reserve; the smaller a charge, the more of it. Bytes.
+/// Charges of this size or more may not use the reserve; the smaller the charge, the more of it. Bytes.
 const LARGE: usize = 512 << 10;
-/// After this much was released, the allocator is told to release memory too. Bytes.
+/// After this much was released, the allocator releases memory to the system. Bytes.
 const MUCH: usize = 16 << 20;
-/// Charges change the shared counter in steps of this size, so that not every piece of an output does. Bytes.
+/// Charges update the shared counter in steps of this size, so that small pieces of output rarely do. Bytes.
 const STEP: usize = 4 << 10;
 
-/// A number of bytes that charges share.
+/// A number of bytes shared by all charges.
 pub(crate) struct Budget {
     limit: AtomicUsize,
     used: AtomicUsize,
@@ -30,7 +30,7 @@ pub(crate) struct Budget {
     reclaim: OnceLock<Reclaim>,
 }
 
-/// Frees what can be done without: takes the bytes that are wanted, returns those freed.
+/// Frees dispensable memory: gets the number of bytes needed, returns the number freed.
 type Reclaim = Box<dyn Fn(usize) -> usize + Send + Sync>;
 
 /// The budget is exhausted.
@@ -48,9 +48,9 @@ impl Budget {
         }
     }
 
-    /// Asks `reclaim` to free so many bytes before anything is refused. What it asks must not call it.
+    /// Sets a function that frees memory before a charge is refused. It must not call this method.
     pub(crate) fn reclaim_with(&self, reclaim: impl Fn(usize) -> usize + Send + Sync + 'static) {
-        // Only the first counts.
+        // Only the first function is kept.
         let _ = self.reclaim.set(Box::new(reclaim));
     }
 
@@ -74,7 +74,7 @@ impl Budget {
         Charge { budget: self, held: 0, charged: 0, large: false }
     }
 
-    /// Takes `more` bytes for a charge that then has `total`.
+    /// Takes `more` bytes for a charge that has `total` afterwards.
     fn take(&self, more: usize, total: usize) -> Result<(), Full> {
         let limit = self.limit.load(Ordering::Relaxed);
         // In f64, because the product may overflow a 32-bit usize.
@@ -97,7 +97,7 @@ impl Budget {
     }
 }
 
-/// Bytes taken from the budget, released on drop. Keep it beside the data it stands for, and drop it after that.
+/// Bytes taken from the budget, released on drop. Keep it beside its data, and drop it after the data.
 pub(crate) struct Charge {
     budget: &'static Budget,
     /// Bytes the holder has.
@@ -109,7 +109,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Bars this charge from the reserve, however small it is: one caller may have many of its kind at once.
+    /// Excludes this charge from the reserve at any size: one caller may have many of its kind at once.
     pub(crate) fn without_reserve(mut self) -> Charge {
         self.large = true;
         self
@@ -131,7 +131,7 @@ impl Charge {
         })
     }
 
-    /// The same, of what is free already: for what [`Budget::reclaim_with`] asks.
+    /// The same without reclaiming: for the function of [`Budget::reclaim_with`].
     ///
     /// # Errors
     /// [`Full`], and nothing has changed.

@@ -1,27 +1,27 @@
 //! Makes glibc's allocator release memory to the system.
 //!
-//! glibc keeps freed memory in an arena per thread, and after a large block was freed, later blocks of that size too. The memory
-//! of a burst of large requests would stay resident for good.
+//! glibc keeps freed memory in an arena per thread, and after a large block was freed, later blocks of that size too.
+//! Without tuning, the memory of a burst of large requests stays resident for good.
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod glibc {
     use std::ffi::{c_int, c_ulong};
 
-    // Of <malloc.h> and <sys/resource.h>; glibc's numbers never change.
+    // From <malloc.h> and <sys/resource.h>; glibc's numbers never change.
     const M_TRIM_THRESHOLD: c_int = -1;
     const M_MMAP_THRESHOLD: c_int = -3;
     const M_ARENA_MAX: c_int = -8;
     const RLIMIT_AS: c_int = 9;
 
-    /// Larger blocks are mapped one by one, and unmapped when freed. Setting it keeps glibc from raising it to as much as 32 MiB.
-    /// With glibc's default, 128 KiB, listing prompts takes 40 % longer: each list maps its memory anew. Bytes.
+    /// Larger blocks are mapped one by one, and unmapped when freed. Setting it keeps glibc from raising it to up to 32
+    /// MiB. With glibc's default, 128 KiB, listing prompts takes 40 % longer: each list maps its memory anew. Bytes.
     const MAPPED: c_int = 1 << 20;
     /// Free memory at the end of an arena beyond this is released. Bytes.
     const TRIMMED: c_int = 1 << 20;
-    /// Most arenas, because each keeps memory.
+    /// Most arenas: each keeps memory.
     const ARENAS: c_int = 4;
-    /// Each arena reserves 64 MiB of addresses. A thread that has no room for its own maps a page for each block, until
-    /// nothing is left. So with less room than this (`ulimit -v`) all threads share one. Bytes.
+    /// Each arena reserves 64 MiB of addresses. A thread without room for its own maps a page for each block until
+    /// nothing is left. So below this limit (`ulimit -v`) all threads share one arena. Bytes.
     const SPACIOUS: c_ulong = 1 << 30;
 
     #[allow(unsafe_code, reason = "std cannot tune the allocator; these are glibc's functions with their signatures")]
@@ -51,7 +51,7 @@ mod glibc {
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 pub(crate) use glibc::{trim, tune};
 
-/// Other allocators need no tuning, or offer none.
+/// Other allocators need no tuning, or have none.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn tune() {}
 

@@ -1,6 +1,6 @@
-//! Any JSON value, of whoever sent it.
+//! Any JSON value, from an untrusted source.
 //!
-//! Not in scope: JSON whose fields are known (`serde`'s derive), and JSON-RPC (`jsonrpc`).
+//! Not in scope: JSON with known fields (`serde`'s derive), and JSON-RPC (`jsonrpc`).
 
 use std::fmt;
 use std::ops::Deref;
@@ -8,23 +8,23 @@ use std::ops::Deref;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A [`Value`] to be read from JSON that somebody else wrote.
+/// A [`Value`] deserialised from untrusted JSON.
 ///
-/// `Value` itself takes an object whose only key is serde_json's private name for raw values for that raw value: it
-/// parses the string in there, with a new limit of depth each time. A few kilobytes so nested overflow the stack, which
-/// ends the process. Here such an object is an object.
+/// `Value` itself treats an object whose only key is serde_json's private name for raw values as such a raw value: it
+/// parses the string in it, with a new depth limit each time. A few kilobytes nested like this overflow the stack,
+/// which ends the process. Here such an object stays an object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Foreign(pub(crate) Value);
 
-/// Reads one value, nested 127 levels deep at most.
+/// Parses one value, nested at most 127 levels deep.
 ///
 /// # Errors
-/// What is not JSON, too deep, not Unicode, or has a number that is too large for 64 bits.
+/// Invalid JSON, deeper nesting, invalid Unicode, or a number too large for 64 bits.
 pub(crate) fn value(text: &str) -> serde_json::Result<Value> {
     serde_json::from_str(text).map(|Foreign(value)| value)
 }
 
-/// The same for an object, where `null` is an empty one.
+/// The same for an object; `null` is an empty one.
 pub(crate) fn object(text: &str) -> Option<Map<String, Value>> {
     match value(text).ok()? {
         Value::Object(members) => Some(members),
@@ -33,7 +33,7 @@ pub(crate) fn object(text: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// The same for a field, where `null` is none.
+/// The same for a field; `null` is none.
 pub(crate) fn field<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Ok(Option::deserialize(deserializer)?.map(|Foreign(value)| value))
 }

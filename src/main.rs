@@ -12,7 +12,7 @@
 //!     └── one writer ◀── answer ◀── protocol: eras and revisions, `_meta`, handshake, errors
 //! ```
 //!
-//! Arrows point one way; `tests/it/layers.rs` holds them. The road of one `tools/call`:
+//! Dependencies point one way, which `tests/it/layers.rs` checks. The path of one `tools/call`:
 //!
 //! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`] has said before whose.
 //! 2. [`jsonrpc`] decodes it once; params stay raw until a feature reads them.
@@ -22,9 +22,9 @@
 //! 6. [`tools`] does the work with [`fabric`], the only part that talks to Fabric, and relays output as it comes.
 //! 7. [`protocol`] writes the result as its revision has it, and the transport sends it.
 //!
-//! Reading a message never blocks on Fabric; calls do. There is no async runtime: a thread for each connection and each
-//! running call, and a bound on everything. This file wires the parts together and turns results into exit codes: 0 for
-//! what worked, 1 for what did not, 2 for a mistake in a flag or variable.
+//! Reading a message never blocks on Fabric; calls do. There is no async runtime: each connection and each running call
+//! has a thread, and everything is bounded. This file wires the parts together and maps results to exit codes: 0 for
+//! success, 1 for failure, 2 for a mistake in a flag or variable.
 
 mod access;
 mod agent;
@@ -82,14 +82,14 @@ use signals::Signal;
 use transport::http::Listening;
 use transport::stdio::Stdio;
 
-/// How long the end of the process waits for the last lines to be written.
+/// How long the process waits at its end for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
 
-/// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time from
-/// spawn to the answer of `initialize`.
+/// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time
+/// from spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
-/// Shown when it is started by hand in a terminal.
+/// Shown when the program is started by hand in a terminal.
 const TYPED: &str = "\
 fabric-mcp: this is a server, and waits for a client to speak MCP on stdin.
 Clients start it themselves. What you may want to type instead:
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
 
 /// Writes a line to stderr.
 fn tell(line: impl Display) {
-    // Fails if stderr is closed.
+    // Fails only if stderr is closed.
     let _ = writeln!(io::stderr(), "fabric-mcp: {line}");
 }
 
@@ -130,7 +130,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Call { tool, arguments, json, config } => {
             let mut config = *config;
-            // A run ends with this process: it is waited for, and kept only where another process can find it.
+            // The run ends with this process, so wait for it; it is kept only where another process can find it.
             config.kept.answer_within = Duration::ZERO;
             if config.kept.state_dir.is_none() {
                 config.kept.keep = Duration::ZERO;
@@ -157,12 +157,12 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         }
         Command::Serve(config) => {
             if config.transport == Transport::Stdio && io::stdin().is_terminal() {
-                // Fails if stderr is closed.
+                // Fails only if stderr is closed.
                 let _ = io::stderr().write_all(TYPED.as_bytes());
             }
             logging::start(config.log_level, config.log_format);
             logging::install_panic_hook();
-            // From here on only the log writes to stderr, since it may block.
+            // From here on, only the log writes to stderr, since writing may block.
             if let Err(exit) = start(*config) {
                 logging::critical(&exit.reason);
                 return Ok(ExitCode::from(exit.code));
@@ -189,7 +189,7 @@ fn print(text: &str) -> Result<bool, ExitReason> {
     written.map(|()| true).or_else(ExitReason::unwritable)
 }
 
-/// Whether a terminal is to be given colours: <https://no-color.org>.
+/// Whether to use colours on a terminal: <https://no-color.org>.
 fn has_colours(is_terminal: bool) -> bool {
     let unset = |name: &str| std::env::var_os(name).is_none_or(|value| value.is_empty());
     is_terminal && unset("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
@@ -197,14 +197,14 @@ fn has_colours(is_terminal: bool) -> bool {
 
 /// The path of this program.
 fn program() -> Result<PathBuf, ExitReason> {
-    // Without /proc, the path it was started by.
+    // Without /proc, the path from the command line.
     let started = || std::env::args_os().next().filter(|path| path.as_encoded_bytes().contains(&b'/'));
     std::env::current_exe()
         .or_else(|error| started().map_or(Err(error), std::path::absolute))
         .map_err(|error| ExitReason::failed(format!("the path of this program cannot be found: {error}")))
 }
 
-/// Prints the file to stdout, and to a terminal on stderr where to save it.
+/// Prints the file to stdout and, if stderr is a terminal, where to save it.
 fn generate(what: &Generate) -> Result<bool, ExitReason> {
     let env = |name: &str| std::env::var_os(name);
     let text = generate::generate(what, &program()?, &env).map_err(ExitReason::usage)?;
@@ -215,7 +215,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
     Ok(good)
 }
 
-/// Builds everything but the transport. With `--demo`, Fabric runs as long as the [`Demo`] is kept.
+/// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
 fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
@@ -228,13 +228,13 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     MEMORY.set_limit(config.max_memory);
     let client = Arc::new(Client::new(&config.fabric).map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
-    // Callers who cannot be told apart do not see each other's runs.
+    // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
     let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists };
     Ok((Arc::new(Server::new(client, catalog, config.policy.clone(), kept)), config, demo))
 }
 
-/// The store of runs. Without its folder it keeps them in memory.
+/// The store of runs; in memory if its folder cannot be used.
 fn keep_runs(kept: &config::RunSettings) -> Runs {
     let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero()).and_then(|path| {
         Folder::open(path).inspect_err(|reason| log::warn!("{reason}; runs are kept in memory only")).ok()
@@ -255,7 +255,7 @@ fn keep_runs(kept: &config::RunSettings) -> Runs {
     runs
 }
 
-/// Logs whether Fabric answers. In the background, so that no client waits for it.
+/// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
     let (client, runs) = (server.fabric.clone(), server.kept.runs.clone());
     let log = move || {
@@ -268,7 +268,7 @@ fn log_connection(server: &Arc<Server>) {
 }
 
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
-    // A client that closed our stdout has disconnected: there is nothing to finish.
+    // A client that closed our stdout has disconnected: nothing remains to be done.
     let left = || {
         logging::flush(LOG_FLUSH);
         exit(0)
@@ -276,7 +276,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
     let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
-    // Clients start this program and send requests at once: each further thread would delay the first answer.
+    // Clients start this program and send requests at once: each additional thread delays the first answer.
     let begun = thread::Builder::new().name("behind".into()).spawn(move || {
         thread::sleep(FIRST_ANSWER);
         log::info!("Fabric MCP Server started on stdio transport.");
@@ -296,7 +296,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     served.map_err(|error| ExitReason::failed(format!("stdin cannot be read: {error}")))
 }
 
-/// Who may come in over HTTP, as `config` has it.
+/// Access control over HTTP, from `config`.
 fn access(config: &Config) -> Result<Access, String> {
     let oauth = |settings: &config::OAuthFlags| {
         let url = |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
@@ -314,8 +314,8 @@ fn access(config: &Config) -> Result<Access, String> {
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     let access = Arc::new(access(config).map_err(ExitReason::usage)?);
-    // Before listening, so that a signal always ends it gracefully. A terminal that is closed ends what runs in it, unless
-    // there is a file to read again.
+    // Before listening, so that every signal ends the process gracefully. SIGHUP means reload, unless it comes from a
+    // closed terminal and there is no file to reload.
     let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
     let signals = signals::install(reloads);
     let listening = Listening::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
@@ -348,7 +348,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
                 }
             }
         },
-        // Without signals, only the system ends the process.
+        // Without signals, only the system can end the process.
         None => loop {
             thread::park();
         },

@@ -1,12 +1,12 @@
-//! Hosts and `host:port`, as URLs and the headers `Host` and `Origin` have them.
+//! Hosts and `host:port`, as in URLs and the headers `Host` and `Origin`.
 //!
-//! In scope: reading and writing them. Not in scope: which ones may be used (`config`, `cli`, `transport`), and resolving
-//! names.
+//! In scope: parsing and writing them. Not in scope: which ones are allowed (`config`, `cli`, `transport`), and
+//! resolving names.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An IPv4 address, or the /64 prefix of an IPv6 address, all addresses of which one owner has.
+/// An IPv4 address, or the /64 prefix of an IPv6 address, which usually belongs to one owner.
 pub(crate) fn network(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
@@ -14,7 +14,7 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// A host. Two are equal if they are written alike but for case and the spelling of an IPv6 address.
+/// A host. Case and the spelling of an IPv6 address do not matter for equality.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Host {
     /// A name, in lower case.
@@ -24,7 +24,7 @@ pub(crate) enum Host {
 }
 
 impl Host {
-    /// Reads a host on its own, where an IPv6 address may lack its brackets.
+    /// Parses a host without a port; an IPv6 address may lack its brackets.
     ///
     /// # Errors
     /// See [`AuthorityError`].
@@ -38,7 +38,7 @@ impl Host {
         }
     }
 
-    /// The address, an IPv4 address that is mapped into IPv6 as IPv4.
+    /// The address; an IPv4-mapped IPv6 address as IPv4.
     pub(crate) fn address(&self) -> Option<IpAddr> {
         match self {
             Host::Name(_) => None,
@@ -46,7 +46,7 @@ impl Host {
         }
     }
 
-    /// Whether only this machine can reach it. Of names, only localhost is trusted to be so.
+    /// Whether only this machine can reach it. Of names, only localhost counts.
     pub(crate) fn is_loopback(&self) -> bool {
         match self {
             Host::Name(name) => name == "localhost",
@@ -65,7 +65,7 @@ impl fmt::Display for Host {
     }
 }
 
-/// A host with or without a port: RFC 3986's authority, but never with user-info.
+/// A host with an optional port: RFC 3986's authority without user-info.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Authority {
     /// The host.
@@ -74,18 +74,18 @@ pub(crate) struct Authority {
     pub(crate) port: Option<u16>,
 }
 
-/// Why a text is no [`Authority`].
+/// Why a text is not an [`Authority`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AuthorityError {
-    /// There is no host.
+    /// The host is missing.
     NoHost,
-    /// The name holds something else than letters, digits, `-`, `.` and `_`.
+    /// The name contains a character other than letters, digits, `-`, `.` and `_`.
     Name,
     /// A bracket is not closed.
     Bracket,
-    /// What stands in brackets is not an IPv6 address.
+    /// The text in brackets is not an IPv6 address.
     NotIpv6,
-    /// Something else than a port follows the brackets.
+    /// Something other than a port follows the brackets.
     AfterBracket,
     /// There is more than one colon, as in an IPv6 address without brackets.
     Colons,
@@ -94,7 +94,7 @@ pub(crate) enum AuthorityError {
 }
 
 impl Authority {
-    /// Reads `name`, `1.2.3.4` or `[::1]`, with or without `:port`.
+    /// Parses `name`, `1.2.3.4` or `[::1]`, with or without `:port`.
     ///
     /// # Errors
     /// See [`AuthorityError`].
@@ -128,7 +128,7 @@ impl Authority {
 }
 
 fn parse_port(text: &str) -> Result<u16, AuthorityError> {
-    // `parse` alone would take a plus sign.
+    // `parse` alone accepts a plus sign.
     let digits = text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|port| digits && *port > 0).ok_or(AuthorityError::Port)
 }

@@ -1,14 +1,14 @@
 //! Fabric's base URL: validation and normal form.
 //!
-//! Not in scope: resolving the name, and recognising a wrong URL by its answer (`check`). No message repeats a part of the
-//! URL that may be a password: anything before an `@`, or a query.
+//! Not in scope: resolving the name, and detecting a wrong URL by its response (`check`). No message repeats a part of
+//! the URL that may be a password: anything before an `@`, or a query.
 
 use super::MAX_ADDRESS;
 use crate::net::{Authority, AuthorityError};
 
 const EXAMPLE: &str = "give something like http://127.0.0.1:8080";
 
-/// Validates a URL of scheme, host, and optionally port and path prefix, and returns it with scheme and host in lower case
+/// Validates a URL with scheme, host, and optional port and path prefix. Returns it with scheme and host in lower case
 /// and without trailing slashes. The error is one line without the name of the flag or variable.
 pub(crate) fn base_url(text: &str) -> Result<String, String> {
     let text = text.trim_ascii();
