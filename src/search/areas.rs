@@ -1,12 +1,12 @@
-//! The areas a pattern belongs to, by telling words of its name and purpose. Rather none than a wrong one.
+//! The areas of a pattern, by keywords of its name and purpose. Prefers none to a wrong one.
 
 use super::words::whole_words;
 
 /// Most areas of one pattern.
 const MOST: usize = 3;
 
-/// Areas, the words of a name that tell them, and the words of a purpose that do. A purpose has to be about the thing, so
-/// its words are fewer.
+/// Areas, with their keywords in names and in purposes. Fewer for purposes, because a purpose has to be about the area
+/// itself.
 const AREAS: &[(&str, &str, &str)] = &[
     ("ai", "ai prompt prompts llm mcp agent agents", "llm chatbot"),
     (

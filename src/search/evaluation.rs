@@ -1,4 +1,4 @@
-//! What the search finds: on patterns of our own always, and on Fabric's where they are at hand.
+//! Quality of the search: on our own patterns always, and on Fabric's if a path to them is given.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::index::SearchResult;
 use super::purpose::MAX_SUMMARY;
 use super::{Index, card};
 
-/// Patterns in the style of Fabric's.
+/// Patterns in Fabric's style.
 const PATTERNS: &[(&str, &str)] = &[
     (
         "summarize_talk",
@@ -58,7 +58,7 @@ fn names<'a>(found: &SearchResult<'a>) -> Vec<&'a str> {
 fn the_right_pattern_comes_first_in_anyones_words() {
     let index = index();
     for (query, expected) in [
-        // Its own words, other forms, other spelling, other words.
+        // A pattern's own words, other forms, other spelling, synonyms.
         ("summarize a talk", "summarize_talk"),
         ("summarising talks", "summarize_talk"),
         ("tl;dr of a lecture", "summarize_talk"),
@@ -75,7 +75,7 @@ fn the_right_pattern_comes_first_in_anyones_words() {
         ("fallacis", "find_fallacies"),
         ("sumarize", "summarize_talk"),
         ("recipie", "extract_recipe"),
-        // Names, exactly and nearly, also within a sentence.
+        // Names, exact and nearly, also within a sentence.
         ("make_agenda", "make_agenda"),
         ("Make Agenda", "make_agenda"),
         ("run find_fallacies on the speech about a recipe, please", "find_fallacies"),
@@ -157,7 +157,7 @@ fn hostile_texts_are_bounded() {
     assert_eq!(names(&index.search("pattern_699", 3))[0], "pattern_699");
 }
 
-/// One line of a file of tasks: what kind it is, the query, and the patterns that would do.
+/// A file of tasks, a line each: its kind, the query, and the acceptable patterns.
 fn tasks(file: &str) -> Vec<(String, String, Vec<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/search").join(file);
     let text = fs::read_to_string(path).unwrap();
@@ -171,7 +171,7 @@ fn tasks(file: &str) -> Vec<(String, String, Vec<String>)> {
         .collect()
 }
 
-/// How many of 100 tasks find one that would do at the first place, among the first 5, and among the first 10.
+/// How many of 100 tasks find an acceptable pattern at rank 1, within 5, and within 10.
 fn recall(index: &Index, tasks: &[(String, String, Vec<String>)], title: &str) -> [usize; 3] {
     assert!(!tasks.is_empty());
     let ranks = tasks.iter().map(|(_, query, wanted)| {
@@ -206,7 +206,7 @@ fn recall_on_fabrics_patterns_has_a_floor() {
     assert!(five >= 93);
     let [first, five, ten] = recall(&index, &tasks_written, "tasks");
     assert!(first >= 70 && five >= 88 && ten >= 92);
-    // Written later, harder, by other voices.
+    // Written later, harder, by other authors.
     let [first, five, ten] = recall(&index, &tasks("later.tsv"), "later tasks");
     assert!(first >= 45 && five >= 75 && ten >= 82);
     let purposes: Vec<&str> = index.cards().iter().map(|card| card.purpose.as_str()).collect();

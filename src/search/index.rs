@@ -4,8 +4,8 @@
 //! texts → words → stems and thesaurus groups ("terms") → for each term: which pattern, how strongly (postings)
 //! query → the same terms → the sum of idf × strength over them → names, best first
 //! ```
-//! BM25F in two layers: the name and the purpose of a pattern are one, the rest of its text another, each with an idf of
-//! its own, because what every text says ("output", "summary") may well tell names apart.
+//! BM25F in two layers, each with its own idf: a pattern's name and purpose, and the rest of its text. A word of every
+//! text ("output", "summary") may still distinguish names.
 
 use std::collections::HashMap;
 
@@ -18,15 +18,15 @@ use super::typing::{Letters, distance};
 use super::vocabulary::{NEARLY, Vocabulary, vocabulary};
 use super::words::{WordKind, is_stop, words};
 
-/// How much of each text is read, in bytes.
+/// How much of each text is indexed, in bytes.
 pub(crate) const MOST_TEXT: usize = 16 << 10;
-/// Most different words; further ones are not known.
+/// Most different words; further ones are not indexed.
 const MOST_TERMS: usize = 1 << 16;
-/// Most postings; when they are used up, only names are added.
+/// Most postings; beyond it, only names are added.
 const MOST_POSTINGS: usize = 1 << 20;
 /// Most patterns.
 const MOST_PATTERNS: usize = u16::MAX as usize;
-/// Words of a query that are read.
+/// Most words of a query; further ones are ignored.
 const MOST_WORDS: usize = 64;
 
 /// The index entry of one pattern.
@@ -36,66 +36,66 @@ pub(crate) struct Card {
     pub(crate) name: String,
     /// What it does, in one sentence.
     pub(crate) purpose: String,
-    /// The areas it belongs to; often none.
+    /// Its areas; often none.
     pub(crate) tags: Vec<&'static str>,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct SearchResult<'a> {
-    /// The patterns that fit, best first.
+    /// The matching patterns, best first.
     pub(crate) hits: Vec<&'a Card>,
-    /// Where nothing fits, the names that look most like the query, at most five.
+    /// If nothing matches, the names most similar to the query, at most five.
     pub(crate) nearest: Vec<&'a str>,
-    /// Words of the query that no pattern has, not even nearly.
+    /// Words of the query that match no pattern, not even approximately.
     pub(crate) unknown: Vec<String>,
 }
 
 /// An index over all patterns. Read-only.
 pub(crate) struct Index {
     cards: Vec<Card>,
-    /// Numbers of groups come first, then those of words.
+    /// Term numbers: groups first, then words.
     vocabulary: Vocabulary,
-    /// Where each term's postings begin, and at the end where the last ones end.
+    /// Start of each term's postings; the last element is the end of the last ones.
     starts: Vec<u32>,
     postings: Vec<Posting>,
     /// The idf of each term in names and purposes, and in texts.
     weights: Vec<[f32; 2]>,
 }
 
-/// How strongly a pattern has a term.
+/// How strongly a pattern matches a term.
 #[derive(Clone, Copy, Debug)]
 struct Posting {
     card: u16,
-    /// In its name and purpose, and in its text; 255 is the most.
+    /// In its name and purpose, and in its text; 0 to 255.
     strengths: [u8; 2],
 }
 
-/// Where a word stands.
+/// Where a word occurs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Field {
     Name,
     Purpose,
-    /// Other sentences that may tell what the pattern does.
+    /// Other sentences that may describe the pattern.
     Lead,
     Heading,
     Body,
 }
 
-/// By field: how much a word counts, and how much the length of the field takes away from that (BM25's b).
+/// By field: the weight of a word, and the normalisation by the field's length (BM25's b).
 const FIELDS: [(f32, f32); 5] = [(5.0, 0.9), (2.6, 0.5), (1.2, 0.7), (0.9, 0.9), (1.0, 0.95)];
 /// BM25's k1, for names and purposes, and for texts.
 const SATURATION: [f32; 2] = [4.5, 1.9];
-/// How much each layer counts.
+/// Weight of each layer.
 const LAYERS: [f32; 2] = [1.0, 1.1];
-/// How much a thesaurus group counts beside the word itself.
+/// Weight of a thesaurus group relative to the word itself.
 const GROUP: f32 = 1.2;
-/// The same for a group that a whole phrase of the query stands for.
+/// The same for a group that a whole phrase of the query belongs to.
 const PHRASE: f32 = 1.8;
-/// How much the words of such a phrase still count.
+/// Weight that the words of such a phrase keep.
 const COVERED: f32 = 0.6;
 
-/// The entry of a pattern, built without the others.
+/// The entry of one pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
     let found = candidates(start_of(text, MOST_TEXT));
     let purpose = told_apart(&[name.to_owned()], &[found]).pop().unwrap_or_default();
@@ -104,7 +104,7 @@ pub(crate) fn card(name: &str, text: &str) -> Card {
 }
 
 impl Index {
-    /// Builds an index over names and texts. An empty text is fine: then the name has to do.
+    /// Builds an index over names and texts. A text may be empty: then only the name is indexed.
     pub(crate) fn build<N: Into<String>, T: AsRef<str>>(patterns: impl IntoIterator<Item = (N, T)>) -> Index {
         let mut builder = Builder::default();
         let mut names: Vec<String> = Vec::new();
@@ -142,12 +142,12 @@ impl Index {
         builder.finish(cards.collect())
     }
 
-    /// All patterns, in the order they were given in.
+    /// All patterns, in their original order.
     pub(crate) fn cards(&self) -> &[Card] {
         &self.cards
     }
 
-    /// At most `limit` patterns that fit a query in anyone's own words. The same query always finds the same.
+    /// At most `limit` patterns that match a query in free text. Deterministic.
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
         let mut scores = Scores::new(self.cards.len());
         let asked = self.read(query);
@@ -187,7 +187,7 @@ impl Index {
         self.postings.get(at(term)..at(term + 1)).unwrap_or(&[])
     }
 
-    /// What a query asks for: each word with what it may also mean.
+    /// Parses a query: each word with its synonyms.
     fn read(&self, query: &str) -> Asked {
         let mut asked = Asked::default();
         let mut said: Vec<(String, bool)> = Vec::new();
@@ -197,13 +197,13 @@ impl Index {
             }
             said.len() < MOST_WORDS * 4
         });
-        // Only if nothing else is said do such words count.
+        // Stop words count only if there are no others.
         let only_stops = said.iter().all(|(word, _)| is_stop(word));
         let thesaurus = Thesaurus::get();
         let stems: Vec<String> = said.iter().map(|(word, _)| stem(word)).collect();
         let refs: Vec<&str> = stems.iter().map(String::as_str).collect();
         let mut seen: Vec<&str> = Vec::new();
-        // Up to where a phrase reaches that was recognised.
+        // End of the recognised phrase.
         let mut covered = 0;
         for (at, ((word, _), stem)) in said.iter().zip(&stems).enumerate() {
             let following = refs.get(at + 1..).unwrap_or(&[]);
@@ -253,7 +253,7 @@ impl Index {
         asked
     }
 
-    /// Puts first what was asked for by its name, exactly or nearly.
+    /// Ranks patterns first that the query names, exactly or nearly.
     fn add_names(&self, query: &str, scores: &mut Scores) {
         let wanted = Letters::new(query);
         if wanted.is_empty() {
@@ -278,7 +278,7 @@ impl Index {
         }
     }
 
-    /// The names that look most like the query.
+    /// The names most similar to the query.
     fn nearest(&self, query: &str) -> Vec<&str> {
         let wanted = Letters::new(query);
         let mut ranked: Vec<(u32, &str)> =
@@ -287,7 +287,7 @@ impl Index {
         ranked.into_iter().take(5).filter(|(likeness, _)| *likeness > 0).map(|(_, name)| name).collect()
     }
 
-    /// About how much memory it takes, in bytes.
+    /// Approximate memory use, in bytes.
     #[cfg(test)]
     pub(crate) fn size(&self) -> usize {
         let cards: usize = self
@@ -304,20 +304,20 @@ impl Index {
     }
 }
 
-/// The beginning of a text, at most so many bytes.
+/// The longest prefix of at most `most` bytes.
 fn start_of(text: &str, most: usize) -> &str {
     let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
     &text[..end]
 }
 
-/// What a query asks for.
+/// A parsed query.
 #[derive(Default)]
 struct Asked {
     concepts: Vec<Concept>,
     unknown: Vec<String>,
 }
 
-/// One word or phrase of a query: the terms it stands for, with how much each counts.
+/// One word or phrase of a query: its terms, each with a weight.
 #[derive(Default)]
 struct Concept {
     terms: Vec<(u32, f32)>,
@@ -333,7 +333,7 @@ impl Asked {
     }
 }
 
-/// The scores of all patterns, while a query is answered.
+/// The scores of all patterns for one query.
 struct Scores {
     all: Vec<f32>,
     concept: Vec<f32>,
@@ -361,7 +361,7 @@ impl Scores {
     fn end_concept(&mut self) {
         for card in self.touched.drain(..) {
             let score = std::mem::take(&mut self.concept[card as usize]);
-            // Several words that fit a little are better than one that fits well.
+            // Several weak matches beat one strong match.
             self.all[card as usize] += three_quarters(score);
         }
     }
@@ -377,24 +377,24 @@ impl Scores {
     }
 }
 
-/// An index that is being built.
+/// An index under construction.
 struct Builder {
     thesaurus: &'static Thesaurus,
     terms: HashMap<String, u32>,
-    /// What a word as it stands in a text comes to: its term. `None` for a stop word.
+    /// The term of a word as it occurs in texts; `None` for a stop word.
     known: HashMap<String, Option<u32>>,
-    /// By term: its text, whether a phrase begins with it, and its groups.
+    /// By term: its text, whether it begins a phrase, and its groups.
     words: Vec<(String, bool, &'static [Group])>,
-    /// Counts of the pattern that is being read, by term and field, and which are not 0.
+    /// Word counts of the current pattern by term and field, and the terms with any.
     counts: Vec<[u8; 5]>,
     touched: Vec<u32>,
-    /// How many words each field of each pattern has.
+    /// Word count of each field of each pattern.
     lengths: Vec<[u16; 5]>,
     current: [u16; 5],
     raw: Vec<Raw>,
 }
 
-/// What a posting is made of.
+/// An unweighted posting.
 struct Raw {
     term: u32,
     card: u16,
@@ -428,7 +428,7 @@ impl Builder {
         let mut line: Vec<u32> = Vec::new();
         words(text, |word, kind| {
             let Some(term) = self.term(word) else {
-                // A stop word still parts a phrase, unless the phrase has it.
+                // A stop word interrupts a phrase, unless it is part of it.
                 if kind == WordKind::Whole {
                     line.push(self.stop_term(word));
                 }
@@ -551,7 +551,7 @@ impl Builder {
     }
 }
 
-// With std's `powf` and `ln` the program would need libm: one more library to load at each start, for these alone.
+// std's `powf` and `ln` would be the only users of libm: one more library to load at each start.
 
 /// `x` to the power of 0.75.
 fn three_quarters(x: f32) -> f32 {
@@ -559,9 +559,9 @@ fn three_quarters(x: f32) -> f32 {
     root * root.sqrt()
 }
 
-/// The natural logarithm of a number from 1 on, to within 0.01.
+/// The natural logarithm of a number of at least 1, to within 0.01.
 fn ln(x: f32) -> f32 {
-    // Halved until it is below 2, where a parabola comes near.
+    // Halved until below 2, where a parabola approximates it.
     let halvings = x.to_bits() / (1 << 23) - 127;
     let rest = f32::from_bits(x.to_bits() - halvings * (1 << 23)) - 1.0;
     std::f32::consts::LN_2 * (halvings as f32 + rest * (1.3465 - 0.3465 * rest))

@@ -1,7 +1,8 @@
-//! Finding the right pattern for a task, and saying in one sentence what each does.
+//! Finds the pattern for a task, and describes each pattern in one sentence.
 //!
-//! In scope: an index over names and texts, a thesaurus, purposes, areas, names of skills. A leaf: texts in, names out. Not
-//! in scope: where the texts come from (`fabric`), and how what was found is shown (`tools`, `features`).
+//! In scope: an index over names and texts, a thesaurus, purposes, areas, names of skills. Depends on nothing else:
+//! texts in, names out. Not in scope: where the texts come from (`fabric`), and how results are shown (`tools`,
+//! `features`).
 
 mod areas;
 #[cfg(test)]

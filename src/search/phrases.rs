@@ -1,18 +1,18 @@
-//! What a sentence of a pattern tells the model to do, as an order: "You are an expert at extracting jokes." becomes
+//! The instruction in a sentence of a pattern, in the imperative: "You are an expert at extracting jokes." becomes
 //! "Extract jokes".
 
 use super::prose::PatternPart;
 use super::verbs::VERBS;
 
-/// What is to be done.
+/// An instruction to the model.
 pub(super) struct Instruction {
-    /// Begins with a verb, without a stop at the end.
+    /// Begins with a verb; no full stop at the end.
     pub(super) text: String,
-    /// Hardly says anything: "Understand the input".
+    /// Says almost nothing: "Understand the input".
     pub(super) is_vague: bool,
 }
 
-/// Sentences with these are about how to think, not about what to do.
+/// Sentences with these say how to think, not what to do.
 const BOILERPLATE: &[&str] = &[
     "deep breath",
     "step back",
@@ -38,7 +38,7 @@ const BOILERPLATE: &[&str] = &[
     "you deeply understand",
 ];
 
-/// What introduces the thing to do; behind it stands a verb in its basic form.
+/// Phrases that introduce the task; a verb in its base form follows.
 const BEFORE_VERB: &[&str] = &[
     "goal is to ",
     "goal here is to ",
@@ -108,7 +108,7 @@ const BEFORE_VERB: &[&str] = &[
     "in your ability to ",
 ];
 
-/// Verbs that say little about what is done. Sorted.
+/// Verbs that say little about the task. Sorted.
 const VAGUE: &[&str] = &[
     "accept",
     "assume",
@@ -131,13 +131,13 @@ const VAGUE: &[&str] = &[
     "yield",
 ];
 
-/// Vague verbs that are made up for by what comes after "and": "Take a text and list its jokes".
+/// Vague verbs that are fine if another verb follows "and": "Take a text and list its jokes".
 const PREPARING: &[&str] = &["output", "process", "read", "take"];
 
-/// The order in a sentence, if there is one.
+/// The instruction in a sentence, if there is one.
 pub(super) fn action(sentence: &str, part: PatternPart) -> Option<Instruction> {
     let lower = sentence.to_lowercase();
-    // Lower case may have another length in some scripts: then nothing can be cut out of it.
+    // In some scripts lower case changes the length; then offsets do not match, so skip the sentence.
     if lower.len() != sentence.len() || BOILERPLATE.iter().any(|phrase| lower.contains(phrase)) {
         return None;
     }
@@ -157,7 +157,7 @@ pub(super) fn action(sentence: &str, part: PatternPart) -> Option<Instruction> {
     Some(Instruction { text, is_vague })
 }
 
-/// The order, and whether its wording is one that introduces a purpose.
+/// The instruction, and whether its wording introduces a purpose.
 fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bool)> {
     for polite in ["please ", "take your time and ", "fully ", "carefully "] {
         if let Some(rest) = lower.strip_prefix(polite) {
@@ -229,7 +229,7 @@ fn unwrapped(order: String) -> String {
     inner.unwrap_or(order)
 }
 
-/// Where something ends that introduces an order, in the order of the text.
+/// Ends of all phrases that introduce an instruction, in text order.
 fn markers(lower: &str) -> Vec<usize> {
     let ends = BEFORE_VERB.iter().flat_map(|marker| lower.match_indices(marker).map(|(at, marker)| at + marker.len()));
     let mut found: Vec<usize> = ends.collect();
@@ -249,8 +249,8 @@ fn without_adverb(text: &str) -> &str {
     }
 }
 
-/// The text with its verb, and those that are coordinated with it, in their basic form: "creating x and rating y" becomes
-/// "create x and rate y". `None` if it does not begin with a verb.
+/// The text with its verb, and verbs coordinated with it, in base form: "creating x and rating y" becomes "create x and
+/// rate y". `None` if it does not begin with a verb.
 fn basic(text: &str) -> Option<String> {
     let text = without_adverb(text.trim_start());
     let mut words = text.split(' ');
@@ -258,7 +258,8 @@ fn basic(text: &str) -> Option<String> {
     let form = form(first)?;
     let mut order = form.verb.to_owned() + form.mark;
     let mut before = first;
-    // How many words ago a verb was left as it stood: "tools for reading and writing" are not "for reading and write".
+    // Number of words since a verb was left unchanged: "tools for reading and writing" must not become "for reading and
+    // write".
     let mut left = usize::MAX;
     for word in words {
         order.push(' ');
@@ -293,7 +294,7 @@ enum VerbEnding {
 struct Form<'a> {
     verb: &'static str,
     ending: VerbEnding,
-    /// A comma or the like behind the word.
+    /// Punctuation after the word.
     mark: &'a str,
 }
 
@@ -321,7 +322,7 @@ fn form(word: &str) -> Option<Form<'_>> {
     found(verb, VerbEnding::S)
 }
 
-/// What begins a part of a sentence that refers to another part of the pattern.
+/// Beginnings of clauses that refer to another part of the pattern.
 const REFERENCES: &[&str] = &[
     " using the ",
     " according to the ",
@@ -343,7 +344,7 @@ const REFERENCES: &[&str] = &[
     " and the knowledge below",
 ];
 
-/// The order without what only makes sense within the pattern: "using the format below".
+/// The instruction without references to the rest of the pattern: "using the format below".
 fn without_references(order: &str) -> String {
     let mut text =
         order.trim().replace(" and you must ", " and ").replace(", and you ", " and ").replace(" and you ", " and ");

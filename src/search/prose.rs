@@ -1,12 +1,12 @@
-//! Markdown as sentences of plain text, each with the part of the pattern it stands in.
+//! Splits Markdown into plain sentences, each with its part of the pattern.
 
-/// Sentences that are looked at.
+/// Most sentences of one text.
 const MOST_SENTENCES: usize = 60;
 
-/// A part of a pattern, told by its heading.
+/// A part of a pattern, by its heading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PatternPart {
-    /// Where the pattern introduces itself: before any heading, and below IDENTITY, PURPOSE, ROLE.
+    /// The introduction: before any heading, and below IDENTITY, PURPOSE, ROLE.
     Intro,
     /// Below GOAL, TASK, OBJECTIVE.
     Goal,
@@ -49,7 +49,7 @@ pub(super) fn sentences(text: &str) -> Vec<Sentence> {
 }
 
 struct ProseReader {
-    /// `None` where nothing is read, as in examples.
+    /// `None` for parts that are skipped, such as examples.
     part: Option<PatternPart>,
     paragraph: String,
     found: Vec<Sentence>,
@@ -73,7 +73,8 @@ impl ProseReader {
     }
 }
 
-/// The words of a heading in capitals: `# GOAL`, `<identity>`, `**Task**`, `GOAL:`. `None` if the line is none.
+/// The words of a heading in capitals: `# GOAL`, `<identity>`, `**Task**`, `GOAL:`. `None` if the line is not a
+/// heading.
 pub(super) fn heading(line: &str) -> Option<String> {
     let line = line.trim();
     let inner = line.trim_start_matches('#');
@@ -118,7 +119,7 @@ fn is_rule(line: &str) -> bool {
     line.starts_with("//") || line.starts_with('|') || line.chars().all(|c| matches!(c, '-' | '=' | '*' | '_' | ' '))
 }
 
-/// What stands behind a bullet or a number.
+/// The text after a bullet or number.
 fn list_item(line: &str) -> Option<&str> {
     if let Some(item) = ["- ", "* ", "+ ", "• ", ". ", "-- "].iter().find_map(|bullet| line.strip_prefix(bullet)) {
         return Some(item);
@@ -127,7 +128,7 @@ fn list_item(line: &str) -> Option<&str> {
     if rest.len() == line.len() { None } else { rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") ")) }
 }
 
-/// Markdown as one line of plain text: no marks, no line breaks, no control characters.
+/// Markdown as one line of plain text, without markup, line breaks and control characters.
 pub(super) fn plain(markdown: &str) -> String {
     let mut text = String::with_capacity(markdown.len());
     for word in markdown.split(|c: char| c.is_whitespace() || c.is_control()) {
@@ -151,7 +152,7 @@ pub(super) fn plain(markdown: &str) -> String {
     text
 }
 
-/// Where the first sentence ends: behind a `.`, `!` or `?` after which no lower-case letter goes on (as in `e.g. this`).
+/// The end of the first sentence: after a `.`, `!` or `?` that no lower-case letter follows (as in `e.g. this`).
 fn sentence_end(text: &str) -> usize {
     for (at, mark) in text.match_indices(['.', '!', '?', '。']) {
         let end = at + mark.len();

@@ -1,8 +1,8 @@
-//! One sentence that says what a pattern does, made from its text.
+//! One sentence that says what a pattern does, extracted from its text.
 //!
-//! Patterns are prompts: they tell a model who it is, to take a deep breath, and somewhere in between what to do. What to
-//! do is found by the turns of phrase that introduce it ("you are an expert at …", "your goal is to …") and told as an
-//! order: "Extract the jokes of a text." Of several sentences the first good one is taken that no other pattern shares.
+//! Patterns are prompts: they tell a model who it is, to take a deep breath, and somewhere in between what to do. The
+//! task is found by phrases that introduce it ("you are an expert at …", "your goal is to …") and rewritten as an
+//! imperative: "Extract the jokes of a text." The first good sentence that few other patterns share is used.
 
 use std::collections::HashMap;
 
@@ -14,11 +14,11 @@ use super::words::{is_stop, whole_words};
 /// Longest one-line description of a pattern, in characters.
 pub(super) const MAX_SUMMARY: usize = 300;
 
-/// A sentence that this many patterns share says nothing about any of them.
+/// A sentence shared by this many patterns describes none of them.
 const COMMON: usize = 6;
-/// A shorter sentence says little, in bytes.
+/// Shorter sentences say little; in bytes.
 const FEW: usize = 50;
-/// Sentences of one pattern that are considered.
+/// Most sentences considered per pattern.
 const MOST_CANDIDATES: usize = 16;
 
 /// A sentence that may say what a pattern does.
@@ -28,30 +28,30 @@ pub(super) struct Candidate {
 }
 
 impl Candidate {
-    /// Whether it has a word of the name, other than the first, which mostly says how: "analyze", "create".
+    /// Whether it has a word of the name other than the first, which is mostly a generic verb: "analyze", "create".
     fn says(&self, name: &str) -> bool {
         let named: Vec<String> = whole_words(name).iter().skip(1).map(|word| stem(word)).collect();
         whole_words(&self.text).iter().any(|word| !is_stop(word) && named.contains(&stem(word)))
     }
 }
 
-/// How likely a sentence says what a pattern does, best first.
+/// How likely a sentence describes the pattern, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Grade {
-    /// From where a pattern introduces itself.
+    /// From the introduction.
     Aim,
-    /// The same, in words that hardly say anything.
+    /// The same, but almost without content.
     Vague,
     /// From its steps and rules for output.
     Step,
 }
 
-/// What the text says it does, most likely first.
+/// Sentences that may describe the pattern, most likely first.
 pub(super) fn candidates(text: &str) -> Vec<Candidate> {
     let mut found: Vec<Candidate> = Vec::new();
     let mut aims = 0;
     for Sentence { text, part } in sentences(text) {
-        // Steps are only asked where nothing better was said.
+        // Steps are only considered if there is nothing better.
         if part == PatternPart::Rest && aims > 1 {
             continue;
         }
@@ -74,8 +74,8 @@ pub(super) fn candidates(text: &str) -> Vec<Candidate> {
     found
 }
 
-/// The purposes of all patterns, told apart: of each pattern the first sentence that few others have, and where two would
-/// have the same, each with its name in front.
+/// The purpose of each pattern: its first sentence that few others have. Identical purposes are distinguished by a
+/// prefix with the name.
 pub(super) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec<String> {
     let mut shared: HashMap<&str, usize> = HashMap::new();
     for candidate in candidates.iter().flatten() {
@@ -88,7 +88,7 @@ pub(super) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec
         .map(|(all, name)| {
             let aims = || all.iter().filter(|candidate| candidate.grade == Grade::Aim);
             let own = || aims().filter(|candidate| count(candidate) == 1);
-            // Of one's own sentences rather one that says what the name says, or that says more than a few words.
+            // Prefer a unique sentence that shares a word with the name, or a longer one.
             let named = own().find(|candidate| candidate.says(name));
             let named = named.or_else(|| own().take(2).find(|candidate| candidate.text.len() >= FEW));
             let own = named.or_else(|| {
@@ -119,7 +119,7 @@ pub(super) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec
         .collect()
 }
 
-/// `Extract wisdom` for `extract_wisdom`: the name as a person would say it.
+/// `Extract wisdom` for `extract_wisdom`.
 pub(crate) fn humanised(name: &str) -> String {
     let mut spaced = String::with_capacity(name.len());
     let mut before = ' ';
@@ -143,7 +143,7 @@ pub(crate) fn humanised(name: &str) -> String {
     if words.is_empty() { name.to_owned() } else { capitalised(&words.join(" ")) }
 }
 
-/// Words of names that are not written in lower case.
+/// Words of names that keep capitals.
 const ACRONYMS: &[&str] = &[
     "AI",
     "API",
@@ -182,7 +182,7 @@ pub(super) fn capitalised(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-/// The sentence as it goes on after a colon: an abbreviation or a name keeps its capitals.
+/// The sentence without its initial capital, for use after a colon; abbreviations and names keep theirs.
 fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
@@ -191,14 +191,14 @@ fn uncapitalised(text: &str) -> String {
     }
 }
 
-/// A sentence of at most [`MAX_SUMMARY`] characters that begins with a capital and ends with a full stop.
+/// A sentence of at most [`MAX_SUMMARY`] characters, with an initial capital and a full stop.
 fn finished(text: &str) -> String {
     let text = text
         .trim()
         .trim_end_matches(|c: char| matches!(c, '.' | ',' | ';' | ':' | '-' | '–' | '—' | '…') || c.is_whitespace());
     let mut text = capitalised(text);
     if text.chars().count() >= MAX_SUMMARY {
-        // Two for the mark of what is missing and the stop.
+        // Leaves room for the ellipsis and the full stop.
         let end = text.char_indices().nth(MAX_SUMMARY - 2).map_or(text.len(), |(at, _)| at);
         let kept = &text[..end];
         let cut = [", ", "; ", " "].iter().filter_map(|gap| kept.rfind(gap)).find(|at| *at > end / 2).unwrap_or(end);

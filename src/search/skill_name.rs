@@ -1,4 +1,4 @@
-//! Names of skills: kebab case, as the Skills extension wants them.
+//! Names of skills: kebab case, as the Skills extension requires.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,13 +7,13 @@ use super::words::plain_letters;
 /// Longest name of a skill.
 const LONGEST: usize = 64;
 
-/// The skill's name of each pattern: 1 to 64 of `a`–`z`, `0`–`9` and single hyphens between them, no two alike. A pattern
-/// whose name holds nothing of the kind has none. The same names always give the same, in whatever order they come.
+/// The skill name of each pattern: 1 to 64 characters `a`–`z`, `0`–`9` and single inner hyphens, all different. A
+/// pattern whose name has no such character has none. The result does not depend on the order of the names.
 pub(crate) fn skill_names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
     let names: BTreeSet<&str> = names.into_iter().collect();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut skills: BTreeMap<&str, String> = BTreeMap::new();
-    // Who has such a name already keeps it.
+    // Names that are valid already stay the same.
     let (exact, other): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| kebab(name) == name.replace('_', "-"));
     for name in exact.into_iter().chain(other) {
         let wanted = kebab(name);

@@ -1,9 +1,9 @@
-//! English words without their endings, so that inflected, derived, British and American forms meet.
+//! A stemmer for English: inflected, derived, British and American forms get the same stem.
 //!
-//! A stem need not be a word: it only has to be the same for what belongs together and, where it matters, different for
-//! what does not.
+//! A stem need not be a word: it must be the same for related words and, where it matters, different for unrelated
+//! ones.
 
-/// Irregular forms, and words whose ending is none. Sorted.
+/// Irregular forms, and words that only seem to have an ending. Sorted.
 const IRREGULAR: &[(&str, &str)] = &[
     ("analytics", "analys"),
     ("artefact", "artifact"),
@@ -90,7 +90,7 @@ const IRREGULAR: &[(&str, &str)] = &[
     ("wrote", "writ"),
 ];
 
-/// British spellings inside of words, and what Americans write.
+/// Parts of British spellings, with the American ones.
 const BRITISH: &[(&str, &str)] = &[
     ("isation", "ization"),
     ("avour", "avor"),
@@ -112,7 +112,7 @@ const BRITISH: &[(&str, &str)] = &[
     ("cheque", "check"),
 ];
 
-/// Endings of derived words, longest first, what takes their place, and how many letters must be left.
+/// Endings of derived words, longest first, their replacements, and the minimum number of letters before them.
 const DERIVED: &[(&str, &str, usize)] = &[
     ("izational", "", 4),
     ("ization", "", 4),
@@ -170,7 +170,7 @@ const DERIVED: &[(&str, &str, usize)] = &[
     ("y", "", 6),
 ];
 
-/// The stem of a lower-case word; a word of another script is its own.
+/// The stem of a lower-case word; words in other scripts are unchanged.
 pub(super) fn stem(word: &str) -> String {
     if let Ok(at) = IRREGULAR.binary_search_by_key(&word, |(form, _)| form) {
         return IRREGULAR[at].1.to_owned();

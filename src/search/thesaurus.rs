@@ -1,4 +1,4 @@
-//! Which words and phrases mean about the same: [`thesaurus.txt`](thesaurus.txt), as stems.
+//! Groups of words and phrases with similar meaning: [`thesaurus.txt`](thesaurus.txt), as stems.
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -9,17 +9,17 @@ use super::words::whole_words;
 /// Number of a group.
 pub(super) type Group = u16;
 
-/// The groups by their members. The same for all indexes.
+/// The groups by member. Shared by all indexes.
 pub(super) struct Thesaurus {
-    /// How many groups there are.
+    /// Number of groups.
     pub(super) len: usize,
     words: HashMap<String, Vec<Group>>,
-    /// By their first stem: the stems that have to follow, and the group.
+    /// By first stem: the stems that follow, and the group.
     phrases: HashMap<String, Vec<(Vec<String>, Group)>>,
 }
 
 impl Thesaurus {
-    /// Read on first use.
+    /// The thesaurus; parsed on first use.
     pub(super) fn get() -> &'static Thesaurus {
         static THESAURUS: OnceLock<Thesaurus> = OnceLock::new();
         THESAURUS.get_or_init(|| Thesaurus::parse(include_str!("thesaurus.txt")))
@@ -52,7 +52,8 @@ impl Thesaurus {
         self.words.get(stem).map_or(&[], Vec::as_slice)
     }
 
-    /// The groups of the phrases that begin with the first of these stems, and how many stems each takes.
+    /// The groups of phrases that begin with `first` and continue with `following`, each with the phrase's length in
+    /// stems.
     pub(super) fn phrases<'a>(
         &'a self,
         first: &str,
@@ -70,7 +71,7 @@ impl Thesaurus {
         self.phrases.contains_key(stem)
     }
 
-    /// Most stems of a phrase.
+    /// Most stems in a phrase.
     pub(super) const LONGEST: usize = 8;
 }
 

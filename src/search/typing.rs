@@ -1,10 +1,10 @@
-//! How much two words or names differ in typing.
+//! Typing distance between words or names.
 
-/// The letters of a word, folded: case does not count, nor what joins words.
+/// The letters of a word; case and word separators are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Letters(Vec<char>);
 
-/// Longer ones are cut: the bound keeps the work small.
+/// Longer words are cut, which bounds the work.
 const LONGEST: usize = 128;
 
 impl Letters {
@@ -21,23 +21,23 @@ impl Letters {
         self.0.len()
     }
 
-    /// Which letters there are, a bit for each of a few classes.
+    /// The set of letters as a bit mask, one bit per class of letters.
     pub(super) fn mask(&self) -> u32 {
         self.0.iter().fold(0, |mask, c| mask | 1 << (*c as u32 % 31))
     }
 
-    /// Whether so few edits could lead to a word with that mask.
+    /// Whether a word with that mask may be within this many edits.
     pub(super) fn may_be_within(&self, mask: u32, edits: usize) -> bool {
         let own = self.mask();
         (own & !mask).count_ones() as usize <= edits && (mask & !own).count_ones() as usize <= edits
     }
 
-    /// Whether a word with that mask could hold all letters.
+    /// Whether a word with that mask may contain all these letters.
     pub(super) fn is_part_of(&self, mask: u32) -> bool {
         self.mask() & !mask == 0
     }
 
-    /// How many neighbouring letters both have, in thousandths of all.
+    /// Share of letter pairs that both have, in thousandths.
     pub(super) fn likeness(&self, other: &Letters) -> u32 {
         let pairs = |letters: &Letters| {
             let mut pairs: Vec<(char, char)> = letters.0.windows(2).map(|pair| (pair[0], pair[1])).collect();
@@ -56,7 +56,7 @@ impl Letters {
     }
 }
 
-/// How many letters have to be added, left out, replaced or swapped with their neighbour; `None` if more than `most`.
+/// The number of insertions, deletions, replacements and swaps of neighbours; `None` if more than `most`.
 pub(super) fn distance(a: &Letters, b: &Letters, most: usize) -> Option<usize> {
     let (a, b) = (&a.0, &b.0);
     if a.len().abs_diff(b.len()) > most {

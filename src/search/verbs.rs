@@ -1,6 +1,6 @@
-//! The verbs by which patterns say what they do.
+//! The verbs of patterns' instructions.
 
-/// Verbs that patterns order, in their basic form. Sorted.
+/// Verbs of instructions, in base form. Sorted.
 pub(super) const VERBS: &[&str] = &[
     "accept",
     "adapt",

@@ -1,18 +1,18 @@
-//! The words that patterns are made of, and finding the one that was meant.
+//! The words of all patterns, with lookup of misspelt ones.
 
 use super::thesaurus::Group;
 use super::typing::{Letters, distance};
 
-/// How much a word counts that is only nearly right.
+/// Weight of an approximate match.
 pub(super) const NEARLY: f32 = 0.8;
 
-/// All terms: groups by number, words by their text.
+/// All terms: groups by number, words by text.
 pub(super) struct Vocabulary {
     /// The number of the first word.
     first: u32,
-    /// All words, one behind the other.
+    /// All words, concatenated.
     text: String,
-    /// Where each word ends.
+    /// End of each word.
     ends: Vec<u32>,
     /// The numbers of words, sorted by text.
     sorted: Vec<u32>,
@@ -33,7 +33,7 @@ impl Vocabulary {
         self.sorted.binary_search_by(|&term| self.word(term).cmp(word)).ok().map(|at| self.sorted[at])
     }
 
-    /// Words that differ from one nobody knows by a typing error or two, or that it is the beginning of.
+    /// Words within one or two typing errors of an unknown one, or that it is a prefix of, with weights.
     pub(super) fn nearly(&self, word: &str, is_known: impl Fn(u32) -> bool) -> Vec<(u32, f32)> {
         let wanted = Letters::new(word);
         let most = match wanted.len() {

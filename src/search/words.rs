@@ -1,20 +1,20 @@
-//! Words of a text or a name: lower case, without accents, split where a reader would split them.
+//! Words of a text or a name: in lower case, without accents, split where a reader splits them.
 //!
-//! In scope: where words begin and end, in any script, and which words say nothing. Not in scope: inflection (`stem`).
+//! In scope: word boundaries in any script, and stop words. Not in scope: inflection (`stem`).
 
-/// Longest word that is kept, in characters; of longer ones the beginning.
+/// Longest word, in characters; longer ones are cut.
 const LONGEST: usize = 32;
 
-/// What a word is within its text.
+/// How a word relates to its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WordKind {
-    /// As it stands between two separators; these follow each other as in the text.
+    /// The text between two separators, in text order.
     Whole,
-    /// A piece of the whole that is told next: `graph` of `GraphViz`, `10` of `top10`.
+    /// A part of the whole word that follows it: `graph` of `GraphViz`, `10` of `top10`.
     Piece,
 }
 
-/// Tells `each` the words of `text` in order, until it says false. Time and memory are linear in the text, whatever it is.
+/// Passes the words of `text` to `each` in order, until it returns false. Linear in time and memory.
 pub(super) fn words(text: &str, mut each: impl FnMut(&str, WordKind) -> bool) {
     let mut chars = text.chars().peekable();
     let mut word = Word::default();
@@ -37,7 +37,7 @@ pub(super) fn words(text: &str, mut each: impl FnMut(&str, WordKind) -> bool) {
             return;
         }
         if matches!(c, '\'' | '’') {
-            // What is left of `it's`, `don't` and `they'll` is no word.
+            // The rest of `it's`, `don't` and `they'll` is not a word.
             let tail: String = chars.clone().take(3).take_while(|c| c.is_alphanumeric()).collect();
             if tail.chars().count() < 3 {
                 chars.by_ref().take(tail.chars().count()).for_each(drop);
@@ -49,7 +49,7 @@ pub(super) fn words(text: &str, mut each: impl FnMut(&str, WordKind) -> bool) {
     }
 }
 
-/// The words of a short text, without pieces.
+/// The whole words of a short text.
 pub(super) fn whole_words(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     words(text, |word, kind| {
@@ -61,20 +61,20 @@ pub(super) fn whole_words(text: &str) -> Vec<String> {
     found
 }
 
-/// Scripts that are written without blanks between words.
+/// Scripts without spaces between words.
 fn is_unspaced(c: char) -> bool {
     matches!(c, '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}' | '\u{2e80}'..='\u{9fff}'
         | '\u{ac00}'..='\u{d7af}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
 }
 
-/// The word that is being read.
+/// The current word.
 #[derive(Default)]
 struct Word {
     /// Folded.
     text: String,
-    /// How many characters were kept.
+    /// Number of characters kept.
     chars: usize,
-    /// Where pieces begin, but for the first.
+    /// Where pieces begin, except the first.
     cuts: Vec<usize>,
     last: Option<Class>,
     /// Where the last character begins.
@@ -108,7 +108,7 @@ impl Word {
                 self.cuts.push(self.text.len());
             }
             (Some(Class::Lower | Class::Upper), Class::Digit) => self.cuts.push(self.text.len()),
-            // `PDFFile`: the last capital belongs to what follows.
+            // `PDFFile`: the last capital belongs to the next piece.
             (Some(Class::Upper), Class::Lower) if self.last_at > self.cuts.last().copied().unwrap_or(0) => {
                 self.cuts.push(self.last_at);
             }
@@ -125,7 +125,7 @@ impl Word {
         }
     }
 
-    /// Tells the word and its pieces, and begins the next.
+    /// Passes on the word and its pieces, and starts the next.
     fn end(&mut self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
         let goes_on = if self.is_unspaced { self.pairs(each) } else { self.tell(each) };
         self.text.clear();
@@ -145,11 +145,11 @@ impl Word {
                 }
             }
         }
-        // A letter alone says nothing.
+        // A single letter means nothing.
         (self.text.len() == 1 && self.text.bytes().all(|b| b.is_ascii_lowercase())) || each(&self.text, WordKind::Whole)
     }
 
-    /// Without blanks, every two neighbours are a word.
+    /// In scripts without spaces, every two neighbours are a word.
     fn pairs(&self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
         let ends: Vec<usize> = self.text.char_indices().map(|(at, _)| at).chain([self.text.len()]).collect();
         if ends.len() == 2 {
@@ -196,7 +196,7 @@ fn folded(c: char) -> Option<&'static str> {
     })
 }
 
-/// Words that say nothing about a task. Sorted.
+/// Words without meaning for a task. Sorted.
 const STOP: &[&str] = &[
     "a",
     "able",
@@ -424,7 +424,7 @@ const STOP: &[&str] = &[
     "yours",
 ];
 
-/// Whether a word says nothing about a task.
+/// Whether this is a stop word.
 pub(super) fn is_stop(word: &str) -> bool {
     STOP.binary_search(&word).is_ok()
 }
