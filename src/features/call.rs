@@ -1,4 +1,4 @@
-//! A call: a request that needs Fabric. Created where messages are read, run on a thread that may block.
+//! A call: a request that needs Fabric. Created on the reading thread, run on a thread that may block.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -15,23 +15,23 @@ use crate::{logging, metrics, random};
 use super::notifier::Notifier;
 use super::{Request, Server, Sink, refusal};
 
-/// What one request of a feature does, its params read. Most are a function.
+/// The work of one request whose params are parsed. Most are functions.
 pub(super) trait Operation: Send + Sync {
-    /// Does it, and writes the members of the result.
+    /// Runs the operation and writes the members of the result.
     ///
     /// # Errors
-    /// Becomes a JSON-RPC error.
+    /// They become JSON-RPC errors.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal>;
 
-    /// Writes the result of a call that could not be run, or panicked.
+    /// Writes the result of a call that could not run, or panicked.
     ///
     /// # Errors
-    /// Where that is a JSON-RPC error.
+    /// The failure, where it is a JSON-RPC error and not a result.
     fn fail(&self, error: Error, _request_id: &str, _result: &mut ResultWriter) -> Result<(), Refusal> {
         Err(error.into())
     }
 
-    /// How many paid runs of a model it makes.
+    /// Number of paid model runs.
     fn runs(&self) -> u32 {
         0
     }
@@ -46,47 +46,47 @@ where
     }
 }
 
-/// What an operation works with.
+/// The context of an operation.
 pub(super) struct Running<'a> {
     pub(super) server: &'a Server,
     pub(super) notifier: &'a Arc<Notifier>,
     pub(super) request_id: &'a str,
-    /// Who called.
+    /// The caller.
     pub(super) identity: &'a Identity,
     pub(super) owner: &'a Owner,
     pub(super) context: &'a RequestContext,
-    /// The place for a run to take.
+    /// The slot for a run, taken by it.
     pub(super) held: Cell<Option<Box<dyn Send>>>,
 }
 
-/// Who makes a call.
+/// The caller of a call.
 pub(crate) struct Visitor {
     pub(crate) identity: Identity,
-    /// Whose runs it sees, and whose its own run will be.
+    /// The owner of the caller's runs, this one included.
     pub(crate) owner: Owner,
     /// Where its notifications go.
     pub(crate) sink: Arc<dyn Sink>,
-    /// The place of its run among those that may run at once: kept as long as the run, which may be longer than the call.
+    /// The run's slot among the concurrent runs. Kept until the run ends, which may be after the call.
     pub(crate) held: Option<Box<dyn Send>>,
 }
 
 impl Running<'_> {
-    /// Whoever waits, as Fabric's client wants it.
+    /// The caller as Fabric's client waits for it.
     pub(super) fn wait(&self) -> Arc<dyn Wait> {
         self.notifier.clone()
     }
 }
 
-/// One request that needs Fabric, its params checked.
+/// One request that needs Fabric, with checked params.
 pub(crate) struct Call {
     id: Id,
     method: &'static str,
     context: RequestContext,
     session: Arc<Session>,
     operation: Box<dyn Operation>,
-    /// Ties its answer to its log line.
+    /// Correlates the answer with its log line.
     pub(crate) request_id: String,
-    /// What its params hold of the budget; handed on when it runs.
+    /// The budget charge of its params; handed over when it runs.
     memory: Mutex<Charge>,
     in_batch: bool,
 }
@@ -98,12 +98,12 @@ impl Call {
         Call { id, method, context, session, operation, request_id: random::request_id(), memory, in_batch }
     }
 
-    /// The id that its answer carries.
+    /// The id of its answer.
     pub(crate) fn id(&self) -> &Id {
         &self.id
     }
 
-    /// Was it asked in the stateless era?
+    /// Is it a request of the stateless era?
     pub(crate) fn is_modern(&self) -> bool {
         !self.context.revision.is_legacy()
     }
@@ -113,13 +113,13 @@ impl Call {
         self.runs() > 0
     }
 
-    /// How many runs it makes: one for each step of a chain. They are counted against the rate limit.
+    /// How many runs it makes: one per step of a chain. They count against the rate limit.
     pub(crate) fn runs(&self) -> u32 {
         self.operation.runs()
     }
 
-    /// Does its work for `visitor` and makes the answer. Blocks as long as Fabric takes, within
-    /// the limits of the configuration.
+    /// Runs the operation for `visitor` and writes the answer. Blocks as long as Fabric takes, within the configured
+    /// timeouts.
     pub(crate) fn run(&self, server: &Server, visitor: Visitor) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
         let memory = std::mem::replace(&mut *lock(&self.memory), MEMORY.open());
@@ -142,8 +142,8 @@ impl Call {
         }
     }
 
-    /// The answer when the call cannot be run at all, or ended in a way it could not answer itself: no worker free, the
-    /// rate limit, a panic, cancelled where an answer is due all the same.
+    /// The answer of a call that could not run or did not finish: no free worker, rate limit, panic, or cancelled when
+    /// an answer is required all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
         self.answer(|result| self.operation.fail(error, &self.request_id, result))
     }

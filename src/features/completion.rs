@@ -11,7 +11,7 @@ use crate::tools::Policy;
 use super::call::Running;
 use super::{Action, Request, Server, prompts, resources};
 
-/// Reads `completion/complete`.
+/// Parses `completion/complete`.
 pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let (of, value) = Of::read(request.params, &server.policy)?;
     Ok(request.call(move |call, result| {
@@ -23,14 +23,14 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
     }))
 }
 
-/// Most values of one completion; MCP's own limit.
+/// Most values of one completion; MCP's limit.
 const MAX_COMPLETIONS: usize = 100;
 
-/// What is to be completed.
+/// What to complete.
 enum Of {
     Patterns,
     Strategies,
-    /// An argument of a prompt that takes any text: nothing to offer, but the prompt must be there.
+    /// A prompt's argument that takes any text: nothing to suggest, but the prompt must exist.
     AnyText {
         prompt: Name,
     },
@@ -38,7 +38,7 @@ enum Of {
     PromptStrategy {
         prompt: Name,
     },
-    /// A context or session: no argument of a prompt, but of the tool that runs the same pattern.
+    /// A context or session: not an argument of a prompt, but of the tool that runs the same pattern.
     Stored {
         prompt: Name,
         what: Stored,
@@ -46,10 +46,10 @@ enum Of {
 }
 
 impl Of {
-    /// Reads the params, and the value so far. `context` is accepted: no argument here depends on another.
+    /// Parses the params and the value so far. `context` is accepted, but no argument depends on another.
     ///
     /// # Errors
-    /// -32602 for a reference that is none of ours, or a prompt that may not be had here.
+    /// -32602 for an unknown reference, or a prompt that is not allowed here.
     fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<(Of, String), Refusal> {
         let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
                      \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
@@ -88,7 +88,7 @@ impl Of {
     /// The completions of `value`, best first.
     ///
     /// # Errors
-    /// -32602 for a prompt that is not there; else what Fabric's failure asks for.
+    /// -32602 for an unknown prompt; otherwise the code for Fabric's failure.
     fn rank(&self, value: &str, call: &Running<'_>) -> Result<Vec<String>, Refusal> {
         let (catalog, wait) = (&call.server.catalog, &call.wait());
         let strategies = || -> Result<Names, Refusal> {
@@ -112,8 +112,8 @@ impl Of {
     }
 }
 
-/// Names that contain `value`, whatever the case: those that begin with it, then those with a word that does, then the
-/// rest; each group in the order given.
+/// Names that contain `value`, ignoring case: first those that begin with it, then those with a word that does, then
+/// the rest; each group in the given order.
 fn rank(value: &str, names: &Names) -> Vec<String> {
     let value = value.to_lowercase();
     let mut groups = [const { Vec::new() }; 3];

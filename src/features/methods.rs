@@ -1,4 +1,4 @@
-//! Every method of MCP that this server has, in one table: adding one is a line here and its file.
+//! The table of all MCP methods of this server: a new one is a line here and its file.
 
 use serde_json::{Map, Value};
 
@@ -19,20 +19,20 @@ its output again. A run that takes long is answered with its run_id while it wor
 /// One method.
 pub(super) struct Method {
     pub(super) name: &'static str,
-    /// The first and the last revision that have it.
+    /// The first and the last revision with this method.
     first: Revision,
     last: Revision,
-    /// Part of the handshake: served before a revision is agreed on, and takes no progress token.
+    /// Part of the handshake: served before a revision is negotiated, and takes no progress token.
     pub(super) is_lifecycle: bool,
     /// The member of its params that HTTP repeats in `Mcp-Name` (2026-07-28).
     pub(super) mirrored: Option<&'static str>,
-    /// The capability that tells clients of it.
+    /// The capability that announces it.
     capability: Option<Capability>,
-    /// Reads the params and says what to do.
+    /// Parses the params and returns the action.
     pub(super) read: Read,
-    /// How many copies of its params are held at once: decoded, encoded for Fabric, and a prompt's arguments once more.
+    /// How many copies of its params exist at once: decoded, encoded for Fabric, and a prompt's arguments once more.
     pub(super) copies: usize,
-    /// The answer when there is no memory for the params, where that is a result and no JSON-RPC error.
+    /// The answer without memory for the params, if it is a result and not a JSON-RPC error.
     pub(super) overloaded: Option<fn(&Id, Revision) -> Answer>,
 }
 
@@ -40,11 +40,11 @@ type Read = fn(&Server, Request<'_>) -> Result<Action, Refusal>;
 
 /// A member of `capabilities`.
 struct Capability {
-    /// Those with two parts are extensions.
+    /// A name with a slash is an extension's.
     name: &'static str,
     /// As JSON.
     value: &'static str,
-    /// The first revision that knows it; not always that of the method.
+    /// The first revision with it; not always the method's.
     first: Revision,
 }
 
@@ -123,13 +123,13 @@ impl Method {
         METHODS.iter().find(|method| method.name == name)
     }
 
-    /// Does `revision` have it?
+    /// Is it part of `revision`?
     pub(super) fn is_in(&self, revision: Revision) -> bool {
         (self.first..=self.last).contains(&revision)
     }
 }
 
-/// What is offered to clients of `revision`. Tools never change while the program runs.
+/// What clients of `revision` are offered. Tools never change while the program runs.
 fn offer(server: &Server, revision: Revision) -> Offer {
     let (mut capabilities, mut extensions) = (Map::new(), Map::new());
     let known = METHODS.iter().filter_map(|method| method.capability.as_ref());

@@ -1,4 +1,4 @@
-//! What this server does with each method of MCP: one file a feature, one table of methods.
+//! MCP's methods: one file per feature, one table of methods.
 //!
 //! ```text
 //!   Inbound ──Server::receive──▶ Action ┬ Nothing
@@ -8,9 +8,8 @@
 //!                                       ├ Cancel   stop the call or subscription of that id
 //!                                       └ Batch    all of that, answered as one array
 //! ```
-//! In scope: which methods there are (`methods`), reading their params, running them (`call`). Not in scope: the rules of
-//! the protocol itself (`protocol`), what a tool does (`tools`), where calls run (`calls`), how bytes come and go
-//! (`transport`).
+//! In scope: which methods there are (`methods`), reading their params, running them (`call`). Not in scope: protocol
+//! rules (`protocol`), what a tool does (`tools`), where calls run (`calls`), I/O (`transport`).
 
 mod call;
 mod completion;
@@ -54,51 +53,51 @@ use call::Running;
 use methods::Method;
 use subscriptions::Subscriptions;
 
-/// An answer up to this size that needs no Fabric is not counted: a connection has one. Bytes.
+/// Answers up to this size that need no Fabric are not charged: each connection has at most one. Bytes.
 const UNCOUNTED: usize = 64 << 10;
 
-/// What to do about a message.
+/// How to handle a message.
 pub(crate) enum Action {
-    /// Nothing: a notification, or an answer to something.
+    /// Nothing: a notification, or a response.
     Nothing,
     /// Send this.
     Answer(Answer),
-    /// Run this where it may take its time, then send its answer.
+    /// Run this on a thread that may block, then send its answer.
     Call(Box<Call>),
-    /// Keep this until it is cancelled or the server ends.
+    /// Keep this subscription until it is cancelled or the server ends.
     Listen(Box<Listen>),
-    /// Stop the call or subscription of this id, if there is one. Nothing is sent for it from then on.
+    /// Stop the call or subscription of this id, if any. Nothing more is sent for it.
     Cancel(Id),
-    /// Do all of this, in order; send the answers as one array when all are there, or nothing if there are none.
+    /// Do all of this, in order; send the answers as one array when all are complete, or nothing if there are none.
     Batch(Vec<Action>),
 }
 
 impl Action {
-    /// Bytes of the answer, if it is one.
+    /// Size of the answer in bytes; 0 for any other action.
     pub(crate) fn answered(&self) -> usize {
         if let Action::Answer(answer) = self { answer.body.len() } else { 0 }
     }
 }
 
-/// The runs of the server, and how calls wait for them.
+/// The store of runs, and how calls wait for them.
 #[derive(Clone)]
 pub(crate) struct Kept {
     /// The store.
     pub(crate) runs: Runs,
     /// The settings.
     pub(crate) settings: config::RunSettings,
-    /// Whether callers are told apart, so that each may list its own.
+    /// Whether callers are distinguished, so that each may list its own runs.
     pub(crate) lists: bool,
 }
 
-/// All features, with what their answers are made from. One for the whole process.
+/// All features with their shared state. One per process.
 pub(crate) struct Server {
-    /// Fabric itself.
+    /// Fabric's client.
     pub(crate) fabric: Arc<Client>,
-    /// What prompts, resources and completion offer.
+    /// The lists that prompts, resources and completion offer.
     pub(crate) catalog: Arc<Catalog>,
     policy: Policy,
-    /// Who is sent changes of the lists.
+    /// The subscribers to changed lists and tasks.
     pub(crate) subscriptions: Arc<Subscriptions>,
     tools: tools::Lists,
     skills: skills::Shelf,
@@ -106,20 +105,20 @@ pub(crate) struct Server {
     pub(crate) kept: Kept,
 }
 
-/// One request, its envelope read: what a feature reads its params from.
+/// A request with a checked envelope, from which a feature parses its params.
 struct Request<'a> {
     id: Id,
     method: &'static str,
     params: Option<&'a RawValue>,
     context: RequestContext,
     in_batch: bool,
-    /// What its params hold of the budget.
+    /// The budget charge of its params.
     memory: Charge,
     session: &'a Arc<Session>,
 }
 
 impl Request<'_> {
-    /// What to do: run `operation` as a call.
+    /// The action that runs `operation` as a call.
     fn call(
         self,
         operation: impl Fn(&Running<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send + Sync + 'static,
@@ -161,7 +160,7 @@ impl Server {
         };
         let fabric = Arc::new(Client::new(&settings).unwrap());
         let catalog = Arc::new(Catalog::new(fabric.clone(), time));
-        // 0: a busy machine must not have a call answered before its end.
+        // 0, so that no call is answered early on a busy machine.
         let settings = config::RunSettings {
             answer_within: std::time::Duration::ZERO,
             task_after: time,
@@ -172,7 +171,7 @@ impl Server {
         Server::new(fabric, catalog, Policy::default(), kept)
     }
 
-    /// The owner under whom a caller's runs are stored and seen.
+    /// The owner of a caller's runs.
     pub(crate) fn owner(&self, identity: &Identity) -> Owner {
         match identity {
             Identity::Local if self.kept.runs.has_folder() => Owner::Folder,
@@ -182,8 +181,8 @@ impl Server {
         }
     }
 
-    /// Says what to do about a message on the connection of `session`. `mirror` is what HTTP headers repeat of a modern
-    /// request.
+    /// The action for a message on the connection of `session`. `mirror` holds the HTTP headers that repeat parts of a
+    /// modern request.
     pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
         let modern = inbound.modern;
         match inbound.incoming {
@@ -201,7 +200,7 @@ impl Server {
         }
     }
 
-    /// `answered` is how many bytes of answers to its batch there are already.
+    /// `answered` is the size of the batch's answers so far, in bytes.
     fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>, answered: &mut usize) -> Action {
         let id = match &item {
             Ok(Message::Request { id, .. }) => Some(id.clone()),
@@ -273,7 +272,7 @@ impl Server {
                     Ok(action) => return action,
                     Err(refusal) => refused(refusal),
                 };
-                // A refusal may repeat what was asked for, however long.
+                // An error may repeat a requested name of any length.
                 if answer.body.len() > UNCOUNTED && answer.charge(in_batch).is_err() {
                     answer = refused(too_many().into());
                 }
@@ -282,7 +281,7 @@ impl Server {
         }
     }
 
-    /// The method, and the context of a request for it, after all checks of the envelope.
+    /// The method, and the request's context, after all checks of the envelope.
     fn find(
         &self,
         session: &Session,
@@ -315,17 +314,17 @@ impl Server {
     }
 }
 
-/// How long a client may keep what was made of a snapshot: not longer than we keep it ourselves.
+/// How long a client may cache data of a snapshot: not longer than its own time-to-live.
 fn while_fresh(snapshot: &Snapshot) -> Cache {
     Cache::private(snapshot.until.saturating_duration_since(Instant::now()))
 }
 
-/// The answer to what is no message, or none that may come now.
+/// The answer to an invalid message, or one that is not allowed now.
 fn unreadable(session: &Session, invalid: Invalid, modern: bool) -> Answer {
     refuse(Refusal::new(invalid.code, invalid.reason), invalid.id.as_ref(), session.no_id(), modern)
 }
 
-/// Room for `copies` of `params`; `None` if there is none.
+/// A charge for `copies` of `params`; `None` if the budget is exhausted.
 ///
 /// # Errors
 /// -32602 for too many values.

@@ -1,7 +1,7 @@
-//! What a caller hears while its call runs: progress and log messages, by the rules of its revision.
+//! Notifications during a call: progress and log messages, by the rules of the request's revision.
 //!
-//! Text is collected while it keeps arriving and goes out as one notification right before the next read may block: no
-//! timers, no added delay, and a flood becomes few messages.
+//! Text is collected while it keeps arriving and sent as one notification right before the next read may block: no
+//! timers, no added delay, and many small events become few messages.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
@@ -19,34 +19,35 @@ use crate::tools::{self, ChunkKind};
 use super::Sink;
 use super::tasks::RELATED_TASK;
 
-/// Silence of Fabric after which a heartbeat progress is sent.
+/// Silence of Fabric before a heartbeat progress notification.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
-/// Most text of one notification, in bytes: whatever Fabric sends at once, little waits for a slow reader.
+/// Most text of one notification, in bytes, so that little waits for a slow reader whatever Fabric sends at once.
 const MOST_TEXT: usize = 16 << 10;
-/// A progress token up to this length, a UUID for one, is repeated as often as there is something to say. Bytes.
+/// A progress token up to this length (a UUID fits) may be repeated with every flush. Bytes.
 const SHORT_TOKEN: usize = 64;
 /// The level of streamed chunks.
 const CHUNK_LEVEL: Level = Level::INFO;
 
 /// Sends the notifications of one call.
 pub(super) struct Notifier {
-    /// Until the call is answered.
+    /// `None` once the call is answered.
     sink: Mutex<Option<Arc<dyn Sink>>>,
     context: RequestContext,
     session: Arc<Session>,
     state: Mutex<NotifierState>,
-    /// The task that the run has become: then its caller may leave, and is told all the same (2025-11-25).
+    /// The task that the run became: its caller may then disconnect without cancelling it, and notifications name it
+    /// (2025-11-25).
     task: OnceLock<Value>,
-    /// What the call holds of the budget.
+    /// The call's budget charge.
     memory: Mutex<Charge>,
 }
 
 struct NotifierState {
     stream_text: bool,
-    /// Text that is to be sent.
+    /// Text to send.
     pending: String,
-    /// Characters that are only counted, not sent.
+    /// Characters to count in the next progress, without their text.
     unsaid: u64,
     /// The format of the pending text.
     format: String,
@@ -85,7 +86,7 @@ struct Chunk<'a> {
 }
 
 impl Notifier {
-    /// For one call, which holds `memory` from the start.
+    /// A notifier for one call, which holds `memory` already.
     pub(super) fn new(sink: Arc<dyn Sink>, context: RequestContext, session: Arc<Session>, memory: Charge) -> Notifier {
         let state = NotifierState {
             stream_text: false,
@@ -105,25 +106,25 @@ impl Notifier {
         }
     }
 
-    /// The call is being answered: no more notifications, and a disconnect no longer cancels it.
+    /// The call is being answered: stops notifications, and a disconnect no longer cancels the run.
     pub(super) fn detach(&self) {
         *lock(&self.sink) = None;
     }
 
-    /// The call is answered with a task: notifications continue, and a disconnect no longer cancels it.
+    /// The call is answered with a task: notifications continue, and a disconnect no longer cancels the run.
     pub(super) fn become_task(&self, id: &str) {
         let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
     }
 
     /// Sends a whole message, unless detached.
     pub(super) fn notify(&self, message: &[u8]) {
-        // Under the lock, so that nothing is on its way when `detach` returns.
+        // Under the lock, so that no message is in flight when `detach` returns.
         if let Some(sink) = &*lock(&self.sink) {
             sink.notify(message);
         }
     }
 
-    /// Only the thread that runs the call comes here, so nobody ever waits for this.
+    /// Locked by the call's thread only, so it never blocks.
     fn state(&self) -> MutexGuard<'_, NotifierState> {
         lock(&self.state)
     }
@@ -137,8 +138,8 @@ impl Notifier {
         self.notify(&jsonrpc::notification("notifications/progress", &params));
     }
 
-    /// Modern callers ask for log messages with each request, legacy ones once per connection. To a legacy one that has
-    /// not asked, it is up to us what is sent: chunks, unless they reach it as progress already.
+    /// Modern callers request log messages with each request, legacy ones once per connection. For legacy callers
+    /// without a level the choice is ours: chunks, unless they get them as progress.
     fn wants_chunks(&self) -> bool {
         let is_legacy = self.context.revision.is_legacy();
         match if is_legacy { self.session.level() } else { self.context.level } {
@@ -173,7 +174,7 @@ impl Notifier {
 impl Wait for Notifier {
     fn before_blocking(&self) {
         let mut state = self.state();
-        // A long token is repeated with each message: then there is as much text with it, or it goes out after a slice.
+        // Each message repeats a long token: wait until there is as much text, at most one slice.
         let token = self.context.progress_token.as_ref().map_or(0, |token| token.json().len());
         if token <= SHORT_TOKEN || state.pending.len() + state.unsaid as usize >= token {
             self.flush_pending(&mut state);
@@ -206,7 +207,7 @@ impl Wait for Notifier {
     }
 }
 
-/// The text in pieces of [`MOST_TEXT`] bytes at most, cut between characters.
+/// The text in pieces of at most [`MOST_TEXT`] bytes, cut between characters.
 fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let mut end = text.len().min(MOST_TEXT);

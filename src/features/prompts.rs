@@ -1,5 +1,5 @@
-//! `prompts/list` and `prompts/get`: every pattern that may be run is a prompt, rendered by Fabric, so that the
-//! client's own model sees what Fabric would have sent.
+//! `prompts/list` and `prompts/get`: every allowed pattern is a prompt, rendered by Fabric, so that the client's own
+//! model sees what Fabric's model gets.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -19,12 +19,12 @@ use crate::tools::Policy;
 use super::call::Running;
 use super::{Action, Request, Server, while_fresh};
 
-/// The text that the pattern works on.
+/// The input text.
 const INPUT: &str = "input_text";
 /// A strategy to put before the pattern.
 pub(super) const STRATEGY: &str = "strategy_name";
 
-/// Reads `prompts/list`.
+/// Parses `prompts/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     if request.context.revision.is_legacy() {
         request.session.follow_lists();
@@ -41,7 +41,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     }))
 }
 
-/// A prompt as it is listed.
+/// A prompt in a list.
 #[derive(Serialize)]
 struct PromptEntry<'a> {
     arguments: Vec<Argument<'a>>,
@@ -71,28 +71,28 @@ fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> P
     PromptEntry { arguments, description: snapshot.description(&entry.name), name: &entry.name, title }
 }
 
-/// The variables that are arguments of their own. One named like an argument of ours is filled by that.
+/// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.
 fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
     entry.variables.iter().filter(|v| *v != INPUT && *v != STRATEGY)
 }
 
-/// Reads `prompts/get`.
+/// Parses `prompts/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let get = GetPrompt::read(request.params, &server.policy)?;
     Ok(request.call(move |call, result| get.run(call, result)))
 }
 
-/// A `prompts/get`, its params read.
+/// A `prompts/get` with parsed params.
 struct GetPrompt {
     name: Name,
     arguments: BTreeMap<String, String>,
 }
 
 impl GetPrompt {
-    /// Reads the params.
+    /// Parses the params.
     ///
     /// # Errors
-    /// -32602 that names what is wrong, or for a pattern that may not be run here.
+    /// -32602 that names what is wrong, or for a pattern that is not allowed here.
     fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<GetPrompt, Refusal> {
         let usage =
             "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
@@ -108,7 +108,7 @@ impl GetPrompt {
     /// Renders the prompt.
     ///
     /// # Errors
-    /// -32602 for an unknown prompt, an argument it does not take, a variable it needs, an unknown strategy.
+    /// -32602 for an unknown prompt, an unknown argument, a missing variable, or an unknown strategy.
     fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
         let (server, wait) = (call.server, &call.wait());
         let snapshot = server.catalog.snapshot(wait)?;

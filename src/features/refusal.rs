@@ -1,4 +1,4 @@
-//! The answer to what is refused, with its log line.
+//! Error answers with their log lines.
 
 use log::Level;
 
@@ -7,7 +7,7 @@ use crate::jsonrpc::{Id, NoId};
 use crate::protocol::{Answer, Refusal};
 use crate::{logging, random};
 
-/// Answers a request that was not understood, or that cannot be served now. No warning: clients probe.
+/// Answers a request that is invalid or cannot be served now. Not logged as a warning: clients probe.
 pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
     let request_id = random::request_id();
     log(Level::Info, String::new(), &refusal, &request_id);

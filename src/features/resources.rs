@@ -21,7 +21,7 @@ const MARKDOWN: &str = "text/markdown";
 /// Resource not found, before 2026-07-28 made it an error of the params.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
-/// A resource, which has a `uri`, or a template of some, which has a `uri_template`, as it is listed.
+/// A listed resource, with a `uri`, or template, with a `uri_template`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ResourceEntry<'a> {
@@ -54,7 +54,7 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
     Ok(Action::Answer(result.end()))
 }
 
-/// Reads `resources/list`: patterns first, then strategies.
+/// Parses `resources/list`: patterns first, then strategies.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     if request.context.revision.is_legacy() {
         request.session.follow_lists();
@@ -78,10 +78,10 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     }))
 }
 
-/// Reads `resources/read`.
+/// Parses `resources/read`.
 ///
 /// # Errors
-/// -32602 without a `uri`; not found for a URI that cannot be ours.
+/// -32602 without a `uri`; not found for a URI of another form.
 pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
     let [uri] = params(request.params, ["uri"], usage)?;
@@ -106,10 +106,10 @@ enum ResourceTarget {
 }
 
 impl ResourceTarget {
-    /// Its text, and for how long that may be kept.
+    /// The text, and how long clients may cache it.
     ///
     /// # Errors
-    /// Not found, under this revision's code and with the `uri` in `data`; else what Fabric's failure asks for.
+    /// Not found, with this revision's code and the `uri` in `data`; otherwise the code for Fabric's failure.
     fn read(&self, uri: &str, revision: Revision, call: &Running<'_>) -> Result<(String, Cache), Refusal> {
         let (fabric, wait) = (&call.server.fabric, &call.wait());
         let missing = |why: &str| not_found(uri, revision, why);

@@ -1,13 +1,13 @@
-//! What a feature asks of a transport while a call runs or a subscription is kept.
+//! What features need from a transport during a call or subscription.
 
-/// Where the notifications of a call go, and whether its caller still waits. Given by the transport.
+/// Where a call's notifications go, and whether its caller still waits. Implemented by transports.
 pub(crate) trait Sink: Send + Sync {
-    /// Sends one notification: a whole message, one line. What cannot be sent is dropped: [`Sink::stopped`] tells why.
+    /// Sends one notification: a whole message, one line. Dropped if it cannot be sent: [`Sink::stopped`] tells.
     fn notify(&self, message: &[u8]);
 
-    /// Has the caller cancelled, or gone away in a way that means the same?
+    /// Has the caller cancelled, or disconnected where that means the same?
     fn stopped(&self) -> bool;
 
-    /// Called about every 100 ms while Fabric is silent, for signs of life on the connection.
+    /// Called about every 100 ms while Fabric is silent, to keep the connection alive.
     fn idle(&self) {}
 }

@@ -1,7 +1,7 @@
-//! The Skills extension (`io.modelcontextprotocol/skills`, SEP-2640): every pattern that may be run is a skill of one
-//! file, so that the client's own model can do what Fabric would have let another do.
+//! The Skills extension (`io.modelcontextprotocol/skills`, SEP-2640): every allowed pattern is a skill of one file, so
+//! that the client's own model can do what Fabric's model does.
 //!
-//! In scope: `skills/list`, `skills/get`, what stands in a `SKILL.md`. Not in scope: reading it (`resources`).
+//! In scope: `skills/list`, `skills/get`, the content of a `SKILL.md`. Not in scope: reading it (`resources`).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -20,15 +20,15 @@ use crate::text::shown;
 use super::call::Running;
 use super::{Action, Request, Server, while_fresh};
 
-/// Longest skill, in bytes; the extension's own limit.
+/// Longest skill, in bytes; the extension's limit.
 const MAX_SKILL: usize = 16 << 20;
 
-/// The skills of the newest snapshot that was asked for.
+/// The skills of the latest snapshot.
 #[derive(Default)]
 pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
 
 impl Shelf {
-    /// The skills of the current snapshot; digests are computed once for each snapshot.
+    /// The skills of the current snapshot; digests are computed once per snapshot.
     fn skills(&self, call: &Running<'_>) -> Result<Arc<Skills>, Refusal> {
         let snapshot = call.server.catalog.snapshot(&call.wait())?;
         let mut kept = lock(&self.0);
@@ -41,7 +41,7 @@ impl Shelf {
     }
 }
 
-/// All skills of one snapshot. Their text is generated when read, always the same.
+/// All skills of one snapshot. Their text is generated on each read, deterministically.
 struct Skills {
     snapshot: Arc<Snapshot>,
     /// By name.
@@ -97,7 +97,7 @@ pub(super) fn named(uri: &str) -> Option<&str> {
     (!name.contains('/')).then_some(name)
 }
 
-/// A skill as it is listed.
+/// A skill in a list.
 #[derive(Serialize)]
 struct SkillEntry<'a> {
     frontmatter: FrontMatter<'a>,
@@ -135,7 +135,7 @@ impl<'a> FrontMatter<'a> {
     }
 }
 
-/// A whole `SKILL.md`; `None` if the pattern's text is not known.
+/// A whole `SKILL.md`; `None` if the pattern's text is unknown.
 fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
     let text = entry.text.as_deref()?;
     let front = FrontMatter::new(name, &entry.name, snapshot);
@@ -163,7 +163,7 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
     Some(document)
 }
 
-/// A string as YAML and JSON both read it, in double quotes.
+/// A double-quoted string that is valid YAML and JSON.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {
@@ -179,7 +179,7 @@ fn quoted(text: &str) -> String {
     quoted + "\""
 }
 
-/// The `SKILL.md` of the skill of this name, if there is one.
+/// The `SKILL.md` of the skill of this name, if it exists.
 pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
     let skills = call.server.skills.skills(call)?;
     let entry = skills.all.get(name).and_then(|manifest| skills.snapshot.pattern(&manifest.pattern));
@@ -187,7 +187,7 @@ pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc
     Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
 }
 
-/// Reads `skills/list`.
+/// Parses `skills/list`.
 pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
@@ -199,7 +199,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     }))
 }
 
-/// Reads `skills/get`: -32602 for a skill that is not there.
+/// Parses `skills/get`: -32602 for an unknown skill.
 pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
     let [uri] = params(request.params, ["uri"], usage)?;

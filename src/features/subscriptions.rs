@@ -24,22 +24,22 @@ const MAX_TASKS: usize = 64;
 /// Interval between checks of a subscription's tasks.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// The key under which every message of a subscription says which one it belongs to.
+/// The `_meta` key of the subscription that a message belongs to.
 const SUBSCRIPTION_ID: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// A `subscriptions/listen` that was accepted: 2026-07-28, basic/patterns/subscriptions.
+/// An accepted `subscriptions/listen`: 2026-07-28, basic/patterns/subscriptions.
 pub(crate) struct Listen {
     id: Id,
     revision: Revision,
     prompts: bool,
     resources: bool,
-    /// The tasks asked for; those of the caller once that is known.
+    /// The requested tasks; after [`Listen::admit`], `tasks` has those of the caller.
     task_ids: Vec<String>,
     tasks: Vec<Run>,
 }
 
 impl Listen {
-    /// Reads the request. What we do not serve is not honoured, which is no error.
+    /// Parses the request. Unsupported kinds are ignored, which is not an error.
     ///
     /// # Errors
     /// -32602 without a filter.
@@ -72,7 +72,7 @@ impl Listen {
         Ok(Listen { id: id.clone(), revision: context.revision, prompts, resources, task_ids, tasks: Vec::new() })
     }
 
-    /// Finds the tasks that its caller may hear of.
+    /// Finds the requested tasks that belong to the caller.
     pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
         let owner = server.owner(caller);
         self.tasks = self.task_ids.iter().filter_map(|id| server.kept.runs.find(id, &owner)).collect();
@@ -99,7 +99,7 @@ impl Listen {
         jsonrpc::notification("notifications/subscriptions/acknowledged", &params)
     }
 
-    /// The answer when we end it: it closes gracefully.
+    /// The answer when the server ends it gracefully.
     pub(crate) fn end(&self) -> Answer {
         let mut result = ResultWriter::new(&self.id, self.revision);
         result.meta = self.meta();
@@ -111,7 +111,8 @@ impl Listen {
         refuse(error.into(), Some(&self.id), NoId::Absent, true)
     }
 
-    /// What stdio sends after the end, where no stream closes: the specification has servers cancel it.
+    /// What stdio sends after the end, because no stream closes there: the specification has servers send a
+    /// cancellation.
     pub(crate) fn cancelled(&self) -> Vec<u8> {
         jsonrpc::notification(
             "notifications/cancelled",
@@ -119,7 +120,7 @@ impl Listen {
         )
     }
 
-    /// A listener that is notified through `sink`.
+    /// A listener that sends its notifications to `sink`.
     pub(crate) fn listener(&self, sink: Arc<dyn Sink>) -> Listener {
         Listener {
             meta: Some(self.meta()),
@@ -194,7 +195,7 @@ impl Listener {
 #[derive(Default)]
 pub(crate) struct Subscriptions {
     listeners: Mutex<Vec<Arc<Listener>>>,
-    /// How long runs are kept.
+    /// Retention of runs.
     keep: Duration,
 }
 
@@ -218,7 +219,7 @@ impl Subscriptions {
         Registration { all: self.clone(), listener }
     }
 
-    /// Are there listeners?
+    /// Whether there are any listeners.
     pub(crate) fn any(&self) -> bool {
         !self.lock().is_empty()
     }

@@ -1,7 +1,7 @@
-//! Runs as MCP tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28, and what 2025-11-25 has in its core.
+//! Runs as MCP tasks: the extension `io.modelcontextprotocol/tasks` of 2026-07-28, and the core tasks of 2025-11-25.
 //!
-//! Task and run are one thing with one id. In scope: how a run is shown as a task, and `tasks/…`. Not in scope: when a
-//! call is answered with one (`tools`).
+//! A task is a run, with the same id. In scope: the representation of a run as a task, and `tasks/…`. Not in scope:
+//! when a call is answered with one (`tools`).
 
 use std::time::Duration;
 
@@ -21,18 +21,18 @@ use super::call::Running;
 use super::tools::write;
 use super::{Action, Kept, Request, Server};
 
-/// The key under which 2025-11-25 says which task a message belongs to.
+/// The `_meta` key of 2025-11-25 for the task that a message belongs to.
 pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
-/// A caller that has not declared a capability that is needed.
+/// The caller has not declared a required capability.
 const MISSING_CAPABILITY: i32 = -32021;
-/// How often clients should ask, in milliseconds.
+/// Suggested polling interval, in milliseconds.
 const POLL_INTERVAL_MS: u64 = 1_000;
 /// Longest result sent in a notification, in bytes.
 const MAX_TOLD: usize = 256 << 10;
 /// Tasks on one page of a list.
 const PAGE: usize = 100;
 
-/// What `revision` is offered of tasks, as members of `capabilities`.
+/// Task support in `revision`, as members of `capabilities`.
 pub(super) fn offer(
     kept: &Kept,
     revision: Revision,
@@ -48,7 +48,7 @@ pub(super) fn offer(
         }
         _ if revision.has_core_tasks() => {
             let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
-            // Without known callers, a run is found by its id only, so there is no list.
+            // If callers are not distinguished, a run is found only by its id, so there is no list.
             if kept.lists {
                 tasks["list"] = json!({});
             }
@@ -58,12 +58,12 @@ pub(super) fn offer(
     }
 }
 
-/// Does a call of `revision` make tasks by asking for them?
+/// Do calls of `revision` request tasks explicitly?
 pub(super) fn are_asked_for(kept: &Kept, revision: Revision) -> bool {
     kept.runs.keeps() && revision.has_core_tasks()
 }
 
-/// Reads the `task` of a call: how long it is to be kept, bounded by how long runs are.
+/// Parses the `task` of a call: its requested retention, limited to that of runs.
 ///
 /// # Errors
 /// -32602.
@@ -75,7 +75,7 @@ pub(super) fn requested(task: &RawValue, kept: &config::RunSettings) -> Result<D
     Ok(Duration::from_millis(ttl).min(kept.keep))
 }
 
-/// The refusal of a caller that has not declared the extension.
+/// The error for a caller that has not declared the extension.
 pub(super) fn undeclared() -> Refusal {
     let detail = format!(
         "This needs the capability extensions[\"{EXTENSION}\"] in params._meta[\"io.modelcontextprotocol/\
@@ -84,14 +84,14 @@ pub(super) fn undeclared() -> Refusal {
     Refusal::new(MISSING_CAPABILITY, detail).with("requiredCapabilities", json!({ "extensions": { EXTENSION: {} } }))
 }
 
-/// A run as `revision` shows a task.
+/// A run as a task of `revision`.
 pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<String, Value> {
     let modern = !revision.is_legacy();
     let status = match record.state {
         RunState::Working => "working",
         RunState::Cancelled => "cancelled",
         RunState::Completed => "completed",
-        // There is a result, which says that it is an error.
+        // There is a result, with `isError`.
         RunState::Failed | RunState::Interrupted => {
             if modern {
                 "completed"
@@ -116,7 +116,7 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     task
 }
 
-/// The same with its result, as in `tasks/get` of 2026-07-28.
+/// The same with the result, as in `tasks/get` of 2026-07-28.
 pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
     let revision = Revision::NEWEST;
     let record = run.record();
@@ -129,7 +129,7 @@ pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option
     (task(&record, revision, keep), body)
 }
 
-/// `notifications/tasks` of 2026-07-28; `None` for one that is too long to wait for a reader: clients ask for it.
+/// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
 pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Option<Vec<u8>> {
     let (mut params, body) = detailed(run, keep);
     if let Some(body) = body.filter(|body| body.len() <= MAX_TOLD).map(|body| serde_json::from_slice(&body)) {
@@ -146,7 +146,7 @@ pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
     jsonrpc::notification("notifications/tasks/status", &task(&run.record(), Revision::R2025_11_25, keep))
 }
 
-/// The result that the call would have had.
+/// The result that the call returns without a task.
 fn write_result(run: &Run, record: &Record, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
     write(&tools::result(run, None, true), &request_id, result);
@@ -158,7 +158,7 @@ fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
     }
 }
 
-/// Answers a call with a task that works.
+/// Answers a call with a working task.
 pub(super) fn created(run: &Run, keep: Duration, result: &mut ResultWriter) {
     let revision = result.revision;
     let task = task(&run.record(), revision, keep);
@@ -176,11 +176,11 @@ pub(super) enum Verb {
     Get,
     Update,
     Cancel,
-    /// Waits for it.
+    /// Waits for the result.
     Result,
 }
 
-/// Reads `tasks/update`: this server asks for no input, so any answer is accepted and ignored.
+/// Parses `tasks/update`: this server never asks for input, so every answer is accepted and ignored.
 pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
     let [responses] = params(request.params, ["inputResponses"], usage)?;
@@ -190,7 +190,7 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
     one(server, request, Verb::Update)
 }
 
-/// Reads a method about one task.
+/// Parses a method about one task.
 pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
     check(server, &request)?;
     let usage = "params.taskId must be a string: the id that the call was answered with.";
@@ -254,7 +254,7 @@ impl Verb {
     }
 }
 
-/// Reads `tasks/list`.
+/// Parses `tasks/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     check(server, &request)?;
     if !server.kept.lists {

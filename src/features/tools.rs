@@ -1,4 +1,4 @@
-//! `tools/list` and `tools/call`: definitions and outcomes as each revision has them.
+//! `tools/list` and `tools/call`: definitions and outcomes in the form of each revision.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -20,20 +20,20 @@ use crate::{random, time};
 use super::call::{Operation, Running};
 use super::{Action, Call, Request, Server, tasks};
 
-/// Version of the shape of our results, under `_meta`. Adding an optional field keeps it.
+/// Version of the result format, in `_meta`. Adding an optional field does not change it.
 const SCHEMA_VERSION: u32 = 1;
 
-/// How large a result Claude's clients should take before they cut it: the most they allow. Patterns and runs are long,
+/// Result size in characters at which Claude's clients may cut: the largest value that they allow. Outputs are long,
 /// and a run must not be repeated to see its end.
 const MAX_RESULT_CHARS: u32 = 500_000;
 
-/// Room for what stands around the text of a result, in bytes.
+/// Space for everything around the text of a result, in bytes.
 const FRAME: usize = 1 << 10;
 
 /// The tool whose calls may become tasks.
 const RUN_TOOL: &str = "fabric_run_pattern";
 
-/// `tools/list` as each revision is sent it: written once, for it never changes.
+/// `tools/list` per revision: written once, because it never changes.
 #[derive(Default)]
 pub(super) struct Lists([OnceLock<Arc<[u8]>>; Revision::ALL.len()]);
 
@@ -53,7 +53,7 @@ fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
     result.end_body()
 }
 
-/// A tool as it is listed.
+/// A tool in a list.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Definition {
@@ -94,21 +94,21 @@ fn define(tool: &Tool, revision: Revision, tasks: bool) -> Definition {
     }
 }
 
-/// Raw JSON, because a parsed map loses the order in which clients build their forms.
+/// Raw JSON, because a parsed map loses the order of properties, which clients use for their forms.
 fn schema(text: &str) -> Box<RawValue> {
     RawValue::from_string(tools::joined(text)).unwrap_or_default()
 }
 
-/// Reads `tools/call`: finds the tool and checks the arguments.
+/// Parses `tools/call`: finds the tool and checks the arguments.
 ///
 /// # Errors
-/// -32602 for an unknown tool, and for wrong arguments in the revisions that have it so.
+/// -32602 for an unknown tool, and for wrong arguments in revisions that require it.
 pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.";
     let [name, arguments, task] = params(request.params, ["name", "arguments", "task"], usage)?;
     let name = text(name, usage)?;
     let arguments = given(arguments);
-    // No tool is to blame for these, so no model can mend them: the request itself is malformed, in every revision.
+    // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
     if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
         return Err(Refusal::params("params.arguments of tools/call must be an object."));
     }
@@ -134,7 +134,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
         Err(error) => {
             let request_id = random::request_id();
             tools::log_refused(tool, None, &error, &request_id);
-            // A model can mend its arguments if it sees what was wrong with them.
+            // As a result, so that the model sees what is wrong and corrects it.
             if revision.knows(Feature::ArgumentErrorsAsResults) {
                 let mut result = ResultWriter::new(&request.id, revision);
                 write(&Err(Failure::from(error)), &request_id, &mut result);
@@ -146,7 +146,7 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     }
 }
 
-/// The answer when there is no memory for the params of a `tools/call`.
+/// The answer to a `tools/call` when the budget has no room for its params.
 pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
     let error = too_many();
     let request_id = random::request_id();
@@ -156,11 +156,11 @@ pub(super) fn overloaded(id: &Id, revision: Revision) -> Answer {
     result.end()
 }
 
-/// A `tools/call`, its arguments checked.
+/// A `tools/call` with checked arguments.
 struct ToolCall {
     tool: &'static Tool,
     job: Arc<dyn Job>,
-    /// For how long, if a task was asked for.
+    /// The requested retention, if a task was requested.
     task: Option<Duration>,
 }
 
@@ -197,7 +197,7 @@ impl Operation for ToolCall {
 }
 
 impl ToolCall {
-    /// Starts a run, and waits for it as long as its caller may be kept waiting.
+    /// Starts a run and waits for it, up to the caller's limit.
     fn start(
         &self,
         paid: Paid,
@@ -256,23 +256,23 @@ impl ToolCall {
         let outcome = tools::result(run, max_chars, keeps);
         write(&outcome, call.request_id, result);
         if outcome.is_err() && keeps {
-            // A long text is cut in the result.
+            // With the id, the caller can read a text that is truncated here.
             result.meta.insert("run_id".into(), run.id().to_string().into());
         }
         Ok(())
     }
 }
 
-/// How long a caller waits for its run; `None`: for as long as it takes.
+/// How long a caller waits for its run; `None`: until it ends.
 fn patience(wait: Option<Duration>, call: &Running<'_>) -> Option<Duration> {
     let settings = &call.server.kept.settings;
     let within = Some(settings.answer_within).filter(|within| !within.is_zero());
-    // A progress token asks for output as it arrives, which tasks do not send.
+    // With a progress token, the caller wants output as it arrives, which tasks do not send.
     let task_after = (call.context.tasks && call.context.progress_token.is_none()).then_some(settings.task_after);
     wait.or_else(|| task_after.into_iter().chain(within).min())
 }
 
-/// A text, as it stands in `content`.
+/// A text item of `content`.
 #[derive(Serialize)]
 struct TextContent<'a> {
     r#type: &'static str,
@@ -283,7 +283,7 @@ fn content(text: &str) -> TextContent<'_> {
     TextContent { r#type: "text", text }
 }
 
-/// Writes the result of a call, good or bad.
+/// Writes the result of a call, success or failure.
 pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) {
     let revision = result.revision;
     result.meta.insert("schema_version".into(), SCHEMA_VERSION.into());
@@ -297,7 +297,7 @@ pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result
             }
             let copies = if revision.knows(Feature::StructuredContent) { 2 } else { 1 };
             let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
-            // Counted before it is written: a text may be several times as long as JSON.
+            // Charged before it is written: JSON may be several times as long as its text.
             if let Err(Full) = result.reserve(needed) {
                 let partial = text.map(|text| partial(text).to_owned()).into_iter().collect();
                 return write(&Err(Failure { error: no_room(), partial }), request_id, result);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Every state that a pipe can be in.
+/// A client in every state that a pipe can have.
 fn pipes() -> Vec<(TestClient, bool)> {
     let with_null = |revision: Revision| revision < Revision::R2025_11_25;
     let legacy = Revision::ALL.into_iter().filter(|r| r.is_legacy());
@@ -76,7 +76,7 @@ fn every_bad_line_gets_its_code_and_a_readable_id_back() {
             let shown = String::from_utf8_lossy(&line[..line.len().min(80)]).into_owned();
             assert_eq!(pipe.say_bytes(line), error(&member, *code, words), "{:?} {shown}", pipe.session.revision());
         }
-        // Deep nesting that is JSON is read like any other.
+        // Deep nesting is fine if it is valid JSON.
         let nested = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":{deep_end}}}}}"#);
         assert_eq!(pipe.say(&nested), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
         assert_eq!(pipe.say(&request("ping")), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, "the pipe goes on");

@@ -1,4 +1,4 @@
-//! Arrays of messages: 2025-03-26 has them, no other revision does.
+//! Batches: only 2025-03-26 has them.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn an_array_is_refused_outside_of_2025_03_26() {
         (TestClient::speaking(Revision::R2025_11_25), ""),
     ] {
         assert_eq!(pipe.say(batch), error(member, -32600, ONLY_THERE));
-        // Not even its notifications act.
+        // A refused batch has no effect, not even its notifications.
         let cancel = r#"[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]"#;
         assert_eq!(pipe.say(cancel), error(member, -32600, ONLY_THERE));
     }

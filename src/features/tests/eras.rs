@@ -1,4 +1,4 @@
-//! Which era a request is in, the modern envelope and its checks in their order, and HTTP's headers.
+//! The era of a request, the order of the modern envelope's checks, and HTTP's headers.
 
 use super::*;
 
@@ -35,7 +35,7 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
                 format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":[]"#),
                 missing("clientCapabilities", "an object"),
             ),
-            // The version comes first, and a version of any type makes the request a modern one.
+            // The version comes first; a version of any type makes the request modern.
             (
                 "tools/list",
                 format!(r#""{VERSION}":null,"{CAPABILITIES}":{{}}"#),
@@ -52,7 +52,7 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
         ] {
             assert_eq!(pipe.say(&with_meta(method, &meta)), expected, "{method} {meta}");
         }
-        // `clientInfo` is optional and may be anything; other keys are none of our business.
+        // `clientInfo` is optional and may be anything; unknown keys are ignored.
         for more in ["", r#","io.modelcontextprotocol/clientInfo":5"#, r#","io.modelcontextprotocol/logLevel":"debug""#]
         {
             let answer = pipe.say(&with_meta("resources/templates/list", &format!("{good}{more}")));
@@ -117,7 +117,7 @@ fn the_header_decides_for_what_has_no_envelope_of_its_own() {
     let no_version = missing("protocolVersion", "a string");
     assert_eq!(pipe.post(&request("tools/list"), true, &mirror), no_version);
     assert_eq!(pipe.post(&request("ping"), true, &mirror), no_version);
-    // `initialize` without an envelope is legacy whatever the header says.
+    // `initialize` without an envelope is legacy, whatever the header says.
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
     assert!(pipe.post(initialize, true, &mirror).contains(r#""protocolVersion":"2025-06-18""#));
     for (line, header, modern, opens) in [
@@ -163,7 +163,7 @@ fn headers_must_say_what_the_body_says() {
     );
     assert_eq!(post(list, "", &mirror(good, None, None)), absent("Mcp-Method", "method"));
     assert_eq!(post(list, "", &mirror(good, Some("Tools/List"), None)), differs("Mcp-Method", "method"));
-    // Headers come before the method: also an unknown one.
+    // Headers are checked before the method, also for an unknown one.
     assert_eq!(post("no/such", "", &mirror(good, Some(list), None)), differs("Mcp-Method", "method"));
     for (method, field, value) in [
         ("tools/call", "name", "fabric_list_models"),
@@ -179,9 +179,9 @@ fn headers_must_say_what_the_body_says() {
             post(method, &params, &mirror(good, Some(method), Some(Err("it is no base64")))),
             refused(unreadable)
         );
-        // Without a value in the body there is nothing to repeat: the method says what it needs.
+        // Without a name in the body there is nothing to compare: the method reports what it needs.
         assert!(post(method, "", &mirror(good, Some(method), None)).contains(r#""code":-32602"#));
     }
-    // A name belongs to three methods only.
+    // Only three methods have a name.
     assert!(post(list, "", &mirror(good, Some(list), Some(Ok("x")))).contains("result"));
 }

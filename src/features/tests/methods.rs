@@ -33,7 +33,7 @@ fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
             r##"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"{agreed}","capabilities":{{{capabilities}}},"serverInfo":{{{info}}},"instructions":"#"}}}}"##
         );
         assert_eq!(TestClient::new().say(&line), expected, "{asked:?}");
-        // The same again on a pipe that speaks something else: it renegotiates.
+        // The same on a pipe with another revision: it renegotiates.
         assert_eq!(TestClient::speaking(Revision::R2025_03_26).say(&line), expected, "{asked:?}");
     }
 }
@@ -87,7 +87,7 @@ fn removed_and_unknown_methods_are_not_found() {
             assert_eq!(pipe.say(&request_in(revision, method, "")), not_found(method), "{revision:?}");
         }
     }
-    // A method's name is shown without what could harm a terminal, and not at any length.
+    // A method's name is shown shortened and without control characters.
     let long = request_in(Revision::R2025_11_25, &format!("\\u001b[31m{}", "x".repeat(100)), "");
     assert_eq!(TestClient::speaking(Revision::R2025_11_25).say(&long), not_found(&format!("[31m{}", "x".repeat(60))));
 }
@@ -215,7 +215,8 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
                 )
             );
         }
-        // Good ones are calls; where tasks cannot be asked for, `task` is none of our business, null arguments are none, tokens may be 0 or "".
+        // Valid calls. `task` is ignored in revisions without core tasks, null arguments count as none, and a token may
+        // be 0 or "".
         for params in [
             r#""name":"fabric_list_patterns""#,
             r#""name":"fabric_list_patterns","arguments":null"#,

@@ -1,5 +1,5 @@
-//! The protocol as a client sees it, in exact bytes and without any I/O: each line goes into `Server::receive`, and what
-//! comes out is written down. Fabric is never reached: a call is only shown as one.
+//! The protocol as a client sees it, in exact bytes and without I/O: each line goes into `Server::receive`, and the
+//! action is compared as text. Fabric is never reached: a call is only shown as one.
 //!
 //! - `methods`: every method in every revision.
 //! - `bad_input`: every kind of line that must be refused, and what is not answered.
@@ -16,10 +16,10 @@ use std::sync::Arc;
 use super::{Action, Server};
 use crate::protocol::{Inbound, Level, Mirror, Revision, Session};
 
-/// The `_meta` that every modern request carries, as the inside of a JSON object.
+/// The `_meta` of every modern request, as the inside of a JSON object.
 const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
-/// Who we are, as every modern result says in its `_meta`.
+/// `serverInfo`, which every modern result has in its `_meta`.
 fn server_info() -> String {
     format!(
         r#""io.modelcontextprotocol/serverInfo":{{"description":"{}","name":"fabric-mcp","title":"Fabric","version":"{}"}}"#,
@@ -59,7 +59,7 @@ impl TestClient {
         TestClient { server, session: Arc::new(session), in_use: Vec::new() }
     }
 
-    /// Sends a line and writes down what is done about it.
+    /// Sends a line and returns the action as text.
     fn say(&self, line: &str) -> String {
         self.say_bytes(line.as_bytes())
     }
@@ -76,7 +76,7 @@ impl TestClient {
     }
 }
 
-/// What is done, as text: `-` for nothing, an answer as it is sent, the kind and id of everything else.
+/// An action as text: `-` for nothing, an answer as sent, the kind and id of everything else.
 fn show(action: Action) -> String {
     match action {
         Action::Nothing => "-".into(),
@@ -96,7 +96,7 @@ fn show(action: Action) -> String {
     }
 }
 
-/// Puts `#` in place of a value that is another each time, or long.
+/// Replaces a value that varies, or is long, by `#`.
 fn masked(text: &str, key: &str) -> String {
     let begin = format!("\"{key}\":\"");
     let mut parts = text.split(&begin);
@@ -127,7 +127,7 @@ fn request_in(revision: Revision, method: &str, params: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#)
 }
 
-/// A result as it is sent in answer to id 1, given as the inside of a JSON object.
+/// A result as sent in answer to id 1, with `fields` as the inside of a JSON object.
 fn result_in(revision: Revision, fields: &str) -> String {
     let modern = match (revision.is_legacy(), fields.is_empty()) {
         (true, _) => fields.to_string(),
@@ -137,12 +137,12 @@ fn result_in(revision: Revision, fields: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{{modern}}}}}"#)
 }
 
-/// An error as it is sent; `id` is the member with its comma, or nothing.
+/// An error as sent; `id` is the member with its comma, or empty.
 fn error(id: &str, code: i32, message: &str) -> String {
     error_with(id, code, message, "")
 }
 
-/// The same with more in `data`, which is sorted: `first` comes between `detail` and `title`.
+/// The same with additional `data`, which is sorted: `first` comes between `detail` and `title`.
 fn error_with(id: &str, code: i32, message: &str, first: &str) -> String {
     let message = serde_json::to_string(message).unwrap();
     format!(
