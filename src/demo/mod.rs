@@ -1,7 +1,7 @@
 //! The Fabric behind `--demo`: an HTTP server in this process that needs no Fabric and no network.
 //!
 //! In scope: the routes this program calls, in the format of a current Fabric, with patterns of its own. Its "model"
-//! streams back the prompt that a model would have been sent. Not in scope: template plugins, stored sessions, API keys.
+//! echoes the prompt that a real model gets. Not in scope: template plugins, stored sessions, API keys.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,9 +18,9 @@ use crate::http::{Exchange, Handler, HttpServer, Method};
 use crate::json;
 use crate::text::percent_decode;
 
-/// The default model: sends a word every [`WORD_PAUSE`], so that a person sees it stream.
+/// The default model: one word per [`WORD_PAUSE`], to show streaming.
 const DRY_RUN: &str = "demo-dry-run";
-/// The same without pauses.
+/// The same model without pauses.
 const INSTANT: &str = "demo-instant";
 /// The only vendor.
 const VENDOR: &str = "Demo";
@@ -56,10 +56,10 @@ const STRATEGIES: [DemoStrategy; 3] = [
     },
 ];
 
-/// Names and texts of contexts.
+/// Contexts by name.
 const CONTEXTS: [(&str, &str); 1] = [("plain_english", "Write plain English for readers who are not native speakers.")];
 
-/// Times and lines of the one video that the demo knows, whatever is asked for.
+/// Times and lines of the demo's only transcript, returned for every video.
 const TRANSCRIPT: [(&str, &str); 4] = [
     ("00:00:00", "Welcome. Our team ships every Friday, and last Friday it went wrong."),
     ("00:00:07", "The cache was down for nine minutes, and every page that needs it failed."),
@@ -67,7 +67,7 @@ const TRANSCRIPT: [(&str, &str); 4] = [
     ("00:00:24", "Mara builds that by Wednesday, and Tom writes the test that takes the cache away."),
 ];
 
-/// What `/config` returns, with made-up keys. Empty means not set.
+/// The response of `/config`, with made-up keys. Empty means not set.
 const CONFIG: [(&str, &str); 11] = [
     ("anthropic", "demo-key-that-opens-nothing-0001"),
     ("deepseek", ""),
@@ -84,7 +84,7 @@ const CONFIG: [(&str, &str); 11] = [
 
 /// The running demo; dropping it stops the server.
 pub(crate) struct Demo {
-    /// Where it listens: `http://127.0.0.1:PORT`.
+    /// The base URL: `http://127.0.0.1:PORT`.
     pub(crate) url: String,
     _server: HttpServer,
 }
@@ -112,7 +112,7 @@ struct DemoPattern<'a> {
     pattern: &'a str,
 }
 
-/// One entry of the `prompts` of a run.
+/// One element of a run's `prompts`.
 struct DemoPrompt<'a>(&'a Value);
 
 #[derive(Serialize)]
@@ -210,7 +210,7 @@ fn chat(mut exchange: Exchange<'_>) {
             Ok(text) => answer(&text, prompt.pause(), &mut send),
             Err(message) => send(RunEvent::Error { format: "plain", content: &format!("Error: {message}") }),
         };
-        // A failed write means that the caller disconnected. Fabric drops the run then, too.
+        // A failed write means that the caller disconnected; like Fabric, end the run.
         if sent.and_then(|()| send(RunEvent::Complete { format: "plain" })).is_err() {
             return;
         }
@@ -340,7 +340,7 @@ mod tests {
     use std::io::{Read, Write as _};
     use std::net::TcpStream;
 
-    /// Sends a request and gives the status, the head and the body, whose chunks are joined.
+    /// Sends a request; returns status, head, and body with its chunks joined.
     fn ask(demo: &Demo, line: &str, body: &str) -> (u16, String, String) {
         let mut client = TcpStream::connect(demo.url.strip_prefix("http://").unwrap()).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();

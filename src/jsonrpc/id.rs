@@ -1,4 +1,4 @@
-//! Request ids, and progress tokens, which follow the same rules.
+//! Request ids, and progress tokens, which have the same syntax.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::config::MAX_ID;
 
-/// Longest escaped id: every byte as `\u0000`, and the quotes.
+/// Longest escaped id: every byte as `\u0000`, plus quotes.
 const LONGEST_ESCAPED: usize = 6 * MAX_ID + 2;
 
 /// A request id: a string or an integer as canonical JSON, so that equal ids compare equal and keep their type.
@@ -15,12 +15,12 @@ const LONGEST_ESCAPED: usize = 6 * MAX_ID + 2;
 pub(crate) struct Id(Box<str>);
 
 impl Id {
-    /// Reads an id, a `requestId` or a `progressToken`. `None` for anything but a string or an integer, and for one
-    /// longer than [`MAX_ID`].
+    /// Parses an id, a `requestId` or a `progressToken`. `None` for anything but a string or an integer, or if longer
+    /// than [`MAX_ID`].
     pub(crate) fn from_raw(raw: &RawValue) -> Option<Id> {
         let json = raw.get();
         if json.starts_with('"') {
-            // Only ids with escapes need decoding, because an escape can be written in several ways.
+            // Only ids with escapes are decoded: the same character can be escaped in several ways.
             let text = if !json.contains('\\') {
                 Cow::Borrowed(json)
             } else if json.len() <= LONGEST_ESCAPED {
@@ -44,7 +44,7 @@ impl Id {
 
 impl Serialize for Id {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        // The text was JSON when it came in, or was made by serde_json.
+        // The text is valid JSON: from the input, or written by serde_json.
         let raw: &RawValue = serde_json::from_str(&self.0).map_err(serde::ser::Error::custom)?;
         raw.serialize(serializer)
     }

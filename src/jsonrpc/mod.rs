@@ -1,7 +1,7 @@
 //! JSON-RPC 2.0: parsing and writing messages.
 //!
-//! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything of MCP. Params stay raw
-//! JSON until their method reads them.
+//! In scope: messages, ids, error codes, batches. Not in scope: methods, revisions, anything specific to MCP. Params
+//! stay raw JSON until their method parses them.
 
 mod id;
 
@@ -16,34 +16,34 @@ use crate::config::MAX_BATCH;
 
 pub(crate) use id::Id;
 
-/// Not JSON at all.
+/// Not JSON.
 pub(crate) const PARSE_ERROR: i32 = -32700;
 /// JSON, but not a request.
 pub(crate) const INVALID_REQUEST: i32 = -32600;
 /// No such method.
 pub(crate) const METHOD_NOT_FOUND: i32 = -32601;
-/// The method exists, its params are wrong.
+/// The method exists, but its params are wrong.
 pub(crate) const INVALID_PARAMS: i32 = -32602;
-/// The request was fine, answering it failed.
+/// The request is valid, but answering it failed.
 pub(crate) const INTERNAL_ERROR: i32 = -32603;
 
 /// One message.
 #[derive(Debug)]
 pub(crate) enum Message<'a> {
-    /// Must be answered.
+    /// Needs an answer.
     Request {
         /// Echoed in the answer.
         id: Id,
         /// The method's name.
         method: Cow<'a, str>,
-        /// The raw params, if there are any.
+        /// The raw params, if any.
         params: Option<&'a RawValue>,
     },
-    /// Must not be answered.
+    /// Gets no answer.
     Notification {
         /// The method's name.
         method: Cow<'a, str>,
-        /// The raw params, if there are any.
+        /// The raw params, if any.
         params: Option<&'a RawValue>,
     },
     /// A response. This server sends no requests, so it is ignored.
@@ -57,7 +57,7 @@ pub(crate) struct Invalid {
     pub(crate) id: Option<Id>,
     /// [`PARSE_ERROR`] or [`INVALID_REQUEST`].
     pub(crate) code: i32,
-    /// What is wrong and what is right.
+    /// What is wrong and what is expected.
     pub(crate) reason: &'static str,
 }
 
@@ -66,24 +66,24 @@ pub(crate) struct Invalid {
 pub(crate) enum Incoming<'a> {
     /// One message.
     One(Message<'a>),
-    /// An array of them, in order; never empty.
+    /// An array of messages, in order; never empty.
     Batch(Vec<Result<Message<'a>, Invalid>>),
 }
 
-/// White space of JSON; Unicode has more.
+/// JSON's white space; Unicode has more.
 const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 
-/// Whether a line is empty but for white space and a byte order mark.
+/// Whether a line contains only white space or a byte order mark.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
     line.iter().all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
-/// Reads one line or body. A byte order mark and white space around the JSON are ignored.
+/// Parses one line or body. A byte order mark and white space around the JSON are ignored.
 ///
 /// # Errors
-/// [`PARSE_ERROR`] for what is not UTF-8 or not JSON; [`INVALID_REQUEST`] for JSON that is no message, an empty array, or
-/// an array of more than [`MAX_BATCH`] messages.
+/// [`PARSE_ERROR`] for invalid UTF-8 or JSON; [`INVALID_REQUEST`] for JSON that is not a message, an empty array, or an
+/// array of more than [`MAX_BATCH`] messages.
 pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return Err(Invalid { id: None, code: PARSE_ERROR, reason: "The message is not UTF-8." });
@@ -100,10 +100,10 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     }
 }
 
-/// The raw members of a JSON object with these names, in the order of the names; `null` counts as a member.
+/// The raw members of a JSON object with these names, in this order; `null` counts as a member.
 ///
 /// # Errors
-/// Anything but an object, or one that has such a member twice.
+/// Anything but an object, or a duplicate of one of these members.
 pub(crate) fn members<'a, const N: usize>(
     json: &'a str,
     names: [&str; N],
@@ -111,7 +111,7 @@ pub(crate) fn members<'a, const N: usize>(
     members_among(json, names).map(|(found, _)| found)
 }
 
-/// The same, and how many other members there are.
+/// The same, with the number of other members.
 pub(crate) fn members_among<'a, const N: usize>(
     json: &'a str,
     names: [&str; N],
@@ -132,7 +132,7 @@ struct Members<'m, 'a> {
 }
 
 impl<'a> Visitor<'a> for Members<'_, 'a> {
-    /// How many members have other names.
+    /// The number of other members.
     type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,13 +159,13 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     let json = raw.get();
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        // What has no escapes stands there as it is.
+        // Without escapes, the JSON text is the string.
         Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text)),
         _ => serde_json::from_str(json).ok().map(|JsonString(text)| text),
     }
 }
 
-/// The elements of an array; those after [`MAX_BATCH`] + 1 are skipped.
+/// The elements of an array, at most [`MAX_BATCH`] + 1; further ones are skipped.
 struct Items<'a>(Vec<&'a RawValue>);
 
 impl<'de> Deserialize<'de> for Items<'de> {
@@ -197,7 +197,7 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
             Err(e) => Err(unreadable(json, &e)),
         };
     }
-    // Raw, so that an error about a wrong type can have the id.
+    // Raw, so that an error about a wrong type can include the id.
     let names = ["jsonrpc", "id", "method", "params", "result", "error"];
     let [version, id, method, params, result, error] = members(json, names).map_err(|e| unreadable(json, &e))?;
     let id = id.map(|raw| Id::from_raw(raw).ok_or(()));
@@ -231,7 +231,7 @@ fn invalid(reason: &'static str) -> Invalid {
     Invalid { id: None, code: INVALID_REQUEST, reason }
 }
 
-/// Distinguishes invalid JSON from a duplicate field; then the id is kept, unless it is the duplicate.
+/// Distinguishes invalid JSON from a duplicate field, in which case the id is kept unless it is the duplicate.
 fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     if !error.is_data() || serde_json::from_str::<&RawValue>(text).is_err() {
         return Invalid { id: None, code: PARSE_ERROR, reason: "The message is not JSON." };
@@ -243,12 +243,12 @@ fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
 /// Ends an answer of [`begin_result`].
 pub(crate) const END: &[u8] = b"}";
 
-/// Starts an answer; the caller appends the result's value, then [`END`].
+/// Starts an answer; the caller appends the result value, then [`END`].
 pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
     begin(&[r#"{"jsonrpc":"2.0","id":"#, id.json(), r#","result":"#])
 }
 
-/// The beginning of a message, with room for most of them: what grows is copied.
+/// Starts a message with capacity for most of them, to avoid copying on growth.
 fn begin(parts: &[&str]) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
@@ -269,9 +269,9 @@ pub(crate) fn array<'a, A: IntoIterator<Item = &'a [u8]>>(answers: impl Iterator
 /// How an unreadable id is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoId {
-    /// No `id` member at all: MCP's later revisions.
+    /// No `id` member: newer revisions of MCP.
     Absent,
-    /// `"id": null`: JSON-RPC itself.
+    /// `"id": null`: JSON-RPC 2.0.
     Null,
 }
 
@@ -290,7 +290,7 @@ pub(crate) fn error(id: Option<&Id>, no_id: NoId, code: i32, message: &str, data
     out
 }
 
-/// Writes a notification; `method` needs no escapes.
+/// Writes a notification; `method` must not need escaping.
 pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
     let mut out = begin(&[r#"{"jsonrpc":"2.0","method":""#, method, r#"","params":"#]);
     write_json(&mut out, params);
@@ -303,8 +303,8 @@ pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(out, value).expect("memory takes any text, and our types have string keys only");
 }
 
-/// Whether valid `json` has at most `most` commas outside of strings: decoded, a value takes up to twenty times the
-/// memory of its text.
+/// Whether valid `json` has at most `most` commas outside strings: a decoded value takes up to twenty times the memory
+/// of its text.
 pub(crate) fn has_at_most(json: &str, most: usize) -> bool {
     let mut bytes = json.bytes();
     let mut commas = 0;
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn bad_messages_get_their_code_and_keep_a_readable_id() {
-        // More of them, with the bytes of the answers, are in `features/tests/bad_input.rs`.
+        // More cases, with exact answers, are in `features/tests/bad_input.rs`.
         for (text, expected) in [
             ("", "-32700 -"),
             ("5 6", "-32700 -"),

@@ -1,4 +1,4 @@
-//! Writes answers: the envelope of a result in each revision, and the error object.
+//! Writes answers: a result's envelope in each revision, and error objects.
 //!
 //! In scope: `resultType`, serverInfo, cache hints, `_meta`, error `data`. Not in scope: the content of results.
 
@@ -15,15 +15,15 @@ use crate::jsonrpc::{self, Id, NoId};
 
 use super::revision::{Feature, Revision};
 
-/// A message: one line, without a final newline. A stored result in it is shared, not copied.
+/// A message: one line without its newline. A stored result is shared, not copied.
 pub(crate) struct Payload {
     written: Vec<u8>,
-    /// Stands after `written`; [`jsonrpc::END`] follows it.
+    /// Follows `written`; then comes [`jsonrpc::END`].
     stored: Option<Arc<[u8]>>,
 }
 
 impl Payload {
-    /// Its parts, some of which may be empty.
+    /// Its parts; some may be empty.
     pub(crate) fn parts(&self) -> [&[u8]; 3] {
         match &self.stored {
             Some(stored) => [&self.written, stored, jsonrpc::END],
@@ -31,28 +31,28 @@ impl Payload {
         }
     }
 
-    /// Its bytes, as one piece.
+    /// The bytes in one piece.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         if self.stored.is_some() { self.parts().concat() } else { self.written }
     }
 
-    /// How many bytes it has.
+    /// Length in bytes.
     pub(crate) fn len(&self) -> usize {
         self.parts().iter().map(|part| part.len()).sum()
     }
 }
 
-/// One JSON-RPC answer, and what a transport needs to know about it.
+/// A JSON-RPC answer, with what a transport needs to know about it.
 pub(crate) struct Answer {
     /// The message.
     pub(crate) body: Payload,
-    /// The code of an error: the HTTP status depends on it.
+    /// The error code, which determines the HTTP status.
     pub(crate) code: Option<i32>,
-    /// Whether the request was modern: the HTTP status depends on it too.
+    /// Whether the request was modern; also for the HTTP status.
     pub(crate) modern: bool,
-    /// Whether the envelope (params and `_meta`) was refused, not the method itself: also for the HTTP status.
+    /// Whether the envelope (params and `_meta`) was refused and not the method; also for the HTTP status.
     pub(crate) envelope: bool,
-    /// The charge for `body`, where counted.
+    /// The charge for `body`, if charged.
     pub(crate) memory: Charge,
 }
 
@@ -63,7 +63,7 @@ impl Answer {
         Answer { body, code, modern, envelope: false, memory: MEMORY.open() }
     }
 
-    /// Charges the body to the budget, unless that was done before it was written.
+    /// Charges the body to the budget, unless it was charged before writing.
     ///
     /// # Errors
     /// [`Full`]: the budget is exhausted.
@@ -85,10 +85,10 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// For what depends on this program alone.
+    /// For data that depends only on this program.
     pub(crate) const STATIC: Cache = Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" };
 
-    /// For what comes from Fabric.
+    /// For data from Fabric.
     pub(crate) fn private(ttl: Duration) -> Cache {
         Cache { ttl_ms: ttl.as_millis() as u64, scope: "private" }
     }
@@ -99,12 +99,12 @@ pub(crate) struct ResultWriter {
     out: Vec<u8>,
     /// The revision it is written for.
     pub(crate) revision: Revision,
-    /// `resultType`, for the revisions that have it: to be set before any field.
+    /// `resultType`, for revisions that have it; set it before the first field.
     pub(crate) kind: &'static str,
     /// The members of `_meta`.
     pub(crate) meta: Map<String, Value>,
     empty: bool,
-    /// What was charged in advance.
+    /// The charge made before writing.
     memory: Charge,
 }
 
@@ -114,7 +114,7 @@ impl ResultWriter {
         ResultWriter::within(jsonrpc::begin_result(id), revision)
     }
 
-    /// Begins only the object, for results that are cached.
+    /// Begins only the result object, for results that are cached.
     pub(crate) fn body(revision: Revision) -> ResultWriter {
         ResultWriter::within(Vec::new(), revision)
     }
@@ -124,7 +124,7 @@ impl ResultWriter {
         ResultWriter { out, revision, kind: "complete", meta: Map::new(), empty: true, memory: MEMORY.open() }
     }
 
-    /// Charges `bytes` to the budget before they are written, and makes room for exactly these.
+    /// Charges `bytes` to the budget before they are written, and reserves exactly this capacity.
     ///
     /// # Errors
     /// [`Full`]: the budget is exhausted.
@@ -155,7 +155,7 @@ impl ResultWriter {
         &mut self.out
     }
 
-    /// Appends the cache hints, for the results and revisions that have them.
+    /// Appends the cache hints, in results and revisions that have them.
     pub(crate) fn cache(&mut self, cache: Cache) -> &mut ResultWriter {
         if self.revision.knows(Feature::Stateless) {
             self.field("ttlMs", &cache.ttl_ms).field("cacheScope", cache.scope);
@@ -163,7 +163,7 @@ impl ResultWriter {
         self
     }
 
-    /// Ends the object with `_meta`, unless that is empty.
+    /// Ends the object with `_meta`, unless it is empty.
     pub(crate) fn end_body(mut self) -> Vec<u8> {
         let mut meta = std::mem::take(&mut self.meta);
         if self.revision.knows(Feature::Stateless) {
@@ -205,36 +205,36 @@ pub(crate) fn server_info(revision: Revision) -> Value {
     info
 }
 
-/// A failure at the level of the protocol: a JSON-RPC error.
+/// A protocol-level failure: a JSON-RPC error.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
-    /// JSON-RPC's code.
+    /// The JSON-RPC code.
     pub(crate) code: i32,
     /// What happened, for the error object and the log.
     pub(crate) error: Error,
-    /// Members that MCP requires in `data`, beside the error object.
+    /// Members that MCP requires in `data`, in addition to the error object.
     pub(crate) data: Map<String, Value>,
-    /// Is the envelope refused? See [`Answer::envelope`].
+    /// See [`Answer::envelope`].
     envelope: bool,
 }
 
 impl Refusal {
-    /// A request that cannot be served as it is.
+    /// An invalid request.
     pub(crate) fn new(code: i32, detail: impl Into<String>) -> Refusal {
         Refusal::of(code, Error::new(Kind::InvalidRequest, detail))
     }
 
-    /// Wrong params.
+    /// Invalid params.
     pub(crate) fn params(detail: impl Into<String>) -> Refusal {
         Refusal::new(jsonrpc::INVALID_PARAMS, detail)
     }
 
-    /// Any failure, under `code`.
+    /// Any error, with `code`.
     pub(crate) fn of(code: i32, error: Error) -> Refusal {
         Refusal { code, error, data: Map::new(), envelope: false }
     }
 
-    /// The same refusal, of the envelope.
+    /// The same, as a refusal of the envelope.
     pub(crate) fn of_envelope(self) -> Refusal {
         Refusal { envelope: true, ..self }
     }
@@ -245,7 +245,7 @@ impl Refusal {
         self
     }
 
-    /// The answer to `id`, if it could be read. `modern` is of the request.
+    /// The answer to `id`, or to an unreadable id. `modern`: whether the request is.
     pub(crate) fn answer(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
         let mut data = self.data;
         for (key, value) in error_object(&self.error, request_id) {
@@ -256,7 +256,7 @@ impl Refusal {
     }
 }
 
-/// A failed prompt, resource or completion: "not found" and invalid input are the caller's fault.
+/// A failed prompt, resource or completion: for "not found" and invalid input the params are to blame.
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
         let code = match error.kind {

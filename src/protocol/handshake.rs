@@ -10,16 +10,16 @@ use super::params::{params, text};
 use super::revision::Revision;
 use super::session::{Level, Session};
 
-/// What this server offers to clients of one revision.
+/// What the server offers to clients of one revision.
 pub(crate) struct Offer {
-    /// The capabilities that the revision knows.
+    /// The capabilities, as far as the revision has them.
     pub(crate) capabilities: Value,
     /// Instructions for models.
     pub(crate) instructions: &'static str,
 }
 
-/// Answers `initialize` and sets the revision of `session`. An unknown version is answered with the newest legacy one,
-/// as every revision requires.
+/// Answers `initialize` and sets the revision of `session`. The answer to an unknown version is the newest legacy
+/// revision, as every revision requires.
 ///
 /// # Errors
 /// -32602 if `protocolVersion` is missing or not a string.

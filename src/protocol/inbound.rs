@@ -9,15 +9,15 @@ use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use super::answer::Refusal;
 use super::meta::Meta;
 
-/// The refusal of a request whose id is in use.
+/// The error for a request whose id is in use.
 pub(crate) const ID_IN_USE: &str =
     "This id is in use by a request that has no answer yet: give every request an id of its own.";
 
 /// A decoded line or body, and its era.
 pub(crate) struct Inbound<'a> {
-    /// What is no valid message belongs to no session.
+    /// The decoded messages; `Err` if there is no valid one.
     pub(crate) incoming: Result<Incoming<'a>, Invalid>,
-    /// That of a single request; none for anything else.
+    /// The `_meta` of a single request; empty for anything else.
     pub(crate) meta: Result<Meta<'a>, Refusal>,
     /// Is it of the stateless era?
     pub(crate) modern: bool,
@@ -26,7 +26,7 @@ pub(crate) struct Inbound<'a> {
 }
 
 impl<'a> Inbound<'a> {
-    /// Reads one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
+    /// Decodes one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
     pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
         let incoming = jsonrpc::read(bytes);
         let (meta, modern, initialize) = match &incoming {
@@ -68,7 +68,7 @@ impl<'a> Inbound<'a> {
         }
     }
 
-    /// Will it be answered?
+    /// Does it need an answer?
     pub(crate) fn is_request(&self) -> bool {
         match &self.incoming {
             Ok(Incoming::One(message)) => matches!(message, Message::Request { .. }),
@@ -80,13 +80,12 @@ impl<'a> Inbound<'a> {
     }
 }
 
-/// The era of a request, by its envelope, its method or the HTTP header.
+/// The era of a request, from its envelope, its method or the HTTP header.
 pub(crate) fn is_modern(method: &str, meta: &Result<Meta<'_>, Refusal>, modern_header: bool) -> bool {
     meta.as_ref().is_ok_and(Meta::is_modern) || method == "server/discover" || (modern_header && method != "initialize")
 }
 
-/// The id that a `notifications/cancelled` names. Anything else, and anything malformed, is ignored as the
-/// specification asks.
+/// The id in a `notifications/cancelled`. Anything else or malformed is ignored, as the specification asks.
 pub(crate) fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
     if method != "notifications/cancelled" {
         return None;

@@ -1,4 +1,4 @@
-//! A request's `_meta`, and the checks of the modern envelope in their order: `_meta`, header against body, version.
+//! A request's `_meta`, and the checks of the modern envelope in order: `_meta`, header against body, version.
 
 use serde_json::value::RawValue;
 
@@ -14,10 +14,10 @@ const HEADER_MISMATCH: i32 = -32020;
 /// A protocol version that this server does not speak.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
-/// The extension by which a caller says that it knows tasks.
+/// The extension that a caller declares if it supports tasks.
 pub(crate) const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// The HTTP headers that repeat parts of a modern request, to be compared with its body. Values are decoded and
+/// The HTTP headers that repeat parts of a modern request, for comparison with its body. Values are decoded and
 /// trimmed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Mirror {
@@ -25,31 +25,31 @@ pub(crate) struct Mirror {
     pub(crate) version: Option<String>,
     /// `Mcp-Method`.
     pub(crate) method: Option<String>,
-    /// `Mcp-Name`, or what is wrong with its encoding.
+    /// `Mcp-Name`, or the error in its encoding.
     pub(crate) name: Option<Result<String, &'static str>>,
 }
 
-/// What `_meta` and the session say about one request.
+/// The context of a request, from `_meta` and the session.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestContext {
     /// The revision of the request and of its answer.
     pub(crate) revision: Revision,
-    /// The level of this request's log messages: modern only; legacy asks the session each time.
+    /// The level of log messages for this request: modern only; legacy requests use the session's.
     pub(crate) level: Option<Level>,
-    /// The JSON of the progress token, if there is one.
+    /// The progress token as JSON, if any.
     pub(crate) progress_token: Option<Id>,
-    /// Has the caller declared that it knows tasks? Modern only.
+    /// Has the caller declared the tasks extension? Modern only.
     pub(crate) tasks: bool,
 }
 
 impl RequestContext {
-    /// A legacy request that asks for no notifications.
+    /// A legacy request without progress token.
     pub(crate) fn of(revision: Revision) -> RequestContext {
         RequestContext { revision, level: None, progress_token: None, tasks: false }
     }
 }
 
-/// The known members of a request's `_meta`, raw, so that a wrong type gets an error of ours. `null` is a wrong type,
+/// The known members of a request's `_meta`, raw, so that a wrong type gets our own error. `null` is a wrong type,
 /// except for the progress token, where it means none.
 #[derive(Default)]
 pub(crate) struct Meta<'a> {
@@ -57,12 +57,12 @@ pub(crate) struct Meta<'a> {
     capabilities: Option<&'a RawValue>,
     level: Option<&'a RawValue>,
     progress_token: Option<&'a RawValue>,
-    /// The params hold nothing else: nobody has to read them again.
+    /// The params contain nothing else, so they need no further parsing.
     pub(crate) is_alone: bool,
 }
 
 impl<'a> Meta<'a> {
-    /// Reads `_meta` out of raw params.
+    /// Parses `_meta` from raw params.
     ///
     /// # Errors
     /// -32602 if params or `_meta` are not objects.
@@ -82,7 +82,7 @@ impl<'a> Meta<'a> {
         Ok(Meta { version, capabilities, level, progress_token: given(progress_token), is_alone: others == 0 })
     }
 
-    /// Does the envelope say that the request is a modern one?
+    /// Does the envelope make the request modern?
     pub(crate) fn is_modern(&self) -> bool {
         self.version.is_some()
     }
@@ -102,8 +102,8 @@ impl<'a> Meta<'a> {
         self.progress_token.map(read).transpose()
     }
 
-    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the member of
-    /// the params that `Mcp-Name` repeats.
+    /// The context of a modern request, after all checks of its envelope. `mirror`: the HTTP headers, and the name of
+    /// the member that `Mcp-Name` repeats.
     pub(crate) fn modern(
         &self,
         method: &str,
@@ -143,13 +143,13 @@ impl<'a> Meta<'a> {
     /// The context of a legacy request on a connection of `revision`.
     ///
     /// # Errors
-    /// -32602 for a bad progress token.
+    /// -32602 for an invalid progress token.
     pub(crate) fn legacy(&self, revision: Revision) -> Result<RequestContext, Refusal> {
         Ok(RequestContext { revision, level: None, progress_token: self.progress_token()?, tasks: false })
     }
 }
 
-/// How a request needs no handshake, for errors.
+/// How to make a request without a handshake, for error messages.
 pub(crate) fn without_handshake() -> String {
     format!(
         "put io.modelcontextprotocol/protocolVersion ({}) and clientCapabilities into params._meta of each request.",
@@ -157,8 +157,7 @@ pub(crate) fn without_handshake() -> String {
     )
 }
 
-/// An unsupported version in a modern envelope. Revisions of `initialize` get an error that says what the envelope
-/// takes.
+/// The error for an unsupported version in a modern envelope; for a legacy revision it says what the envelope accepts.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
     let supported: Vec<&str> = Revision::ALL.iter().filter(|r| !legacy || !r.is_legacy()).map(|r| r.name()).collect();
     let detail = if legacy {
@@ -203,7 +202,7 @@ impl Mirror {
             (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
             (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
             (None, Some(_)) => differs("Mcp-Name", body, None),
-            // The body has no name either: the method has the better error.
+            // The body has no name either: the method reports that better.
             (None, None) => Ok(()),
         }
     }

@@ -3,8 +3,8 @@
 //! ```text
 //!   bytes ──Inbound::read──▶ era ──Meta──▶ revision, checks ──(features)──▶ ResultWriter ──▶ bytes
 //! ```
-//! In scope: eras and revisions, `_meta`, the handshake, sessions, how answers, errors and pages are written. Not in
-//! scope: which methods there are and what they do (`features`), how bytes come and go (`transport`).
+//! In scope: eras and revisions, `_meta`, the handshake, sessions, writing answers, errors and pages. Not in scope:
+//! which methods there are and what they do (`features`), I/O (`transport`).
 
 mod answer;
 pub(crate) mod handshake;

@@ -1,4 +1,5 @@
-//! Pagination of lists: opaque cursors, one page below 1,000 entries (many clients read no further).
+//! Pagination of lists with opaque cursors; a list of up to 1,000 entries is one page, because many clients read no
+//! further.
 
 use std::ops::Range;
 
@@ -11,11 +12,11 @@ use super::params::{optional_text, params};
 /// Entries on one page.
 const PAGE_SIZE: usize = 1000;
 
-/// Where a page begins: a multiple of [`PAGE_SIZE`].
+/// The start of a page: a multiple of [`PAGE_SIZE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cursor(usize);
 
-/// Reads `params.cursor`; the first page if there is none.
+/// Parses `params.cursor`; the first page if there is none.
 ///
 /// # Errors
 /// -32602 for anything but a cursor of this server.
@@ -32,7 +33,7 @@ impl Cursor {
     /// The entries of this page out of `total`, and the cursor of the next one.
     ///
     /// # Errors
-    /// -32602 if the page is beyond the end: the list has shrunk, or the cursor was made up.
+    /// -32602 if the page is beyond the end: the list has shrunk, or the cursor is made up.
     pub(crate) fn page(self, total: usize) -> Result<(Range<usize>, Option<String>), Refusal> {
         let begin = self.0;
         if begin > 0 && begin >= total {
@@ -42,10 +43,11 @@ impl Cursor {
         Ok((begin..end, (end < total).then(|| write(end / PAGE_SIZE))))
     }
 
-    /// Writes this page of `all` as the field `name`, each entry as `show` has it, and `nextCursor` if there is more.
+    /// Writes this page of `all` as the field `name`, each entry converted by `show`, and `nextCursor` if there is
+    /// another page.
     ///
     /// # Errors
-    /// Those of [`Cursor::page`].
+    /// See [`Cursor::page`].
     pub(crate) fn write<E: Copy, S: Serialize>(
         self,
         result: &mut ResultWriter,

@@ -1,4 +1,4 @@
-//! Reads a method's params; errors say what the method takes.
+//! Parses a method's params; errors say what the method takes.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use crate::jsonrpc;
 
 use super::answer::Refusal;
 
-/// The raw members with these names, of params or of an object in them; missing params count as `{}`.
+/// The raw members with these names, of params or an object in them; missing params count as `{}`.
 ///
 /// # Errors
 /// -32602 with `usage`, which says what the method takes.
@@ -23,7 +23,7 @@ pub(crate) fn params<'a, const N: usize>(
 /// A required string member, borrowed if it has no escapes.
 ///
 /// # Errors
-/// -32602 with `usage`, also if it is not there.
+/// -32602 with `usage`, also if it is missing.
 pub(crate) fn text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Cow<'a, str>, Refusal> {
     member.and_then(jsonrpc::text).ok_or_else(|| Refusal::params(usage))
 }

@@ -1,9 +1,9 @@
-//! The supported revisions of MCP, and which features each has.
+//! The supported revisions of MCP, and their features.
 //!
-//! In scope: names, order, and the one table of features by revision. Not in scope: the revision of a message (`meta`,
-//! `session`). Others ask `revision.knows(…)` and do not compare revisions.
+//! In scope: names, order, and the table of features by revision. Not in scope: the revision of a message (`meta`,
+//! `session`). Other modules ask `revision.knows(…)` and do not compare revisions.
 
-/// A revision of the Model Context Protocol, oldest first, so that they compare by age.
+/// A revision of the Model Context Protocol, ordered from oldest to newest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Revision {
     /// 2024-11-05.
@@ -18,7 +18,7 @@ pub(crate) enum Revision {
     R2026_07_28,
 }
 
-/// Something that not every revision has.
+/// A feature that not every revision has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Feature {
     /// Hints such as `readOnlyHint` on a tool.
@@ -33,9 +33,9 @@ pub(crate) enum Feature {
     ItemMeta,
     /// `description` and `websiteUrl` in serverInfo.
     ServerDescription,
-    /// A wrong value of a tool's argument is a result with `isError`, not a protocol error.
+    /// A wrong tool argument is a result with `isError`, not a protocol error.
     ArgumentErrorsAsResults,
-    /// An error without a readable id has no `id` member, where it used to be `null`.
+    /// An error without a readable id has no `id` member; before, it was `null`.
     AbsentId,
     /// No handshake, no session: `resultType`, serverInfo in each result, cache hints, `subscriptions/listen`.
     Stateless,
@@ -54,7 +54,7 @@ impl Feature {
 }
 
 impl Revision {
-    /// All of them, oldest first.
+    /// All revisions, oldest first.
     pub(crate) const ALL: [Revision; 5] = [
         Revision::R2024_11_05,
         Revision::R2025_03_26,
@@ -66,10 +66,10 @@ impl Revision {
     /// The newest revision.
     pub(crate) const NEWEST: Revision = Revision::ALL[Revision::ALL.len() - 1];
 
-    /// The newest revision with an `initialize` handshake: what an unknown version is answered with.
+    /// The newest revision with an `initialize` handshake: the answer to an unknown version.
     pub(crate) const NEWEST_LEGACY: Revision = Revision::R2025_11_25;
 
-    /// The revision as it is written in messages and headers.
+    /// The name in messages and headers.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Revision::R2024_11_05 => "2024-11-05",
@@ -80,27 +80,27 @@ impl Revision {
         }
     }
 
-    /// The revision of that name, if supported.
+    /// The revision with this name, if supported.
     pub(crate) fn named(name: &str) -> Option<Revision> {
         Revision::ALL.into_iter().find(|r| r.name() == name)
     }
 
-    /// Is this one of the revisions with an `initialize` handshake?
+    /// Does this revision have an `initialize` handshake?
     pub(crate) fn is_legacy(self) -> bool {
         !self.knows(Feature::Stateless)
     }
 
-    /// May a client of this revision be sent `feature`?
+    /// Does this revision have `feature`?
     pub(crate) fn knows(self, feature: Feature) -> bool {
         self >= feature.since()
     }
 
-    /// Batches exist in 2025-03-26 and in no other revision.
+    /// Only 2025-03-26 has batches.
     pub(crate) fn has_batches(self) -> bool {
         self == Revision::R2025_03_26
     }
 
-    /// Tasks are part of the core in 2025-11-25 only; stateless revisions have them as an extension.
+    /// Only 2025-11-25 has tasks in its core; stateless revisions have them as an extension.
     pub(crate) fn has_core_tasks(self) -> bool {
         self == Revision::R2025_11_25
     }

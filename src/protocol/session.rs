@@ -1,5 +1,5 @@
-//! The state of a legacy connection: the negotiated revision and the log level. Modern requests carry both
-//! in their `_meta` (`meta`).
+//! The state of a legacy connection: the negotiated revision and the log level. Modern requests have both in their
+//! `_meta` (`meta`).
 //!
 //! ```text
 //!   (new) --initialize--> (revision known) --initialize--> (renegotiated)
@@ -13,10 +13,10 @@ use crate::sync::lock;
 
 use super::revision::{Feature, Revision};
 
-/// The severities of log messages, as MCP has them (RFC 5424), least first.
+/// The severities of MCP's log messages (RFC 5424), lowest first.
 const LEVELS: [&str; 8] = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
-/// One of [`LEVELS`], as its index.
+/// A level, as its index in [`LEVELS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Level(usize);
 
@@ -24,12 +24,12 @@ impl Level {
     /// `info`.
     pub(crate) const INFO: Level = Level(1);
 
-    /// The level of that name.
+    /// The level with this name.
     pub(super) fn named(name: &str) -> Option<Level> {
         LEVELS.iter().position(|known| *known == name).map(Level)
     }
 
-    /// The level as it is written in messages.
+    /// The name in messages.
     pub(crate) fn name(self) -> &'static str {
         LEVELS[self.0]
     }
@@ -45,7 +45,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// A stdio process before any handshake.
+    /// A stdio session before any handshake.
     pub(crate) fn stdio() -> Session {
         Session::new(None, NoId::Null)
     }
@@ -84,12 +84,12 @@ impl Session {
         *lock(&self.level) = Some(level);
     }
 
-    /// The least severe level of log messages for the client, if it has set one.
+    /// The lowest level of log messages that the client wants, if it has set one.
     pub(crate) fn level(&self) -> Option<Level> {
         *lock(&self.level)
     }
 
-    /// Has the client listed prompts or resources, and so gets notifications of changes?
+    /// Has the client listed prompts or resources? If so, it gets notifications of changes.
     pub(crate) fn follows_lists(&self) -> bool {
         self.follows_lists.load(Ordering::Relaxed)
     }
@@ -99,7 +99,7 @@ impl Session {
         self.follows_lists.store(true, Ordering::Relaxed);
     }
 
-    /// How an error without a readable id is written here.
+    /// How errors without a readable id are written in this session.
     pub(crate) fn no_id(&self) -> NoId {
         match self.revision() {
             Some(revision) if revision.knows(Feature::AbsentId) => NoId::Absent,
