@@ -11,24 +11,24 @@ use super::request::Framing;
 use super::socket::{Connection, ReadLimit};
 use crate::budget::{Charge, Full, MEMORY};
 
-/// Longest chunk-size line with its extensions, in bytes.
+/// Longest chunk-size line, including extensions, in bytes.
 const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
 
 /// Initial size of a body's buffer, in bytes; it doubles as data arrives.
 const FIRST_STEP: usize = 64 << 10;
 
-/// Why a body could not be read. The connection closes after the response.
+/// Why reading a body failed. The connection closes after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyError {
     /// Over the limit: 413.
     TooLarge,
-    /// Not complete in time: 408.
+    /// Not complete within the timeout: 408.
     Timeout,
     /// Invalid chunks: 400.
     Malformed,
     /// Over the process's memory budget: 503.
     Overloaded,
-    /// The client disconnected; nobody reads the response, so 400 will do.
+    /// The client disconnected, so nobody reads the 400.
     Disconnected,
 }
 
@@ -62,7 +62,7 @@ impl From<io::Error> for BodyError {
     }
 }
 
-/// A body, charged to the memory budget while it exists.
+/// A body with its budget charge.
 pub(crate) struct Body {
     bytes: Vec<u8>,
     charge: Charge,
@@ -113,7 +113,7 @@ pub(super) fn read_body(
     Ok(body)
 }
 
-/// Appends exactly `count` bytes. Allocates for what has arrived, not for what was announced.
+/// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
 fn append(connection: &mut Connection, body: &mut Body, count: usize, deadline: ReadLimit) -> Result<(), BodyError> {
     let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
@@ -152,7 +152,7 @@ fn read_chunks(connection: &mut Connection, body: &mut Body, max: usize, deadlin
         }
         connection.consume(2);
     }
-    // Trailers are ignored, but count against the limit on heads.
+    // Trailers are ignored, but count against the limit for heads.
     let mut trailers = 0;
     loop {
         let line = line(connection, deadline)?;
@@ -193,6 +193,6 @@ fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
         return Err(BodyError::Malformed);
     }
     let text = std::str::from_utf8(digits).map_err(|_| BodyError::Malformed)?;
-    // An overflow is over any limit.
+    // An overflow exceeds every limit.
     Ok(u64::from_str_radix(text, 16).unwrap_or(u64::MAX))
 }

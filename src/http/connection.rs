@@ -1,7 +1,7 @@
 //! The request loop of one connection, and the exchange that a handler gets.
 //!
-//! In scope: keep-alive, bodies that were not read, panics, and when the connection closes. Not in
-//! scope: reading heads (`request`) and bodies (`body`), writing (`response`, `stream`).
+//! In scope: keep-alive, unread bodies, panics, and when the connection closes. Not in scope: reading heads (`request`)
+//! and bodies (`body`), writing (`response`, `stream`).
 
 use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,9 +42,9 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
     }
 }
 
-/// What follows an answer.
+/// What to do after an answer.
 enum Then {
-    /// The next request.
+    /// Read the next request.
     Next,
     /// Nothing: the connection has ended, or a stream owns it.
     Leave,
@@ -52,11 +52,11 @@ enum Then {
     Linger,
 }
 
-/// How far the response to a request has got.
+/// The state of the response to a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answered {
     Nothing,
-    /// Completely sent.
+    /// Sent completely.
     Sent(After),
     Failed,
     Stream(After),
@@ -86,15 +86,15 @@ fn answer(connection: &mut Connection, head: &Head, handler: &dyn Handler) -> Th
     }
 }
 
-/// What the connection needs to know after an exchange.
+/// The result of an exchange, for the connection.
 struct ExchangeState {
-    /// What of the request's body is still to be read.
+    /// The unread part of the request's body.
     body: Framing,
     read_failed: bool,
     progress: Answered,
 }
 
-/// One request, to be answered once.
+/// A request that needs exactly one response.
 pub(crate) struct Exchange<'a> {
     head: &'a Head,
     connection: &'a mut Connection,
@@ -102,19 +102,19 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    /// The request's head. It outlives the exchange, so it can be used while answering.
+    /// The request's head. Outlives the exchange, so it remains readable while answering.
     pub(crate) fn head(&self) -> &'a Head {
         self.head
     }
 
-    /// The peer: the client, or the proxy in front of this server.
+    /// The peer's address: the client, or a proxy in front of this server.
     pub(crate) fn peer(&self) -> SocketAddr {
         self.connection.slot().peer
     }
 
-    /// Reads the whole body, within the limits on its size, its time and the process's memory. `100 Continue` is
-    /// sent here and not earlier, so that a client whose request is rejected need not send its body. A second call gives an
-    /// empty body. After an error the connection closes with the response.
+    /// Reads the whole body, within its limits of size, time and memory. Sends `100 Continue` only here, so that a
+    /// client whose request is rejected need not send its body. A second call returns an empty body. After an error the
+    /// connection closes with the response.
     pub(crate) fn read_body(&mut self) -> Result<Body, BodyError> {
         let body = body::read_body(self.connection, self.state.body, self.head.expects_continue);
         match &body {
@@ -124,14 +124,14 @@ impl<'a> Exchange<'a> {
         body
     }
 
-    /// Protects the connection from eviction until its request is answered; for requests that are complete and admitted.
-    /// False when `max_connections` are protected already: answer briefly then.
+    /// Protects the connection from eviction until its request is answered; for complete, admitted requests. False if
+    /// `max_connections` are protected already: then answer briefly.
     pub(crate) fn hold(&self) -> bool {
         self.connection.lease.hold()
     }
 
-    /// Answers with a body of known size, in these parts. Headers that describe the framing are added; a header that is not visible
-    /// ASCII is left out. If the client has left or does not read for `write_timeout`, the connection ends.
+    /// Answers with a body of known size, in parts. Adds the headers for framing; omits headers that are not visible
+    /// ASCII. If the client has disconnected or does not read for `write_timeout`, the connection ends.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let after = self.after();
         let head_only = *self.head.method() == Method::Head;
@@ -150,7 +150,7 @@ impl<'a> Exchange<'a> {
         Deferred::new(self.connection, self.head.version().clone(), *self.head.method() == Method::Head, after)
     }
 
-    /// Whether the connection can be reused after this response. An unread body is skipped if it is buffered already, but not
+    /// Whether the connection can be reused after this response. An unread body is skipped if already buffered, but not
     /// waited for.
     fn after(&mut self) -> After {
         if let (Framing::Length(length), false) = (self.state.body, self.state.read_failed) {

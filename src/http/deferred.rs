@@ -1,6 +1,6 @@
 //! A response that outlives its handler; whether it is sized or a stream is decided later.
 //!
-//! In scope: keeping the connection open, and detecting that the client has left. Not in scope: when to decide.
+//! In scope: keeping the connection open, and detecting a disconnect. Not in scope: when to decide.
 
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use super::response::{self, After};
 use super::socket::{self, Connection};
 use super::stream::EventStream;
 
-/// One pending response. Dropped without being sent, it aborts the connection.
+/// One pending response. If dropped without a response, it aborts the connection.
 pub(crate) struct Deferred {
     lease: Arc<Lease>,
     answered: bool,
     version: HTTPVersion,
-    /// To HEAD, whose response has no body.
+    /// For HEAD, whose response has no body.
     head_only: bool,
     after: After,
-    /// Bytes of the next request have been read already, so a peek cannot detect a disconnect.
+    /// Bytes of the next request are buffered, so a peek cannot detect a disconnect.
     pipelined: bool,
 }
 
 impl Deferred {
-    /// The response to the request read last from `connection`, for which it counts as an open stream.
+    /// The response to the last request read from `connection`, counted as its open stream.
     pub(super) fn new(connection: &Connection, version: HTTPVersion, head_only: bool, after: After) -> Deferred {
         connection.slot().open_stream();
         let pipelined = !connection.unread().is_empty();
         Deferred { lease: Arc::clone(&connection.lease), answered: false, version, head_only, after, pipelined }
     }
 
-    /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has sent its next request counts as
-    /// connected.
+    /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has already sent its next
+    /// request counts as connected.
     pub(crate) fn gone(&self) -> bool {
         !self.pipelined && socket::gone(&self.lease.slot.socket)
     }
@@ -44,7 +44,7 @@ impl Deferred {
         match response::respond(&self.lease, &self.version, status, headers, body, self.head_only, after) {
             Ok(()) => {
                 if !slot.end_stream(StreamState::Finished) {
-                    // The connection's thread has ended, so nobody else closes the connection.
+                    // The connection's thread has ended, so this must close the connection.
                     let _ = slot.socket.shutdown(Shutdown::Write);
                 }
                 self.answered = true;

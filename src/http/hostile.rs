@@ -1,8 +1,7 @@
-//! Hostile requests, made up by a generator that always makes up the same: real requests, broken in every way it knows.
+//! A fuzz test with a fixed seed: valid requests, broken in every way that the generator knows.
 //!
-//! What must hold, whatever is sent: the connection is closed in the end, everything on it was a well-formed response,
-//! an independent and much simpler reading of the bytes agrees on how many requests there were, and the server serves
-//! on.
+//! Invariants for any input: the connection is closed in the end, all output is well-formed responses, an independent
+//! and much simpler parser agrees on the number of requests, and the server keeps serving.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -20,7 +19,7 @@ use crate::config::HttpLimits;
 mod rng;
 use rng::Rng;
 
-/// How many connections a normal test run makes; `FABRIC_MCP_FUZZ` gives another number.
+/// Connections in a normal test run; `FABRIC_MCP_FUZZ` overrides it.
 const CONNECTIONS: u64 = 3_000;
 
 const METHODS: [&[u8]; 7] = [b"GET", b"POST", b"POST", b"HEAD", b"OPTIONS", b"get", b"P\xc3\x96ST"];
@@ -63,12 +62,12 @@ const BODIES: [&[u8]; 10] = [
     b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
 ];
 
-/// One to four requests of mixed soundness, then bytes flipped, removed or doubled.
+/// One to four valid or broken requests, then bytes flipped, removed or doubled.
 fn requests(random: &mut Rng) -> Vec<u8> {
     let mut bytes = Vec::new();
     for _ in 0..=random.within(0..4) {
         if random.one_in(3) {
-            // A sound one, so that what stands behind it is reached.
+            // A valid one, so that later requests are reached.
             bytes.extend_from_slice(b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
             continue;
         }
@@ -106,7 +105,7 @@ fn requests(random: &mut Rng) -> Vec<u8> {
     bytes
 }
 
-/// How many entirely ordinary requests `bytes` begins with: those at least must be answered with 200.
+/// How many fully valid requests `bytes` begins with: the minimum number of 200 responses.
 fn plainly_sound(bytes: &[u8]) -> usize {
     let plain = b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
     let (mut count, mut rest) = (0, bytes);
@@ -119,8 +118,8 @@ fn plainly_sound(bytes: &[u8]) -> usize {
     count
 }
 
-/// Splits what came back into responses and gives their statuses. Answers to HEAD have a length and no body: there the
-/// next response or the end follows at once.
+/// Splits the output into responses and returns their statuses. Responses to HEAD have a length but no body: the next
+/// response or the end follows at once.
 fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
     let mut statuses = Vec::new();
     while !answer.is_empty() {
@@ -148,11 +147,11 @@ fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
     Ok(statuses)
 }
 
-/// Sends `bytes`, in pieces or whole, ends the sending side, and reads to the end.
+/// Sends `bytes`, whole or in pieces, shuts down the sending side, and reads to the end.
 fn exchange(server: &HttpServer, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut client: TcpStream = connect(server);
     let cut = if random.one_in(4) { random.within(0..bytes.len()) } else { 0 };
-    // The server may have closed already; what it said is still there to read.
+    // The server may have closed already; its response is still readable.
     let _ = client.write_all(&bytes[..cut]);
     let _ = client.write_all(&bytes[cut..]);
     let _ = client.shutdown(Shutdown::Write);
@@ -161,7 +160,7 @@ fn exchange(server: &HttpServer, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
     answer
 }
 
-/// One connection; gives the statuses that came back.
+/// One connection; returns the received statuses.
 fn attack(server: &HttpServer, seed: u64) -> Vec<u16> {
     let mut random = Rng::new(seed);
     let bytes = requests(&mut random);
@@ -173,7 +172,7 @@ fn attack(server: &HttpServer, seed: u64) -> Vec<u16> {
     assert!(statuses.iter().all(|status| known.contains(status)), "{}", shown());
     let sound = plainly_sound(&bytes);
     assert!(statuses.len() >= sound && statuses[..sound].iter().all(|status| *status == 200), "{}", shown());
-    // Only the last answer of a connection may be a rejection, and nobody is answered more often than he asked.
+    // Only the last response of a connection may be a rejection, and there are no more responses than requests.
     let refused = statuses.iter().position(|status| ![100, 200].contains(status));
     assert!(refused.is_none_or(|at| at + 1 == statuses.len()), "{}", shown());
     let asked = bytes.windows(2).filter(|two| two == b"\r\n").count() + bytes.iter().filter(|b| **b == b'\n').count();
@@ -200,7 +199,7 @@ fn no_hostile_request_harms_the_server() {
     });
     works(&server);
     assert_eq!(server.drain(Instant::now() + Duration::from_secs(20)), 0);
-    // The generator is only worth something if it reaches all of these.
+    // The test is only useful if the generator reaches all of these.
     let seen = seen.into_inner().unwrap();
     for status in [100, 200, 400, 413, 431, 500, 501, 505] {
         assert!(connections < CONNECTIONS || seen.contains(&status), "{status} is not among {seen:?}");

@@ -1,8 +1,8 @@
 //! An HTTP/1.1 server on `std::net`, one thread per connection, with a limit on everything a peer can ask for.
 //!
 //! In scope: accepting, reading heads and bodies, keep-alive and pipelining, sized responses, event streams, detecting
-//! that a client has disconnected, and graceful shutdown. Not in scope: what the requests mean (this folder knows nothing of
-//! MCP or Fabric), TLS (a proxy's work), and compression.
+//! disconnects, and graceful shutdown. Not in scope: what the requests mean (this folder knows nothing of MCP or
+//! Fabric), TLS (left to a proxy), and compression.
 //!
 //! # tiny_http
 //! The types ([`Method`], [`HTTPVersion`], headers, status codes) and the writing of response heads are tiny_http's. Its
@@ -58,7 +58,7 @@ pub(crate) use tiny_http::{HTTPVersion, Method};
 
 /// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request, by [`Exchange::respond`] or [`Exchange::defer`]. If the handler does neither or
-    /// panics first, the client gets a 500; after a panic the connection is closed.
+    /// Answers one request with [`Exchange::respond`] or [`Exchange::defer`]. If the handler returns or panics without
+    /// either, the client gets a 500; after a panic the connection is closed.
     fn handle(&self, exchange: Exchange<'_>);
 }

@@ -4,9 +4,9 @@
 //!   New ──▶ Open ──▶ Held ──▶ Open ──▶ Idle ──▶ Open …      any but Held ──▶ Closing
 //!        bytes    hold     answered
 //! ```
-//! A connection is safe from eviction only while an admitted request is served (`Held`): one that is silent, sends or reads
-//! slowly, or was rejected is evicted as soon as room is needed. At most `max_connections` can be held; a few more places
-//! ([`HTTP_RESERVE`]) remain even then, so that probes always get one.
+//! A connection is safe from eviction only while an admitted request is served (`Held`): one that is silent, sends or
+//! reads slowly, or was rejected is evicted when a slot is needed. At most `max_connections` can be held;
+//! [`HTTP_RESERVE`] more slots remain even then, so that probes always get one.
 //!
 //! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the handler).
 
@@ -23,48 +23,48 @@ use crate::heap;
 use crate::net::network;
 use crate::sync::{lock, wait_while};
 
-/// How many connections may be closing before `accept` waits for one of them to end.
+/// Most closing connections before `accept` waits for one of them to end.
 pub(super) const HTTP_MAX_CLOSING: usize = 64;
-/// Most places beyond those held, in which probes and other short requests are answered; a quarter of `max_connections` if
-/// that is less.
+/// Most slots beyond the held ones, for probes and other short requests; a quarter of `max_connections` if that is
+/// less.
 pub(super) const HTTP_RESERVE: usize = 32;
-/// How long a new connection that has sent nothing is evicted last: it may not have had the time.
+/// Grace period of a new connection that has sent nothing: until then it is evicted last.
 pub(super) const HTTP_FIRST_CHANCE: Duration = Duration::from_millis(100);
 
-/// From so many connections on, memory is released once most of them have left.
+/// From this many connections on, memory is released to the system once most of them have ended.
 const MANY: usize = 256;
-/// How long after that.
+/// Delay before that.
 const TRIM_DELAY: Duration = Duration::from_secs(2);
 
-/// What a connection does.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ConnectionPhase {
-    /// It has sent nothing yet.
+    /// New; nothing received yet.
     New,
-    /// It waits for its next request.
+    /// Waiting for its next request.
     Idle,
-    /// A request is being read, or answered without having been admitted.
+    /// A request is being read, or answered without admission.
     Open,
     /// An admitted request is being served.
     Held,
-    /// Lingering close: it waits for its client to read the last response.
+    /// Lingering close: waiting for the client to read the last response.
     Leaving,
     /// Told to close; its thread is ending.
     Closing,
 }
 
-/// What a connection does, and since when it has had no admitted request.
+/// A connection's state, and since when it has had no admitted request.
 #[derive(Clone, Copy)]
 struct SlotState {
     phase: ConnectionPhase,
     since: Instant,
-    /// Its last request was admitted: the start of the next one resets its age, once.
+    /// Its last request was admitted: the start of the next request resets its age, once.
     trusted: bool,
 }
 
 impl SlotState {
-    /// Eviction order, lowest first: lingering ones, then by age; new ones that may not have had time to send come last. `None`
-    /// if it must not be evicted.
+    /// Eviction order, lowest first: lingering connections, then by age; new ones in their grace period come last.
+    /// `None`: must not be evicted.
     fn rank(&self, now: Instant) -> Option<(u8, Instant)> {
         let class = match self.phase {
             ConnectionPhase::Held | ConnectionPhase::Closing => return None,
@@ -81,7 +81,7 @@ impl SlotState {
     }
 }
 
-/// The connection to evict, of candidates with network, rank and id: the lowest rank of the network with the most.
+/// The connection to evict, from candidates of network, rank and id: the lowest rank in the network with the most.
 fn first_to_go<R: Ord + Copy>(candidates: impl Iterator<Item = (IpAddr, R, u64)>) -> Option<u64> {
     let mut networks = HashMap::new();
     for (network, rank, id) in candidates {
@@ -118,17 +118,17 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Whether it was told to close.
+    /// Whether it must close.
     pub(super) fn closing(&self) -> bool {
         self.state().phase == ConnectionPhase::Closing
     }
 
-    /// A stream begins.
+    /// Marks the stream as open.
     pub(super) fn open_stream(&self) {
         self.stream.store(StreamState::Open as u8, Ordering::SeqCst);
     }
 
-    /// Moves an open stream to `to`. The first caller wins, stream or thread: false if the stream was not open.
+    /// Moves an open stream to `to`. The first caller wins, stream or thread: false if the stream is not open.
     pub(super) fn end_stream(&self, to: StreamState) -> bool {
         self.stream.compare_exchange(StreamState::Open as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -152,7 +152,7 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// The connection waits for a request. False if it must close instead.
+    /// Marks the connection as waiting for a request. False if it must close instead.
     pub(super) fn rest(&self) -> bool {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Open {
@@ -161,7 +161,7 @@ impl Lease {
         state.phase != ConnectionPhase::Closing && !self.registry.draining()
     }
 
-    /// A request has begun to arrive. False if the connection was told to close meanwhile.
+    /// Marks the start of a request. False if the connection must close.
     pub(super) fn begin(&self) -> bool {
         let mut state = self.slot.state();
         if matches!(state.phase, ConnectionPhase::New | ConnectionPhase::Idle) {
@@ -173,14 +173,14 @@ impl Lease {
         state.phase == ConnectionPhase::Open
     }
 
-    /// Whether it is new, and all places are held.
+    /// Whether it is new, and all slots are held.
     pub(super) fn is_beyond_the_cap(&self) -> bool {
         self.slot.state().phase == ConnectionPhase::New
             && self.registry.held.load(Ordering::SeqCst) >= self.registry.limits.max_connections
     }
 
-    /// A complete request was admitted: until it is answered the connection cannot be evicted. False if all places are held,
-    /// or the connection was told to close.
+    /// Marks a complete request as admitted, which prevents eviction until it is answered. False if all slots are held,
+    /// or the connection must close.
     pub(super) fn hold(&self) -> bool {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Open && self.registry.take_place() {
@@ -189,7 +189,7 @@ impl Lease {
         state.phase == ConnectionPhase::Held
     }
 
-    /// The request has been answered: the connection can be evicted again, as the youngest.
+    /// Marks the request as answered: the connection can be evicted again, as the youngest.
     pub(super) fn answered(&self) {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Held {
@@ -198,7 +198,7 @@ impl Lease {
         }
     }
 
-    /// The connection only waits for its client to read the last response: the first to be evicted.
+    /// Marks the connection as lingering: the first to be evicted.
     pub(super) fn leave(&self) {
         self.answered();
         let mut state = self.slot.state();
@@ -220,7 +220,7 @@ impl Drop for Lease {
         drop(slots);
         self.registry.changed.notify_all();
         if emptied {
-            // Later, because the threads of those connections have still to end. If that fails, memory stays resident.
+            // Delayed, because the threads of those connections have not ended yet. If it fails, memory stays resident.
             let _ = thread::Builder::new().name("http-trim".to_owned()).spawn(|| {
                 thread::sleep(TRIM_DELAY);
                 heap::trim();
@@ -232,17 +232,17 @@ impl Drop for Lease {
 #[derive(Default)]
 struct Slots {
     open: HashMap<u64, Arc<Slot>>,
-    /// How many of `open` are `Closing`; both change under the lock only.
+    /// Number of `open` that are `Closing`; both change only under the lock.
     closing: usize,
     next_id: u64,
-    /// Most connections at once since memory was released.
+    /// High-water mark of connections since memory was last released.
     most: usize,
-    /// When an eviction was logged last.
+    /// Time of the last log line about an eviction.
     told: Option<Instant>,
 }
 
 impl Slots {
-    /// Tells a connection to close if `may_be` still holds.
+    /// Closes a connection if `may_be` still holds.
     fn close(&mut self, slot: &Slot, may_be: impl FnOnce(&SlotState) -> bool) -> bool {
         let mut state = slot.state();
         let closed = may_be(&state);
@@ -255,7 +255,7 @@ impl Slots {
         closed
     }
 
-    /// Whether most of many connections have left, so that it is time to release their memory.
+    /// Whether most of many connections have ended, so that their memory can be released.
     fn has_emptied(&mut self) -> bool {
         let emptied = self.most >= MANY && self.open.len() <= self.most / 8;
         if emptied {
@@ -265,7 +265,7 @@ impl Slots {
         emptied
     }
 
-    /// Evicts one connection. False if none may be.
+    /// Evicts one connection. False if none can be evicted.
     fn evict(&mut self) -> bool {
         let now = Instant::now();
         loop {
@@ -274,7 +274,7 @@ impl Slots {
             let Some(slot) = first_to_go(candidates).and_then(|id| self.open.get(&id)) else { return false };
             let slot = Arc::clone(slot);
             if self.close(&slot, |state| state.rank(now).is_some()) {
-                // Under attack there are thousands a second.
+                // Rate limited: under attack there are thousands per second.
                 if self.told.is_none_or(|told| now.saturating_duration_since(told) >= HTTP_ACCEPT_LOG) {
                     log::warn!("{}: closed to make room: all connections are in use", slot.peer);
                     self.told = Some(now);
@@ -285,20 +285,20 @@ impl Slots {
     }
 }
 
-/// What all connections of a server share.
+/// Shared state of a server's connections.
 pub(super) struct Registry {
-    /// The bounds.
+    /// The limits.
     pub(super) limits: HttpLimits,
     stopping: AtomicBool,
     draining: AtomicBool,
-    /// How many connections are `Held`.
+    /// Number of `Held` connections.
     held: AtomicUsize,
     slots: Mutex<Slots>,
     changed: Condvar,
 }
 
 impl Registry {
-    /// No connections yet.
+    /// An empty registry.
     pub(super) fn new(limits: HttpLimits) -> Registry {
         Registry {
             limits,
@@ -310,11 +310,11 @@ impl Registry {
         }
     }
 
-    /// Registers a new connection, at the limit by evicting another. Returns the socket if none can be evicted.
+    /// Registers a new connection; at the limit, evicts another. Returns the socket if none can be evicted.
     pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
         let mut slots = self.slots();
         if slots.closing >= HTTP_MAX_CLOSING {
-            // Their threads are awake and only need CPU time: a flood must not outrun them.
+            // Closing threads only need CPU time: waiting keeps a flood from outrunning them.
             let crowded = |slots: &mut Slots| slots.closing >= HTTP_MAX_CLOSING;
             slots = wait_while(&self.changed, slots, Duration::from_secs(1), crowded).0;
         }
@@ -333,8 +333,8 @@ impl Registry {
         Ok(Lease { registry: Arc::clone(self), slot })
     }
 
-    /// After running out of a resource: evicts one connection and waits until it has closed. If none may be evicted, waits for
-    /// `pause`, or until the server stops.
+    /// After running out of a resource: evicts one connection and waits until it has closed. If none can be evicted,
+    /// waits for `pause`, or until the server stops.
     pub(super) fn make_room(&self, pause: Duration) {
         let mut slots = self.slots();
         let evicted = slots.evict();
@@ -342,13 +342,13 @@ impl Registry {
         drop(wait_while(&self.changed, slots, pause, wait));
     }
 
-    /// How many admitted requests are being served.
+    /// Number of admitted requests in progress.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// The number of connections, closing ones included.
+    /// Number of connections, including closing ones.
     pub(super) fn connections(&self) -> usize {
         self.slots().open.len()
     }
@@ -367,12 +367,12 @@ impl Registry {
         first
     }
 
-    /// Whether a connection closes as soon as its request is answered.
+    /// Whether connections close once their request is answered.
     pub(super) fn draining(&self) -> bool {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Closes idle connections now and busy ones when they are done; waits until `deadline`. Returns how many are left.
+    /// Closes idle connections now and busy ones when they are done; waits until `deadline`. Returns the number left.
     pub(super) fn drain(&self, deadline: Instant) -> usize {
         // Set before the scan: a connection that becomes idle later sees it.
         self.draining.store(true, Ordering::SeqCst);
@@ -393,12 +393,12 @@ impl Registry {
         }
     }
 
-    /// Places reserved for short requests.
+    /// Slots reserved for short requests.
     fn reserve(&self) -> usize {
         (self.limits.max_connections / 4).clamp(1, HTTP_RESERVE)
     }
 
-    /// Takes one of the places that can be held.
+    /// Takes one of the `max_connections` slots.
     fn take_place(&self) -> bool {
         let one_more = |held: usize| (held < self.limits.max_connections).then_some(held + 1);
         self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()

@@ -1,7 +1,7 @@
 //! Strict parsing of request heads.
 //!
-//! In scope: RFC 9112's request line and header lines, and what they say about framing and keep-alive. Anything
-//! ambiguous is rejected, because it allows request smuggling. Not in scope: the body (`body`).
+//! In scope: RFC 9112's request line and header lines, and their meaning for framing and keep-alive. Anything ambiguous
+//! is rejected, because it allows request smuggling. Not in scope: the body (`body`).
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -12,16 +12,16 @@ use tiny_http::{HTTPVersion, Method};
 use super::socket::{Connection, ReadLimit};
 use crate::config::HttpLimits;
 
-/// How long a connection in a reserved place may take to send something.
+/// How long a connection in a reserved slot may stay silent.
 const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 
-/// How many empty lines may stand before a request; some clients send one after a body (RFC 9112, 2.2).
+/// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
 
-/// Buffer for heads that an idle connection keeps, in bytes.
+/// Head buffer that an idle connection keeps, in bytes.
 const KEPT_TEXT: usize = 4 << 10;
 
-/// Why a request is rejected: status and text of the response, after which the connection closes.
+/// A rejected request: status and text of the response, after which the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rejection {
     pub(super) status: u16,
@@ -32,7 +32,7 @@ const fn rejection(status: u16, text: &'static str) -> Rejection {
     Rejection { status, text }
 }
 
-/// For a connection over the limit.
+/// For a connection beyond the limit.
 pub(super) const FULL: Rejection = rejection(503, "The server has too many connections. Try again in a moment.");
 const HEAD_TIMEOUT: Rejection = rejection(408, "The head of the request did not arrive in time.");
 const HEAD_TOO_LARGE: Rejection = rejection(431, "The head of the request is too large.");
@@ -55,15 +55,16 @@ const BAD_EXPECTATION: Rejection = rejection(417, "The only expectation this ser
 /// How the body of a request is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
-    /// No body, or it has been read.
+    /// No body, or already read.
     None,
-    /// Content-Length, always more than 0.
+    /// Content-Length, always above 0.
     Length(u64),
     /// Chunked.
     Chunked,
 }
 
-/// The head of one request. Header names compare without case, values are visible ASCII without space around them.
+/// The head of one request. Header names compare case-insensitively; values are visible ASCII without surrounding
+/// space.
 #[derive(Debug)]
 pub(crate) struct Head {
     /// The head as received; the ranges below point into it, so that a request needs no allocation.
@@ -99,7 +100,7 @@ impl Head {
         }
     }
 
-    /// The method, always in upper case.
+    /// The method, in upper case.
     pub(crate) fn method(&self) -> &Method {
         &self.method
     }
@@ -124,12 +125,12 @@ impl Head {
         self.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }
 
-    /// The first header of that name.
+    /// The first header with this name.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers_named(name).next()
     }
 
-    /// All headers of that name, in order.
+    /// All headers with this name, in order.
     pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> {
         self.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
@@ -139,7 +140,8 @@ impl Head {
         self.headers.iter().map(|(name, value)| (&self.text[name.clone()], &self.text[value.clone()]))
     }
 
-    /// The host as `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 can have none.
+    /// `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 requests may
+    /// have none.
     pub(crate) fn host(&self) -> Option<&str> {
         match self.authority.clone() {
             Some(range) => Some(&self.text[range]),
@@ -154,8 +156,8 @@ impl Head {
         self.headers.clear();
     }
 
-    /// Parses complete lines from `scanned` on, where the first incomplete line begins. Returns the length of the head once
-    /// its empty line is there. A bad line is rejected at once, because its sender may wait for an answer.
+    /// Parses complete lines starting at `scanned`, the start of the first incomplete line. Returns the length of the
+    /// head after its empty line. A bad line is rejected at once, because its sender may wait for an answer.
     fn read_lines(
         &mut self,
         bytes: &[u8],
@@ -234,7 +236,7 @@ impl Head {
                 if !digits || length.is_some() {
                     return Err(BAD_LENGTH);
                 }
-                // An overflow is over any limit.
+                // An overflow exceeds every limit.
                 length = Some(value.parse().unwrap_or(u64::MAX));
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 if !value.eq_ignore_ascii_case("chunked") || chunked {
@@ -269,15 +271,15 @@ impl Head {
     }
 }
 
-/// Reads the next head of a connection into `head`. False if there is none: the client left or was idle for too long, or the
-/// server shuts down.
+/// Reads the next head of a connection into `head`. False if there is none: the client disconnected or exceeded the
+/// idle timeout, or the server shuts down.
 pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<bool, Rejection> {
     head.clear();
     if connection.unread().is_empty() {
         if !connection.rest() {
             return Ok(false);
         }
-        // Over the limit only clients that send at once are served.
+        // Beyond the limit, only clients that send at once are served.
         let beyond = connection.lease.is_beyond_the_cap();
         let wait = if beyond { ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT) } else { ReadLimit::Idle };
         match connection.fill(wait) {
@@ -312,7 +314,7 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
     }
 }
 
-/// The ranges of name and value in the head; `start` is where the line begins.
+/// The ranges of name and value in the head; `start` is the offset of the line.
 fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>), Rejection> {
     // Also rejects continuation lines and a space before the colon.
     let colon = line.iter().position(|&b| !is_token(b)).ok_or(BAD_HEADER)?;

@@ -1,7 +1,7 @@
 //! The heads of responses, and responses of known size.
 //!
-//! tiny_http writes every head. It cannot write `Connection`, which is appended here; it adds `Content-Length: 0` to a 204
-//! (against RFC 9110, 8.6) and knows no body without framing (HTTP/1.0 streams), so that line is removed there.
+//! tiny_http writes every head. It cannot write `Connection`, which is appended here. It adds `Content-Length: 0` to a
+//! 204 (against RFC 9110, 8.6) and has no body without framing (HTTP/1.0 streams), so that line is removed here.
 //!
 //! In scope: rejections in plain text. Not in scope: streams beyond their head (`stream`).
 
@@ -16,23 +16,23 @@ use super::request::{Rejection, is_token};
 /// The name in the `Server` header.
 const SERVER: &str = env!("CARGO_PKG_NAME");
 
-/// What `head` removes where a response has no length.
+/// Removed by `head` from responses without a length.
 const NO_LENGTH: &[u8] = b"Content-Length: 0\r\n";
 /// The first second of the year 10000, in Unix time.
 const YEAR_10000: u64 = 253_402_300_800;
-/// Sent where the clock shows no date that HTTP can express.
+/// For clocks with a date that HTTP cannot express.
 const FALLBACK_DATE: &str = "Thu, 01 Jan 1970 00:00:00 GMT";
 
 /// What happens to the connection after this response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// It is kept alive, which an HTTP/1.0 client must be told.
+    /// Keep it alive, which an HTTP/1.0 client must be told.
     Keep,
-    /// It is closed, which an HTTP/1.1 client must be told.
+    /// Close it, which an HTTP/1.1 client must be told.
     Close,
 }
 
-/// Writes head and body in one system call. `head_only` is for HEAD: the size, but no body.
+/// Writes head and body in one system call. `head_only` is for HEAD: a length, but no body.
 pub(super) fn respond(
     lease: &Lease,
     version: &HTTPVersion,
@@ -48,7 +48,7 @@ pub(super) fn respond(
     lease.write(&mut [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect::<Vec<_>>())
 }
 
-/// Rejects a request in plain text. The connection is closed.
+/// Sends a rejection in plain text. The connection is then closed.
 pub(super) fn refuse(lease: &Lease, rejection: Rejection) -> io::Result<()> {
     lease.write(&mut [IoSlice::new(&refusal_bytes(rejection)?)])
 }
@@ -63,8 +63,8 @@ pub(super) fn refusal_bytes(rejection: Rejection) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The head of a response with a body of `length`. Without one it is a stream: chunked on HTTP/1.1, until the connection
-/// closes on HTTP/1.0.
+/// The head of a response with a body of `length`, or of a stream: chunked on HTTP/1.1, until the connection closes on
+/// HTTP/1.0.
 pub(super) fn head(
     version: &HTTPVersion,
     status: u16,
@@ -76,7 +76,7 @@ pub(super) fn head(
     let standard = [("Server", SERVER)].into_iter().chain(date);
     let headers = standard.chain(headers.iter().copied()).filter_map(|(name, value)| header(name, value)).collect();
     let written = length.or((*version != (1, 1)).then_some(0));
-    // An empty reader: `raw_print` writes the head only, and the threshold keeps large bodies from being chunked.
+    // An empty reader: `raw_print` then writes only the head, and the threshold prevents chunking of large bodies.
     let response = Response::new(StatusCode(status), headers, io::empty(), written, None);
     let mut head = Vec::with_capacity(256);
     response.with_chunked_threshold(usize::MAX).raw_print(&mut head, version.clone(), &[], true, None)?;
@@ -97,7 +97,7 @@ fn connection_header(version: &HTTPVersion, after: After) -> &'static [u8] {
     }
 }
 
-/// A header for tiny_http, which would write line breaks unescaped: a header with any is left out.
+/// A header for tiny_http; `None` if it has line breaks, which tiny_http does not escape.
 fn header(name: &str, value: &str) -> Option<Header> {
     let sound = !name.is_empty() && name.bytes().all(is_token) && value.bytes().all(|b| (b' '..=b'~').contains(&b));
     if !sound {

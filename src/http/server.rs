@@ -1,7 +1,7 @@
 //! The listening socket: accepting, one thread per connection, and shutdown.
 //!
-//! A client that connects while the kernel's backlog is full retries after a second, and std asks for a backlog of 128 only,
-//! so it is raised. Starting a thread takes longer than connecting, so a second thread does that.
+//! A client that connects while the kernel's backlog is full retries after a second, and std asks for a backlog of only
+//! 128, so it is raised. Starting a thread takes longer than connecting, so a second thread does that.
 //!
 //! In scope: surviving failures of `accept` and `spawn`. Not in scope: what happens on a connection.
 
@@ -18,14 +18,14 @@ use super::{Handler, connection, response, socket};
 use crate::config::{HTTP_ACCEPT_LOG, HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::lock;
 
-/// Longest pause of `accept` after a local error (no file descriptors, no memory), so that it does not spin; shorter once an
-/// evicted connection has closed.
+/// Longest pause of `accept` after a local error (no file descriptors, no memory), to avoid spinning; it ends early
+/// when an evicted connection has closed.
 const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The listen backlog; the kernel may have a lower limit. Enough for thousands of clients to connect at once: accepting one
-/// takes some 20 µs.
+/// The listen backlog; the kernel may have a lower limit. Enough for thousands of clients that connect at once:
+/// accepting one takes about 20 µs.
 #[cfg_attr(not(unix), allow(dead_code, reason = "std cannot ask for it elsewhere"))]
 const HTTP_BACKLOG: i32 = 4096;
-/// How many rejected connections are kept open for a moment, so that they can read the 503.
+/// How many rejected connections are kept open briefly, so that clients can read the 503.
 const MAX_TURNED_AWAY: usize = 32;
 /// Timeout of the connection that wakes `accept` on shutdown.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -57,19 +57,19 @@ impl HttpServer {
         self.address
     }
 
-    /// How many requests are being served. A client may have its answer a little earlier than its request counts as over.
+    /// Number of requests in progress. A client may get its answer slightly before its request stops counting.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         self.registry.held()
     }
 
-    /// Starts serving, on its own threads. An error if it was called before or no thread can be started.
+    /// Starts serving on its own threads. Fails if called before, or if no thread can be started.
     pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
         let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
         let listener = lock(&self.listener).take().ok_or_else(already)?;
         let registry = Arc::clone(&self.registry);
         let stack_size = registry.limits.stack_size;
-        // Bounded by `max_connections`: what waits here counts as connected, and may be evicted.
+        // Bounded by `max_connections`: connections in the queue are counted and can be evicted.
         let (admitted, to_start) = mpsc::channel();
         thread::Builder::new().name("http-start".to_owned()).spawn(move || {
             for lease in to_start {
@@ -88,22 +88,23 @@ impl HttpServer {
         self.registry.connections()
     }
 
-    /// Stops accepting and closes the listening socket. Existing connections go on.
+    /// Stops accepting and closes the listening socket. Existing connections stay open.
     pub(crate) fn stop_accepting(&self) {
         lock(&self.listener).take();
         if !self.registry.stop() {
             return;
         }
         let Some(acceptor) = lock(&self.acceptor).take() else { return };
-        // std cannot interrupt `accept`, so a connection wakes it. If connecting fails, `accept` is not blocked.
+        // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
         let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
         if woken.is_ok() {
             let _ = acceptor.join();
         }
     }
 
-    /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is answered.
-    /// Streams end when their owners end them. Returns the number of connections left, at `deadline` at the latest.
+    /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
+    /// answered. Streams end when their owners end them. Returns the number of connections left at `deadline`, or 0
+    /// earlier.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
         self.stop_accepting();
         self.registry.drain(deadline)
@@ -117,7 +118,7 @@ impl Drop for HttpServer {
     }
 }
 
-/// Raises the listen backlog; if that fails, std's stays.
+/// Raises the listen backlog; if that fails, std's value stays.
 fn lengthen_backlog(listener: &TcpListener) {
     #[cfg(unix)]
     {
@@ -136,7 +137,7 @@ fn lengthen_backlog(listener: &TcpListener) {
     let _ = listener;
 }
 
-/// An address to connect to a listener on `bound`: unspecified addresses are not for connecting.
+/// An address for connecting to a listener on `bound`, which may be unspecified (`0.0.0.0`, `::`).
 fn reachable(bound: SocketAddr) -> SocketAddr {
     let ip = match bound.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
@@ -146,7 +147,7 @@ fn reachable(bound: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, bound.port())
 }
 
-/// Accepts until the server stops, and passes on admitted connections. No error of `accept` ends it.
+/// Accepts until the server stops, and queues admitted connections. Survives every error of `accept`.
 pub(super) fn accept_loop(
     registry: &Arc<Registry>,
     mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
@@ -164,12 +165,12 @@ pub(super) fn accept_loop(
                 }
                 turned_away.forget();
             }
-            // The client aborted.
+            // The client has aborted.
             Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => {
                 // A local error, most likely no file descriptors. Each evicted connection ends one such failure and
-                // allows the next, so logging is rate limited.
+                // allows the next, so the log is rate limited.
                 if told.is_none_or(|told| told.elapsed() >= HTTP_ACCEPT_LOG) {
                     log::error!("cannot accept connections, trying again: {e}");
                     told = Some(Instant::now());
@@ -194,8 +195,8 @@ pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize)
     }
 }
 
-/// Connections over the limit, after their 503. Closing at once could send a reset that overtakes the response, and waiting
-/// would block `accept`, so the latest few are kept until they have had time to read.
+/// Rejected connections after their 503. Closing at once could send a reset that overtakes the response, and waiting
+/// blocks `accept`, so the latest few are kept until clients have had time to read.
 #[derive(Default)]
 struct TurnedAway(VecDeque<(Instant, TcpStream)>);
 
@@ -205,7 +206,7 @@ impl TurnedAway {
         if self.0.len() == MAX_TURNED_AWAY {
             self.0.pop_front();
         }
-        // A new socket has buffer space for these few bytes; non-blocking all the same, so that `accept` never blocks.
+        // A new socket has buffer space for these few bytes; non-blocking nevertheless, so that `accept` never blocks.
         let told = socket.set_nonblocking(true).and_then(|()| {
             socket::write_all(&socket, &mut [IoSlice::new(&response::refusal_bytes(FULL)?)], Duration::ZERO)
         });

@@ -1,7 +1,7 @@
 //! Socket I/O of one connection: buffered reads with a deadline, writes with a timeout.
 //!
-//! In scope: the read buffer, socket timeouts, the lingering close, detecting a disconnect by a peek. Not in scope: what the
-//! bytes mean.
+//! In scope: the read buffer, socket timeouts, the lingering close, detecting a disconnect by a peek. Not in scope: the
+//! meaning of the bytes.
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -13,12 +13,12 @@ use crate::config::{HTTP_LINGER_TIME, HttpLimits};
 
 /// Most bytes read during a lingering close.
 const HTTP_LINGER_BYTES: usize = 32 << 20;
-/// Lowest read rate of a client tolerated beyond `write_timeout`, in bytes per second over one response or event.
+/// Minimum read rate of a client that exceeds `write_timeout`, in bytes per second over one response or event.
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
-/// Initial size of the read buffer, in bytes: most requests fit, so that one read is enough.
+/// Initial size of the read buffer, in bytes: fits most requests in one read.
 const FIRST_BUFFER: usize = 8 << 10;
-/// Deadlines are rounded up to this, so that not every small read sets the socket's timeout anew.
+/// Deadlines are rounded up to this, so that small reads rarely change the socket's timeout.
 const GRAIN: Duration = Duration::from_millis(100);
 
 /// How long a read may block.
@@ -35,9 +35,9 @@ pub(super) struct Connection {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    /// The socket's current read timeout, to avoid setting the same one again.
+    /// The socket's current read timeout, to avoid redundant system calls.
     read_timeout: Option<Duration>,
-    /// The connection's registration, which owns the socket. The last to go: then no other memory is left.
+    /// The connection's registration, which owns the socket. Dropped last, after all other memory.
     pub(super) lease: Arc<Lease>,
 }
 
@@ -73,7 +73,8 @@ impl Connection {
         }
     }
 
-    /// Reads once into the buffer, which may grow to the limit of a head. 0 means end of stream; `TimedOut`, the deadline.
+    /// Reads once into the buffer, which may grow to the limit of a head. 0 means end of stream; `TimedOut` means the
+    /// deadline passed.
     pub(super) fn fill(&mut self, wait: ReadLimit) -> io::Result<usize> {
         self.set_timeout(wait)?;
         if self.end == self.buffer.len() {
@@ -104,8 +105,8 @@ impl Connection {
         self.lease.rest()
     }
 
-    /// Lingering close, for a response to a request that was not read completely: closing at once would make the kernel send
-    /// a reset, which may overtake the response.
+    /// Lingering close, after a response to a request that was not read completely: on an immediate close, the kernel
+    /// sends a reset, which may overtake the response.
     pub(super) fn linger(&mut self) {
         let socket = &self.lease.slot.socket;
         if socket.shutdown(Shutdown::Write).is_err() {
@@ -149,11 +150,11 @@ impl Lease {
     }
 }
 
-/// Writes all of `parts`. Fails with `TimedOut` if a write makes no progress for `timeout`, or if the client reads slower than
-/// [`HTTP_MIN_WRITE_RATE`].
+/// Writes all of `parts`. Fails with `TimedOut` if a write makes no progress for `timeout`, or if the client reads
+/// slower than [`HTTP_MIN_WRITE_RATE`].
 pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeout: Duration) -> io::Result<()> {
     let total: usize = parts.iter().map(|part| part.len()).sum();
-    // Set before the first write, because a write that times out half done reports the half as success.
+    // Set before the first write, because a write that times out halfway reports success for the first half.
     let deadline = Instant::now() + timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
@@ -170,8 +171,8 @@ pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeo
     Ok(())
 }
 
-/// Whether the peer has disconnected, by a non-blocking peek. Nobody else may use the socket meanwhile, because the mode is
-/// the socket's.
+/// Whether the peer has disconnected, by a non-blocking peek. Nobody else may use the socket meanwhile, because the
+/// mode applies to the whole socket.
 pub(super) fn gone(socket: &TcpStream) -> bool {
     if socket.set_nonblocking(true).is_err() {
         return true;

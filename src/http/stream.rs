@@ -10,23 +10,23 @@ use std::sync::Arc;
 use super::registry::{Lease, StreamState};
 use super::socket;
 
-/// The event stream of one response. It may move to another thread and outlive the handler: then it owns the connection.
-/// Dropped without [`EventStream::finish`], it aborts the connection, so that the client can tell a broken stream from a
-/// complete one.
+/// The event stream of one response. It may move to another thread and outlive the handler; it then owns the
+/// connection. If dropped without [`EventStream::finish`], it aborts the connection, so that the client can distinguish
+/// a broken stream from a complete one.
 pub(crate) struct EventStream {
     lease: Arc<Lease>,
     /// HTTP/1.1: chunks. HTTP/1.0: plain bytes until the connection closes.
     chunked: bool,
-    /// Bytes of the next request have been read already, so a peek cannot detect a disconnect.
+    /// Bytes of the next request are buffered, so a peek cannot detect a disconnect.
     pipelined: bool,
     /// The stream is complete; it no longer owns the socket.
     finished: bool,
-    /// A write failed, or there is no body at all (HEAD).
+    /// A write failed, or there is no body (HEAD).
     broken: bool,
 }
 
 impl EventStream {
-    /// Sends the head of a stream. Should that fail, the stream is [`EventStream::gone`] from the start.
+    /// Sends the head of a stream. If that fails, the stream is [`EventStream::gone`] from the start.
     pub(super) fn start(
         lease: Arc<Lease>,
         head: &[u8],
@@ -65,14 +65,14 @@ impl EventStream {
         self.write(&mut [IoSlice::new(if self.chunked { b"0\r\n\r\n" } else { b"" })])?;
         self.finished = true;
         if !self.lease.slot.end_stream(StreamState::Finished) {
-            // The connection's thread has ended, so nobody else closes the connection.
+            // The connection's thread has ended, so this must close the connection.
             let _ = self.lease.slot.socket.shutdown(Shutdown::Write);
         }
         Ok(())
     }
 
-    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has sent its next
-    /// request counts as connected.
+    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has
+    /// already sent its next request counts as connected.
     pub(crate) fn gone(&mut self) -> bool {
         self.broken = self.broken || (!self.pipelined && socket::gone(&self.lease.slot.socket));
         self.broken
@@ -105,7 +105,7 @@ impl EventStream {
             return Err(ErrorKind::BrokenPipe.into());
         }
         let written = self.lease.write(parts);
-        // Part of an event may have been sent; nothing may follow it.
+        // Part of an event may have been sent, so nothing may follow it.
         self.broken = written.is_err();
         written
     }
@@ -120,7 +120,7 @@ impl Drop for EventStream {
     }
 }
 
-/// Multi-line data within one event: each further line gets its own `data:`.
+/// Multi-line data of one event: each further line gets its own `data:`.
 fn split_lines(data: &[u8]) -> Vec<u8> {
     let mut lines = Vec::with_capacity(data.len() + 32);
     let mut rest = data;

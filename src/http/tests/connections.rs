@@ -1,9 +1,9 @@
-//! Many connections: the cap, errors of accept and of threads, the end.
+//! Many connections: the limit, errors of accept and of threads, shutdown.
 
 use super::super::registry::HTTP_MAX_CLOSING;
 use super::*;
 
-/// A handler that says when it has begun and waits to be told to go on.
+/// A handler that reports its start and waits for a permit to continue.
 fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>) {
     let (begun, has_begun) = sync_channel(64);
     let (go, may_go) = sync_channel::<()>(64);
@@ -23,7 +23,7 @@ fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>
     (handler, has_begun, go)
 }
 
-/// Waits until every connection can be evicted: its client has the answer before its thread is done with the request.
+/// Waits until every connection can be evicted: a client may get its answer before the thread is done with the request.
 fn all_at_rest(server: &HttpServer) {
     let begin = Instant::now();
     while server.held() > 0 {
@@ -41,11 +41,11 @@ fn at_the_cap_the_longest_idle_connection_makes_room() {
         response(client);
         all_at_rest(&server);
     }
-    // The first becomes the most recently used.
+    // Makes the first connection the most recently used.
     ask(&mut clients[0], "again");
     response(&mut clients[0]);
     all_at_rest(&server);
-    // A fourth fits, although it says nothing yet; then a fifth.
+    // A fourth connection is accepted although it is silent, then a fifth.
     let mut fourth = connect(&server);
     assert!(ended(&mut clients[1]));
     works(&server);
@@ -70,7 +70,7 @@ fn at_the_cap_with_all_busy_the_newcomer_is_told() {
         ask(&mut client, &"x".repeat(4000));
         assert_status(&response(&mut client).0, 503);
     }
-    // All at once, and one more for what follows: any of them may take the first.
+    // A permit for each, and one for the next request: any of them may take the first.
     (0..=busy.len()).for_each(|_| go.send(()).unwrap());
     for client in &mut busy {
         assert_eq!(response(client).1, "busy");
@@ -78,7 +78,7 @@ fn at_the_cap_with_all_busy_the_newcomer_is_told() {
     works(&server);
 }
 
-/// What a connection may do without a request that is let in: the bytes it sends, and whether it is to be answered then.
+/// States without an admitted request: the bytes sent, and whether to wait for the answer.
 const UNADMITTED: [(&str, &str, bool); 7] = [
     ("one byte", "G", false),
     ("half a head", "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ", false),
@@ -105,7 +105,7 @@ fn whoever_has_no_request_let_in_makes_room() {
             })
             .collect();
         works(&server);
-        // The others may not have been seen by their threads yet, which decide on their age.
+        // The threads of the others may not have seen their bytes yet, which determine their age.
         assert!(!sent.starts_with("GET /unread") || ended(&mut slow[0]), "{name}: the oldest makes room");
         (0..20).for_each(|_| works(&server));
     }
@@ -120,7 +120,7 @@ fn a_further_request_of_one_who_was_let_in_is_the_latest_of_all() {
         response(client);
     }
     all_at_rest(&server);
-    // The oldest begins again, which the server shows by asking for the body.
+    // The oldest begins a new request; the server shows that it has seen it by asking for the body.
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     clients[0].write_all(head).unwrap();
     assert_eq!(until(&mut clients[0], "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
@@ -139,7 +139,7 @@ fn whoever_does_not_read_what_is_not_for_those_let_in_makes_room() {
     let mut deaf: Vec<_> = (0..2).map(|_| connect(&server)).collect();
     for client in &mut deaf {
         client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-        // Its answer has begun, and more than fits between us stays behind.
+        // The response has begun, and more of it than the socket buffers hold is unread.
         until(client, "\r\n\r\n");
     }
     works(&server);
@@ -161,7 +161,7 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
         has_begun.recv_timeout(PATIENCE).unwrap();
     }
     assert_status(&rest(&mut connect(&server)), 503);
-    // Others keep trying to come in; all that happens to them is that they make room.
+    // Other connections keep arriving, but only evict each other.
     let _slow: Vec<_> = (0..100)
         .map(|_| {
             let mut client = connect(&server);
@@ -177,7 +177,7 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
         assert_status(&response(&mut client).0, 503);
     }
     assert!(server.connections() <= 3 + HTTP_MAX_CLOSING, "{}", server.connections());
-    // All at once, and one more for what follows: any of them may take the first.
+    // A permit for each, and one for the next request: any of them may take the first.
     (0..=busy.len()).for_each(|_| go.send(()).unwrap());
     for client in &mut busy {
         assert_eq!(response(client).1, "busy");
@@ -251,7 +251,7 @@ fn errors_of_accept_are_waited_out() {
 
 #[test]
 fn a_thread_that_cannot_be_had_costs_one_connection() {
-    // More address space than there is.
+    // More address space than exists.
     let server = server(HttpLimits { stack_size: 1 << 47, ..HttpLimits::default() }, echo);
     for _ in 0..3 {
         assert!(ended(&mut connect(&server)));
@@ -292,13 +292,13 @@ fn a_dropped_server_leaves_nothing_behind() {
     drop(server);
     assert!(ended(&mut client));
     assert!(TcpStream::connect(address).is_err());
-    // Its own `accept` is woken on an address that is not meant for connecting, too.
+    // `accept` on an unspecified address is also woken.
     let everywhere = HttpServer::bind("0.0.0.0:0", HttpLimits::default()).unwrap();
     everywhere.serve(Arc::new(By(echo))).unwrap();
     let port = everywhere.local_addr().port();
     drop(everywhere);
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
-    // Never started, it gives its port back all the same.
+    // A server that was never started also frees its port.
     let unused = HttpServer::bind(address, HttpLimits::default()).unwrap();
     drop(unused);
     assert!(TcpStream::connect(address).is_err());
@@ -307,7 +307,7 @@ fn a_dropped_server_leaves_nothing_behind() {
 #[cfg(target_os = "linux")]
 #[test]
 fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
-    // Nobody accepts: all that fit are connected at once, and one too many would take a second or more.
+    // Nobody accepts: connections within the backlog succeed at once; one beyond it takes a second or more.
     let server = HttpServer::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
     let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
     let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));

@@ -1,4 +1,4 @@
-//! The server over real sockets: what it must do, what it must refuse, and what may not knock it over.
+//! The server over real sockets: what it must do, refuse and survive.
 
 mod connections;
 mod streams;
@@ -16,7 +16,7 @@ use super::server::{accept_loop, start};
 use super::{EventStream, Exchange, Handler, HttpServer};
 use crate::config::HttpLimits;
 
-/// Long enough for anything that is going to happen at all.
+/// Longer than anything takes that happens at all.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct By<F>(F);
@@ -27,15 +27,14 @@ impl<F: Fn(Exchange<'_>) + Send + Sync + 'static> Handler for By<F> {
     }
 }
 
-/// A server on a free port that answers with `handler`.
+/// A server with `handler` on a free port.
 pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send + Sync + 'static) -> HttpServer {
     let server = HttpServer::bind("127.0.0.1:0", limits).unwrap();
     server.serve(Arc::new(By(handler))).unwrap();
     server
 }
 
-/// Gives every request's body back; `/unread` neither reads it nor lets the request in, `/panic` and `/silent` do not
-/// answer.
+/// Echoes the request's body; `/unread` neither reads it nor admits the request, `/panic` and `/silent` do not answer.
 pub(super) fn echo(mut exchange: Exchange<'_>) {
     match exchange.head().path() {
         "/unread" => exchange.respond(200, &[], &[b"unread"]),
@@ -58,7 +57,7 @@ pub(super) fn connect(server: &HttpServer) -> TcpStream {
     client
 }
 
-/// Everything the server says until it closes the connection.
+/// Reads until the server closes the connection.
 fn rest(client: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let end = client.read_to_end(&mut answer);
@@ -67,7 +66,7 @@ fn rest(client: &mut TcpStream) -> String {
     answer
 }
 
-/// Sends all of `bytes` and gives everything that comes back until the server closes.
+/// Sends `bytes` and reads until the server closes the connection.
 fn talk(server: &HttpServer, bytes: &[u8]) -> String {
     let mut client = connect(server);
     client.write_all(bytes).unwrap();
@@ -99,7 +98,7 @@ pub(super) fn ask(client: &mut TcpStream, body: &str) {
     client.write_all((head + body).as_bytes()).unwrap();
 }
 
-/// One request that must succeed, on a connection of its own.
+/// One request that must succeed, on a new connection.
 pub(super) fn works(server: &HttpServer) {
     let mut client = connect(server);
     ask(&mut client, "fine");
@@ -113,7 +112,7 @@ fn assert_status(answer: &str, status: u16) {
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "not {status}: {answer:?}");
 }
 
-/// The end of the stream, whether the other side closed politely or not.
+/// Whether the stream ends, by close or reset.
 fn ended(client: &mut TcpStream) -> bool {
     match client.read(&mut [0; 64]) {
         Ok(count) => count == 0,
@@ -291,7 +290,7 @@ fn bodies_arrive_whole_however_they_are_cut() {
     assert!(response(&mut client).1 == big);
     let chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: CHUNKED\r\n\r\n\
         4;ext=\"x\"\r\nWiki\r\n00005 ;y\r\npedia\r\n0\r\nTrailer: a\r\n\r\n";
-    // On one connection, so that every cut also proves that the next request begins where it should.
+    // On one connection, so that each case also checks that the next request begins in the right place.
     for cut in 0..chunked.len() {
         client.write_all(&chunked[..cut]).unwrap();
         client.write_all(&chunked[cut..]).unwrap();
@@ -337,7 +336,7 @@ fn a_promised_body_costs_nothing_before_it_arrives() {
             assert_status(&rest(&mut client), if path == "/" { 413 } else { 200 });
         }
     }
-    // Within the limit, but never sent.
+    // Within the limit, but never sent completely.
     let mut client = connect(&server);
     client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nstart").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
@@ -345,7 +344,7 @@ fn a_promised_body_costs_nothing_before_it_arrives() {
     works(&server);
 }
 
-/// Sends `piece` for ever, while another thread reads; gives the answer and how much was sent.
+/// Sends `piece` repeatedly while another thread reads; returns the answer and the number of bytes sent.
 fn flood(server: &HttpServer, head: &[u8], piece: &[u8], most: usize) -> (String, usize) {
     let mut client = connect(server);
     let mut reader = client.try_clone().unwrap();
@@ -416,7 +415,7 @@ fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
     assert!(answer.contains("\r\nConnection: close\r\n") && body == "unread");
 }
 
-/// Sends `start`, then a byte of `drip` whenever nothing has come back for 5 ms; gives the answer.
+/// Sends `start`, then a byte of `drip` whenever there is no answer for 5 ms; returns the answer.
 fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
     let mut client = connect(server);
     client.write_all(start).unwrap();
@@ -429,7 +428,7 @@ fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(&some[..count]),
             Err(e) if e.kind() == ErrorKind::WouldBlock && answer.is_empty() => client.write_all(&[drip]).unwrap(),
-            // Answered: a polite client goes.
+            // Answered: a well-behaved client closes.
             Err(_) => break,
         }
     }

@@ -1,4 +1,4 @@
-//! Event streams: their bytes, their end, clients that leave or never read.
+//! Event streams: their bytes, their end, and clients that disconnect or never read.
 
 use super::*;
 
@@ -55,10 +55,10 @@ fn a_stream_can_outlive_its_handler_and_its_thread() {
     assert_eq!(until(&mut client, "\n\n\r\n"), "c\r\ndata: late\n\n\r\n");
     assert_eq!(server.connections(), 1);
     assert!(!stream.gone());
-    // A stream is work in progress: draining waits for its owner.
+    // An open stream counts as a request in progress: draining waits for its owner.
     assert_eq!(server.drain(Instant::now()), 1);
     stream.finish().unwrap();
-    // Whether the thread had left already or not, this is the end of the connection.
+    // Whether or not the thread has ended already, the connection closes here.
     assert_eq!(rest(&mut client), "0\r\n\r\n");
     assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
 }
@@ -69,7 +69,7 @@ fn streams_ended_by_another_thread_leave_the_connection_usable_or_closed() {
         let stream = exchange.defer().stream(&SSE);
         thread::spawn(move || stream.finish().unwrap());
     });
-    // Thread and stream race for the end; either way the client sees a complete stream.
+    // Thread and stream race for the end; the client sees a complete stream in either case.
     for _ in 0..200 {
         let mut client = connect(&server);
         for _ in 0..2 {
@@ -103,7 +103,7 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
     until(&mut client, "here\n\n\r\n");
     drop(client);
     assert!(has_left.recv_timeout(PATIENCE).unwrap());
-    // With a further request already here, the client counts as present.
+    // If the next request is already buffered, the client counts as connected.
     let mut client = connect(&server);
     let request = "GET /pipelined HTTP/1.1\r\nHost: a\r\n\r\n";
     client.write_all(request.repeat(2).as_bytes()).unwrap();
