@@ -8,7 +8,8 @@
 //! reads slowly, or was rejected is evicted when a slot is needed. At most `max_connections` can be held;
 //! [`HTTP_RESERVE`] more slots remain even then, so that probes always get one.
 //!
-//! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the handler).
+//! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the
+//! handler).
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

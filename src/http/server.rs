@@ -39,8 +39,8 @@ pub(crate) struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens on the first available address; port 0 takes any free port. Until [`HttpServer::serve`], connections wait in
-    /// the kernel's backlog.
+    /// Listens on the first available address; port 0 takes any free port. Until [`HttpServer::serve`], connections
+    /// wait in the kernel's backlog.
     pub(crate) fn bind(addresses: impl ToSocketAddrs, limits: HttpLimits) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(addresses)?;
         lengthen_backlog(&listener);
