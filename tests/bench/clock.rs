@@ -1,9 +1,9 @@
-//! One clock for all processes of a run, so that a time taken in one can be held against a time taken in another.
+//! One clock for all processes of a run, so that times taken in different processes are comparable.
 
 use std::sync::OnceLock;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Nanoseconds since some moment that is the same for every process of this machine.
+/// Nanoseconds on a clock shared by all processes of this machine.
 pub(crate) fn now_ns() -> u64 {
     static START: OnceLock<(Instant, u64)> = OnceLock::new();
     let (start, at) = START.get_or_init(|| {
@@ -13,7 +13,7 @@ pub(crate) fn now_ns() -> u64 {
     at + start.elapsed().as_nanos() as u64
 }
 
-/// std shows the monotonic clock only in `Debug`: `Instant { tv_sec: 12, tv_nsec: 345 }`.
+/// std exposes the monotonic clock only in `Debug`: `Instant { tv_sec: 12, tv_nsec: 345 }`.
 fn monotonic(shown: &str) -> Option<u64> {
     let field = |name: &str| -> Option<u64> {
         let rest = &shown[shown.find(name)? + name.len()..];
@@ -22,7 +22,7 @@ fn monotonic(shown: &str) -> Option<u64> {
     Some(field("tv_sec: ")? * 1_000_000_000 + field("tv_nsec: ")?)
 }
 
-/// Elsewhere the wall clock has to do: it is only wrong if it is set while we run.
+/// Elsewhere, the wall clock: only wrong if it is set during the run.
 fn since_epoch() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
 }

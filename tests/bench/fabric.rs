@@ -1,11 +1,10 @@
-//! A fast stand-in for Fabric, in a process of its own: a thread a connection, every event written by itself as Fabric
-//! does it.
+//! A fast fake Fabric in its own process: a thread per connection, one write per event as in Fabric.
 //!
-//! `/names-<n>` before a path gives a Fabric of n patterns, 250 without it. What a run does is in its pattern's name:
-//! `tick_<n>_<µs>` sends n events that far apart, `flood_<n>` sends them at once, each with the time it was sent as
-//! `t=<ns>`; `size_<bytes>` sends that much text in pieces of 1 KiB. Or it is in the input: `say_<n>_<µs>_<word>` sends n events
-//! that have the word in them, so that no two runs say the same; `fail_…` sends half of that and then an error, `cut_…`
-//! ends the connection there.
+//! The prefix `/names-<n>` of a path selects a Fabric of n patterns; without it, 250. The behaviour of a run is in its
+//! pattern's name: `tick_<n>_<µs>` sends n events at that interval, `flood_<n>` sends them at once, each with the time
+//! it was sent as `t=<ns>`; `size_<bytes>` sends that much text in pieces of 1 KiB. Or it is in the input:
+//! `say_<n>_<µs>_<word>` sends n events that contain the word, so that all runs differ; `fail_…` sends half of that and
+//! then an error, `cut_…` closes the connection there.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,7 +15,7 @@ use crate::clock::now_ns;
 
 const PIECE: usize = 1 << 10;
 
-/// Serves on `port` until it is killed.
+/// Serves on `port` until killed.
 pub(crate) fn serve(port: u16) {
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     println!("{}", listener.local_addr().unwrap());
@@ -54,14 +53,14 @@ fn connection(stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// The list of names, written once for a connection: writing it is not what is measured.
+/// The list of names, encoded once per connection, because encoding is not measured.
 #[derive(Default)]
 struct Names {
     count: usize,
     json: String,
 }
 
-/// The name of one of them.
+/// The name of a pattern.
 pub(crate) fn pattern_name(number: usize) -> String {
     format!("pattern_number_{number:05}")
 }
@@ -95,13 +94,13 @@ fn answer(target: &str, body: &str, names: &mut Names, output: &mut impl Write) 
     }
 }
 
-/// A pattern as Fabric gives it.
+/// A pattern in Fabric's format.
 fn pattern(path: &str) -> String {
     let text = pattern_text(path);
     serde_json::json!({"Name": path.trim_start_matches("patterns/"), "Description": "", "Pattern": text}).to_string()
 }
 
-/// A text of some 5 KiB that is another for each path: `patterns/NAME`.
+/// A text of about 5 KiB, different for each path: `patterns/NAME`.
 pub(crate) fn pattern_text(path: &str) -> String {
     const WORDS: [&str; 12] = [
         "meeting", "text", "summary", "report", "risk", "code", "review", "lesson", "letter", "plan", "budget", "test",
@@ -161,12 +160,12 @@ fn chat(what: &str, output: &mut impl Write) -> io::Result<()> {
     output.write_all(b"0\r\n\r\n")
 }
 
-/// What `say_…` says in its event of that number.
+/// The text of the event `number` of `say_…`.
 pub(crate) fn piece(word: &str, number: usize) -> String {
     format!("{word}.{number} ")
 }
 
-/// What `size_<bytes>` says, up to 1 KiB.
+/// The text of `size_<bytes>`, up to 1 KiB.
 pub(crate) fn text(bytes: usize) -> String {
     "text of the answer, ".repeat(PIECE / 20 + 1)[..bytes.min(PIECE)].to_owned()
 }

@@ -1,5 +1,5 @@
-//! Over Streamable HTTP: requests a second, relaying, memory, growth. The floor is ourselves, answering each request
-//! with as many bytes.
+//! Over Streamable HTTP: requests per second, relaying, memory, growth. The baseline is this program, answering each
+//! request with the same number of bytes.
 
 use std::net::SocketAddr;
 use std::sync::Barrier;
@@ -17,13 +17,13 @@ pub(crate) const ENVELOPE: &str =
     r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 const FLAGS: [&str; 4] = ["--max-connections", "4096", "--max-runs", "512"];
 
-/// A server for one section, or the one row that says why there is none.
+/// A server for one section; the error is a row that says why there is none.
 pub(crate) fn serve(bench: &Bench) -> Result<(Process, SocketAddr), Vec<Row>> {
     http_server(&bench.fabric, &FLAGS)
         .map_err(|reason| vec![Row::new("http").note(format!("skipped: the server said \"{reason}\""))])
 }
 
-/// A run as JSON-RPC, with `meta` before the token in its `_meta`.
+/// A run as a JSON-RPC request, with `meta` before the token in its `_meta`.
 pub(crate) fn run_message(pattern: &str, stream: bool, meta: &str) -> String {
     let token = match (stream, meta.is_empty()) {
         (true, true) => r#""progressToken":"p""#,
@@ -35,14 +35,14 @@ pub(crate) fn run_message(pattern: &str, stream: bool, meta: &str) -> String {
     )
 }
 
-/// Is this the end of a call, and not one of its notifications? An error ends the measuring.
+/// Whether this is the answer of a call, not a notification. Panics on an error.
 pub(crate) fn is_answer(line: &[u8]) -> bool {
     let head = String::from_utf8_lossy(&line[..line.len().min(64)]);
     assert!(!head.contains("\"error\""), "an error came back: {}", String::from_utf8_lossy(line));
     head.contains("\"result\"")
 }
 
-/// How old each `t=<ns>` in `line` is at `now`.
+/// Adds the age of each `t=<ns>` in `line`, relative to `now`.
 pub(crate) fn stamps(line: &[u8], now: u64, samples: &mut Samples) {
     for (at, pair) in line.windows(2).enumerate() {
         if pair == b"t=" {
@@ -53,7 +53,7 @@ pub(crate) fn stamps(line: &[u8], now: u64, samples: &mut Samples) {
     }
 }
 
-/// The stream of a pattern, read straight from Fabric.
+/// The stream of a pattern, read directly from Fabric.
 pub(crate) fn direct(fabric: SocketAddr, pattern: &str) -> Samples {
     let mut samples = Samples::default();
     let mut connection = Connection::open(fabric);
@@ -65,8 +65,8 @@ pub(crate) fn direct(fabric: SocketAddr, pattern: &str) -> Samples {
     samples
 }
 
-/// Sends `request` over `connections` kept connections, about `count` times in all. Each of up to `threads` threads
-/// sends on all of its connections, then reads all answers: there is always one request under way on each.
+/// Sends `request` over `connections` kept-alive connections, about `count` times in total. Each of up to `threads`
+/// threads sends on all of its connections, then reads all answers: each connection always has one request in flight.
 pub(crate) fn exchange(
     address: SocketAddr,
     request: &[u8],
@@ -123,7 +123,7 @@ pub(crate) fn tools_list() -> Vec<u8> {
     modern("tools/list", "", &body)
 }
 
-/// `tools/list` over kept connections.
+/// `tools/list` over kept-alive connections.
 pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
     let (server, address) = match serve(bench) {
         Ok(server) => server,
@@ -151,7 +151,7 @@ pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Runs a pattern over `connection` and gives its chunks' delays to `samples`.
+/// Runs a pattern over `connection` and adds the delays of its chunks to `samples`.
 pub(crate) fn run(connection: &mut Connection, pattern: &str, samples: &mut Samples) {
     connection.send(&modern_run(pattern));
     let (status, body) = connection.answer();
@@ -165,7 +165,7 @@ pub(crate) fn run(connection: &mut Connection, pattern: &str, samples: &mut Samp
     });
 }
 
-/// The delay added to a chunk, and the time of a flood.
+/// The added delay of a chunk, and the time of a flood.
 pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     let (server, address) = match serve(bench) {
         Ok(server) => server,
@@ -184,7 +184,7 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// Streams at the same time: the server while they run, their delays, and the CPU time a chunk took.
+/// Concurrent streams: the server's usage while they run, their delays, and the CPU time per chunk.
 pub(crate) fn streams(server: &Process, address: SocketAddr, count: usize, chunks: usize) -> (f64, Samples, f64) {
     let pattern = format!("tick_{chunks}_20000");
     let before = server.cpu();
@@ -208,12 +208,12 @@ pub(crate) fn streams(server: &Process, address: SocketAddr, count: usize, chunk
     (memory, all, (server.cpu() - before) / (count * chunks) as f64)
 }
 
-/// Memory idle, at 64 runs, with 500 connections and with 2,000 sessions: each in a process of its own.
+/// Memory idle, with 64 runs, with 500 connections and with 2,000 sessions, each in a new process.
 pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     let fresh = || {
         let (server, address) = serve(bench)?;
-        // One of everything first: what is paid once is not counted for each.
+        // One of everything first, so that one-time costs are not counted.
         let mut connection = Connection::open(address);
         connection.send(&tools_list());
         connection.skip_answer();

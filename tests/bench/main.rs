@@ -1,11 +1,11 @@
-//! `cargo bench`: what this server costs, beside what the same bytes cost without it.
+//! `cargo bench`: the cost of this server, compared with the same bytes without it.
 //!
-//! Every section names its floor: a bare echo over the same pipe or socket, or Fabric read directly, measured in the
-//! same run, because machines drift. `cargo bench -- NAME` runs the sections whose name contains NAME; `-- --json`
-//! prints one JSON object a row; `-- --soak MINUTES` is a soak instead. `FABRIC_MCP_BINARY` measures another binary.
-//! Fabric and the echoes are this program again, in processes of their own.
+//! Every section has a baseline (its floor): a bare echo over the same pipe or socket, or Fabric read directly,
+//! measured in the same run, because machines drift. `cargo bench -- NAME` runs the sections whose name contains NAME;
+//! `-- --json` prints one JSON object per row; `-- --soak MINUTES` is a soak instead. `FABRIC_MCP_BINARY` measures
+//! another binary. Fabric and the echoes are this program in other processes.
 //!
-//! Not in scope: passing or failing. Numbers are for people to compare.
+//! Not in scope: passing or failing; people compare the numbers.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -28,9 +28,9 @@ use std::net::SocketAddr;
 
 use report::Row;
 
-/// What every section needs.
+/// Shared input of all sections.
 pub(crate) struct Bench {
-    /// The stand-in's URL.
+    /// The fake Fabric's URL.
     pub(crate) fabric: String,
     pub(crate) fabric_address: SocketAddr,
 }

@@ -1,4 +1,4 @@
-//! The processes of a run: the server under test, and ourselves again in the roles of Fabric and of the floor.
+//! The processes of a run: the server under test, and this program as Fabric and as baseline.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-/// A child that ends with its owner.
+/// A child process, killed on drop.
 pub(crate) struct Process(pub(crate) Child);
 
 impl Drop for Process {
@@ -18,12 +18,12 @@ impl Drop for Process {
 }
 
 impl Process {
-    /// Memory in MB: `VmRSS` for now, `VmHWM` for the most so far. 0 where there is no `/proc`.
+    /// Memory in MB: `VmRSS` is current, `VmHWM` the high-water mark. 0 without `/proc`.
     pub(crate) fn memory(&self, field: &str) -> f64 {
         memory(self.0.id(), field)
     }
 
-    /// CPU time so far, in microseconds: Linux counts it in hundredths of a second.
+    /// CPU time so far, in microseconds; Linux counts in hundredths of a second.
     pub(crate) fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
         let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
@@ -37,18 +37,18 @@ fn memory(pid: u32, field: &str) -> f64 {
     line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
 }
 
-/// What a process uses now: MB, threads, open files.
+/// Current usage of a process: MB, threads, open files.
 pub(crate) fn usage(pid: u32) -> [f64; 3] {
     let count = |what| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count) as f64;
     [memory(pid, "VmRSS"), count("task"), count("fd")]
 }
 
-/// The binary under test: ours, unless `FABRIC_MCP_BINARY` names another one.
+/// The binary under test: this crate's, unless `FABRIC_MCP_BINARY` names another.
 pub(crate) fn binary() -> String {
     std::env::var("FABRIC_MCP_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_fabric-mcp").into())
 }
 
-/// The server under test in front of `fabric`, without anything of our environment that it would read.
+/// The server under test in front of `fabric`, without the variables that it reads.
 pub(crate) fn server(fabric: &str) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
@@ -60,9 +60,9 @@ pub(crate) fn server(fabric: &str) -> Command {
     command
 }
 
-/// The server under test on HTTP, and where it listens. The error is what it said when it ended instead.
+/// The server under test on HTTP, and its address. The error is its log, if it exits instead.
 pub(crate) fn http_server(fabric: &str, flags: &[&str]) -> Result<(Process, SocketAddr), String> {
-    // A file and not a pipe: reading its log would cost the time we measure.
+    // A file and not a pipe: reading its log takes CPU time from the measurement.
     let log = format!("{}/bench-{}.log", env!("CARGO_TARGET_TMPDIR"), std::process::id());
     let mut command = server(fabric);
     command.args(["--transport", "http", "--port", "0"]).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
@@ -91,14 +91,14 @@ fn listening(log: &str, fabric: &str) -> Option<SocketAddr> {
     })
 }
 
-/// Ourselves in another role.
+/// This program in another role.
 pub(crate) fn role(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(arguments);
     command
 }
 
-/// Ourselves in a role that serves a socket, which it names in its first line.
+/// This program in a role that listens; it prints its address in its first line.
 pub(crate) fn listener(arguments: &[&str]) -> (Process, SocketAddr) {
     let mut child = role(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();

@@ -1,8 +1,8 @@
-//! Rows of the table, and the two ways to print them.
+//! Rows of the table, and their two output formats.
 
 use serde_json::{Value, json};
 
-/// Latencies in microseconds, and how long it all took in seconds.
+/// Latencies in microseconds, and the total time in seconds.
 #[derive(Default)]
 pub(crate) struct Samples {
     pub(crate) micros: Vec<f64>,
@@ -10,7 +10,7 @@ pub(crate) struct Samples {
 }
 
 impl Samples {
-    /// The value below which `part` (0 to 1) of the samples lie.
+    /// The value below which the fraction `part` (0 to 1) of the samples lies.
     pub(crate) fn percentile(&self, part: f64) -> f64 {
         let mut sorted = self.micros.clone();
         sorted.sort_by(f64::total_cmp);
@@ -22,7 +22,7 @@ impl Samples {
         self.percentile(0.5)
     }
 
-    /// How many samples lie between powers of two of microseconds, a line each.
+    /// Number of samples between powers of two of microseconds, one line each.
     pub(crate) fn histogram(&self) -> String {
         let mut counts = [0usize; 32];
         for micros in &self.micros {
@@ -41,7 +41,7 @@ impl Samples {
     }
 }
 
-/// One line of the table. What does not apply is `None`.
+/// A line of the table; `None` where a column does not apply.
 #[derive(Default)]
 pub(crate) struct Row {
     name: String,
@@ -65,7 +65,7 @@ impl Row {
         self
     }
 
-    /// p50, p99 and, as a note, what lies beyond, with a histogram.
+    /// p50, p99 and a note on the slowest samples, with a histogram.
     pub(crate) fn tails(self, samples: &Samples) -> Row {
         let (beyond, most) = (samples.percentile(0.999), samples.percentile(1.0));
         let times = beyond / samples.p50();
@@ -73,7 +73,7 @@ impl Row {
         self.latency(samples).note(note)
     }
 
-    /// How long one thing took, in microseconds.
+    /// One duration, in microseconds.
     pub(crate) fn micros(mut self, micros: f64) -> Row {
         self.p50 = Some(micros);
         self
@@ -89,7 +89,7 @@ impl Row {
         self
     }
 
-    /// How many times the floor's cost ours is: 1 would be for free.
+    /// Our cost as a multiple of the baseline's; 1 means no overhead.
     pub(crate) fn times_floor(mut self, ours: f64, floor: f64) -> Row {
         self.ratio = Some(ours / floor);
         self
@@ -131,7 +131,7 @@ pub(crate) fn header() -> String {
     format!("{:46}{:>11}{:>11}{:>10}{:>8}{:>9}  note", "", "p50 us", "p99 us", "per s", "MB", "x floor")
 }
 
-/// Prints one row as soon as it is known.
+/// Prints one row as soon as it is available.
 pub(crate) fn print(row: &Row, as_json: bool) {
     if as_json {
         println!("{}", row.json());

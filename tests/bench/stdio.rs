@@ -1,4 +1,5 @@
-//! Over stdin and stdout: starting, asking, listing, relaying. The floor is ourselves, echoing lines of the same length.
+//! Over stdin and stdout: start-up, requests, lists, relaying. The baseline is this program, echoing lines of the same
+//! length.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
@@ -14,7 +15,7 @@ const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","param
 const LIST_PATTERNS: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{}}"#;
 const SEARCH: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{"query":"what are the risks in the report of our meeting"}}"#;
 
-/// A child that speaks in lines.
+/// A child process with one message per line.
 pub(crate) struct Pipe {
     pub(crate) process: Process,
     tx: ChildStdin,
@@ -29,7 +30,7 @@ impl Pipe {
         Pipe { process: Process(child), tx, rx: BufReader::with_capacity(64 << 10, rx), line: Vec::new() }
     }
 
-    /// The server in front of `fabric`, past its handshake.
+    /// The server in front of `fabric`, after the handshake.
     pub(crate) fn server(fabric: &str) -> Pipe {
         Pipe::server_with(fabric, &[])
     }
@@ -57,19 +58,19 @@ impl Pipe {
         &self.line
     }
 
-    /// Sends one line and gives the answer's length.
+    /// Sends one line and returns the answer's length.
     pub(crate) fn ask(&mut self, message: &str) -> usize {
         self.send(&format!("{message}\n"));
         self.line().len()
     }
 
-    /// Asks `count` times, `window` at a time. `what` is the message from its method on.
+    /// Sends `count` requests, `window` at a time. `what` is the message from its method on.
     fn exchange(&mut self, what: &str, count: usize, window: usize) -> Samples {
         let mut samples = Samples::default();
         let mut sent = VecDeque::new();
         let (mut next, begun) = (0, Instant::now());
         while samples.micros.len() < count {
-            // Half a window at once: it is the server that is measured, not our own writing.
+            // Half a window at once: the server is measured, not our own writing.
             if sent.len() <= window / 2 && next < count {
                 let until = count.min(next + window - sent.len());
                 let lines: String =
@@ -80,7 +81,7 @@ impl Pipe {
             }
             let line = self.line();
             assert!(!failed(line), "an error came back: {}", String::from_utf8_lossy(line));
-            // Answers may overtake each other; on average the oldest is as good as the right one.
+            // Answers may overtake each other; on average, the oldest request is close enough.
             let Some(at) = sent.pop_front() else { continue };
             samples.micros.push((now_ns() - at) as f64 / 1e3);
         }
@@ -89,14 +90,14 @@ impl Pipe {
     }
 }
 
-/// Is this an error of the protocol or of a tool? Looks where that stands: at the head, or before a result's `_meta`.
+/// Whether this is a JSON-RPC or tool error. Looks only at the head, and before a result's `_meta`.
 fn failed(line: &[u8]) -> bool {
     let has = |part: &[u8], what: &[u8]| part.windows(what.len()).any(|window| window == what);
     has(&line[..line.len().min(64)], b"\"error\":")
         || has(&line[line.len().saturating_sub(1024)..], b"\"isError\":true")
 }
 
-/// The role of the floor: answers each line with `bytes` bytes, understands nothing.
+/// The baseline: answers each line with `bytes` bytes, without parsing.
 pub(crate) fn serve_echo(bytes: usize) {
     let mut input = BufReader::with_capacity(64 << 10, io::stdin());
     let mut output = io::BufWriter::with_capacity(64 << 10, io::stdout());
@@ -129,7 +130,7 @@ pub(crate) fn start(bench: &Bench) -> Vec<Row> {
     vec![Row::new("start to answered initialize").latency(&ours).times_floor(ours.p50(), floor.p50())]
 }
 
-/// Round trips and throughput of what needs no Fabric.
+/// Round trips and throughput of requests that need no Fabric.
 pub(crate) fn round_trips(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for (name, what) in [("ping", r#""method":"ping""#), ("tools/list", r#""method":"tools/list","params":{}"#)] {
@@ -149,7 +150,7 @@ pub(crate) fn round_trips(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// `fabric_list_patterns` of 250 names, beside the same list read straight from Fabric.
+/// `fabric_list_patterns` of 250 names, compared with the same list read directly from Fabric.
 pub(crate) fn list_patterns(bench: &Bench) -> Vec<Row> {
     let mut pipe = Pipe::server(&bench.fabric);
     let mut rows = Vec::new();
@@ -168,8 +169,8 @@ pub(crate) fn list_patterns(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// `fabric_list_patterns` with a query: the first one, which reads all patterns and builds the index, and those after it,
-/// beside a `ping`.
+/// `fabric_list_patterns` with a query: the first one, which reads all patterns and builds the index, and later ones,
+/// compared with a `ping`.
 pub(crate) fn search(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for count in [250, 10_000] {
@@ -187,7 +188,7 @@ pub(crate) fn search(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// One call that is answered after any number of notifications, whose bytes go to `each`. Gives the answer's length.
+/// One call with any number of notifications, whose bytes go to `each`. Returns the answer's length.
 pub(crate) fn run(pipe: &mut Pipe, pattern: &str, stream: bool, mut each: impl FnMut(&[u8])) -> usize {
     pipe.send(&format!("{}\n", http::run_message(pattern, stream, "")));
     loop {
@@ -199,7 +200,7 @@ pub(crate) fn run(pipe: &mut Pipe, pattern: &str, stream: bool, mut each: impl F
     }
 }
 
-/// The delay added to a chunk, and the time of a flood.
+/// The added delay of a chunk, and the time of a flood.
 pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     let mut pipe = Pipe::server(&bench.fabric);
     let mut samples = Samples::default();
@@ -217,7 +218,7 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// A flood read directly and through the server, three times in turn; the rows of both.
+/// A flood read directly and through the server, three times alternately; both rows.
 pub(crate) fn flood(bench: &Bench, mut relayed: impl FnMut(&str, &mut Samples)) -> (Row, Row) {
     const CHUNKS: usize = 100_000;
     let pattern = format!("flood_{CHUNKS}");
@@ -240,7 +241,7 @@ pub(crate) fn flood(bench: &Bench, mut relayed: impl FnMut(&str, &mut Samples)) 
     (row("direct", direct), row("relay", ours).times_floor(ours, direct))
 }
 
-/// Memory of a process that waits, and the size of its file.
+/// Memory of an idle process, and the size of the binary.
 pub(crate) fn size(bench: &Bench) -> Vec<Row> {
     let pipe = Pipe::server(&bench.fabric);
     let bytes = std::fs::metadata(binary()).map_or(0, |file| file.len());
@@ -250,7 +251,7 @@ pub(crate) fn size(bench: &Bench) -> Vec<Row> {
     ]
 }
 
-/// How the cost of a list and of an output grows.
+/// How the cost of a list and of an output grows with its size.
 pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
     for names in [10, 100, 1000, 10_000] {
@@ -280,7 +281,7 @@ pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// Reads the direct stream: what a client of Fabric itself would have.
+/// Reads the direct stream, as a client of Fabric sees it.
 pub(crate) fn read_events(connection: &mut Connection, samples: &mut Samples) {
     let (_, body) = connection.answer();
     wire::lines(body, |line, now| {

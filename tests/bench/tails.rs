@@ -1,8 +1,8 @@
-//! Tails: the slowest answers and chunks while much else goes on.
+//! Tail latency: the slowest answers and chunks under load.
 //!
-//! A thread a connection, asleep between its requests: a thread that served many connections would itself be the queue
-//! that is measured. The threads share the cores with the server and with Fabric all the same, so the first row is the
-//! floor: the same load on a bare echo.
+//! One thread per connection, asleep between its requests: a thread with many connections is itself a queue, which
+//! distorts the measurement. The threads share the cores with the server and Fabric, so the first row is the baseline:
+//! the same load on a bare echo.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -19,14 +19,14 @@ use crate::report::{Row, Samples};
 use crate::wire::Connection;
 
 const CONNECTIONS: u64 = 256;
-/// Between two requests of a connection, on average: 1,280 a second in all, half of what two cores can do.
+/// Average pause between two requests of a connection: 1,280 per second in total, half the capacity of two cores.
 const PAUSE: Duration = Duration::from_millis(200);
-/// What a run of the mix streams.
+/// The stream of a run in the mix.
 const RUN: &str = "tick_10_5000";
-/// What a slow reader asks for.
+/// The output for a slow reader.
 const SLOW: &str = "size_4194304";
 
-/// Numbers that are the same in every run: xorshift64.
+/// A random generator with a fixed seed: xorshift64.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -34,17 +34,17 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        // The low bits of neighbouring seeds are alike at first.
+        // The low bits of neighbouring seeds are similar at first.
         (self.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) % limit
     }
 
-    /// A time that is `mean` on average.
+    /// A random duration with this mean.
     pub(crate) fn time(&mut self, mean: Duration) -> Duration {
         mean * self.below(2001) as u32 / 1000
     }
 }
 
-/// Reads at some 800 KB a second, in small pieces.
+/// Reads about 800 KB per second, in small pieces.
 pub(crate) struct Slow<R>(pub(crate) R);
 
 impl<R: Read> Read for Slow<R> {
@@ -55,7 +55,7 @@ impl<R: Read> Read for Slow<R> {
     }
 }
 
-/// Spawns a thread with a small stack: there are hundreds.
+/// Spawns a thread with a small stack, because there are hundreds.
 fn spawn<'s, T: Send + 's>(scope: &'s Scope<'s, '_>, work: impl FnOnce() -> T + Send + 's) -> ScopedJoinHandle<'s, T> {
     thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work).unwrap()
 }
@@ -72,10 +72,10 @@ fn details(number: usize) -> Vec<u8> {
     call("fabric_get_pattern_details", &format!(r#"{{"pattern_name":"{}"}}"#, pattern_name(number)))
 }
 
-/// The times of lists, details and chunks.
+/// Samples of lists, details and chunks.
 type Times = [Samples; 3];
 
-/// One connection of the mix until `end`. `lists_only` asks for nothing else.
+/// One connection of the mix, until `end`. `lists_only`: requests only lists.
 fn client(address: SocketAddr, seed: u64, pause: Duration, end: Instant, lists_only: bool) -> Times {
     let (mut random, mut times) = (Random(seed), Times::default());
     let mut connection = Connection::open(address);
@@ -104,7 +104,7 @@ fn client(address: SocketAddr, seed: u64, pause: Duration, end: Instant, lists_o
     }
 }
 
-/// Asks for one list after another, 64 at a time.
+/// Requests lists continuously, 64 at a time.
 fn flood(address: SocketAddr, over: &AtomicBool) {
     let mut connection = Connection::open(address);
     let requests = http::tools_list().repeat(64);
@@ -116,7 +116,7 @@ fn flood(address: SocketAddr, over: &AtomicBool) {
     }
 }
 
-/// Asks for much and reads it slowly.
+/// Requests large outputs and reads them slowly.
 fn slow_reader(address: SocketAddr, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         let mut connection = Connection::open(address);
@@ -159,7 +159,7 @@ pub(crate) fn mix(bench: &Bench) -> Vec<Row> {
     let mut first = Connection::open(address);
     first.send(&http::tools_list());
     let length = first.skip_answer().1.to_string();
-    // As callers do before they ask for details: it builds the index, and details are told from there.
+    // Callers do this before they request details: it builds the index, which details use.
     first.send(&call("fabric_list_patterns", r#"{"query":"the risks in a report"}"#));
     first.skip_answer();
     let (_echo, echo) = listener(&["--echo-http", &length]);
@@ -178,7 +178,7 @@ pub(crate) fn mix(bench: &Bench) -> Vec<Row> {
     rows
 }
 
-/// The delay of chunks with 1, 100 and 500 streams, beside as many streams read straight from Fabric.
+/// The delay of chunks with 1, 100 and 500 streams, compared with as many streams read directly from Fabric.
 pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     let (server, address) = match http::serve(bench) {
         Ok(server) => server,

@@ -1,4 +1,4 @@
-//! As much of an HTTP/1.1 client as measuring takes, and the simplest server that could answer it: the floor.
+//! A minimal HTTP/1.1 client for measuring, and the simplest server that can answer it: the baseline.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -6,7 +6,7 @@ use std::thread;
 
 use crate::clock::now_ns;
 
-/// One kept connection.
+/// A kept-alive connection.
 pub(crate) struct Connection {
     input: BufReader<TcpStream>,
     line: String,
@@ -21,12 +21,12 @@ impl Connection {
         Connection { input: BufReader::with_capacity(64 << 10, stream), line: String::new(), session: None }
     }
 
-    /// Sends a whole request.
+    /// Sends a complete request.
     pub(crate) fn send(&mut self, request: &[u8]) {
         self.input.get_mut().write_all(request).unwrap();
     }
 
-    /// Reads the head of an answer and gives its status and body.
+    /// Reads the head of a response; returns its status and body.
     pub(crate) fn answer(&mut self) -> (u16, Body<'_>) {
         self.next_line();
         let status = self.line.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
@@ -48,7 +48,7 @@ impl Connection {
         }
     }
 
-    /// Reads a whole answer and gives its status and length.
+    /// Reads a complete response; returns its status and length.
     pub(crate) fn skip_answer(&mut self) -> (u16, usize) {
         let (status, mut body) = self.answer();
         let length = io::copy(&mut body, &mut io::sink()).unwrap();
@@ -61,14 +61,14 @@ impl Connection {
     }
 }
 
-/// What is still to come of a body.
+/// The unread rest of a body.
 enum Rest {
     Bytes(usize),
-    /// Of the chunk; 0 before the next one's size.
+    /// Bytes left of the chunk; 0 before the next chunk size.
     Chunk(usize),
 }
 
-/// The body of one answer, without its framing.
+/// The body of a response, without its framing.
 pub(crate) struct Body<'a> {
     input: &'a mut BufReader<TcpStream>,
     rest: Rest,
@@ -90,7 +90,7 @@ impl Read for Body<'_> {
         let (Rest::Bytes(left) | Rest::Chunk(left)) = &mut self.rest;
         let most = (*left).min(buffer.len());
         if most == 0 {
-            // A reader asked for nothing would wait for more all the same.
+            // Asked for nothing, the reader must not block for more.
             return Ok(0);
         }
         let read = self.input.read(&mut buffer[..most])?;
@@ -103,7 +103,7 @@ impl Read for Body<'_> {
     }
 }
 
-/// A POST of `body` to `path`, with `headers` each ended by CRLF.
+/// A POST of `body` to `path`; each of `headers` ends with CRLF.
 pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     format!(
         "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nAccept: application/json, \
@@ -113,13 +113,13 @@ pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-/// Hands each line of `body` to `each`, with the time at which it was there, until that says true.
+/// Passes each line of `body` to `each`, with its time of arrival, until it returns true.
 pub(crate) fn lines(body: impl Read, mut each: impl FnMut(&[u8], u64) -> bool) {
     let mut input = BufReader::with_capacity(64 << 10, body);
     let mut line = Vec::new();
     while input.read_until(b'\n', &mut line).unwrap() > 0 {
         if each(&line, now_ns()) {
-            // Up to its end, so that the connection can be used again.
+            // To the end of the body, so that the connection can be reused.
             io::copy(&mut input, &mut io::sink()).unwrap();
             return;
         }
@@ -127,7 +127,7 @@ pub(crate) fn lines(body: impl Read, mut each: impl FnMut(&[u8], u64) -> bool) {
     }
 }
 
-/// The role of the floor over HTTP: reads a request, answers with `bytes` bytes, understands nothing.
+/// The baseline over HTTP: reads a request and answers with `bytes` bytes, without parsing.
 pub(crate) fn serve_echo(bytes: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("{}", listener.local_addr().unwrap());
@@ -141,7 +141,7 @@ fn echo(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
     let mut reply = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n");
     reply.push_str(&" ".repeat(bytes));
     let mut buffer = [0; 16 << 10];
-    // A request of ours always comes as one piece: it is small, and there is one at a time.
+    // Our requests arrive in one piece: they are small, and there is one at a time.
     while stream.read(&mut buffer)? > 0 {
         stream.write_all(reply.as_bytes())?;
     }

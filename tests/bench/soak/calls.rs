@@ -1,4 +1,4 @@
-//! What the clients of the soak do, and how an answer is checked: its id, its era, and all that it says.
+//! The calls of the soak's clients, and the checks of each answer: its id, its era, and its content.
 
 use std::sync::atomic::Ordering;
 
@@ -9,10 +9,10 @@ use super::client::Client;
 use crate::tails::Random;
 use crate::{fabric, http};
 
-/// What came of a call, or what was wrong with it.
+/// The outcome of a call, or what was wrong with it.
 pub(super) type Done = Result<String, String>;
 
-/// What all clients but the slow one do.
+/// The mix of calls of all clients but the slow one.
 pub(super) fn mixed(soak: &Soak, client: &mut dyn Client, random: &mut Random) -> Done {
     match random.below(100) {
         0..40 => soak.list(client),
@@ -55,7 +55,7 @@ impl Soak {
     ) -> Result<Value, String> {
         let message = self.message(client, method, params);
         let mut answer = client.ask(&message, each);
-        // Only results of 2026-07-28 say what they are.
+        // Only results of 2026-07-28 have a `resultType`.
         let is_modern = answer["result"]["resultType"] == "complete";
         if answer["id"] != message["id"] || answer["result"].is_null() || is_modern != client.is_modern() {
             return Err(format!("{message} was answered {answer}"));
@@ -63,8 +63,8 @@ impl Soak {
         Ok(answer["result"].take())
     }
 
-    /// The structured result of a tool, or `Ok(Err(kind))` where Fabric's trouble excuses it. `broken` is whether its run
-    /// was to fail.
+    /// The structured result of a tool, or `Ok(Err(kind))` for a failure that Fabric's restart excuses. `broken`:
+    /// whether its run was meant to fail.
     fn call(
         &self,
         client: &mut dyn Client,
@@ -77,7 +77,7 @@ impl Soak {
         let token = json!(self.word());
         let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": token}});
         let mut each = |note: &Value| {
-            // Others are late ones of a run that was given up.
+            // Others are late notifications of an abandoned run.
             if note["params"]["progressToken"] == token {
                 said.push_str(note["params"]["message"].as_str().unwrap_or_default());
             }
@@ -128,7 +128,7 @@ impl Soak {
         }
     }
 
-    /// A run to its end, streamed or not; or one that is answered while it works, and read later.
+    /// A run to its end, streamed or not; or one that is answered while it runs, and read later.
     fn run(&self, client: &mut dyn Client, kind: &str, stream: bool, outlives: bool) -> Done {
         let (count, word) = (20, self.word());
         let input = format!("{kind}_{count}_2000_{word}");
@@ -166,7 +166,7 @@ impl Soak {
         }
     }
 
-    /// 1 MB to somebody slow.
+    /// 1 MB to a slow reader.
     pub(super) fn large(&self, client: &mut dyn Client) -> Done {
         self.began(client);
         let arguments = json!({"pattern_name": fabric::pattern_name(3), "input_text": "size_1048576"});

@@ -12,23 +12,23 @@ use crate::wire::{self, Connection};
 
 pub(super) const TOKEN: &str = "a-token-of-thirty-two-characters-0";
 
-/// A client on some wire.
+/// A client on any transport.
 pub(super) trait Client {
-    /// Sends `message` and gives the answer; `each` sees what comes before.
+    /// Sends `message` and returns the answer; `each` gets the messages before it.
     fn ask(&mut self, message: &Value, each: &mut dyn FnMut(&Value)) -> Value;
-    /// Begins a run and gives it up once it has begun to speak.
+    /// Starts a run and abandons it after its first output.
     fn abandon(&mut self, message: &Value);
-    /// Sends what is no message, and gives the answer.
+    /// Sends an invalid message and returns the answer.
     fn malformed(&mut self) -> Value;
     fn is_modern(&self) -> bool;
-    /// After a failure; false if it cannot go on.
+    /// Reconnects after a failure; false if that is not possible.
     fn reopen(&mut self) -> bool;
 }
 
 pub(super) struct Http {
     address: SocketAddr,
     connection: Connection,
-    /// Read as by somebody slow.
+    /// Reads slowly.
     is_slow: bool,
 }
 
@@ -49,7 +49,7 @@ impl Http {
     }
 }
 
-/// Gives the messages of a body, JSON or events, to `each` until that says true.
+/// Passes the messages of a body, JSON or events, to `each` until it returns true.
 fn messages(body: impl io::Read, mut each: impl FnMut(Value) -> bool) {
     wire::lines(body, |line, _| {
         let line = line.strip_prefix(b"data: ").unwrap_or(line);
@@ -84,7 +84,7 @@ impl Client for Http {
         let mut connection = Connection::open(self.address);
         connection.send(&Http::request(message));
         let mut line = Vec::new();
-        // Its first event, and no more.
+        // Only its first event.
         io::BufRead::read_until(&mut io::BufReader::new(connection.answer().1), b'\n', &mut line).expect("an event");
     }
 
@@ -144,7 +144,7 @@ impl Client for Lines {
     fn abandon(&mut self, message: &Value) {
         self.pipe.send(&format!("{message}\n"));
         if self.next().get("id").is_some() {
-            // It has failed.
+            // The request has failed.
             return;
         }
         let cancelled =
@@ -172,7 +172,7 @@ impl Client for Lines {
     }
 }
 
-/// `/metrics`, as the holder of `token` sees it.
+/// `/metrics`, requested with `token`.
 pub(super) fn metrics(address: SocketAddr, token: &str) -> (u16, String) {
     let mut connection = Connection::open(address);
     let request = format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n");

@@ -1,12 +1,13 @@
-//! `cargo bench -- --soak MINUTES`: a mixed load with faults on one server over HTTP and one over stdio, each answer checked.
+//! `cargo bench -- --soak MINUTES`: a mixed load with faults on one server over HTTP and one over stdio, with a check
+//! of each answer.
 //!
 //! ```text
 //!   4 clients over HTTP ─▶ fabric-mcp ─┐
 //!   a slow reader       ─▶             ├─▶ stand-in, ended and started again every 20 s
 //!   1 client on stdio   ─▶ fabric-mcp ─┘      tokens replaced every 10 s
 //! ```
-//! Every run says what no other says. The exit code is 1 if an answer was wrong or a run was lost: one that was `working` and
-//! is not found, or that the server over HTTP does not count as ended in some way. Memory is for people to judge.
+//! Every run has unique output. The exit code is 1 if an answer was wrong or a run was lost: one that was `working` and
+//! is not found, or that the server over HTTP does not count as ended. Memory is left for people to judge.
 
 mod calls;
 mod client;
@@ -29,32 +30,32 @@ use calls::{Done, mixed};
 use client::{Client, Http, Lines, TOKEN, metrics};
 
 const SAMPLE: Duration = Duration::from_secs(10);
-/// How long after a restart of Fabric a call may still fail.
+/// How long after a restart of Fabric calls may fail.
 const GRACE: Duration = Duration::from_secs(3);
-/// More wrong answers than that end the soak.
+/// More wrong answers end the soak.
 const ENOUGH: usize = 50;
-/// Between two calls of a client, on average.
+/// Average pause between two calls of a client.
 const PAUSE: Duration = Duration::from_millis(4);
-/// Runs are kept that long, or memory would grow for an hour by right.
+/// Short retention: otherwise memory legitimately grows for an hour.
 const FLAGS: [&str; 2] = ["--keep-runs", "30"];
 
-/// What is known of all.
+/// State shared by all clients.
 struct Soak {
     begun: Instant,
     over: AtomicBool,
-    /// Calls may fail that began before this, in milliseconds since `begun`.
+    /// Calls that began before this may fail; in milliseconds since `begun`.
     troubled_until: AtomicU64,
     counts: Mutex<BTreeMap<String, u64>>,
     wrong: Mutex<Vec<String>>,
     lost: AtomicU64,
-    /// Runs begun over HTTP.
+    /// Runs started over HTTP.
     runs: AtomicU64,
-    /// What was listed first, in the legacy era and in the modern one.
+    /// The first list of tools, in the legacy and in the modern era.
     tools: [OnceLock<Value>; 2],
     word: AtomicU64,
 }
 
-/// Ends all clients, also if whoever would do that panics.
+/// Stops all clients on drop, so also on a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -95,7 +96,7 @@ impl Soak {
         }
     }
 
-    /// One client, until the end.
+    /// Runs one client until the end.
     fn work(&self, seed: u64, client: &mut dyn Client, one: fn(&Soak, &mut dyn Client, &mut Random) -> Done) {
         let mut random = Random(seed);
         while !self.over.load(Ordering::Relaxed) {
@@ -115,7 +116,7 @@ impl Soak {
         }
     }
 
-    /// Fabric ends, and begins again on its port.
+    /// Restarts Fabric on the same port.
     fn restart(&self, fabric: &mut Process, port: &str) {
         self.troubled_until.store(u64::MAX, Ordering::Relaxed);
         let _ = fabric.0.kill();
@@ -126,14 +127,14 @@ impl Soak {
         self.count("restarts");
     }
 
-    /// Replaces one of the tokens and waits until the server knows.
+    /// Replaces one token and waits until the server has noticed.
     fn replace_token(&self, file: &str, pid: u32, address: SocketAddr, number: u32) {
         let token = |number: u32| format!("a-token-of-thirty-two-characters-b{number}");
-        // In one step: a machine under load may take its time between emptying a file and writing it.
+        // Atomically: on a loaded machine, truncating and writing a file may be far apart.
         let next = format!("{file}.next");
         fs::write(&next, format!("soak run {TOKEN}\nother read {}\n", token(number))).unwrap();
         fs::rename(&next, file).unwrap();
-        // Every other time the server has to find it out by itself.
+        // Every other time without a signal: the server must detect the change.
         if number.is_multiple_of(2) {
             Command::new("sh").args(["-c", &format!("kill -HUP {pid}")]).status().unwrap();
         }
@@ -148,7 +149,7 @@ impl Soak {
         self.count("token changes");
     }
 
-    /// Runs that the server over HTTP counts as ended, less those begun.
+    /// Runs that the server over HTTP counts as ended, minus those started.
     fn missing(&self, address: SocketAddr) -> i64 {
         let text = metrics(address, TOKEN).1;
         let calls = text.lines().filter(|line| line.starts_with("fabric_mcp_calls_total{tool=\"fabric_run_pattern\""));
@@ -162,7 +163,7 @@ impl Soak {
     }
 }
 
-/// By how much `y` grows in an hour, by least squares; x are seconds.
+/// Growth of `y` per hour, by least squares; x in seconds.
 fn slope(points: &[(f64, f64)]) -> f64 {
     let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
     let (x, y) = (mean(|p| p.0), mean(|p| p.1));
@@ -170,7 +171,7 @@ fn slope(points: &[(f64, f64)]) -> f64 {
     part / points.iter().map(|p| (p.0 - x).powi(2)).sum::<f64>() * 3600.0
 }
 
-/// Runs it all and gives the exit code.
+/// Runs the soak and returns the exit code.
 pub(crate) fn run(minutes: f64) -> i32 {
     let length = Duration::from_secs_f64(minutes * 60.0);
     let (mut fabric, at) = listener(&["--fabric", "0"]);
@@ -210,7 +211,7 @@ pub(crate) fn run(minutes: f64) -> i32 {
         }
     });
     let _ = fs::remove_file(&tokens);
-    // Those given up may take a moment to end.
+    // Abandoned runs may take a moment to end.
     let end = Instant::now() + Duration::from_secs(10);
     while soak.missing(address) != 0 && Instant::now() < end {
         thread::sleep(Duration::from_millis(50));
