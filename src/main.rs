@@ -14,7 +14,7 @@
 //!
 //! Dependencies point one way, which `tests/it/layers.rs` checks. The path of one `tools/call`:
 //!
-//! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`](mod@access) has identified the caller before.
+//! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`](mod@access) knows the caller by then.
 //! 2. [`jsonrpc`] decodes it once; params stay raw until a feature reads them.
 //! 3. [`protocol`] finds era and revision and checks the envelope.
 //! 4. [`features`] finds the method in its table and reads the params; cheap methods are answered here.

@@ -1,4 +1,4 @@
-//! `--call`: tools from the shell. Text goes to stdout, all else to stderr.
+//! `--call`: tools from the shell. Text goes to stdout, everything else to stderr.
 
 use std::io::Read;
 use std::time::Duration;
@@ -18,7 +18,7 @@ fn call<const N: usize>(fabric: &FakeFabric, args: [&str; N]) -> Program {
     args.iter().fold(Program::with(fabric).arg("--call"), |program, arg| program.arg(arg))
 }
 
-/// Runs it with this on its stdin.
+/// Runs the program with `input` on its stdin.
 fn piped(program: Program, input: &[u8]) -> Finished {
     let mut process = program.start();
     process.write(input);
@@ -37,7 +37,7 @@ fn text_comes_to_stdout_and_nothing_else_does() {
     finished.expect_code(0);
     assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("one two\n", ""));
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "the input\n");
-    // What is given wins over what is piped in; and stdin may stay open then.
+    // An argument takes precedence over stdin, which may then stay open.
     fabric.forget();
     let program = call(&fabric, [RUN, r#"{"pattern_name":"summarize","input_text":"given"}"#]);
     let mut process = program.start();

@@ -11,23 +11,24 @@ use crate::support::rng::cases;
 use crate::support::stdio::Stdio;
 use crate::support::{DEADLINE, ERAS};
 
-/// From the cancel to the closed connection, at most.
+/// Longest time from the cancel to the closed connection.
 const PROMISED: Duration = Duration::from_millis(200);
-/// Tries for [`PROMISED`]: a busy machine may steal the time of one.
+/// Attempts to meet [`PROMISED`]: a busy machine may delay one.
 const TRIES: usize = 5;
 
 fn run() -> Value {
     json!({"pattern_name": "summarize", "input_text": "x", "stream": true})
 }
 
-/// Starts a run that stops in `reply`, waits until it is there, cancels it, and says how long Fabric waited for the end.
+/// Starts a run that stalls in `reply`, waits until it has arrived, cancels it, and returns how long Fabric waited for
+/// the close.
 fn cancel_in(client: &mut Stdio, fabric: &FakeFabric, reply: Reply, streams: bool) -> Duration {
     fabric.forget();
     fabric.once("POST /chat", reply);
     let id = client.begin_call("fabric_run_pattern", run(), Some(json!("c")));
     fabric.wait_requests("POST /chat", 1);
     if streams {
-        // In 2024-11-05 this is progress without a text.
+        // In 2024-11-05, progress has no text.
         assert_eq!(client.next_note()["method"], "notifications/progress");
     }
     let cancelled = Instant::now();
@@ -72,7 +73,7 @@ fn a_cancelled_run_in_a_flood_ends() {
     client.next_progress_text();
     client.cancel(&id);
     fabric.wait_closed(DEADLINE);
-    // What was relayed before the cancel was read may still stand in the pipe; after a ping there is nothing.
+    // Output relayed before the cancel may still be in the pipe; after a ping there is none.
     client.begin_as(&json!("after"), "ping", Value::Null);
     client.answer(&json!("after"));
     client.notes();
@@ -107,7 +108,7 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     const WORKERS: usize = 16;
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    // No chunks, so that silence is silence.
+    // Without chunks, the run is silent.
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let running: Vec<Value> = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
@@ -130,7 +131,7 @@ fn cancelling_what_is_not_there_does_nothing() {
     fabric.once("POST /chat", Reply::sse().content("kept").gate().complete());
     let id = client.begin_call("fabric_run_pattern", run(), Some(json!("k")));
     assert_eq!(client.next_progress_text(), "kept");
-    // The same number as a string is another id.
+    // The same number as a string is a different id.
     let other_type = json!(id.to_string());
     for unknown in [json!(4711), other_type, Value::Null, json!({}), json!(1.5)] {
         client.cancel(&unknown);
@@ -168,7 +169,7 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
     let mut client = Stdio::ready(&fabric);
     cases(100, |rng, _| {
         let id = client.begin_call("fabric_list_strategies", json!({}), None);
-        // Some work of random length in between, so that the cancel comes at different moments.
+        // Random work in between, so that the cancel arrives at different moments.
         for _ in 0..rng.within(0..4) {
             client.result("ping", Value::Null);
         }

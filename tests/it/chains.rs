@@ -1,4 +1,5 @@
-//! Chains of patterns: the plan is looked at before anything is run, and a failure keeps what the steps before it gave.
+//! Chains of patterns: the plan is validated before anything runs, and a failure keeps the output of the steps before
+//! it.
 
 use serde_json::{Value, json};
 

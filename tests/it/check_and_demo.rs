@@ -1,4 +1,4 @@
-//! `--check` and `--demo`: what the README's first command shows, and what `--check` finds.
+//! `--check` and `--demo`: the output of the README's first command, and the findings of `--check`.
 
 use serde_json::{Value, json};
 

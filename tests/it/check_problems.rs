@@ -1,5 +1,4 @@
-//! `--check`: each thing that can be wrong with the connection is named by its code, with one line on how
-//! to mend it.
+//! `--check`: every possible problem of the connection is reported with its code and one line on how to fix it.
 
 use serde_json::{Value, json};
 
@@ -10,7 +9,7 @@ use crate::support::reply::Reply;
 
 const NAMES: &str = "GET /patterns/names";
 
-/// The JSON of a check that ends with `code`.
+/// The JSON of a check that exits with `code`.
 #[track_caller]
 fn report(program: Program, code: i32) -> Value {
     let finished = program.arg("--check").arg("--json").run(DEADLINE);
@@ -97,7 +96,7 @@ fn a_key_that_is_missing_wrong_or_useless_is_told() {
 #[test]
 fn a_port_nothing_listens_on_and_a_host_nobody_knows() {
     let refused = format!("http://127.0.0.1:{}", closed_port());
-    // Reserved for names that never resolve: RFC 6761.
+    // Reserved for names that never resolve (RFC 6761).
     for (url, code) in [(refused.as_str(), "connection-refused"), ("http://fabric.invalid:8080", "unknown-host")] {
         let report = report(Program::new([]).env("FABRIC_BASE_URL", url), 1);
         assert_eq!(codes(&report), [code], "{report}");
@@ -143,7 +142,7 @@ fn problems_are_told_to_people_with_the_fix_on_its_own_line() {
     let finished: Finished =
         Program::new(["--check"]).env("FABRIC_BASE_URL", &format!("http://127.0.0.1:{}", closed_port())).run(DEADLINE);
     finished.expect_code(1).expect_stdout("Problem: Nothing listens at http://127.0.0.1:").expect_stdout("\n    Fix: ");
-    // What does not need Fabric is checked all the same.
+    // Checks that do not need Fabric are done nevertheless.
     finished.expect_stdout("ok  MCP 2026-07-28").expect_stdout("Not everything works.");
 }
 
@@ -165,7 +164,7 @@ fn the_demos_run_is_counted() {
 #[test]
 fn a_fabric_without_a_vendor_and_doubtful_settings_are_told() {
     let fabric = FakeFabric::start();
-    // As a new Fabric has it: its age is another test's matter.
+    // As in a new Fabric: its age is tested elsewhere.
     fabric.on("GET /config", Reply::json(json!({"openai": ""})));
     fabric.on("GET /models/names", Reply::failure(500, json!({"error": "no AI vendors configured, at /home/x"})));
     let report = report(Program::with(&fabric), 1);

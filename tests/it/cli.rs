@@ -1,4 +1,4 @@
-//! The command line: what is printed, and how a wrong word is told.
+//! The command line: its output, and its errors.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{Caller, DEADLINE, Era, expect};
 
 const LIMIT: Duration = DEADLINE;
 
-/// Every flag issue 2 names; each has its variable `FABRIC_MCP_…` unless it only prints.
+/// Flags that must exist; each has a variable `FABRIC_MCP_…`, unless it only prints.
 const FLAGS: [&str; 9] = [
     "--transport",
     "--host",
@@ -92,7 +92,7 @@ fn the_catalogue_names_every_tool_and_its_arguments() {
     assert_eq!(finished.stderr, "", "it needs no Fabric");
 }
 
-/// One line on stderr that has these words, nothing on stdout, exit 2.
+/// Expects one line on stderr with these words, nothing on stdout, and exit code 2.
 #[track_caller]
 fn wrong(finished: &Finished, words: &[&str]) {
     finished.expect_code(2);
@@ -174,7 +174,8 @@ fn flags_win_over_variables_and_variables_over_defaults() {
     }
     assert_eq!(other.accepted(), 0);
     assert_eq!(fabric.requests_of("GET /strategies").len(), 2);
-    // A wrong variable is wrong even where a flag wins, or is not looked at; either way the flag's value is used.
+    // An invalid variable is reported even where a flag overrides it or it is not used; either way the flag's value
+    // applies.
     let named = Program::new(["--log-level", "info"])
         .env("FABRIC_MCP_LOG_LEVEL", "debug")
         .env("FABRIC_BASE_URL", &fabric.url());

@@ -1,4 +1,4 @@
-//! Many callers at once: every request gets exactly one answer.
+//! Many concurrent callers: every request gets exactly one answer.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ fn calls_really_run_at_once() {
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let ids: Vec<Value> =
         (0..RUNS).map(|_| client.begin_call("fabric_run_pattern", json!({"pattern_name": "ai"}), None)).collect();
-    // Reached only if all of them are with Fabric at the same time.
+    // Reached only if all runs are at Fabric at the same time.
     fabric.wait_held(RUNS);
     fabric.release_all();
     for id in &ids {
@@ -82,7 +82,7 @@ fn two_processes_share_one_fabric() {
     }
 }
 
-/// A client whose server has been told that Fabric is there, and is quiet.
+/// A client whose server has logged its connection to Fabric and is idle.
 fn greeted(fabric: &FakeFabric) -> Stdio {
     let client = Stdio::ready(fabric);
     fabric.forget();

@@ -1,5 +1,5 @@
-//! Many clients at once over HTTP, sessions that end under their runs, and cancels that race: every request gets exactly
-//! one answer or, cancelled, none.
+//! Many concurrent clients over HTTP, sessions that end during their runs, and racing cancels: every request gets
+//! exactly one answer or, if cancelled, none.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn run(input: &str) -> Value {
            "_meta": {"progressToken": 0}})
 }
 
-/// What is left of an answer's stream: its messages.
+/// The remaining messages of an answer's stream.
 #[track_caller]
 fn rest(mut events: Events) -> Vec<Value> {
     let mut rest = Vec::new();
@@ -33,8 +33,8 @@ fn rest(mut events: Events) -> Vec<Value> {
     rest
 }
 
-/// Both ends of each connection to Fabric and the server are open files of this process. Linux allows 1024 at first; where
-/// `prlimit` is not known, the usual limit has to do.
+/// Both ends of each connection to Fabric and the server are open files of this process. Linux allows 1024 by default;
+/// without `prlimit`, the default has to do.
 fn allow_many_files() {
     let _ = Command::new("prlimit").arg("--pid").arg(std::process::id().to_string()).arg("--nofile=8192:").output();
 }
@@ -50,7 +50,7 @@ fn two_hundred_http_clients_get_their_own_answers() {
             let server = &server;
             let body = move || {
                 let era = ERAS[1 + n % 4];
-                // All use the same ids, at the same time.
+                // All clients use the same ids at the same time.
                 let mut client = Streamable::to(server, era, None);
                 for round in 0..3 {
                     let input = format!("client {n} in round {round}");
@@ -76,7 +76,7 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     let message = client.message("tools/call", run("same id for all"));
     let mut open: Vec<Events> = (0..RUNS).map(|_| client.stream(&message)).collect();
     fabric.wait_held(RUNS);
-    // Half of them leave: their runs are cancelled, and nobody else's.
+    // Half of the clients disconnect: only their runs are cancelled.
     for events in open.drain(..RUNS / 2) {
         events.into_connection().close();
     }
@@ -179,7 +179,7 @@ fn leaving_cancels_a_modern_run_and_not_a_legacy_one() {
         if cancels {
             fabric.wait_closed(DEADLINE);
         } else {
-            // The next run is answered while the one that was left alone still stands at its gate.
+            // The next run is answered while the other one still waits at its gate.
             expect::success(era, &client.call("fabric_run_pattern", run("x")["arguments"].clone()));
             assert_eq!(fabric.left().len(), 0);
             fabric.release();

@@ -1,4 +1,4 @@
-//! SIGTERM on a pipe, and on HTTP+SSE: no new run, subscriptions end at once, and whoever is cut off is told.
+//! SIGTERM on stdio and on HTTP+SSE: no new runs, subscriptions end at once, and interrupted calls get an error.
 #![cfg(unix)]
 
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ fn is_stopped(answer: &Value) {
     assert!(answer.to_string().contains("The server was stopped"), "{answer}");
 }
 
-/// A pipe with room for one run, which is running, and a subscription.
+/// A server on stdio with one slot for runs, which is taken, and a subscription.
 fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let program = Program::with(fabric).env("FABRIC_MCP_MAX_RUNS", "1").env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
@@ -39,7 +39,7 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
     let (mut client, running, listening) = busy(&fabric, "60");
     let queued = client.begin("tools/call", run());
     client.process.signal("TERM");
-    // While the run goes on.
+    // While the run is in progress.
     assert_eq!(client.answer(&listening)["result"]["resultType"], "complete");
     let late = client.begin("tools/call", run());
     is_stopped(&client.answer(&late));

@@ -1,4 +1,4 @@
-//! Reaching Fabric: where it listens, what stands in between, what is tried again, and what is waited for.
+//! The connection to Fabric: URLs, proxies, retries, and timeouts.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::support::reply::{Framing, Reply, Step};
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, DEADLINE, Era};
 
-/// Seconds without a byte from Fabric that end a run in these tests. Long enough for a busy machine to send the next
-/// byte in, short enough to wait for.
+/// The idle timeout of runs in these tests, in seconds. Long enough for a busy machine to send the next byte, short
+/// enough to wait for.
 const IDLE: &str = "3";
 
 fn run() -> Value {
@@ -133,7 +133,7 @@ fn the_run_limit_ends_a_run_that_never_falls_silent() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_RUN_TIMEOUT", "1");
     let mut client = Stdio::speaking(Era::Modern, program);
-    // More small pieces than can be sent in the time a run has.
+    // More small pieces than can be sent within the run timeout.
     fabric.once("POST /chat", Reply::sse().content("kept").step(Step::Repeat(b": alive\n\n".to_vec(), 500_000_000)));
     let result = client.call("fabric_run_pattern", run());
     expect::failure(Era::Modern, &result, INTERRUPTED);
@@ -179,7 +179,7 @@ fn a_proxy_in_the_environment_is_not_used_for_loopback() {
 
 #[test]
 fn heartbeats_keep_coming_while_fabric_is_silent() {
-    // The one test that lets real time pass: a heartbeat is due after 5 s of silence.
+    // The one test that waits in real time: a heartbeat is due after 5 s of silence.
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     fabric.once("POST /chat", Reply::sse().gate().content("late").complete());

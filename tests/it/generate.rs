@@ -1,5 +1,4 @@
-//! `--generate`: what it prints is accepted by those who are to read it. A reader that is not on this machine is named
-//! and passed over.
+//! `--generate`: real consumers accept its output. A consumer missing on this machine is named and skipped.
 
 #[cfg(unix)]
 use std::fs;
@@ -29,7 +28,7 @@ fn generated<const N: usize>(what: [&str; N]) -> String {
     finished.stdout
 }
 
-/// What a tool says about a file, on both outputs, and whether it is content. `None` without the tool.
+/// The output of a tool about a file, and whether it accepts the file. `None` without the tool.
 #[cfg(unix)]
 fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
     let output = Command::new(tool).args(args).arg(file).env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).output();
@@ -45,7 +44,7 @@ fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
     }
 }
 
-// man-db, which knows --warnings, is what Linux has.
+// Linux has man-db, which knows --warnings.
 #[cfg(target_os = "linux")]
 #[test]
 fn the_manual_page_is_clean() {
@@ -63,7 +62,7 @@ fn the_manual_page_is_clean() {
     }
 }
 
-// On Windows, bash may be the entrance to another system, with other paths.
+// On Windows, bash may run in another system, with other paths.
 #[cfg(unix)]
 #[test]
 fn shells_accept_their_completions() {
@@ -108,7 +107,7 @@ fn systemd_accepts_the_units() {
     }
 }
 
-/// What is generated, and the name of its file.
+/// What is generated, and its file name.
 #[cfg(target_os = "linux")]
 const UNITS: [(&str, &str); 2] =
     [("systemd-unit", "fabric-mcp.service"), ("systemd-template", "fabric-mcp@8001.service")];
@@ -119,14 +118,14 @@ fn systemd_accepts(what: &str, name: &str) {
     let unit = generated([what]);
     let file = folder.write(name, &unit);
     if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
-        // Other units of the machine may be complained of.
+        // The output may also contain complaints about other units of the machine.
         let ours: Vec<&str> = said.lines().filter(|line| line.contains("fabric-mcp")).collect();
         assert!(good || ours.is_empty(), "{said}");
         assert_eq!(ours, Vec::<&str>::new(), "{unit}");
     }
 }
 
-/// The words of `ExecStart=` after the program, with the tokens in `folder`.
+/// The arguments in `ExecStart=`, with the tokens in `folder`.
 #[cfg(unix)]
 fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
     let unit = generated(["systemd-unit"]);
@@ -150,7 +149,7 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     let fabric = FakeFabric::start();
     let empty: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
     let rows: [&[(&str, &str)]; 5] = [
-        // As it stands: comments only.
+        // Unchanged: comments only.
         &[],
         &empty,
         &[("FABRIC_MCP_TRANSPORT", "stdio"), ("FABRIC_MCP_TOKENS_FILE", "")],
@@ -162,7 +161,7 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
         for (name, value) in row {
             program = program.env(name, value);
         }
-        // Where Fabric is, and a free port, are this test's own.
+        // This test has its own Fabric, and uses a free port.
         program = program.arg("--fabric-url").arg(&fabric.url()).arg("--port").arg("0");
         let server =
             HttpServer::listening(flags_of_the_unit(&folder).iter().fold(program, |program, flag| program.arg(flag)));
@@ -180,9 +179,9 @@ fn systemd_counts_the_units_among_the_safe() {
     for (what, name) in UNITS {
         let folder = TempFolder::new("unit-security");
         let file = folder.write(name, generated([what]));
-        // The threshold is in tenths: more exposure than this is an error.
+        // The threshold is in tenths: higher exposure is an error.
         if let Some((good, said)) = ask("systemd-analyze", &["security", "--offline=true", "--threshold=12"], &file) {
-            // Before version 250 it cannot do that for a file.
+            // Versions before 250 cannot do that for a file.
             assert!(good || said.contains("unrecognized option"), "{said}");
         }
     }
@@ -247,7 +246,7 @@ fn settings_go_into_what_is_generated_and_secrets_do_not() {
     list.expect_code(0).expect_stdout("jetbrains").expect_stdout(".cursor");
 }
 
-/// With a mount namespace of its own, where nothing is in /proc.
+/// In a mount namespace with an empty /proc.
 #[cfg(target_os = "linux")]
 #[test]
 fn files_are_printed_without_proc_too() {

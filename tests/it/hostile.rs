@@ -1,9 +1,8 @@
-//! Hostile JSON-RPC lines on a pipe, many of them, with an oracle: every readable id is answered exactly once, what has
-//! none gets its error, what asks nothing gets nothing, every line that comes back is JSON-RPC, and `ping` works at the
-//! end.
+//! Many hostile JSON-RPC lines on stdio, with an oracle: every readable id is answered exactly once, a request without
+//! one gets its error, notifications get nothing, every output line is JSON-RPC, and `ping` works at the end.
 //!
-//! The generator knows what it wrote, and what the pipe speaks by then. `FABRIC_MCP_FUZZ_CASES` sets the number of
-//! lines (default 5,000), `FABRIC_MCP_FUZZ_SEED` the seed. Writing and reading go on at the same time.
+//! The generator records what it wrote, and the revision at that time. `FABRIC_MCP_FUZZ_CASES` sets the number of lines
+//! (default 5,000), `FABRIC_MCP_FUZZ_SEED` the seed. Writing and reading are concurrent.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,12 +17,12 @@ use crate::support::LEGACY;
 use crate::support::rng::Rng;
 use crate::support::stdio::{initialize_params, with_meta};
 
-/// Longest silence while answers are due. Only a failing test ever waits this long.
+/// Longest silence while answers are due. Only a failing test waits this long.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Lines longer than a message may be, in one run.
+/// Number of lines beyond the size limit, in one run.
 const HUGE_LINES: usize = 2;
 
-/// Begins the ids of changed lines: so long that no change makes another id of it.
+/// Prefix of the ids of mutated lines: so long that no mutation turns one into another id.
 const MUTANT: &str = "zzzzzzzzzzzzzzzzzzzzzzzz";
 
 const METHODS: [&str; 16] = [
@@ -45,29 +44,29 @@ const METHODS: [&str; 16] = [
     "",
 ];
 
-/// What must come back.
+/// The expected output.
 #[derive(Default)]
 struct Expected {
-    /// How many answers each id gets, as JSON: from, to, and whether they come in an array.
+    /// Number of answers per id, as JSON: minimum, maximum, and whether in an array.
     ids: HashMap<String, (usize, usize, bool)>,
-    /// Those of subscriptions: not due before the end of input, unless there are too many of them.
+    /// Ids of subscriptions: answered at the end of input, or before if there are too many.
     listens: HashSet<String>,
-    /// Errors without an id outside of arrays: exactly these, and at most one more for each mutant.
+    /// Errors without an id outside arrays: exactly this many, and at most one more per mutant.
     no_id: usize,
-    /// Errors without an id inside of arrays.
+    /// Errors without an id inside arrays.
     no_id_in_batch: usize,
-    /// Lines of which only this is known: at most one message comes back.
+    /// Mutated lines: each has at most one answer.
     mutants: usize,
 }
 
 struct Generator {
     rng: Rng,
     expected: Expected,
-    /// What the pipe speaks.
+    /// The current revision.
     revision: Option<&'static str>,
     next: usize,
     huge: usize,
-    /// The last few ids, to be cancelled or used again.
+    /// The last few ids, for cancelling or reuse.
     recent: Vec<Value>,
 }
 
@@ -83,7 +82,7 @@ impl Generator {
         }
     }
 
-    /// A new id that is answered once, in an array or by itself.
+    /// A new id that is answered once, in an array or on its own.
     fn id(&mut self, in_batch: bool) -> Value {
         self.next += 1;
         let n = self.next;
@@ -128,7 +127,7 @@ impl Generator {
         }
     }
 
-    /// A request's method and params; never one that opens or listens.
+    /// A request's method and params; never `initialize` or a subscription.
     fn request(&mut self) -> (String, Value) {
         let method = if self.rng.one_in(8) { self.rng.text(0..30) } else { (*self.rng.pick(&METHODS)).to_owned() };
         let params = match self.rng.within(0..9) {
@@ -174,11 +173,11 @@ impl Generator {
         }
         if self.rng.one_in(10) {
             let name = self.rng.text(0..6);
-            // Names of JSON-RPC's own would change what the message is.
+            // A member named like one of JSON-RPC's changes what the message is.
             message[format!("x{name}")] = self.anything(2);
         }
         let text = message.to_string();
-        // White space, marks and carriage returns around it are fine.
+        // Surrounding white space, byte order marks and carriage returns are ignored.
         let text = match self.rng.within(0..6) {
             0 => format!("\u{feff}{text}"),
             1 => format!(" \t{text} \r"),
@@ -251,7 +250,7 @@ impl Generator {
         }
     }
 
-    /// A request with some bytes changed: whatever it has become, it asks for one answer at most.
+    /// A request with some bytes changed: it has at most one answer.
     fn mutant(&mut self) -> Vec<u8> {
         let (method, params) = self.request();
         let message =
@@ -310,7 +309,7 @@ impl Generator {
             .into_bytes()
     }
 
-    /// Answered at the end of input at the latest.
+    /// Answered at the latest at the end of input.
     fn listen(&mut self) -> Vec<u8> {
         let id = self.id(false);
         self.expected.listens.insert(id.to_string());
@@ -330,7 +329,7 @@ impl Generator {
             .into_bytes()
     }
 
-    /// An id used again, perhaps while it is in flight: answered or refused, once more either way.
+    /// A reused id, perhaps while in flight: answered or refused, in either case once more.
     fn again(&mut self) -> Vec<u8> {
         let Some(id) = self.recent.last().cloned() else { return self.good_request() };
         if let Some((least, most, _)) = self.expected.ids.get_mut(&id.to_string()) {
@@ -355,7 +354,7 @@ impl Generator {
     }
 }
 
-/// The binary on its pipes, everything it says being read all the time.
+/// The binary on pipes; a thread reads all its output.
 struct StdioServer {
     child: Child,
     lines: Receiver<Vec<u8>>,
@@ -363,7 +362,7 @@ struct StdioServer {
 }
 
 impl StdioServer {
-    /// How it ended, when it should not have.
+    /// How it ended unexpectedly.
     fn gone(&mut self) -> String {
         let said = self.stderr.take().map(|said| said.join().expect("stderr")).unwrap_or_default();
         format!("the server has gone: {:?}\n{said}", self.child.wait())
@@ -404,10 +403,10 @@ impl Drop for StdioServer {
     }
 }
 
-/// What has come back.
+/// The actual output.
 #[derive(Default)]
 struct Answers {
-    /// How many per id, by themselves and in arrays.
+    /// Number of answers per id, on their own and in arrays.
     ids: HashMap<String, (usize, usize)>,
     no_id: usize,
     no_id_in_batch: usize,
@@ -416,7 +415,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Takes a line, which must be JSON-RPC.
+    /// Records a line, which must be JSON-RPC.
     fn take(&mut self, line: &[u8]) {
         let shown = || String::from_utf8_lossy(&line[..line.len().min(2_000)]).into_owned();
         let text = line.strip_suffix(b"\n").unwrap_or_else(|| panic!("a line without its end: {}", shown()));
@@ -455,7 +454,7 @@ impl Answers {
         }
     }
 
-    /// How many answers are still due.
+    /// Number of answers still due.
     fn due(&self, expected: &Expected) -> usize {
         let due =
             expected.ids.iter().filter(|(id, _)| !expected.listens.contains(*id)).map(|(id, (least, _, in_batch))| {
@@ -501,13 +500,13 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         for _ in 0..count {
             let mut line = generator.line();
             line.extend_from_slice(b"\n");
-            // A broken pipe is the server's end: the reader tells it better.
+            // A broken pipe means that the server has ended, which the reader reports better.
             if stdin.write_all(&line).is_err() {
                 break;
             }
         }
         let _ = stdin.write_all(b"{\"jsonrpc\":\"2.0\",\"id\":\"the end\",\"method\":\"ping\"}\n");
-        // The input stays open until everything has been answered.
+        // The input stays open until everything is answered.
         (generator.expected, stdin)
     });
     let mut answers = Answers::default();

@@ -1,5 +1,5 @@
-//! Hostile messages in HTTP bodies, with an oracle: what is not JSON is 400 and -32700; a readable id comes back exactly
-//! once; what has no id is accepted or refused without one; and the connection goes on.
+//! Many hostile messages in HTTP bodies, with an oracle: invalid JSON is 400 and -32700; a readable id is answered
+//! exactly once; a message without an id is accepted, or refused without one; and the connection stays usable.
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ fn message(rng: &mut Rng, modern: bool) -> Vec<u8> {
     bytes
 }
 
-/// The id that must come back: a string, or a whole number that fits, of what is a request by its shape.
+/// The id that must be answered: a string or an integer within range, of a message with the form of a request.
 fn id_of(message: &Value) -> Option<&Value> {
     let id = message.get("id")?;
     let readable = id.is_string() || id.is_i64() || id.is_u64();
@@ -88,7 +88,7 @@ fn check(http: &mut Http, client: &Streamable, bytes: &[u8]) {
     let sent = serde_json::from_slice::<Value>(bytes).ok();
     let headers = client.headers(sent.as_ref().unwrap_or(&Value::Null));
     let mut all = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
-    // A header cannot carry every method's name: then it is left out, which is an error of its own.
+    // A header cannot carry every method name: it is then omitted, which is another error.
     let sound = |value: &str| value.bytes().all(|b| (0x20..0x7f).contains(&b));
     all.extend(headers.iter().filter(|(_, value)| sound(value)).map(|(name, value)| (*name, value.as_str())));
     let answer = http.request("POST", &client.server.path, &all, Some(bytes));
@@ -125,8 +125,8 @@ fn hostile_bodies_are_answered_once_each_and_never_end_the_connection() {
     assert!(!modern.server.process.stderr().contains("panic"), "{}", modern.server.process.stderr());
 }
 
-/// Lists around serde_json's private name for raw values, around more of these as text. As one value it would be
-/// `levels` times as deep as JSON may be.
+/// Lists around serde_json's private name for raw values, around more of these as text. As one value it is `levels`
+/// times as deep as the depth limit.
 fn nested_raw_values(levels: usize) -> String {
     let escaped = |text: &str| text.replace('\\', "\\u005c").replace('"', "\\u0022");
     (0..levels).fold("1".to_owned(), |inner, _| {
@@ -142,7 +142,7 @@ fn values_nested_in_raw_values_do_not_overflow_the_stack() {
     let config = format!(r#"{{"openai":{deep}}}"#);
     fabric.on("GET /config", Reply::new(200, "application/json", config));
     let mut client = Streamable::ready(&fabric, Era::Modern);
-    // As text: `Value` would read the raw values in it.
+    // As text: `Value` interprets the raw values in it.
     let call = |tool: &str, arguments: Value| {
         let params = with_meta(json!({"name": tool, "arguments": arguments}));
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params});

@@ -1,5 +1,5 @@
-//! Hostile event streams from Fabric, many of them, with an oracle: a decoder of the simplest kind, which has the whole
-//! stream before it, says what each run must end in; how the bytes were cut into packets must not matter.
+//! Many hostile event streams from Fabric, with an oracle: a simple decoder with the whole stream in memory predicts
+//! each run's outcome, which must not depend on how the bytes are split into packets.
 
 use serde_json::{Value, json};
 
@@ -14,14 +14,14 @@ const ERA: Era = Era::Legacy("2025-11-25");
 const API_ERROR: &str = "fabric-api-error";
 const INTERRUPTED: &str = "fabric-stream-interrupted";
 
-/// A run's end: its text, or a failure with what had arrived.
+/// The outcome of a run: its text, or a failure with partial output.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
     Well(String),
     Badly(&'static str, String),
 }
 
-/// What a stream says, read the slow way: WHATWG's lines and fields, then Fabric's events.
+/// The outcome of a stream by a simple implementation: WHATWG's lines and fields, then Fabric's events.
 fn oracle(stream: &[u8]) -> Ended {
     let stream = stream.strip_prefix(b"\xef\xbb\xbf").unwrap_or(stream);
     let mut lines: Vec<Vec<u8>> = vec![Vec::new()];
@@ -36,7 +36,7 @@ fn oracle(stream: &[u8]) -> Ended {
         }
         at += 1;
     }
-    // The end of the stream ends an event as a blank line does; only then it may have been cut.
+    // The end of the stream ends an event like a blank line; only that event can be cut off.
     let last = lines.len() - 1;
     let mut data: Vec<Vec<u8>> = Vec::new();
     let mut text = String::new();
@@ -70,7 +70,7 @@ fn oracle(stream: &[u8]) -> Ended {
     Ended::Badly(if failed { API_ERROR } else { INTERRUPTED }, text)
 }
 
-/// An event's type and content; `None` if it is not what an event may be.
+/// An event's type and content; `None` if it is invalid.
 fn event(data: &[u8]) -> Option<(&'static str, String)> {
     let Ok(Value::Object(members)) = serde_json::from_slice(data) else { return None };
     let text = |name: &str| match members.get(name) {
@@ -84,7 +84,7 @@ fn event(data: &[u8]) -> Option<(&'static str, String)> {
     Some((kind.unwrap_or("other"), content))
 }
 
-/// A stream of well and badly formed events.
+/// A stream of valid and invalid events.
 fn stream(rng: &mut Rng) -> Vec<u8> {
     let mut stream = Vec::new();
     if rng.one_in(8) {
@@ -110,7 +110,7 @@ fn stream(rng: &mut Rng) -> Vec<u8> {
                 vec![data(rng, &wrong)]
             }
             11 => vec![mutated(rng)],
-            // JSON may be cut between lines wherever white space may stand.
+            // JSON may be split between lines wherever white space is allowed.
             12 => vec![
                 b"data: {\"type\":".to_vec(),
                 b"data:\"content\",".to_vec(),
@@ -146,7 +146,7 @@ fn data(rng: &mut Rng, event: &Value) -> Vec<u8> {
     format!("{start}{event}").into_bytes()
 }
 
-/// A content event of which one byte is another, more, or missing.
+/// A content event with one byte changed, added or removed.
 fn mutated(rng: &mut Rng) -> Vec<u8> {
     let mut line = data(rng, &json!({"type": "content", "content": "é and more"}));
     let at = rng.within(0..line.len());
@@ -159,7 +159,7 @@ fn mutated(rng: &mut Rng) -> Vec<u8> {
     line
 }
 
-/// The stream in packets of any size, ended by closing.
+/// The stream in packets of random size, ended by a close.
 fn reply(rng: &mut Rng, stream: &[u8]) -> Reply {
     let framing = if rng.one_in(2) { Framing::UntilClose } else { Framing::Chunked(Vec::new()) };
     let mut reply = Reply::sse().framing(framing);
@@ -181,7 +181,7 @@ fn a_stream_means_the_same_however_hostile_and_however_cut() {
     cases(300, |rng, n| {
         let stream = stream(rng);
         let expected = oracle(&stream);
-        // The same bytes in two ways, and in one piece: the packets must not matter.
+        // Split in two random ways, and unsplit: the packets must not matter.
         for reply in [reply(rng, &stream), reply(rng, &stream), Reply::sse().bytes(stream.clone())] {
             fabric.once("POST /chat", reply);
             let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));

@@ -1,4 +1,4 @@
-//! Hostile names and headers, many of them, each with an oracle that knows what they mean.
+//! Many hostile names and headers, each with an oracle for their meaning.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::support::stdio::{Stdio, with_meta};
 use crate::support::web::{base64, modern_headers};
 use crate::support::{Caller, Era};
 
-/// What a name may be (`fabric-api.md` in one line): 1 to 128 letters, digits, spaces, `_`, `-`, `.` and accents, not
-/// beginning with `.` or `~`, nor ending with `.` or a space.
+/// Whether a name is valid (`fabric-api.md` in short): 1 to 128 letters, digits, spaces, `_`, `-`, `.` and accents; no
+/// leading `.` or `~`, no trailing `.` or space.
 fn may_be_a_name(name: &str) -> bool {
     let good = |c: char| c.is_alphanumeric() || " _-.".contains(c) || ('\u{300}'..='\u{36f}').contains(&c);
     (1..=128).contains(&name.chars().count())
@@ -73,7 +73,7 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
     cases(600, |rng, _| {
         let name = name(rng);
         fabric.forget();
-        // Only names that are not there are refused for that.
+        // So that a valid name is not refused as unknown.
         fabric.on("GET /strategies", Reply::json(json!([{"name": name}])));
         fabric.on("GET /contexts/names", Reply::json(json!([name])));
         for field in ["pattern_name", "strategy_name", "context_name", "session_name"] {
@@ -81,7 +81,7 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
             arguments[field] = json!(name);
             let result = client.call("fabric_run_pattern", arguments);
             let refused = result["_meta"]["error"]["type"] == format!("{}invalid-request", expect::URN);
-            // An empty optional name is none at all.
+            // An empty optional name counts as none.
             let fine = may_be_a_name(&name) || (name.is_empty() && field != "pattern_name");
             assert_eq!(!refused, fine, "{field} = {name:?}: {result}");
             if refused {
@@ -90,7 +90,7 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
             taken += usize::from(fine);
         }
         client.call("fabric_get_pattern_details", json!({"pattern_name": name}));
-        // Whatever was sent holds exactly this name, and no path has anything of it that is not escaped.
+        // Requests contain exactly this name, and paths contain it only escaped.
         let plain = |path: &str| path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_.~%".contains(&b));
         for request in fabric.requests() {
             assert!(plain(&request.path) && !request.path.contains("/."), "{name:?} became {}", request.path);
@@ -106,10 +106,10 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
     eprintln!("{taken} names were taken");
 }
 
-/// RFC 4648 the slow way: what `text` encodes, if it is base64 with its padding and nothing else.
+/// Simple RFC 4648 decoder: the bytes of `text` if it is valid base64 with padding.
 fn decoded(text: &str) -> Option<Vec<u8>> {
     let bits = text.trim_end_matches('=').len() * 6;
-    // Only what encodes back to itself was well formed.
+    // Valid only if it encodes back to itself.
     let digit = |b: u8| (0..64_u8).find(|n| base64(&[n << 2]).as_bytes()[0] == b);
     let mut bytes = vec![0_u8; bits / 8];
     for (at, b) in text.trim_end_matches('=').bytes().enumerate() {
@@ -124,7 +124,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
     (base64(&bytes) == text).then_some(bytes)
 }
 
-/// What a header's value means: itself, or what is encoded between the marks. `None` if that is no text.
+/// The meaning of a header's value: itself, or the decoded text between the markers. `None` if that is not text.
 fn meaning(value: &str) -> Option<String> {
     match value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
         Some(encoded) => String::from_utf8(decoded(encoded)?).ok(),
@@ -166,7 +166,7 @@ fn an_encoded_header_means_what_it_encodes_and_nothing_else() {
     cases(1500, |rng, _| {
         let header = header(rng);
         let meant = meaning(header.trim());
-        // The body has what the header means, or something that is close to it.
+        // The body has the header's meaning, or something similar.
         let name = match (rng.within(0..4), &meant) {
             (0, _) => header.clone(),
             (1, Some(meant)) => format!("{meant}x"),
@@ -179,7 +179,7 @@ fn an_encoded_header_means_what_it_encodes_and_nothing_else() {
         let answer = connection.post(&server.path, &modern_headers("tools/call", Some(&header)), &message);
         http = Some(connection);
         let code = answer.json()["error"]["code"].as_i64();
-        // A tool of that name there is none; that is found out only after header and body have been compared.
+        // There is no such tool; but that is checked after header and body are compared.
         let expected = if meant.as_ref() == Some(&name) { -32602 } else { -32020 };
         assert_eq!(code, Some(expected), "{header:?} for {name:?}, which means {meant:?}: {}", answer.text());
         same += usize::from(expected == -32602);

@@ -1,7 +1,7 @@
-//! Idle means idle: without a client that does something, no thread of the server runs, so that a laptop can sleep.
+//! Without client activity, no thread of the server runs, so that a laptop can sleep.
 //!
-//! Seen on Linux as the context switches of all of its threads. The 2 s of [`WINDOW`] are no synchronisation but the
-//! observation itself: what did not happen cannot announce itself.
+//! Measured on Linux as the context switches of all its threads. The 2 s of [`WINDOW`] are not synchronisation but the
+//! observation: the absence of something cannot be signalled.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::support::web::Streamable;
 use crate::support::{Caller, DEADLINE, Era, expect, poll};
 
 const LEGACY: Era = Era::Legacy("2025-11-25");
-/// How long the server is watched.
+/// How long the server is observed.
 const WINDOW: Duration = Duration::from_secs(2);
-/// Between two looks at a server that has to settle.
+/// Interval between checks of a server that is settling.
 const SETTLED: Duration = Duration::from_millis(50);
-/// Windows of which one must be quiet: a busy machine may not give a thread the time to go to sleep before the first.
+/// Windows, one of which must be quiet: on a busy machine a thread may not be asleep before the first.
 const TRIES: usize = 3;
 
-/// The context switches of each thread so far: voluntary ones, then all.
+/// Context switches of each thread so far: voluntary ones, and all.
 fn switches(process: &Process) -> BTreeMap<String, (u64, u64)> {
     let tasks =
         fs::read_dir(format!("/proc/{}/task", process.child.id())).expect("the threads of a process that lives");
@@ -39,7 +39,7 @@ fn switches(process: &Process) -> BTreeMap<String, (u64, u64)> {
     counts.collect()
 }
 
-/// Two readings: of a server that has settled, and a window later.
+/// Two readings: of a settled server, and a window later.
 fn window(process: &Process) -> [BTreeMap<String, (u64, u64)>; 2] {
     let settled = poll(DEADLINE, || {
         let before = switches(process);
@@ -65,17 +65,17 @@ fn expect_no_switch(process: &Process) {
     process.fail(&format!("it wakes up without being asked: {seen:#?}"));
 }
 
-/// Wakes by itself once a second at most; what the machine takes from a thread that runs is not the thread's doing.
+/// Wakes at most once a second; preemptions by the machine do not count.
 #[track_caller]
 fn expect_a_switch_a_second(process: &Process) {
     let [before, after] = window(process);
     let sum = |counts: &BTreeMap<String, (u64, u64)>| counts.values().map(|(own, _)| own).sum::<u64>();
     let woken = sum(&after) - sum(&before);
-    // One more, as the window begins anywhere between two of them.
+    // One more, because the window may begin anywhere between two wake-ups.
     assert!(woken <= WINDOW.as_secs() + 1, "{woken} times in {WINDOW:?}: {before:#?} {after:#?}");
 }
 
-/// Has `client` do what leaves most behind: a list that is cached, a run that has ended, workers, a kept connection to Fabric.
+/// Makes `client` do what leaves most behind: a cached list, an ended run, workers, an idle connection to Fabric.
 fn work(client: &mut dyn Caller, fabric: &FakeFabric) {
     client.process().wait_stderr("onnected to Fabric API");
     let run = json!({"pattern_name": "ai", "input_text": "x", "stream": true});

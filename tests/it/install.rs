@@ -1,4 +1,4 @@
-//! `--install` and `--uninstall`: real files of clients in a home of their own.
+//! `--install` and `--uninstall`: real client files in a temporary home.
 #![cfg(unix)]
 
 use std::fs;
@@ -11,7 +11,7 @@ use crate::support::DEADLINE;
 use crate::support::folder::TempFolder;
 use crate::support::process::{Finished, Program};
 
-/// What is done in a home.
+/// Actions in a home.
 impl TempFolder {
     fn read(&self, file: &str) -> String {
         fs::read_to_string(self.path(file)).unwrap()
@@ -35,7 +35,7 @@ impl TempFolder {
     }
 }
 
-/// Clients whose file is in the home on every Unix, the key of their servers, and a file as they have it.
+/// Clients whose file is in the home on every Unix, the key of their servers, and a typical file.
 const FILES: [(&str, &str, &str, &str); 6] = [
     (
         "cursor",
@@ -65,7 +65,7 @@ const FILES: [(&str, &str, &str, &str); 6] = [
     ),
 ];
 
-/// What a client would read: without comments, trailing commas and the mark of the byte order. For these files only.
+/// The file as a client reads it: without comments, trailing commas and byte order mark. For these files only.
 fn parsed(text: &str) -> Value {
     let lines = text.trim_start_matches('\u{feff}').lines().map(|line| line.split("// ").next().unwrap());
     let text: String = lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
@@ -90,13 +90,13 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
             new.as_object_mut().unwrap().remove(key);
         }
         assert_eq!(old, new, "{client}: {after}");
-        // Every line that was there still is, but for a comma.
+        // Every original line is still there, but for a comma.
         for line in before.lines().filter(|line| line.trim().len() > 1 && !line.contains("{}")) {
             assert!(after.contains(line.trim_end()), "{client}: {line:?} in {after}");
         }
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640, "{client}");
         assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
-        // Once more changes nothing.
+        // A second time changes nothing.
         home.run(["--demo", "--install", client]).expect_code(0).expect_stdout("nothing to do");
         assert_eq!(home.read(file), after, "{client}");
         home.run(["--uninstall", client, "--yes"]).expect_code(0).expect_stdout("- \"fabric\": {");
@@ -123,11 +123,11 @@ fn a_file_that_is_not_there_is_made_and_that_is_said() {
          \"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n"
     );
     assert_eq!(home.names(".cursor"), ["mcp.json"], "nothing to keep, nothing left over");
-    // With the folder there, only the file is new.
+    // If the folder exists, only the file is created.
     fs::create_dir_all(home.path(".codeium/windsurf")).unwrap();
     let finished = home.run(["--install", "windsurf", "--yes"]);
     finished.expect_code(0).expect_stdout("  will be created\n");
-    // Taking out of nothing makes nothing.
+    // Uninstalling from nothing creates nothing.
     home.run(["--uninstall", "cline", "--yes"]).expect_code(0).expect_stdout("nothing to do");
     assert!(!home.path(".cline").exists());
 }
@@ -161,7 +161,7 @@ fn links_are_followed_and_stay_links() {
     assert!(home.path(".cursor/mcp.json").is_symlink() && !real.is_symlink());
     assert!(fs::read_to_string(&real).unwrap().contains("\"fabric\""));
     assert_eq!(home.names("dotfiles"), ["mcp.json", "mcp.json.backup"]);
-    // To nothing.
+    // A dangling link.
     symlink("/nowhere/at/all", home.path(".cursor/gone")).unwrap();
     fs::create_dir_all(home.path(".gemini")).unwrap();
     symlink("/nowhere/at/all", home.path(".gemini/settings.json")).unwrap();
@@ -267,7 +267,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
         let mended = text.replace(place, filled);
         home.write(file, &mended);
         run(&[]).expect_code(0).expect_stdout("nothing to do");
-        // Another change goes in beside it, and does not show it.
+        // Another change is made, and does not print the secret.
         let more: &[&str] =
             if file.contains("zed") { &["--url", "http://127.0.0.1:9000/mcp"] } else { &["--max-runs", "3"] };
         let changed = run(more);

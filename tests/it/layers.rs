@@ -1,5 +1,5 @@
-//! The architecture, as a test: arrows between modules point one way, foreign crates are named in one place, files stay
-//! small, and `unsafe` has two homes.
+//! The architecture as a test: dependencies between modules point one way, foreign crates are named in one place, files
+//! stay small, and `unsafe` is confined to a few files.
 //!
 //! Reads `src/**/*.rs` as text, without comments and tests.
 
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// Longest file, in lines.
 const LONGEST: usize = 600;
 
-/// Every module and its height: a module may use lower ones only.
+/// Every module and its height: a module may use only lower ones.
 const HEIGHTS: [(&str, u8); 35] = [
     ("main", 100),
     ("check", 90),
@@ -49,7 +49,7 @@ const HEIGHTS: [(&str, u8); 35] = [
     ("error", 1),
 ];
 
-/// Uses of lower modules that are not allowed either.
+/// Additional forbidden uses of lower modules.
 const FORBIDDEN: [(&str, &str, &str); 8] = [
     ("protocol", "fabric", "the protocol knows MCP only; errors are in `error`"),
     ("protocol", "http", "the protocol does no I/O and knows no HTTP"),
@@ -61,7 +61,7 @@ const FORBIDDEN: [(&str, &str, &str); 8] = [
     ("demo", "transport", "the built-in Fabric knows no MCP"),
 ];
 
-/// Crates that few places own: the name and the files or folders that may say it, one for each kind of server.
+/// Crates that only these files or folders may name.
 const OWNED: [(&str, &[&str]); 4] = [
     ("tiny_http", &["src/http"]),
     ("ureq", &["src/agent", "src/fabric/client", "src/access/outbound"]),
@@ -69,15 +69,15 @@ const OWNED: [(&str, &[&str]); 4] = [
     ("lexopt", &["src/cli"]),
 ];
 
-/// A source file without its tests and without lines that are comments.
+/// A source file without its tests and comment lines.
 struct Source {
-    /// From the package's root.
+    /// Relative to the package's root.
     path: String,
     code: String,
 }
 
-/// Every file of `src` that is not there for tests alone. A text scan: unit tests stand at the end of their file, and
-/// strings do not name modules or crates.
+/// Every file of `src` except those only for tests. A text scan: it relies on unit tests at the end of their file, and
+/// on strings that name no modules or crates.
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut files = Vec::new();
@@ -112,13 +112,13 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The top module a file belongs to.
+/// The top-level module of a file.
 fn module(path: &str) -> &str {
     let inner = path.trim_start_matches("src/");
     inner.split('/').next().unwrap_or(inner).trim_end_matches(".rs")
 }
 
-/// The top modules that code names behind `crate::`, also in `use crate::{a, b::c}`.
+/// The top-level modules that code names after `crate::`, including `use crate::{a, b::c}`.
 fn named(code: &str) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for rest in code.split("crate::").skip(1) {
@@ -181,8 +181,8 @@ fn unsafe_is_where_std_lacks_a_function() {
 
 #[test]
 fn the_time_of_day_is_only_shown() {
-    // Limits and ages are measured with `Instant`, so that setting the clock changes nothing. Runs that outlive the
-    // process have nothing else, nor have tokens with an end and files.
+    // Limits and ages are measured with `Instant`, which is independent of the wall clock. Only runs that outlive the
+    // process, expiring tokens and files need the wall clock.
     let shown = ["src/time.rs", "src/http/response.rs", "src/runs/clock.rs", "src/access/clock.rs"];
     for source in sources() {
         let found = source.code.contains("SystemTime");

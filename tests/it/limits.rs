@@ -11,7 +11,7 @@ use crate::support::{Caller, Era, expect};
 const ERA: Era = Era::Legacy("2025-11-25");
 const MIB: usize = 1 << 20;
 
-/// A ping whose line, without its newline, has this many bytes.
+/// A ping of `length` bytes, without its newline.
 fn ping_of(length: usize) -> Vec<u8> {
     let (start, end) = (r#"{"jsonrpc":"2.0","id":"big","method":"ping","params":{"x":""#, "\"}}");
     let mut line = start.as_bytes().to_vec();
@@ -25,7 +25,7 @@ fn a_line_may_have_8_mib() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::start(Program::with(&fabric));
     client.speak(Era::Legacy("2024-11-05"));
-    // Whether the newline counts is nobody's business: two bytes on each side of the limit leave it open.
+    // Whether the newline counts is left open: two bytes on each side of the limit.
     for (length, taken) in [(8 * MIB - 2, true), (8 * MIB + 2, false), (10 * MIB, false), (8 * MIB - 2, true)] {
         let mut line = ping_of(length);
         assert_eq!(line.len(), length);
@@ -65,7 +65,7 @@ fn arguments_have_their_bounds() {
         assert!(text.contains(field), "{text}");
         fabric.expect_chats(1);
     }
-    // Below the limit of a line there is no other limit on the input.
+    // Input has no limit of its own below that of a line.
     let input = "i".repeat(8 * MIB - 4096);
     let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": input}));
     assert_ne!(result["isError"], true);

@@ -1,4 +1,4 @@
-//! Bounds that a client meets, just below and just above: lists, chains, subscriptions, and what HTTP takes.
+//! Limits for clients, just below and just above each: lists, chains, subscriptions, and HTTP.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::support::{Caller, Era, expect};
 const ERA: Era = Era::Legacy("2025-11-25");
 const MIB: usize = 1 << 20;
 
-/// A Fabric with this many patterns.
+/// A Fabric with `count` patterns.
 fn many(count: usize) -> FakeFabric {
     let fabric = FakeFabric::start();
     let names: Vec<String> = (0..count).map(|n| format!("p{n:05}")).collect();
@@ -115,13 +115,13 @@ fn a_body_of_fabric_has_at_most_16_mib() {
     }
 }
 
-/// A server, and one request on a connection of its own.
+/// A server that gets each request on a new connection.
 struct Door(Arc<HttpServer>);
 
 impl Door {
     fn ask(&self, head: &str, body: &[u8]) -> Answer {
         let mut http = self.0.connect();
-        // A server that has seen enough answers and closes while we still write.
+        // A server that rejects the request early may close while we still write.
         let _ = http.send_raw(head.as_bytes()).and_then(|()| http.send_raw(body));
         http.answer().unwrap_or_else(|e| panic!("no answer to {} bytes of head: {e}", head.len()))
     }
@@ -167,7 +167,7 @@ fn connections_are_limited_and_the_next_is_told() {
     let mut client = Streamable::to(&server, Era::Modern, None);
     let run = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai"}});
     let message = client.message("tools/call", run);
-    // An idle connection would make room; these three are all at work.
+    // An idle connection is evicted; these three are all busy.
     let held: Vec<Http> = (0..3).map(|_| client.send_apart(&message)).collect();
     fabric.wait_held(3);
     let told = server.connect().answer().expect("a refusal");

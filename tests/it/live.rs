@@ -1,11 +1,11 @@
-//! Every tool, prompt and resource against a real `fabric --serve`. These tests are ignored unless asked for:
+//! Every tool, prompt and resource against a real `fabric --serve`. Ignored by default:
 //!
 //! ```text
 //! FABRIC_MCP_LIVE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=… cargo test --locked -- --ignored live
 //! ```
 //!
-//! They start runs, of the pattern `FABRIC_MCP_LIVE_PATTERN` (default `summarize`) with Fabric's default model: use one
-//! that costs nothing. Only the test of templates writes to that Fabric, one pattern.
+//! They run the pattern `FABRIC_MCP_LIVE_PATTERN` (default `summarize`) with Fabric's default model: use one that costs
+//! nothing. Only the test of templates writes to that Fabric, a single pattern.
 
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ fn ready(era: Era) -> Stdio {
     Stdio::speaking(era, program())
 }
 
-/// The data of a good result of a tool, in the modern era.
+/// The data of a tool's success, in the modern era.
 #[track_caller]
 fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
     expect::success(Era::Modern, &client.call(tool, arguments))
@@ -159,7 +159,7 @@ fn live_resources() {
         let kinds = ["fabric://pattern/", "fabric://strategy/"];
         for kind in kinds {
             let of_kind = resources.iter().find(|resource| resource["uri"].as_str().unwrap().starts_with(kind));
-            // A Fabric may have no strategies; patterns it has.
+            // A Fabric may have no strategies, but it has patterns.
             let Some(resource) = of_kind else {
                 assert_ne!(kind, kinds[0], "{MODERN}: {listed}");
                 continue;
@@ -200,7 +200,7 @@ fn live_templates_run_nothing_of_the_callers() {
         ("{{{input}}}", json!({}), "{a}"),
     ] {
         let output = expect::success(Era::Modern, &run(text, &variables, input))["output_text"].to_string();
-        // The model repeats its prompt: what was sent stands there as it was.
+        // The model echoes its prompt, which must contain the input unchanged.
         assert!(output.contains(json!(input).to_string().trim_matches('"')), "{text}: {output}");
     }
     let prompt = client.request("prompts/get", json!({"name": NAME, "arguments": {"input_text": "{a}"}}));

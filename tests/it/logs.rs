@@ -1,4 +1,4 @@
-//! What the log tells of calls that fail or are refused, and of requests to Fabric; and that both are counted.
+//! Log lines of failed and refused calls, and of requests to Fabric; and their metrics.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ fn run(pattern: &str) -> Value {
     json!({"pattern_name": pattern, "input_text": "canary-input"})
 }
 
-/// The line that has all of `parts`; waits for it.
+/// Waits for a line that contains all of `parts`.
 #[track_caller]
 fn line(process: &Process, parts: &[&str]) -> String {
     let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
@@ -161,7 +161,7 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
     let log = client.stderr();
     let lines: Vec<&str> =
         log.lines().filter_map(|line| line.split_once("DEBUG [fabric_mcp::fabric] ")).map(|(_, l)| l).collect();
-    // The greeting, and what the calls asked for, in their order.
+    // The start-up check, then the requests of the calls, in order.
     let expected = [
         "method=GET path=/patterns/names status=200",
         "method=GET path=/models/names status=503 error=fabric-api-unavailable",

@@ -14,7 +14,7 @@ use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::web::Streamable;
 
-/// Longest wait for any sign of life: a heartbeat is due after 5 s of silence.
+/// Longest silence towards the client: a heartbeat is due after 5 s.
 const QUIET: Duration = Duration::from_secs(7);
 
 fn run() -> Value {
@@ -22,14 +22,14 @@ fn run() -> Value {
            "_meta": {"progressToken": "long"}})
 }
 
-/// What one client saw of a run.
+/// The messages that a client received during a run.
 struct Seen {
     notes: usize,
     longest: Duration,
     text: String,
 }
 
-/// Reads messages until the answer; none may be long in coming, and progress always grows.
+/// Reads messages until the answer; checks that none takes too long, and that progress always grows.
 fn watch(mut next: impl FnMut() -> Value) -> Seen {
     let mut seen = Seen { notes: 0, longest: Duration::ZERO, text: String::new() };
     let mut progress = -1.0;
@@ -70,7 +70,7 @@ fn on_http(fabric: &FakeFabric, era: Era) -> Seen {
     watch(|| events.next_json())
 }
 
-/// The same over stdio and both eras of HTTP; `pace` opens Fabric's gates.
+/// The same check over stdio and both eras of HTTP; `pace` opens Fabric's gates.
 fn everywhere(reply: Reply, pace: impl Fn(&FakeFabric) + Sync, check: impl Fn(&Seen) + Sync) {
     thread::scope(|scope| {
         for n in 0..3 {

@@ -2,8 +2,8 @@
 //!
 //! In scope: what a client, an operator or Fabric can see from outside. Not in scope: rules that need no process; their
 //! tests sit beside the code. Every test starts its own Fabric and its own server, so tests run in any order and at
-//! once. Nothing waits for time to pass: a gate, an answer or a closed connection says when to go on, and a deadline
-//! only ends a test that has failed already.
+//! once. No test waits for a fixed time: a gate, an answer or a closed connection synchronises it, and a deadline only
+//! ends a test that has already failed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::print_stderr, reason = "seeds and transcripts of failures go to the test's own output")]
 

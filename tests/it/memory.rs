@@ -1,4 +1,4 @@
-//! The budget of memory: what is let go when, who is refused, and who is served all the same.
+//! The memory budget: what is released when, which requests are refused, and which still succeed.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ const MIB: usize = 1 << 20;
 const TOO_MANY: &str = "urn:fabric-mcp:error:too-many-requests";
 const TOO_LARGE: &str = "urn:fabric-mcp:error:response-too-large";
 
-/// The least there can be: 32 MiB, of which large requests may have 24.
+/// The smallest budget: 32 MiB, of which large requests may use 24.
 fn small(fabric: &FakeFabric) -> Program {
     Program::with(fabric).env("FABRIC_MCP_MAX_MEMORY", "32")
 }
@@ -26,7 +26,7 @@ fn run(input: &str) -> Value {
     json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "input_text": input}})
 }
 
-/// Bytes that are charged, as `/metrics` has it.
+/// Charged bytes, from `/metrics`.
 fn charged(server: &HttpServer) -> usize {
     let text = server.connect().request("GET", "/metrics", &[], None).text();
     let value = text.lines().find_map(|line| line.strip_prefix("fabric_mcp_memory_bytes "));
@@ -38,14 +38,14 @@ fn wait_charged(server: &HttpServer, wanted: impl Fn(usize) -> bool) {
     assert!(poll(DEADLINE, || wanted(charged(server)).then_some(())).is_some(), "{} bytes are held", charged(server));
 }
 
-/// A request of which the last byte is missing.
+/// A request whose last byte is missing.
 fn unfinished(server: &HttpServer, path: &str, size: usize) -> Http {
     let mut http = server.connect();
     let host = server.address;
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
     );
-    // A server that refuses it may close before all is sent.
+    // A server that refuses it may close the connection early.
     let _ = http.send_raw(head.as_bytes()).and_then(|()| http.send_raw(&vec![b' '; size - 1]));
     http
 }
@@ -96,7 +96,7 @@ fn a_body_is_let_go_when_it_is_read() {
         streams.push(events);
     }
     wait_charged(&server, |bytes| bytes < MIB);
-    // A run needs its input until Fabric has it, be its client there or not.
+    // A run holds its input until Fabric has received it, even if its client has disconnected.
     let mut legacy = Streamable::to(&server, Era::Legacy("2025-11-25"), None);
     let input = "y".repeat(7 * MIB);
     for n in 1..=4 {
@@ -142,7 +142,7 @@ fn an_output_that_finds_no_room_ends_with_what_there_is() {
     assert!(expect::partial(&result).len() > 60_000);
     drop(client);
     wait_charged(&server, |bytes| bytes < MIB);
-    // One that fits, though not its answer, which has it twice.
+    // A text that fits, but not in an answer, which contains it twice.
     fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content(&"x".repeat(64 << 10))), 200)).complete());
     let mut client = Streamable::to(&server, Era::Modern, None);
     let result = client.request("tools/call", run("in"))["result"].take();
@@ -172,13 +172,13 @@ fn the_answers_to_a_batch_have_a_limit_together_on_every_wire() {
         let answers = answers.as_array().expect("an array");
         assert_eq!(answers.len(), 1_000);
         let (refused, served): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.get("error").is_some());
-        // The lists are all the same, and so are the lengths of their ids.
+        // All lists are equal, and so are the lengths of their ids.
         assert!(served.iter().all(|answer| answer["result"] == served[0]["result"]));
         let bytes = served.len() * served[0].to_string().len();
         assert!((31 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
         let of = |kind: &str| refused.iter().filter(|answer| answer["error"]["data"]["type"] == kind).count();
         assert!(of(TOO_LARGE) > 100, "{}", refused[0]);
-        // A pipe has a queue, and a batch can be longer than that.
+        // stdio has a queue, and a batch can exceed it.
         assert_eq!(of(TOO_LARGE) + of(TOO_MANY), refused.len());
     };
     let mut stdio = Stdio::speaking(era, Program::with(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"));
@@ -251,7 +251,7 @@ fn params_of_very_many_values_are_refused() {
 fn a_long_token_is_not_repeated_more_often_than_there_is_as_much_to_say() {
     let fabric = FakeFabric::start();
     let count = 2_000;
-    // Each event is a write of its own.
+    // Each event is a separate write.
     let run = (0..count).fold(Reply::sse(), |run, _| run.content("word "));
     fabric.on("POST /chat", run.complete());
     let mut client = Stdio::ready(&fabric);
@@ -264,7 +264,7 @@ fn a_long_token_is_not_repeated_more_often_than_there_is_as_much_to_say() {
     let notes = client.notes();
     let told: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
     assert_eq!(told, text);
-    // Each has as much text, but those that were sent after a slice of waiting.
+    // Each has at least as much text as its token, except those sent after a slice.
     assert!(notes.len() < 200, "{} notes", notes.len());
 }
 
@@ -274,7 +274,7 @@ fn a_small_address_space_is_enough() {
     let program = Program::new(["--demo", "--log-level", "warning"]).after("ulimit -v 65536");
     let mut client = Stdio::speaking(Era::Modern, program);
     for query in ["commit", "summary", "code"] {
-        // Of several threads at once, each of which would have an arena of its own.
+        // On several threads at once, each of which may get its own arena.
         let ids: Vec<Value> = (0..8)
             .map(|_| {
                 let call = json!({"name": "fabric_list_patterns", "arguments": {"query": query}});

@@ -1,4 +1,4 @@
-//! Names that Fabric does not have: said with the closest ones, and before anything is paid for where that can be known.
+//! Names unknown to Fabric: errors suggest the closest ones, and come before anything is paid for where possible.
 
 use serde_json::{Value, json};
 
@@ -61,10 +61,10 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     assert!(said.contains("fabric_list_contexts has them all. Nothing was run."), "{said}");
     fabric.expect_chats(0);
     assert_eq!(ran(&mut client, run("work")), [""; 0]);
-    // One that was stored a moment ago is found.
+    // A recently stored one is found.
     fabric.on("GET /contexts/names", Reply::json(json!(["work", "new"])));
     assert_eq!(ran(&mut client, run("new")), [""; 0]);
-    // A list that cannot be had is no reason to refuse.
+    // An unavailable list is no reason to refuse.
     fabric.on("GET /contexts/names", Reply::failure(404, json!("x")));
     assert_eq!(ran(&mut client, run("newer")), [""; 0]);
     fabric.on("GET /sessions/names", Reply::json(json!(["talk"])));
@@ -149,7 +149,7 @@ fn missing_variables_are_told_before_a_run_and_those_for_nothing_in_a_warning() 
     let warnings = ran(&mut client, run(json!({"sender": "me", " recipient ": "you", "extra": "x"})));
     assert_eq!(warnings, ["The pattern write_letter has no variable \"extra\": its value was not used."]);
     fabric.expect_chats(1);
-    // Nothing is known of the pattern here, and nothing is asked.
+    // The pattern is unknown here, and Fabric is not asked.
     fabric.forget();
     ran(&mut client, run(json!({})));
     assert_eq!(fabric.routes(), ["POST /chat"]);
@@ -158,7 +158,7 @@ fn missing_variables_are_told_before_a_run_and_those_for_nothing_in_a_warning() 
     let said = refused(&mut client, run(json!({})));
     assert!(said.contains("lacks \" recipient \""), "{said}");
     fabric.expect_chats(0);
-    // It has changed since.
+    // The pattern has changed since.
     fabric.on("GET /patterns/write_letter", Reply::json(json!({"Name": "write_letter", "Pattern": "Write."})));
     ran(&mut client, run(json!({})));
 }

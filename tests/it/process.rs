@@ -1,4 +1,4 @@
-//! The process: how it ends, and what broken pipes, full pipes and signals do to it.
+//! The process: how it ends, and how it handles broken pipes, full pipes and signals.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::support::reply::{Reply, Step};
 use crate::support::stdio::{Stdio, deaf, unread, with_meta};
 use crate::support::{Caller, DEADLINE, Era, expect, poll};
 
-/// The 2 s the protocol gives after the end of input, and some for starting and ending a process.
+/// The protocol's 2 s after the end of input, plus time to start and end a process.
 const PROMISED: Duration = Duration::from_secs(3);
 /// The same on a very busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
@@ -47,7 +47,7 @@ fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
         fabric.wait_closed(DEADLINE);
         fabric.expect_chats(1);
     }
-    // A busy machine may steal the time of one or two.
+    // A busy machine may delay one or two.
     assert!(times.iter().any(|time| *time <= PROMISED), "{times:?}");
 }
 
@@ -79,7 +79,7 @@ fn a_closed_stdout_ends_it_quietly() {
     let fabric = FakeFabric::start();
     let mut client = deaf(Program::with(&fabric));
     client.process.wait_stderr("started on stdio transport");
-    // Another process may still be about to close its copy of the pipe's other end, so one ping need not be enough.
+    // Another process may still hold a copy of the pipe's other end, so one ping may not be enough.
     let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
     let ended = poll(DEADLINE, || (!client.process.write(ping)).then_some(()));
     assert!(ended.is_some(), "it goes on reading though nobody reads its answers");
@@ -119,7 +119,7 @@ fn a_stdout_closed_in_mid_run_stops_the_run() {
 
 #[test]
 fn a_stdout_nobody_reads_does_not_keep_the_process() {
-    // Many times what a pipe holds: whoever writes the answer waits for the client.
+    // Many times the capacity of a pipe: writing the answer blocks.
     let text = "x".repeat(1 << 20);
     let stuck = |ended: &mut dyn FnMut(&mut Stdio)| {
         let fabric = FakeFabric::start();
@@ -150,7 +150,7 @@ fn a_closed_stderr_changes_nothing() {
 
 #[test]
 fn a_stderr_nobody_reads_blocks_nothing() {
-    // 64 KiB fill a pipe on Linux; this makes many times that.
+    // A pipe on Linux holds 64 KiB; this produces many times that.
     const CALLS: usize = 2_000;
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).arg("--log-level").arg("debug").stderr(Output::Unread);
@@ -233,7 +233,7 @@ fn a_signal_lets_a_run_finish_and_a_second_one_does_not() {
     client.begin_call("fabric_run_pattern", run(), None);
     fabric.wait_held(1);
     client.process.signal("TERM");
-    // Two signals that wait to be delivered are one.
+    // Two pending signals are merged into one.
     client.process.wait_stderr("SIGTERM: finishing what runs");
     client.process.signal("TERM");
     client.wait_exit(Duration::from_secs(5));

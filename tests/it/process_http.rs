@@ -1,4 +1,4 @@
-//! The process with an HTTP transport: signals in mid-run, a port in use, and a machine that has run out of something.
+//! The process with an HTTP transport: signals during a run, a port in use, and exhausted resources.
 #![cfg(unix)]
 
 use std::net::{Ipv4Addr, TcpListener};
@@ -37,7 +37,7 @@ fn answer_in(mut events: Events) -> Value {
     }
 }
 
-/// Takes the server out of its handle: nobody else may hold it by now.
+/// Takes the server out of its handle, which must be the last one.
 fn own(server: Arc<HttpServer>) -> HttpServer {
     Arc::into_inner(server).expect("the only handle")
 }
@@ -130,11 +130,11 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let message = client.message("tools/call", run());
     let running = client.stream(&message);
     fabric.wait_held(1);
-    // Each has begun a request, so none of them is idle and may be closed to make room.
+    // Each has begun a request, so none is idle.
     let crowd: Vec<Http> = (0..60)
         .map(|_| {
             let mut http = server.connect();
-            // Fails if it was idle long enough to be closed for another one.
+            // Fails if it was idle long enough to be evicted.
             let _ = http.send_raw(b"POST /mcp HTTP/1.1\r\n");
             http
         })
@@ -143,7 +143,7 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     fabric.release();
     assert_eq!(answer_in(running)["result"]["content"][0]["text"], "one two", "what runs is not disturbed");
     drop(crowd);
-    // Until the server has seen that they left, it may close a new connection, or have none for Fabric.
+    // Until the server has noticed the disconnects, it may reject a new connection, or have none for Fabric.
     let recovered = poll(DEADLINE, || {
         let mut http = server.connect();
         http.send("GET", "/metrics", &[], None).ok()?;
@@ -184,7 +184,7 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
 }
 
-/// Leaves the process what small things need and nothing for the stack of one more thread.
+/// Limits the process's memory so that small allocations succeed, but not the stack of another thread.
 #[cfg(target_os = "linux")]
 fn starve(process: &Process) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("/proc");
@@ -202,7 +202,7 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
     if !starve(&client.process) {
         return;
     }
-    // The stack of a thread that has ended may be used again: one run may go on, the others wait for it or are refused.
+    // The stack of an ended thread can be reused: one run may continue, the others wait for it or are refused.
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let ids: Vec<Value> = (0..5).map(|_| client.begin("tools/call", run())).collect();
     client.process.wait_stderr("thread could not be started");

@@ -1,5 +1,5 @@
-//! What the protocol does with a Fabric behind it: prompts, resources and completion in exact bytes for every revision,
-//! batches whose calls take their time, changes of the lists, log levels, and the end of input.
+//! The protocol in front of a Fabric: prompts, resources and completion in exact bytes for every revision, batches of
+//! slow calls, changed lists, log levels, and the end of input.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::support::reply::Reply;
 use crate::support::stdio::Stdio;
 use crate::support::{ERAS, Era};
 
-/// A Fabric with few patterns, so that whole lists can be written down.
+/// A Fabric with few patterns, so that whole lists can be compared.
 fn small() -> FakeFabric {
     let fabric = FakeFabric::start();
     fabric.on("GET /patterns/names", Reply::json(json!(["translate", "ai"])));
@@ -22,7 +22,7 @@ fn text_of(name: &str) -> String {
     fixtures::pattern(name).unwrap()["Pattern"].as_str().unwrap().to_owned()
 }
 
-/// The answer of this era, its result given without what the modern one adds to every result.
+/// An answer in this era; `result` omits what the modern era adds to every result.
 #[track_caller]
 fn expect(client: &mut Stdio, era: Era, method: &str, params: Value, cache: bool, expected: Value) {
     let id = client.begin(method, params);
@@ -32,7 +32,7 @@ fn expect(client: &mut Stdio, era: Era, method: &str, params: Value, cache: bool
         let result = &mut expected["result"];
         result["resultType"] = json!("complete");
         if cache {
-            // What the catalogue kept before is good for the rest of its time only.
+            // A cached value's time-to-live is what remains of it.
             let ttl = answer["result"]["ttlMs"].as_u64().unwrap_or_default();
             assert!((1..=300_000).contains(&ttl), "{method}: {ttl}");
             result["ttlMs"] = json!(ttl);
@@ -45,7 +45,7 @@ fn expect(client: &mut Stdio, era: Era, method: &str, params: Value, cache: bool
     assert_eq!(answer, expected, "{era:?} {method}");
 }
 
-/// An error: its code, and a word that its message must have.
+/// An error: its code, and a word of its message.
 #[track_caller]
 fn expect_error(client: &mut Stdio, era: Era, method: &str, params: Value, code: i64, word: &str) -> Value {
     let error = client.error(method, params);
@@ -73,7 +73,7 @@ fn prompts_are_patterns_rendered_by_fabric() {
         let translate = json!({"name": "translate", "description": "Translate text into {{lang_code}}.",
                                "arguments": [input, variable, strategy]});
         let list = client.result("prompts/list", Value::Null);
-        // Descriptions are Fabric's business: what is told of them here is that there is one.
+        // Descriptions are tested elsewhere; here only that there is one.
         assert!(list["prompts"].as_array().unwrap().iter().all(|p| p["description"].is_string()), "{list}");
         let described = |mut prompt: Value, at: usize| {
             prompt["description"] = list["prompts"][at]["description"].clone();
@@ -87,7 +87,7 @@ fn prompts_are_patterns_rendered_by_fabric() {
         };
         let rendered = "You translate text into de.\n\nHallo {{x}}\n".to_owned();
         let get = json!({"name": "translate", "arguments": {"lang_code": "de", "input_text": "Hallo {{x}}"}});
-        // Fabric leaves braces in the input alone; our stand-in must be told so.
+        // Fabric leaves braces in the input alone; the fake needs an explicit reply.
         fabric.once(
             "POST /patterns/translate/apply",
             Reply::json(json!({"Name": "translate", "Description": "", "Pattern": rendered.clone()})),
@@ -171,7 +171,7 @@ fn completion_offers_names_best_first() {
         }
         let unknown = ask(json!({"type": "ref/prompt", "name": "nope"}), "strategy_name", "");
         expect_error(&mut client, era, "completion/complete", unknown, -32602, "nope");
-        // A key pressed is no reason to ask Fabric anew.
+        // Each keystroke must not cause a request to Fabric.
         assert_eq!(fabric.requests_of("GET /strategies").len(), 1, "{era:?}");
         let names: Vec<_> = (0..250).map(|n| format!("p{n:03}")).collect();
         fabric.on("GET /patterns/names", Reply::json(json!(names)));
@@ -181,7 +181,7 @@ fn completion_offers_names_best_first() {
     }
 }
 
-/// Fabric being away is nobody's bad parameter.
+/// When Fabric is unavailable, the params are not to blame.
 #[test]
 fn a_fabric_that_is_away_is_an_internal_error() {
     for era in ERAS {
@@ -208,13 +208,13 @@ fn run(id: &str, token: Option<&str>) -> Value {
 fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), Program::with(&fabric));
-    // What is said meanwhile is progress alone.
+    // Only progress notifications in between.
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
     client.send(&json!([run("one", Some("t1")), ping, run("two", Some("t2"))]));
     fabric.wait_held(2);
-    // What the calls say meanwhile comes by itself, and before the array.
+    // The calls' notifications are sent individually, before the array.
     let mut tokens = [client.recv(), client.recv()].map(|note| {
         assert_eq!(note["method"], "notifications/progress");
         assert_eq!(note["params"]["message"], "part");
@@ -229,7 +229,7 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     let ids: Vec<_> = answer.as_array().unwrap().iter().map(|item| item["id"].clone()).collect();
     assert_eq!(ids, ["ping", "two"], "{answer}");
     assert_eq!(answer[1]["result"]["content"][0]["text"], "part");
-    // An array that would be empty is not sent.
+    // An empty array is not sent.
     client.send(&json!([run("three", None), {"jsonrpc": "2.0", "method": "notifications/initialized"}]));
     fabric.wait_held(1);
     client.cancel(&json!("three"));
@@ -276,7 +276,7 @@ fn a_line_of_ten_mebibytes_is_refused_and_the_pipe_goes_on() {
     }
 }
 
-/// A catalogue that is looked after often, so that news come soon.
+/// A server that polls the catalogue often, so that changes are found quickly.
 fn watched(fabric: &FakeFabric, era: Era) -> Stdio {
     Stdio::speaking(era, Program::with(fabric).env("FABRIC_MCP_CATALOG_TTL", "0.05"))
 }
@@ -293,7 +293,7 @@ fn a_legacy_client_that_has_listed_hears_of_other_lists() {
                 let method = format!("notifications/{kind}/list_changed");
                 assert_eq!(client.next_note(), json!({"jsonrpc": "2.0", "method": method, "params": {}}), "{era:?}");
             }
-            // Whoever has heard gets the new list.
+            // A notified client gets the new list.
             let list = client.result("prompts/list", Value::Null);
             assert_eq!(list["prompts"].as_array().map(Vec::len), Some(1), "{list}");
         }
@@ -325,7 +325,7 @@ fn modern_subscriptions_are_acknowledged_tagged_filtered_and_ended() {
     );
     let both = json!({"resourcesListChanged": true, "promptsListChanged": true});
     assert_eq!(listen(&mut client, &gone, both.clone()), acknowledged(&gone, both));
-    // Its id is in use as long as it lives, and free when it is cancelled.
+    // The id of a subscription is in use until it is cancelled.
     client.begin_as(&gone, "tools/list", Value::Null);
     assert_eq!(client.answer(&gone)["error"]["code"], -32600);
     client.cancel(&gone);
@@ -382,7 +382,7 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
     };
     let all = [chunk("content", "a text"), chunk("complete", "")];
     for era in ERAS {
-        // Until a legacy client says what it wants to hear, that is left to the server.
+        // Before a legacy client sets a level, the server chooses.
         for (level, hears) in
             [(None, era != Era::Modern), (Some("debug"), true), (Some("info"), true), (Some("notice"), false)]
         {

@@ -1,6 +1,6 @@
-//! The README keeps its word: its JSON parses, its commands are known to the program, its first command prints what the
-//! picture shows, its table names the tools there are, and what it refers to in the help is true: nginx takes the snippet, and the
-//! messages are ours.
+//! Checks the README and the help: the README's JSON parses, the program knows its commands, its first command prints
+//! what the picture shows, and its table lists the tools; in the help, nginx accepts the snippet, and quoted messages
+//! exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -53,12 +53,12 @@ fn topics() -> Vec<String> {
     names.trim().trim_end_matches('.').split(',').map(|name| topic(name.trim())).collect()
 }
 
-/// Everything within backticks.
+/// Everything in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
-/// What differs from run to run, numbers, made the same.
+/// The text with its numbers, which differ between runs, masked.
 fn without_numbers(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {
@@ -77,7 +77,7 @@ fn the_picture_shows_what_the_first_command_prints() {
     let finished = Program::new(["--demo", "--check"]).run(DEADLINE);
     finished.expect_code(0);
     let picture = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/demo.svg")).unwrap();
-    // The text between the tags; an empty line has no element of its own.
+    // The text between the tags; an empty line has no element.
     let lines = picture.lines().filter(|line| line.starts_with("<text"));
     let text = |line: &str| {
         let inside: String = line.split('<').filter_map(|part| part.split_once('>')).map(|(_, text)| text).collect();
@@ -111,7 +111,7 @@ fn a_client_gets_what_is_shown() {
         client.recv()["result"].take()
     };
     let good = run(json!({"pattern_name": "write_commit_message", "input_text": "Fix a typo", "max_chars": 60}));
-    // Each run has an id of its own.
+    // Each run has a different id.
     let id = |result: &Value| result["run_id"].as_str().unwrap().to_owned();
     let text = good["structuredContent"].to_string().replace(&id(&good["structuredContent"]), &id(&shown[1]));
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), shown[1]);
@@ -125,7 +125,7 @@ fn a_client_gets_what_is_shown() {
 #[test]
 fn nginx_takes_the_snippet() {
     let folder = TempFolder::new("nginx");
-    // Certificates are not at hand, and the port needs no privileges.
+    // There are no certificates here, and the port must not need privileges.
     let help = topic("proxy");
     let (_, after) = help.split_once("\n    upstream ").expect("the snippet begins");
     let (inside, _) = after.split_once("\n    }\n\n").expect("the snippet ends");
@@ -144,7 +144,7 @@ fn nginx_takes_the_snippet() {
     let test = |program: &&str| Command::new(program).arg("-t").arg("-c").arg(&file).output().ok();
     let output = programs.iter().find_map(test);
     match output {
-        // Without root, it may write none of its folders.
+        // Without root, nginx cannot write its folders.
         Some(output) => {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(said.contains("syntax is ok"), "{said}");
@@ -208,7 +208,7 @@ fn the_table_of_tools_is_the_catalogue() {
 fn quoted_messages_are_ours() {
     let mut sources = String::new();
     collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
-    // A literal that goes on in the next line is one text.
+    // A literal that continues on the next line is one text.
     let sources = sources.replace("\r\n", "\n");
     let mut joined = String::new();
     for part in sources.split("\\\n") {

@@ -1,4 +1,5 @@
-//! Runs outlive their calls: calls answered in time, `fabric_get_run`, `fabric_cancel_run`, owners, and the state folder.
+//! Runs that outlive their calls: calls answered early, `fabric_get_run`, `fabric_cancel_run`, owners, and the state
+//! folder.
 
 use std::fs;
 use std::path::Path;
@@ -24,14 +25,14 @@ fn run(more: Value) -> Value {
     arguments
 }
 
-/// What a result says in its structure.
+/// The structured content of a result.
 #[track_caller]
 fn data(result: &Value) -> &Value {
     assert_eq!(result["isError"], false, "{result}");
     &result["structuredContent"]
 }
 
-/// The id that a text tells.
+/// The run id in a text.
 #[track_caller]
 fn told_id(told: &str) -> String {
     let id = told.split_whitespace().find(|word| word.starts_with("run_") && word.len() == 36);
@@ -48,7 +49,7 @@ impl TempFolder {
     }
 }
 
-/// Gets the run until it has `chars` characters or has ended.
+/// Polls the run until it has `chars` characters or has ended.
 fn get_until(client: &mut dyn Caller, run_id: &str, chars: u64) -> Value {
     let got = poll(DEADLINE, || {
         let result = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
@@ -60,7 +61,7 @@ fn get_until(client: &mut dyn Caller, run_id: &str, chars: u64) -> Value {
 
 #[test]
 fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
-    // Side by side, with time enough for the first piece on a busy machine.
+    // Concurrently, with enough time for the first piece on a busy machine.
     thread::scope(|scope| {
         for (wire, era) in transports::all() {
             scope.spawn(move || answered_in_time(wire, era));
@@ -142,7 +143,7 @@ fn who_waits_with_a_progress_token_hears_the_text_as_it_comes() {
     let get = client.begin_call("fabric_get_run", json!({"run_id": run_id, "offset": 4}), Some(json!("t")));
     fabric.release();
     assert_eq!(client.next_progress_text(), "two ");
-    // To be cancelled stops the waiting, and not the run.
+    // Cancelling the call ends the waiting, not the run.
     client.cancel(&get);
     let get = client.begin_call("fabric_get_run", json!({"run_id": run_id}), None);
     fabric.release();
@@ -230,7 +231,7 @@ fn with_a_folder_a_run_outlives_the_process() {
     fabric.on("POST /chat", Reply::sse().content("cut ").gate().complete());
     let cut = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     get_until(&mut client, &cut, 4);
-    // The end of stdin is the end of the process: what still runs is kept as interrupted.
+    // At the end of stdin the process ends: running ones are stored as interrupted.
     client.close_stdin();
     assert!(client.wait_exit(DEADLINE).success());
 
@@ -271,7 +272,7 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
         assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("completed"), &json!("whole output")));
     }
     for run_id in &cut {
-        // Whoever finds a dead owner's run holds its lock while it writes the end: until then others see it working.
+        // The process that finds a dead owner's run locks it while it writes the end: until then others see it working.
         let got = get_until(&mut client, run_id, u64::MAX);
         assert_eq!(data(&got)["status"], "interrupted", "{got}");
         assert!(["", "cut"].map(Value::from).contains(&data(&got)["output_text"]), "{got}");

@@ -1,4 +1,4 @@
-//! Every message the server sends, held against the JSON Schema of the revision spoken.
+//! Validates every message of the server against the JSON Schema of its revision.
 //!
 //! The schemas are the specification's own (`schema/<revision>/schema.json`) and not part of this repository, so the
 //! test is ignored: `FABRIC_MCP_SCHEMAS=<folder with REVISION.json> cargo test --locked -- --ignored schemas`.
@@ -37,7 +37,7 @@ impl Schema {
         self.definitions.contains_key(name)
     }
 
-    /// What is wrong with `value` as a `name`; nothing if it is fine.
+    /// The violations of `value` as a `name`.
     fn check(&self, name: &str, value: &Value) -> Vec<String> {
         let mut wrong = Vec::new();
         let definition = self.definitions.get(name).unwrap_or_else(|| panic!("no definition {name}"));
@@ -54,7 +54,7 @@ impl Schema {
         };
         for (keyword, rule) in schema {
             match (keyword.as_str(), value) {
-                // `format` is a note, `required` belongs to objects only, and so on: other types are fine by them.
+                // `format` is an annotation, `required` applies only to objects, and so on: other types pass.
                 ("description" | "title" | "default" | "format" | "examples" | "deprecated" | "$comment", _) => {}
                 ("$ref", _) => {
                     let name = rule.as_str().and_then(|path| path.rsplit('/').next()).expect("a local $ref");
@@ -145,13 +145,13 @@ fn is_kind(value: &Value, kind: &str) -> bool {
     }
 }
 
-/// One session, and what was found.
+/// One session, and its violations.
 struct Checked {
     schema: Schema,
     era: Era,
     client: Stdio,
     messages: BTreeMap<String, usize>,
-    /// Errors without a readable id: `"id": null` up to 2025-06-18 is the one deviation we allow ourselves.
+    /// Errors without a readable id: `"id": null` up to 2025-06-18 is our one intended deviation.
     null_ids: usize,
     failures: Vec<String>,
 }
@@ -224,7 +224,7 @@ impl Checked {
         self.note(&method, note, wrong);
     }
 
-    /// Sends a request, and checks its answer and everything that comes before it.
+    /// Sends a request; checks its answer and every message before it.
     fn request(&mut self, method: &str, params: Value) -> Value {
         let answer = self.client.request(method, params);
         for note in self.client.notes() {
@@ -234,7 +234,7 @@ impl Checked {
         answer
     }
 
-    /// Sends a line that is answered by an error.
+    /// Sends a line that must get an error.
     fn line(&mut self, line: &str) {
         self.client.send_raw(format!("{line}\n").as_bytes());
         let answer = self.client.recv();
@@ -260,7 +260,7 @@ fn result_name(method: &str) -> &'static str {
     }
 }
 
-/// A session with everything that can be said, in this era.
+/// A session of this era with every kind of message.
 fn session(era: Era) -> Checked {
     let fabric = FakeFabric::start();
     let client = Stdio::start(Program::with(&fabric).env("FABRIC_MCP_CATALOG_TTL", "0.2"));
@@ -368,7 +368,7 @@ fn batch(s: &mut Checked) {
     s.note("batch", &answer, wrong);
 }
 
-/// Waits for the news of other lists, then ends the session.
+/// Waits for the notifications of changed lists, then ends the session.
 fn lists_change(s: &mut Checked, fabric: &FakeFabric) {
     let listen = (s.era == Era::Modern).then(|| {
         let wanted = json!({"promptsListChanged": true, "resourcesListChanged": true, "toolsListChanged": true});

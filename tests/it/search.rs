@@ -33,7 +33,7 @@ fn what_was_found_comes_with_what_it_does_in_every_revision() {
 fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    // The list that the log's first lines are about; the search reads texts besides.
+    // Only the list that the start-up log line needs; the search also reads texts.
     assert_eq!(fabric.routes(), ["GET /patterns/names"], "a client that only connects costs no more");
     let first = search(&mut client, "letter");
     fabric.forget();

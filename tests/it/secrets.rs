@@ -1,5 +1,5 @@
-//! Canaries: a key, configuration values, inputs, outputs and pattern texts go through everything, and are looked for
-//! where they do not belong.
+//! Canaries in a key, configuration values, inputs, outputs and pattern texts: they must not appear where they do not
+//! belong.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ const INPUT: &str = "canary-input";
 const OUTPUT: &str = "canary-output";
 const VARIABLE: &str = "canary-variable";
 
-/// What must never be in a log, whatever its level.
+/// Must never be in a log, at any level.
 const NEVER_LOGGED: [&str; 6] = [KEY, INPUT, OUTPUT, VARIABLE, PATTERN_CANARY, CONFIG_CANARY];
 
 fn run() -> Value {
@@ -154,7 +154,7 @@ fn what_fabric_says_is_relayed_without_its_key_whatever_that_looks_like() {
     assert!(!client.stderr().contains(key), "{}", client.stderr());
 }
 
-/// A configuration of random shape whose every secret is marked; harmless values go in between.
+/// A random configuration in which every secret is marked, with harmless values in between.
 fn random_config(rng: &mut Rng, depth: usize) -> Value {
     let secret = |rng: &mut Rng| {
         let mark = format!("canary-config{}", rng.within(0..1000));

@@ -1,6 +1,6 @@
 //! Canaries over every transport: Fabric's key, our own token, configuration values, inputs, outputs and pattern texts
-//! go through every tool, prompt, resource and error at every log level, and are looked for in every answer, log line
-//! and metric where they do not belong.
+//! pass through every tool, prompt, resource and error at every log level, and must not appear in an answer, log line
+//! or metric where they do not belong.
 
 use std::time::Duration;
 
@@ -20,9 +20,9 @@ use crate::support::{Caller, DEADLINE, Era, LEGACY, poll};
 
 const KEY: &str = "canary-key-93f2c1aa";
 const TOKEN: &str = "canary-token-7be1d0c2";
-/// Of a line of the tokens file.
+/// A token in the tokens file.
 const NAMED: &str = "canary-named-6c05-b6d1-4f6f-90ac-11ee";
-/// By which the OAuth issuer knows us.
+/// The client secret at the OAuth issuer.
 const SECRET: &str = "canary-secret-0b93d7";
 const GUESS: &str = "canary-guess-55aa";
 const INPUT: &str = "canary-input";
@@ -30,10 +30,10 @@ const OUTPUT: &str = "canary-output";
 const VARIABLE: &str = "canary-variable";
 const MODEL: &str = "canary-model";
 
-/// What must never be in a log or a metric, whatever the level.
+/// Must never be in a log or a metric, at any level.
 const NEVER_LOGGED: [&str; 10] =
     [KEY, TOKEN, NAMED, SECRET, GUESS, INPUT, OUTPUT, VARIABLE, PATTERN_CANARY, CONFIG_CANARY];
-/// What must never be in anything said to a client.
+/// Must never be in a message to a client.
 const NEVER_SAID: [&str; 6] = [KEY, TOKEN, NAMED, SECRET, CONFIG_CANARY, HOST_PATH];
 
 fn run() -> Value {
@@ -41,7 +41,7 @@ fn run() -> Value {
            "variables": {"lang_code": VARIABLE}, "attachments": [INPUT]})
 }
 
-/// A client whose whole answers count.
+/// A client whose complete answers are recorded.
 enum Client {
     Stdio(Stdio),
     Streamable(Streamable),
@@ -87,7 +87,7 @@ impl Client {
     }
 }
 
-/// Everything a client can ask for that touches something secret, well and badly answered.
+/// Every request that involves a secret, with success and failure.
 fn exercise(client: &mut Client, fabric: &FakeFabric) {
     for tool in ["fabric_list_patterns", "fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"] {
         let said = client.call(tool, json!({}));
@@ -126,7 +126,7 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
             ("GET /strategies", "fabric_list_strategies", json!({})),
             ("GET /patterns/translate", "fabric_get_pattern_details", json!({"pattern_name": "translate"})),
         ] {
-            // Reads are tried again after a 502.
+            // GETs are retried after a 502.
             (0..if status == 502 && tool != "fabric_run_pattern" { 3 } else { 1 })
                 .for_each(|_| fabric.once(route, reply.clone()));
             no_leak(&client.call(tool, arguments));
@@ -158,7 +158,7 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
     }
 }
 
-/// Those who have no token, a wrong one, or a bad request.
+/// Requests without a token, with a wrong one, and invalid ones.
 fn knock(server: &HttpServer) -> String {
     let mut said = String::new();
     let bearer = format!("Bearer {GUESS}");
@@ -211,7 +211,7 @@ fn row(wire: Wire, era: Era, level: &str) {
         .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
         .env("FABRIC_MCP_LOG_FORMAT", if level == "info" { "json" } else { "logfmt" })
         .env("FABRIC_MCP_LOG_LEVEL", level);
-    // Only errors say nothing of where it listens.
+    // At level error, the log does not say where it listens.
     let program =
         if wire != Wire::Stdio && level == "error" { program.env("FABRIC_MCP_LOG_LEVEL", "info") } else { program };
     let mut client = Client::open(wire, era, program);
@@ -241,7 +241,7 @@ fn row(wire: Wire, era: Era, level: &str) {
             panic!("{canary:?} was said, {wire:?} {era:?} {level}: {line}");
         }
     }
-    // The last call's line is on its way, where such lines are written at all.
+    // The last call's line may not have arrived yet, at levels that have such lines.
     let limit = if level == "error" { Duration::ZERO } else { DEADLINE };
     poll(limit, || client.process().stderr().contains("fabric_get_configuration").then_some(()));
     let log = client.process().stderr();

@@ -1,4 +1,4 @@
-//! As a service: what systemd is told, and the log as other programs read it.
+//! As a service: notifications to systemd, and the log as other programs read it.
 
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ fn systemd_is_told_what_happens() {
                 let mut text = [0; 64];
                 let length = socket.recv(&mut text).unwrap();
                 let said = std::str::from_utf8(&text[..length]).unwrap().to_owned();
-                // The watchdog is told in between.
+                // Watchdog notifications may come in between.
                 if said == wanted || said != "WATCHDOG=1" {
                     assert_eq!(said, wanted);
                     return;

@@ -1,4 +1,4 @@
-//! Patterns as skills: what is listed, what is read, and that one is the digest of the other.
+//! Patterns as skills: the list, the documents, and that the digests match.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -17,7 +17,7 @@ fn client(fabric: &FakeFabric) -> Stdio {
     Stdio::speaking(Era::Modern, Program::with(fabric))
 }
 
-/// By another program than ours, where there is one.
+/// By an independent program, if there is one.
 fn sha256(bytes: &[u8]) -> Option<String> {
     let mut child = Command::new("sha256sum").stdin(Pipes::piped()).stdout(Pipes::piped()).spawn().ok()?;
     child.stdin.take()?.write_all(bytes).ok()?;
@@ -25,7 +25,7 @@ fn sha256(bytes: &[u8]) -> Option<String> {
     Some(format!("sha256:{}", output.split(' ').next()?))
 }
 
-/// The front matter of a `SKILL.md`, and what comes after it. Enough of YAML for strings in double quotes.
+/// The front matter of a `SKILL.md`, and the rest. Parses only double-quoted YAML strings.
 fn parsed(document: &str) -> (Value, &str) {
     let (front, body) = document.strip_prefix("---\n").unwrap().split_once("\n---\n").unwrap();
     let mut value = json!({});

@@ -1,4 +1,4 @@
-//! Bad lines on a pipe: each gets exactly the right code, once, and the pipe goes on.
+//! Invalid lines on stdio: each gets exactly the right code, once, and the session continues.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::rng::{Rng, cases};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::{ERAS, Era};
 
-/// A line, the code it must get, and the id that comes back; `None` where none can be read.
+/// A line, its expected code, and the id of the answer; `None` if it has no readable one.
 type Row = (&'static [u8], i64, Option<Value>);
 
 fn rows() -> Vec<Row> {
@@ -53,7 +53,7 @@ fn every_bad_line_gets_its_code_and_the_pipe_goes_on() {
         if let Some(era) = era {
             client.speak(era);
         }
-        // An unreadable id is `null` up to 2025-06-18 and before any handshake, left out from 2025-11-25 on.
+        // An unreadable id is `null` up to 2025-06-18 and before any handshake, absent from 2025-11-25 on.
         let null_id = !matches!(era, Some(Era::Legacy("2025-11-25")));
         for (line, code, id) in rows() {
             client.send_raw(line);
@@ -134,7 +134,7 @@ fn what_is_odd_but_readable_gets_one_answer() {
     }
 }
 
-/// A message that may be anything, and its id if it must be answered with that id.
+/// Any message, with its id if that must be answered.
 fn hostile(rng: &mut Rng, n: u64) -> (Vec<u8>, Option<Value>) {
     const METHODS: [&str; 12] = [
         "ping",
@@ -164,7 +164,7 @@ fn hostile(rng: &mut Rng, n: u64) -> (Vec<u8>, Option<Value>) {
         8 => json!({"level": rng.text(0..8), "uri": rng.text(0..30), "cursor": rng.text(0..5)}),
         _ => json!(rng.text(0..60)),
     };
-    // Broken lines have ids of their own, so that a changed digit never makes another line's id.
+    // Broken lines have distinct ids, so that a changed digit never yields another line's id.
     let broken = rng.one_in(3);
     let n = if broken { n + 1_000_000 } else { n };
     let id = if rng.one_in(2) { json!(n) } else { json!(format!("{n} {}", rng.text(0..9))) };
@@ -181,7 +181,7 @@ fn hostile(rng: &mut Rng, n: u64) -> (Vec<u8>, Option<Value>) {
     }
     let mut line = message.to_string().into_bytes();
     if broken {
-        // Broken bytes: what may come back is only known to be at most one answer.
+        // Changed bytes: all that is known is that there is at most one answer.
         for _ in 0..rng.within(1..6) {
             let at = rng.within(0..line.len());
             line[at] = rng.next() as u8;
@@ -215,7 +215,7 @@ fn hostile_messages_are_answered_once_each_and_never_end_the_pipe() {
         for id in &expected {
             client.answer(id);
         }
-        // No more answers than broken lines are left over.
+        // There are no more unexpected answers than broken lines.
         client.begin_as(&json!("the end"), "ping", Value::Null);
         client.answer(&json!("the end"));
         let left = client.unasked();

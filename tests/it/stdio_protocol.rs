@@ -1,4 +1,4 @@
-//! The protocol's rules on a pipe: lifecycle, both eras on one pipe, what each revision may be sent, ids and batches.
+//! The protocol on stdio: lifecycle, both eras in one process, features by revision, ids and batches.
 
 use serde_json::{Value, json};
 
@@ -202,7 +202,7 @@ fn schemas_are_plain_and_annotations_true() {
     assert!(required.as_array().is_none_or(Vec::is_empty), "the first tool must accept {{}}: {}", tools[0]);
 }
 
-/// What picky clients choke on must not be anywhere in a schema.
+/// Schemas must not contain what strict clients reject.
 fn plain(schema: &Value) {
     match schema {
         Value::Object(members) => {
@@ -234,7 +234,7 @@ fn a_modern_request_needs_its_meta() {
     // `clientInfo` is optional.
     let enough = list(json!({VERSION_KEY: MODERN, CAPABILITIES_KEY: {}}));
     assert!(client.result("tools/list", enough)["tools"].is_array());
-    // `server/discover` is modern by its name.
+    // The name `server/discover` makes a request modern.
     assert_eq!(client.error("server/discover", json!({}))["code"], -32602);
 }
 

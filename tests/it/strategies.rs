@@ -1,4 +1,4 @@
-//! A Fabric without the folder of its strategies, which it tells as a 500.
+//! A Fabric without the folder of strategies, which it reports as a 500.
 
 use serde_json::{Value, json};
 
@@ -65,7 +65,7 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
         }
         client.close_stdin();
         client.wait_exit(DEADLINE);
-        // That the folder is missing is no fault.
+        // A missing folder is not an error.
         assert!(!client.stderr().contains("error=fabric-internal-error"), "{}", client.stderr());
     }
 }

@@ -1,4 +1,5 @@
-//! Streaming, proven by handshake: the fake Fabric holds each chunk back until the client has had the one before.
+//! Streaming, proven by handshake: the fake Fabric holds each chunk back until the client has received the previous
+//! one.
 
 use serde_json::{Value, json};
 
@@ -84,7 +85,7 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
         for (token, method) in [(None, "notifications/message"), (Some(json!("p")), "notifications/progress")] {
             let fabric = FakeFabric::start();
             let mut client = Stdio::speaking(era, Program::with(&fabric));
-            // A modern one hears nothing that it has not asked for.
+            // A modern client gets only what it has requested.
             let hears = token.is_some() || era != Era::Modern;
             let gated = Reply::sse().content("one ").gate().content("two").complete();
             fabric.on("POST /chat", if hears { gated } else { Reply::run(&["one ", "two"]) });
@@ -123,7 +124,7 @@ fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_s
         assert_eq!(data(events.next_json()), json!({"type": "content", "format": "markdown", "content": "two"}));
         assert_eq!(data(events.next_json()), json!({"type": "complete", "format": "plain", "content": ""}));
         assert_eq!(text(&events.next_json()), "one two");
-        // Who takes nothing but JSON gets the result alone.
+        // A client that accepts only JSON gets only the result.
         fabric.on("POST /chat", Reply::run(&["one ", "two"]));
         let message = client.message("tools/call", json!({"name": "fabric_run_pattern", "arguments": run("x")}));
         let mut headers = client.headers(&message);
@@ -288,7 +289,7 @@ fn a_json_body_is_read_as_one_event() {
 }
 
 impl Stdio {
-    /// As [`Stdio::expect_nothing_else`], heartbeats left out.
+    /// Like [`Stdio::expect_nothing_else`], but ignores heartbeats.
     #[track_caller]
     fn expect_nothing_else_but_heartbeats(&mut self) {
         let notes = self.notes();

@@ -1,4 +1,4 @@
-//! The support proves itself: a fake Fabric that did not misbehave would make every fault test pass.
+//! Tests of the test support: with a fake Fabric that did not misbehave, every fault test passes.
 
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -126,7 +126,7 @@ fn a_reset_is_a_reset_and_a_cut_is_not() {
     fabric.once("POST /chat", Reply::sse().content("one").reset());
     assert_eq!(chat(&fabric).err().unwrap().kind(), ErrorKind::ConnectionReset);
     assert_eq!(chat(&fabric).err().unwrap().kind(), ErrorKind::UnexpectedEof);
-    // The kernel may throw away what was sent before a reset: only the end is certain.
+    // The kernel may discard data sent before a reset: only the end is certain.
     let end = chat(&fabric).and_then(|mut events| {
         loop {
             if events.next()?.is_none() {

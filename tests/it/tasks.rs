@@ -20,14 +20,14 @@ fn run(more: Value) -> Value {
     params
 }
 
-/// Params of a caller that knows tasks.
+/// Params of a caller that supports tasks.
 fn knowing(mut params: Value) -> Value {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"extensions": {EXTENSION: {}}});
     with_meta(params)
 }
 
-/// Checks the members that every task has, with times and ids of their own.
+/// Checks the members of every task, whose times and ids vary.
 #[track_caller]
 fn task(found: &Value, status: &str, message: &str, suffix: &str) -> String {
     let id = found["taskId"].as_str().unwrap_or_else(|| panic!("no task: {found}")).to_owned();
@@ -139,7 +139,7 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
     fabric.on("POST /chat", Reply::run(&["whole"]));
     let server = transports::serve(Wire::Streamable, Program::with(&fabric).arg("--task-after").arg("0"));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    // A legacy member is ignored.
+    // A member of legacy tasks is ignored.
     let result = client.request("tools/call", run(json!({"task": {"ttl": 5}})))["result"].take();
     assert_eq!((&result["resultType"], &result["content"][0]["text"]), (&json!("complete"), &json!("whole")));
     let id = result["structuredContent"]["run_id"].clone();
@@ -172,7 +172,7 @@ fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     let created = client.result("tools/call", params);
     let id = task(&created["task"], "working", "summarize: working, 0 characters so far", "");
     assert_eq!(created.as_object().unwrap().len(), 1, "{created}");
-    // Progress goes on, and says what it belongs to.
+    // Progress continues, and names its task.
     let related = json!({"io.modelcontextprotocol/related-task": {"taskId": id}});
     let note = client.next_note();
     assert_eq!((&note["params"]["message"], &note["params"]["_meta"]), (&json!("part "), &related), "{note}");

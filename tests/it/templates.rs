@@ -1,4 +1,4 @@
-//! What callers send can never become a template call of Fabric's: refused before anything is sent that Fabric would run.
+//! Callers' text can never become a template call of Fabric: such requests are refused before Fabric can execute it.
 
 use serde_json::{Map, Value, json};
 
@@ -16,7 +16,7 @@ const ERA: Era = Era::Legacy("2025-11-25");
 const CALL: &str = "{{plugin:sys:env:NAME}}";
 const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
-/// The pattern `ai` has this text from now on.
+/// Makes `text` the text of the pattern `ai`.
 fn serve(fabric: &FakeFabric, text: &str) {
     fabric.on("GET /patterns/ai", Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})));
 }
@@ -25,7 +25,7 @@ fn posts(fabric: &FakeFabric) -> usize {
     fabric.requests().iter().filter(|request| request.method == "POST").count()
 }
 
-/// Pattern, variables, input, and what the refusal names.
+/// Pattern, variables, input, and what the error names.
 pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
     let own = |text: &str, variables: Value, input: &str, named| (text.to_owned(), variables, input.to_owned(), named);
     vec![
@@ -42,9 +42,9 @@ pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
         own(&"{{input}}".repeat(9), json!({"x": "x"}), &"i".repeat(1 << 20), "8 MiB"),
         own("{{ext:tool:op:{{x}}}}", json!({"x": "; reboot"}), "", "variables.x"),
         own("{{plugin:file:read:/a}}{{x}}", json!({"x": "{input}"}), "", "variables.x"),
-        // A variable that the pattern does not have.
+        // A variable that is not in the pattern.
         own("text", json!({"x": CALL}), "", "variables.x"),
-        // None at all.
+        // No variables at all.
         own("{{{{input}}}}", json!({}), CALL, "attern "),
         own("{{{{{input}}}}}", json!({}), "{plugin:sys:env:NAME}", "attern "),
         own("{{ext:tool:op:{{input}}}}", json!({}), CALL, "attern "),
@@ -61,7 +61,7 @@ fn no_attack_gets_further_than_the_pattern() {
         let call = json!({"pattern_name": "ai", "input_text": input, "variables": variables});
         let said = expect::failure(ERA, &client.call("fabric_run_pattern", call.clone()), "invalid-request");
         assert!(said.contains(named), "{text}: {said}");
-        // As any step of a chain: the second one's input comes from the first.
+        // In each step of a chain: the second one's input is the first one's output.
         let mut first = call.clone();
         first["then"] = json!([{"pattern_name": "summarize"}]);
         let said = expect::failure(ERA, &client.call("fabric_run_pattern", first), "invalid-request");
@@ -98,7 +98,7 @@ fn no_attack_is_rendered_as_a_prompt() {
         serve(&fabric, &text);
         let mut client = Stdio::speaking(ERA, Program::with(&fabric));
         let mut arguments = variables.as_object().cloned().unwrap_or_else(Map::new);
-        // A prompt takes the variables of its pattern only.
+        // A prompt accepts only the variables of its pattern.
         if !arguments.keys().all(|name| text.contains(&format!("{{{{{name}}}}}"))) {
             continue;
         }
@@ -147,12 +147,12 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
         expect::no_leak(&said);
     }
     fabric.expect_chats(0);
-    // An older Fabric does not show the patterns of a custom folder: code may go there.
+    // An older Fabric does not return the patterns of a custom folder: code is accepted there.
     expect::success(ERA, &run(&mut client, "ai", "fn f() { }", json!({})));
     fabric.expect_chats(1);
 }
 
-/// Whether `{{…}}` as Fabric understands it stands in a text.
+/// Whether a text contains `{{…}}` as Fabric parses it.
 fn has_token(text: &str) -> bool {
     text.char_indices().filter(|(at, _)| text[*at..].starts_with("{{")).any(|(at, _)| {
         let body = &text[at + 2..];
@@ -200,7 +200,7 @@ fn what_is_denied_is_denied_everywhere() {
             ];
             for call in calls {
                 let answer = client.ask("tools/call", json!({"name": "fabric_run_pattern", "arguments": call}));
-                // The oldest revision has it as an error of the protocol.
+                // In the oldest revision it is a protocol error.
                 assert!(answer.to_string().contains("urn:fabric-mcp:error:invalid-request"), "{name}: {answer}");
             }
             let reference = json!({"type": "ref/prompt", "name": name});
@@ -221,7 +221,7 @@ fn what_is_denied_is_denied_everywhere() {
         let mut left = fixtures::sorted_names();
         left.retain(|name| !["ai", "create_coding_feature", "überblick für alle"].contains(name));
         assert_eq!(names, left);
-        // To read is not to run.
+        // Reading does not execute anything.
         for name in ["ai", "create_coding_feature"] {
             expect::success(era, &client.call("fabric_get_pattern_details", json!({"pattern_name": name})));
             let read = client.ask("resources/read", json!({"uri": format!("fabric://pattern/{name}")}));

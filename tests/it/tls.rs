@@ -1,7 +1,7 @@
-//! A Fabric behind https whose certificate nobody trusts, has expired, or is of another host; and one whose is good.
+//! A Fabric behind https with a certificate that is untrusted, expired, or of another host; and with a good one.
 //!
-//! std has no TLS, so `openssl s_server` is the other side, with certificates made for the test. Where there is no
-//! `openssl` (1.1.1 or later), the tests say so and pass.
+//! std has no TLS, so `openssl s_server` is the peer, with certificates made for the test. Without `openssl` (1.1.1 or
+//! later), the tests say so and pass.
 #![cfg(all(feature = "tls", unix))]
 
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ use crate::support::{Caller, DEADLINE, Era, expect, poll};
 
 const ERA: Era = Era::Modern;
 
-/// Runs openssl in `folder`; false, with its reason printed, where that does not work.
+/// Runs openssl in `folder`; on failure prints the reason and returns false.
 fn openssl(folder: &Path, args: &[&str]) -> bool {
     match Command::new("openssl").args(args).current_dir(folder).stdin(Pipe::null()).output() {
         Ok(done) if done.status.success() => true,
@@ -33,7 +33,8 @@ fn openssl(folder: &Path, args: &[&str]) -> bool {
     }
 }
 
-/// Makes an authority `ca.pem` and a certificate `NAME.pem` of it for `host`, good for so many days, from now on or backwards.
+/// Makes an authority `ca.pem` and its certificate `NAME.pem` for `host`, valid for this many days, which may be
+/// negative.
 fn certificate(folder: &Path, host: &str, days: &str) -> bool {
     let new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
     let mut authority = vec!["req", "-x509"];
@@ -50,7 +51,7 @@ fn certificate(folder: &Path, host: &str, days: &str) -> bool {
     openssl(folder, &authority) && openssl(folder, &request) && openssl(folder, &sign)
 }
 
-/// `openssl s_server`, killed when dropped. What is written to its stdin goes to the client.
+/// `openssl s_server`, killed when dropped. Its stdin goes to the client.
 struct TlsServer {
     child: Child,
     stdin: ChildStdin,
@@ -60,7 +61,7 @@ struct TlsServer {
 }
 
 impl TlsServer {
-    /// With a [`certificate`] in a folder of this name; `None`, with its reason printed, where there is no openssl.
+    /// A server with a [`certificate`] in a folder of this name; without openssl prints the reason and returns `None`.
     fn start(name: &str, host: &str, days: &str) -> Option<TlsServer> {
         let folder = TempFolder::new(&format!("tls-{name}"));
         if !certificate(&folder.0, host, days) {
@@ -107,7 +108,7 @@ impl Drop for TlsServer {
     }
 }
 
-/// A run must fail as unavailable, and say this.
+/// A run must fail as unavailable, with this text.
 #[track_caller]
 fn refused(program: Program, says: &str) {
     let mut client = Stdio::speaking(ERA, program);
@@ -126,7 +127,7 @@ fn a_certificate_nobody_trusts_is_refused() {
 
 #[test]
 fn an_expired_certificate_is_refused_though_its_authority_is_trusted() {
-    // Days before now: some versions of openssl refuse that.
+    // Negative days: some versions of openssl refuse them.
     let Some(server) = TlsServer::start("expired", "IP:127.0.0.1", "-1") else { return };
     refused(server.program().env("SSL_CERT_FILE", &server.authority()), "expired");
 }
@@ -142,7 +143,7 @@ fn a_good_certificate_of_a_private_authority_is_taken() {
     let Some(mut server) = TlsServer::start("good", "IP:127.0.0.1", "2") else { return };
     let program = server.program().env("SSL_CERT_FILE", &server.authority());
     let client = Stdio::speaking(ERA, program);
-    // The check at the start asks for the names.
+    // The start-up check requests the names.
     let mut line = String::new();
     while line != "\r\n" {
         line.clear();

@@ -1,4 +1,4 @@
-//! The tools against a Fabric that behaves: exact results, exact requests.
+//! The tools with a well-behaved Fabric: exact results, exact requests.
 
 use serde_json::{Value, json};
 
@@ -79,7 +79,7 @@ fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
                "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": ["summaries"], "variables": []})
     );
     assert_eq!(details("translate")["variables"], json!(["lang_code"]), "`input` is not a variable");
-    // Fabric looks a variable up by all that stands between the braces, blanks included.
+    // Fabric looks a variable up by everything between the braces, including blanks.
     assert_eq!(details("write_letter")["variables"], json!([" recipient ", "sender"]));
     assert_eq!(details("plugins")["variables"], json!([]), "plugins and extensions are not variables");
     assert_eq!(details("summarize_meeting")["description"], "Turn a meeting into decisions.");
@@ -114,7 +114,7 @@ fn a_pattern_that_is_not_there_is_told_with_what_is_close() {
             expect::failure(NEWEST, &client.call(tool, json!({"pattern_name": "sumarize"})), "pattern-not-found");
         assert!(text.contains("summarize"), "the closest names are named: {text}");
     }
-    // Not by matching English text, and not when the list cannot be had.
+    // The error does not depend on English text, and needs the list.
     fabric.once("GET /patterns/nope", Reply::new(404, "text/plain", "404 page not found"));
     let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "nope"}));
     expect::failure(NEWEST, &result, "pattern-not-found");

@@ -1,4 +1,4 @@
-//! Wrong arguments: each is refused before Fabric hears of it, and the refusal names the field.
+//! Wrong arguments: each is refused before any request to Fabric, and the error names the field.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::support::process::Program;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, ERAS, Era, expect};
 
-/// A tool, arguments it must refuse, and the field the refusal must name.
+/// A tool, arguments that it must refuse, and the field that the error must name.
 fn refused() -> Vec<(&'static str, Value, &'static str)> {
     const RUN: &str = "fabric_run_pattern";
     const DETAILS: &str = "fabric_get_pattern_details";

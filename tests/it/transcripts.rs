@@ -1,4 +1,4 @@
-//! Transcripts of videos: what Fabric is asked for, what comes back, and what its failures mean.
+//! Transcripts of videos: requests to Fabric, results, and failures.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Clients that stop reading: they hold up nobody else, and not the end of the process.
+//! Clients that stop reading: they block neither other clients nor the end of the process.
 
 use std::time::{Duration, Instant};
 
@@ -17,10 +17,10 @@ use {
     std::sync::Arc,
 };
 
-/// The 2 s of the protocol or the drain time below, and what a busy machine needs.
+/// The protocol's 2 s, or the drain timeout below, plus the needs of a busy machine.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// Far more than pipes and sockets hold.
+/// Far more than the buffers of pipes and sockets hold.
 fn flood() -> Reply {
     Reply::sse().step(Step::Repeat(line(&content(&"word ".repeat(2_000))), 2_000)).gate().complete()
 }
@@ -30,7 +30,7 @@ fn run() -> Value {
            "_meta": {"progressToken": 1}})
 }
 
-/// A pipe whose client reads nothing, with a run whose output fills it.
+/// A server on stdio whose client reads nothing, with a run whose output fills the pipe.
 fn stuck(fabric: &FakeFabric, program: Program) -> Stdio {
     fabric.once("POST /chat", flood());
     let mut client = Stdio::start(program.stdout(Output::Unread));
@@ -77,7 +77,7 @@ fn a_reader_that_stopped_holds_up_neither_others_nor_the_end() {
         for _ in 0..3 {
             expect::success(era, &other.call("fabric_run_pattern", json!({"pattern_name": "ai"})));
         }
-        // It stays open until the process has ended.
+        // Keeps it open until the process has ended.
         std::mem::forget(_unread);
     }
     server.process.signal("TERM");
@@ -100,13 +100,13 @@ fn a_session_of_http_and_sse_that_is_not_read_holds_up_neither_others_nor_the_en
         expect::success(era, &other.call("fabric_run_pattern", json!({"pattern_name": "ai"})));
     }
     server.process.signal("TERM");
-    // Both stay connected; the process must end all the same.
+    // Both clients stay connected; the process must end nevertheless.
     let left = crate::support::poll(ENDS_WITHIN, || server.process.stderr().contains("SIG").then_some(()));
     assert!(left.is_some());
     drop(other);
     let events = slow;
     let begun = Instant::now();
-    // Nothing is read from the slow one until the server is gone: then its stream ends, properly or not.
+    // Nothing is read from the slow one until the server has ended: then its stream ends, properly or not.
     let gone = crate::support::poll(ENDS_WITHIN, || std::net::TcpStream::connect(server.address).err().map(drop));
     assert!(gone.is_some(), "it listens still");
     let pid = server.process.child.id();
@@ -115,7 +115,7 @@ fn a_session_of_http_and_sse_that_is_not_read_holds_up_neither_others_nor_the_en
     drop(events);
 }
 
-/// Whether this child of ours runs no more: gone, or a zombie that nobody has asked for yet.
+/// Whether this child has ended: gone, or a zombie.
 #[cfg(unix)]
 fn ended(pid: u32) -> bool {
     let asked = std::process::Command::new("ps").args(["-o", "stat=", "-p", &pid.to_string()]).output();

@@ -1,9 +1,10 @@
-//! What clients depend on, held against stored copies: each tool's schemas and results, and the handshake of each revision.
+//! What clients depend on, compared with stored copies: each tool's schemas and results, and the handshake of each
+//! revision.
 //!
-//! `tools/NAME.json` has a tool's schemas and calls with their results. A new tool needs a new file with its calls only:
-//! `{"calls": [{"case": "good", "arguments": {}}, {"case": "unknown argument", "arguments": {"x": 1}}]}`; the rest is filled in
-//! by `FABRIC_MCP_UPDATE_CONTRACTS=1 cargo test --locked contracts`. Texts that only people read (descriptions, titles,
-//! instructions) are not pinned, nor are times, ids, ports and the version.
+//! `tools/NAME.json` has a tool's schemas and calls with their results. A new tool needs a new file that contains only
+//! its calls: `{"calls": [{"case": "good", "arguments": {}}, {"case": "unknown argument", "arguments": {"x": 1}}]}`;
+//! the rest is filled in by `FABRIC_MCP_UPDATE_CONTRACTS=1 cargo test --locked contracts`. Texts for people
+//! (descriptions, titles, instructions), times, ids, ports and the version are not pinned.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,10 +17,10 @@ use crate::support::process::Program;
 use crate::support::stdio::Stdio;
 use crate::support::{Caller, ERAS, Era};
 
-/// Set to anything, it has the stored copies written anew.
+/// If set, the stored copies are overwritten.
 const UPDATE: &str = "FABRIC_MCP_UPDATE_CONTRACTS";
 
-/// The `schema_version` of results that the stored copies are of.
+/// The `schema_version` of the results in the stored copies.
 const SCHEMA_VERSION: u64 = 1;
 
 fn folder(name: &str) -> PathBuf {
@@ -49,7 +50,7 @@ fn hold(path: &Path, found: &Value) {
     );
 }
 
-/// A schema without what only people read.
+/// A schema without texts for people.
 fn structure(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
@@ -62,7 +63,7 @@ fn structure(schema: &Value) -> Value {
     }
 }
 
-/// A result without what differs from run to run.
+/// A result without values that differ between runs.
 fn stable(result: &Value, fabric: &FakeFabric) -> Value {
     let meta = &result["_meta"];
     let run = &result["structuredContent"];
@@ -131,7 +132,7 @@ fn handshakes_keep_what_they_offer() {
     }
 }
 
-/// Replaces the version of the program and its texts for people, at any depth.
+/// Replaces the program's version and its texts for people, at any depth.
 fn redact(value: &mut Value) {
     let Value::Object(members) = value else { return };
     for (name, value) in members.iter_mut() {

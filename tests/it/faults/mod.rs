@@ -1,5 +1,5 @@
-//! The fault matrix: everything Fabric can do wrong with a run, over every transport and in every era. Each cell has its
-//! URN, one `POST /chat`, what had arrived, no path of Fabric's host, and a next call that works at once.
+//! The fault matrix: every fault of Fabric during a run, over every transport and in every era. Each cell checks the
+//! URN, one `POST /chat`, the partial output, no path of Fabric's host, and a next call that works at once.
 
 pub(crate) mod table;
 
@@ -16,18 +16,18 @@ use crate::support::{Caller, Era};
 
 use table::{Fails, Fault, Text};
 
-/// Seconds without a byte from Fabric that end a run in these tests. Long enough for a busy machine to send the next
-/// byte in, short enough to wait for.
+/// The idle timeout of runs in these tests, in seconds. Long enough for a busy machine to send the next byte, short
+/// enough to wait for.
 const IDLE: &str = "3";
 
-/// Fabric's key, looked for in every failure and log.
+/// Fabric's key, searched for in every failure and log.
 const KEY: &str = "canary-key-0f1e2d3c";
 
 fn run(stream: bool) -> Value {
     json!({"pattern_name": "summarize", "input_text": "input", "stream": stream})
 }
 
-/// One cell: the fault, then a run that works.
+/// One cell: a run with the fault, then one that works.
 fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
     fabric.forget();
     fabric.once("POST /chat", fault.reply.clone());
@@ -57,8 +57,7 @@ fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
     fabric.expect_chats(2);
 }
 
-/// Every fault in each of these rows; they run side by side, because most of the time is spent waiting for silence to
-/// end.
+/// Every fault in each of these rows. Rows run concurrently, because they mostly wait for silence to end.
 fn matrix(rows: &[(Wire, Era)], faults: &[Fault]) {
     let fallen: Vec<String> = thread::scope(|scope| {
         let rows: Vec<_> = rows.iter().map(|(wire, era)| scope.spawn(|| row(*wire, *era, faults))).collect();
@@ -67,7 +66,7 @@ fn matrix(rows: &[(Wire, Era)], faults: &[Fault]) {
     assert!(fallen.is_empty(), "{} cells failed:\n{}", fallen.len(), fallen.join("\n"));
 }
 
-/// Every fault over one transport in one era, all with the same server; gives the cells that failed.
+/// Every fault over one transport in one era, with one server; returns the failed cells.
 fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
@@ -75,7 +74,7 @@ fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
     let mut client = transports::open(wire, era, program, None);
     let mut fallen = Vec::new();
     for fault in faults {
-        // The other cells are worth knowing when one fails.
+        // When one cell fails, the results of the others are still useful.
         let outcome = catch_unwind(AssertUnwindSafe(|| cell(era, &fabric, client.as_mut(), fault)));
         if let Err(why) = outcome {
             let why = why.downcast_ref::<String>().map_or("", String::as_str);

@@ -1,27 +1,27 @@
-//! The table of faults: what Fabric does, and the URN or the text that the run must end in.
+//! The table of faults: what Fabric does, and the expected URN or text of the run.
 
 use serde_json::json;
 
 use crate::support::fixtures::HOST_PATH;
 use crate::support::reply::{End, Framing, Reply, Step, content, line};
 
-/// What a faulty run must end in.
+/// The expected outcome of a run.
 pub(crate) enum Outcome {
     /// Success with exactly this text.
     Text(String),
-    /// Failure of this kind, with what had arrived.
+    /// Failure of this kind, with this partial output.
     Fails(&'static str, &'static str),
 }
 pub(crate) use Outcome::{Fails, Text};
 
-/// One thing Fabric can do wrong with a run, and what becomes of it.
+/// One fault of Fabric during a run, and its outcome.
 pub(crate) struct Fault {
     pub(crate) name: &'static str,
     pub(crate) reply: Reply,
     pub(crate) outcome: Outcome,
-    /// Part of the paragraph that the caller needs.
+    /// Text that the error message must contain.
     pub(crate) says: &'static str,
-    /// Whether the text is asked for as it comes.
+    /// Whether the caller requests streaming.
     pub(crate) stream: bool,
 }
 
@@ -219,7 +219,7 @@ pub(crate) fn streams() -> Vec<Fault> {
     ]
 }
 
-/// Faults of size; they take a while, so they run once and not for every era.
+/// Faults of size; they are slow, so they do not run in every era.
 pub(crate) fn sizes() -> Vec<Fault> {
     let mib = "m".repeat(1 << 20);
     let whole = |name, reply, outcome| Fault { stream: false, ..fault(name, reply, outcome) };

@@ -1,4 +1,4 @@
-//! Callers with tokens and roles: what each may do, what belongs to whom, and what happens when tokens change.
+//! Callers with tokens and roles: permissions, ownership, and changes of the tokens.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
 
-/// Tokens are told apart by their last letter.
+/// Tokens differ in their last letter.
 fn token(letter: char) -> String {
     format!("token-of-thirty-two-characters-{letter}")
 }
@@ -29,7 +29,7 @@ const BOB: &str = "bob run token-of-thirty-two-characters-b\n";
 const RITA: &str = "rita read token-of-thirty-two-characters-r\n";
 const PROM: &str = "prom metrics token-of-thirty-two-characters-p\n";
 
-/// A file of tokens that is gone with this.
+/// A file of tokens, removed on drop.
 pub(crate) struct File(pub(crate) PathBuf);
 
 impl File {
@@ -39,7 +39,7 @@ impl File {
         file
     }
 
-    /// As editors do it: another file takes its place.
+    /// Replaces the file as editors do.
     pub(crate) fn write(&self, lines: &[&str]) {
         let new = self.0.with_extension("new");
         fs::write(&new, lines.concat()).unwrap();
@@ -76,7 +76,7 @@ fn paid() -> Modern {
     Modern::new(json!(2), "tools/call", run(json!(0)))
 }
 
-/// Asks until the answer has this status: the file is looked at once a second.
+/// Repeats until the answer has this status: the file is checked once a second.
 #[track_caller]
 fn wait_status(server: &HttpServer, letter: char, status: u16) {
     let begun = Instant::now();
@@ -105,7 +105,7 @@ fn each_role_may_do_what_it_says() {
     let text = result["content"][0]["text"].as_str().unwrap();
     assert!(text.contains("it takes the role run, or the OAuth scope fabric:run"), "{text}");
     fabric.expect_chats(1);
-    // A batch is served but for what costs money.
+    // Of a batch, only the parts that cost money are refused.
     let session = open(&server, 'r', "2025-03-26");
     let batch =
         json!([request(json!(1), "tools/call", run(json!(0))), request(json!(2), "tools/call", list_patterns()),]);
@@ -161,7 +161,7 @@ fn a_session_does_not_exist_for_others() {
         }
         assert_eq!(http.request("GET", "/mcp", &of(&*bob), None).status, 404);
         assert_eq!(http.request("DELETE", "/mcp", &of(&*bob), None).status, 404);
-        // To Bob it is as unknown as any: he may open one of his own in its stead.
+        // To Bob the session is unknown, so he may open one.
         let initialize = request(json!(0), "initialize", initialize_params("2025-06-18"));
         let answer = http.post("/mcp", &of(&*bob)[..2], &initialize);
         assert!(answer.status == 200 && answer.header("mcp-session-id").is_some_and(|id| id != session));
@@ -169,7 +169,7 @@ fn a_session_does_not_exist_for_others() {
         assert_eq!(code(&http.post("/mcp", &of(&*alice)[..2], &initialize)), -32600);
         assert_eq!(http.request("DELETE", "/mcp", &of(&*alice)[..2], None).status, 204);
     }
-    // Two tokens of one name are one caller.
+    // Two tokens with one name are one caller.
     let session = open(&server, 'b', "2025-06-18");
     let other = ("Authorization", "Bearer another-token-of-bob-with-32-chars-c");
     assert_eq!(http.post("/mcp", &[other, ("Mcp-Session-Id", &session)], &list).status, 200);
@@ -193,7 +193,7 @@ fn an_sse_session_does_not_exist_for_others() {
         assert_eq!(answer.status, status, "{letter}");
     }
     assert_eq!(events.next_json()["result"]["protocolVersion"], "2024-11-05");
-    // Its stream ends with its token.
+    // The stream ends with its token.
     file.write(&[BOB]);
     assert!(events.next().unwrap().is_none());
     assert_eq!(get(&server, "/sse", 'a').status, 401);
@@ -242,11 +242,11 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         assert!(session_stream.next().unwrap().is_none());
         assert_eq!(subscription.next_json()["id"], "l");
         assert!(subscription.next().unwrap().is_none());
-        // What it pays for goes on, but it hears no more of it.
+        // The run it pays for continues, but without notifications.
         assert!(running.next().unwrap().is_none());
         wait_status(&server, 'b', 401);
         wait_status(&server, 'c', 200);
-        // A mistake changes nothing, and is told.
+        // An invalid file changes nothing and is logged.
         file.write(&[ALICE, "dave run short\n"]);
         server.process.wait_stderr(", line 2: the token is shorter than 32 characters");
         assert_eq!(send(&server, 'c', &call()).status, 200);

@@ -1,4 +1,5 @@
-//! Cancelling over HTTP: leaving cancels in the modern era, `notifications/cancelled` on the session in the legacy one.
+//! Cancelling over HTTP: by disconnecting in the modern era, by `notifications/cancelled` on the session in the legacy
+//! one.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +9,9 @@ use super::{Modern, initialize, request, run, start, stream};
 use crate::support::DEADLINE;
 use crate::support::reply::Reply;
 
-/// From the client's leaving to the closed connection to Fabric, at most.
+/// Longest time from the client's disconnect to the closed connection to Fabric.
 const PROMISED: Duration = Duration::from_millis(300);
-/// Tries for [`PROMISED`]: a busy machine may steal the time of one.
+/// Attempts to meet [`PROMISED`]: a busy machine may delay one.
 const TRIES: usize = 5;
 
 #[test]
@@ -74,11 +75,11 @@ fn a_legacy_run_is_cancelled_on_its_session() {
     let session = initialize(&server, "2025-11-25");
     let headers = [("Mcp-Session-Id", &*session)];
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "r"}});
-    // A stream just ends.
+    // A stream ends without an answer.
     fabric.once("POST /chat", Reply::sse().content("x").gate());
     let mut events = stream(&server, &headers, &request(json!("r"), "tools/call", run(json!(0))));
     events.next_json();
-    // Not by another session, modern clients included.
+    // Another session cannot cancel it, nor can a modern client.
     let other = initialize(&server, "2025-11-25");
     assert_eq!(server.connect().post("/mcp", &[("Mcp-Session-Id", &other)], &cancel).status, 202);
     assert_eq!(server.connect().post("/mcp", &[("MCP-Protocol-Version", "2026-07-28")], &cancel).status, 202);
@@ -86,7 +87,7 @@ fn a_legacy_run_is_cancelled_on_its_session() {
     assert_eq!(server.connect().post("/mcp", &headers, &cancel).status, 202);
     fabric.wait_closed(DEADLINE);
     assert!(events.next().unwrap().is_none());
-    // Where only JSON is taken, something must be said.
+    // A client that accepts only JSON needs some answer.
     fabric.forget();
     fabric.once("POST /chat", Reply::silence());
     let mut http = server.connect();
@@ -97,7 +98,7 @@ fn a_legacy_run_is_cancelled_on_its_session() {
     assert_eq!(server.connect().post("/mcp", &headers, &cancel).status, 202);
     let answer = http.answer().unwrap();
     assert_eq!(answer.json()["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled");
-    // The id is free again.
+    // The id can be used again.
     let ping = server.connect().post("/mcp", &headers, &request(json!("r"), "ping", json!({})));
     assert_eq!(ping.json()["result"], json!({}));
 }

@@ -1,5 +1,5 @@
-//! More connections than there are places: whoever has no request that was let in makes room, a run never does, and a
-//! probe is answered whatever the others do.
+//! More connections than slots: those without an admitted request are evicted, runs never are, and probes are always
+//! answered.
 
 use serde_json::{Value, json};
 
@@ -23,7 +23,7 @@ fn is_healthy(server: &HttpServer) {
     assert_eq!(server.connect().request("GET", "/healthz", &[], None).status, 200);
 }
 
-/// Connections that have said this much, and have heard the answers to what of it is complete.
+/// Connections that have sent `said` and received `answers` answers.
 fn crowd(server: &HttpServer, said: &str, answers: usize) -> Vec<Http> {
     let one = || {
         let mut http = server.connect();
@@ -60,7 +60,7 @@ fn those_who_are_not_let_in_keep_nobody_out_and_stop_no_run() {
         (&*format!("{post}\r\n{{"), 1),
         (&*format!("{post}Expect: 100-continue\r\n\r\n"), 1),
         (&*format!("{post}Authorization: Bearer wrong\r\n\r\n{{"), 1),
-        // A body by halves keeps nobody out either, token or not.
+        // An incomplete body does not block others either, with or without a token.
         (&*format!("{post}Authorization: {bearer}\r\n\r\n{{"), 0),
     ] {
         let _crowd = crowd(&server, said, answers);
@@ -72,7 +72,7 @@ fn those_who_are_not_let_in_keep_nobody_out_and_stop_no_run() {
     fabric.expect_chats(1);
 }
 
-/// As many streams as there are places, opened by `open`.
+/// As many streams as slots, opened by `open`.
 fn streams(open: impl Fn() -> Events) -> Vec<Events> {
     (0..PLACES).map(|_| open()).collect()
 }
@@ -98,7 +98,7 @@ fn when_all_places_are_held_what_is_short_is_answered_and_what_is_not_is_told() 
         assert_eq!(Modern::new(json!(1), "tools/list", json!({})).send(&mut http, "/mcp").status, 200);
         assert_eq!(http.post("/mcp", &session, &request(json!(3), "ping", json!({}))).status, 200);
         refused(call.send(&mut http, "/mcp"));
-        // The same id may be used once there is room.
+        // The same id may be used once there is a slot.
         refused(http.post("/mcp", &session, &request(json!(9), "tools/call", list_patterns())));
         let get = [session[0], ("Accept", "text/event-stream")];
         refused(http.request("GET", "/mcp", &get, None));
@@ -140,7 +140,7 @@ fn a_session_s_stream_is_let_in_again_after_one_has_ended() {
     let server = server(&fabric, "http");
     let session = initialize(&server, "2025-11-25");
     let headers = [("Mcp-Session-Id", &*session), ("Accept", "text/event-stream")];
-    // Each takes the place of the one before, which ends: all of them together hold few places.
+    // Each replaces the one before, which ends: together they hold few slots.
     for _ in 0..4 * PLACES {
         let mut http = server.connect();
         http.send("GET", "/mcp", &headers, None).unwrap();

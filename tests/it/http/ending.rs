@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT: what runs is finished, streams end properly, nothing new is taken.
+//! SIGTERM and SIGINT: runs are finished, streams end properly, new requests are refused.
 #![cfg(unix)]
 
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Who may come in: Host and Origin, the token, CORS, rates, and where it may listen.
+//! Access checks: Host and Origin, the token, CORS, rates, and the addresses to listen on.
 
 use serde_json::json;
 
@@ -111,7 +111,7 @@ fn pages_of_allowed_origins_get_cors() {
     );
     assert_eq!(answer.header("vary"), Some("Origin"));
     assert!(answer.header("access-control-allow-credentials").is_none());
-    // On every answer, errors and streams included.
+    // On every answer, including errors and streams.
     fabric.on("POST /chat", Reply::run(&["x"]));
     let authorization = format!("Bearer {TOKEN}");
     let run = Modern::new(json!(1), "tools/call", run(json!(0)));
@@ -167,7 +167,7 @@ fn runs_at_once_are_limited() {
     let message = request(json!(2), "tools/call", run(json!(0)));
     let second = server.connect().post("/mcp", &[("Mcp-Session-Id", &session)], &message);
     expect::failure(Era::Legacy("2025-11-25"), &second.json()["result"], "too-many-requests");
-    // Its id is free again, and other calls work.
+    // Its id can be used again, and other calls work.
     let list = request(json!(2), "tools/call", list_patterns());
     let list = server.connect().post("/mcp", &[("Mcp-Session-Id", &session)], &list);
     assert_eq!(list.json()["result"]["isError"], false);

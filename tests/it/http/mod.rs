@@ -1,4 +1,4 @@
-//! The HTTP transports over real sockets: a client of Streamable HTTP, and what the files below share.
+//! The HTTP transports over real sockets: a client of Streamable HTTP, and shared helpers.
 
 pub(crate) mod access;
 mod cancelling;
@@ -20,11 +20,11 @@ use crate::support::http::{Answer, Events, Http, HttpServer};
 use crate::support::process::Program;
 use crate::support::stdio::{initialize_params, with_meta};
 
-/// What every client sends with a POST.
+/// Headers of every POST.
 const POST: [(&str, &str); 2] =
     [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
 
-/// A Fabric and a server on it.
+/// A Fabric, and a server in front of it.
 fn start() -> (FakeFabric, HttpServer) {
     let fabric = FakeFabric::start();
     let server = HttpServer::start(Program::with(&fabric));
@@ -35,7 +35,7 @@ fn request(id: Value, method: &str, params: Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
-/// A modern request, and the headers that go with it.
+/// A modern request with its headers.
 pub(crate) struct Modern {
     message: Value,
     headers: Vec<(&'static str, String)>,
@@ -50,14 +50,14 @@ impl Modern {
         Modern { message: request(id, method, with_meta(params)), headers }
     }
 
-    /// With other headers in place of these, or without: `None`.
+    /// Replaces a header, or removes it: `None`.
     fn with(mut self, name: &'static str, value: Option<&str>) -> Modern {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.extend(value.map(|value| (name, value.to_owned())));
         self
     }
 
-    /// All its headers but `Accept` and `Content-Type`.
+    /// All headers but `Accept` and `Content-Type`.
     fn headers(&self) -> Vec<(&str, &str)> {
         self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
     }
@@ -66,13 +66,13 @@ impl Modern {
         http.post(path, &self.headers(), &self.message)
     }
 
-    /// Sends it and reads the head of the stream that answers.
+    /// Sends it and reads the head of the answer's stream.
     fn stream(&self, server: &HttpServer) -> Events {
         stream(server, &self.headers(), &self.message)
     }
 }
 
-/// Sends a message on a connection of its own, and reads the head of the stream that answers.
+/// Sends a message on a new connection and reads the head of the answer's stream.
 #[track_caller]
 fn stream(server: &HttpServer, headers: &[(&str, &str)], message: &Value) -> Events {
     let mut http = server.connect();
@@ -86,7 +86,7 @@ fn stream(server: &HttpServer, headers: &[(&str, &str)], message: &Value) -> Eve
     events
 }
 
-/// Opens a legacy session; gives its id.
+/// Opens a legacy session; returns its id.
 #[track_caller]
 fn initialize(server: &HttpServer, revision: &str) -> String {
     let message = request(json!(0), "initialize", initialize_params(revision));
@@ -96,7 +96,7 @@ fn initialize(server: &HttpServer, revision: &str) -> String {
     answer.header("mcp-session-id").expect("a session id").to_owned()
 }
 
-/// A run that streams.
+/// A streaming run.
 fn run(token: Value) -> Value {
     let arguments = json!({"pattern_name": "summarize", "input_text": "x", "stream": true});
     json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": token}})

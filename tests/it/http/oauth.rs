@@ -1,5 +1,5 @@
-//! OAuth callers: what they are told of the issuer, and what its word on their tokens does. The issuer is a fake that says
-//! what each test wants.
+//! OAuth callers: what they learn about the issuer, and how its introspection of their tokens is used. The issuer is a
+//! fake.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn server(fabric: &FakeFabric, issuer: &str) -> HttpServer {
     HttpServer::start(args.iter().fold(program, |program, arg| program.arg(arg)))
 }
 
-/// The issuer's word on a good token.
+/// The issuer's response for a valid token.
 fn active(more: Value) -> Value {
     let mut word = json!({"active": true, "sub": "user|7", "aud": RESOURCE, "scope": "openid fabric:run"});
     word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -116,7 +116,7 @@ fn the_issuers_word_decides() {
         let basic = request.header("authorization").unwrap_or_default();
         assert!(basic.starts_with("Basic ") && request.body.starts_with(b"token=opaque-"), "{basic}");
     }
-    // What costs money takes another scope, which the answer names; the body still answers the request.
+    // Paid calls need another scope, which the answer names; the body still answers the request.
     assert_eq!(send(&server, "opaque-good-c4nary", &paid()).status, 200);
     let refused = send(&server, "opaque-reads-c4nary", &paid());
     let challenge = refused.header("www-authenticate").unwrap_or_default();
@@ -124,7 +124,7 @@ fn the_issuers_word_decides() {
     assert_eq!((refused.status, &refused.json()["id"]), (403, &json!(2)));
     assert_eq!(refused.json()["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:forbidden");
     fabric.expect_chats(1);
-    // Named tokens work beside it.
+    // Named tokens work at the same time.
     assert_eq!(send(&server, "a-token-of-the-environment", &call()).status, 200);
     server.process.wait_stderr("caller=default");
     let log = server.process.stderr();

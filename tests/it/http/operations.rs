@@ -84,6 +84,6 @@ fn metrics_count_what_has_happened() {
     }
     drop(events);
     let connections = || metric(&server, "fabric_mcp_connections").unwrap();
-    // Ours, and the one that asks.
+    // Our connection, and that of the request itself.
     assert!(poll(DEADLINE, || (connections() == 2.0).then_some(())).is_some(), "{} connections", connections());
 }

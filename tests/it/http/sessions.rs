@@ -1,4 +1,4 @@
-//! Legacy sessions: ids, adoption, the end, what belongs to one.
+//! Legacy sessions: ids, adoption, their end, and their state.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn ids_are_minted_adopted_and_ended() {
         "{session}"
     );
     assert_ne!(session, initialize(&server, "2025-06-18"));
-    // One of another process: its revision is in it.
+    // A session of another process: its id contains the revision.
     let other = "2025-03-26.0123456789abcdef0123456789abcdef";
     let tools = http.post("/mcp", &[("Mcp-Session-Id", other)], &list).json();
     assert!(tools["result"]["tools"][0].get("title").is_none(), "2025-03-26 has no titles: {tools}");
@@ -48,7 +48,7 @@ fn a_session_is_initialized_once() {
     let session = initialize(&server, "2025-11-25");
     let again = http.post("/mcp", &[("Mcp-Session-Id", &session)], &message);
     assert_eq!((again.status, code(&again), &again.json()["id"]), (200, -32600, &json!("i")));
-    // initialize never adopts: with any other id it opens a session.
+    // `initialize` never adopts a session: with another id it opens a new one.
     for other in ["2025-11-25.0123456789abcdef0123456789abcdef", "nonsense"] {
         let answer = http.post("/mcp", &[("Mcp-Session-Id", other)], &message);
         let new = answer.header("mcp-session-id").unwrap();
@@ -139,7 +139,7 @@ fn a_batch_is_answered_as_an_array() {
     assert!(of(json!(2)).unwrap()["result"]["content"].is_array());
     assert_eq!(of(json!(3)).unwrap()["error"]["code"], -32600);
     assert!(of(json!(4)).is_none(), "cancelled before it ran");
-    // What is said before the array comes singly, on a stream; where only JSON is taken, not at all.
+    // Notifications come singly before the array, on a stream; not at all if only JSON is accepted.
     let batch = json!([request(json!(1), "ping", json!({})), request(json!(2), "tools/call", run(json!("t")))]);
     let mut events = stream(&server, &headers, &batch);
     assert_eq!(events.next_json()["params"]["progressToken"], "t");
@@ -147,7 +147,7 @@ fn a_batch_is_answered_as_an_array() {
     assert!(events.next().unwrap().is_none());
     let json_only = [headers[0], ("Accept", "application/json")];
     assert_eq!(http.post("/mcp", &json_only, &batch).json().as_array().unwrap().len(), 2);
-    // An array that is left empty is not sent.
+    // An empty array is not sent.
     let cancelled = json!([
         request(json!(7), "tools/call", list_patterns()),
         {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}},
@@ -165,7 +165,7 @@ fn the_calls_of_a_batch_run_at_the_same_time() {
     let session = initialize(&server, "2025-03-26");
     let calls: Vec<Value> = (1..=5).map(|id| request(json!(id), "tools/call", run(json!(id)))).collect();
     let mut events = stream(&server, &[("Mcp-Session-Id", &session)], &json!(calls));
-    // Nobody lets go of any of them before Fabric has them all.
+    // No run ends before Fabric has all of them.
     fabric.wait_held(5);
     fabric.release_all();
     let answers = loop {

@@ -14,7 +14,7 @@ fn server(fabric: &FakeFabric) -> HttpServer {
     HttpServer::listening(Program::with(fabric).arg("--transport").arg("sse").arg("--port").arg("0"))
 }
 
-/// One session: its stream, and where to send.
+/// One session: its stream, and the URL for messages.
 struct Session<'a> {
     server: &'a HttpServer,
     events: Events,
@@ -73,7 +73,7 @@ fn everything_is_answered_on_the_stream() {
     assert_eq!(answer["result"]["content"][0]["text"], "one two");
     session.say(request(json!("c"), "nope", json!({})));
     assert_eq!(session.events.next_json()["error"]["code"], -32601);
-    // A probe of the modern era needs no headers here.
+    // A modern probe needs no headers here.
     session.say(request(json!("d"), "server/discover", with_meta(json!({}))));
     assert_eq!(session.events.next_json()["result"]["resultType"], "complete");
 }

@@ -1,4 +1,4 @@
-//! The order of checks on a POST, and the status of everything that can be wrong with it.
+//! The order of checks on a POST, and the status of every error.
 
 use serde_json::{Value, json};
 
@@ -177,7 +177,7 @@ fn legacy_errors_are_200_unless_there_is_no_session_or_no_request() {
     assert_eq!((array.status, code(&array)), (400, -32600), "no batches in this revision");
     let ping = http.post("/mcp", &headers, &request(json!(7), "ping", json!({})));
     assert_eq!((ping.status, ping.text()), (200, r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.to_owned()));
-    // Without a session there is nothing but initialize.
+    // Without a session only `initialize` is allowed.
     let lost = http.post("/mcp", &[], &request(json!(7), "tools/list", json!({})));
     assert_eq!((lost.status, code(&lost), &lost.json()["id"]), (400, -32602, &json!(7)));
     assert!(lost.text().contains("initialize"), "{}", lost.text());
@@ -194,7 +194,7 @@ fn one_connection_carries_both_eras_in_any_order() {
         let session = answer.header("mcp-session-id").unwrap().to_owned();
         let list = http.post("/mcp", &[("Mcp-Session-Id", &session)], &request(json!(3), "tools/list", json!({})));
         assert!(list.json()["result"]["tools"].is_array());
-        // The envelope decides, whatever session is named.
+        // The envelope decides the era, regardless of the session header.
         let mut modern = Modern::new(json!(4), "tools/list", json!({}));
         modern.headers.push(("Mcp-Session-Id", session));
         assert_eq!(modern.send(&mut http, "/mcp").json()["result"]["resultType"], "complete");
@@ -232,7 +232,7 @@ fn only_what_is_accepted_is_sent() {
         let json = body.strip_prefix("data: ").and_then(|rest| rest.strip_suffix("\n\n")).unwrap_or(&body);
         assert!(serde_json::from_str::<Value>(json).unwrap()["result"]["tools"].is_array(), "{body}");
     }
-    // One connection, all along: a stream does not end it.
+    // The same connection throughout: a stream does not end it.
     assert_eq!(list.send(&mut http, "/mcp").status, 200);
 }
 

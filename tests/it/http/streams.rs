@@ -1,4 +1,4 @@
-//! Streams: when an answer is one, what keeps it alive, a session's GET, subscriptions.
+//! Streams: when an answer is one, keep-alive comments, a session's GET, subscriptions.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ fn a_run_is_a_stream_and_what_is_quick_is_json() {
     fabric.on("POST /chat", Reply::sse().gate().content("one ").gate().content("two").complete());
     let list = Modern::new(json!(1), "tools/call", list_patterns()).send(&mut server.connect(), "/mcp");
     assert_eq!(list.header("content-type"), Some("application/json"));
-    // The head comes before Fabric has said anything.
+    // The head is sent before Fabric's first byte.
     let mut events = Modern::new(json!(5), "tools/call", run(json!(0))).stream(&server);
     assert_eq!(events.head.header("cache-control"), Some("no-cache"));
     assert_eq!(events.head.header("x-accel-buffering"), Some("no"));
@@ -28,7 +28,7 @@ fn a_run_is_a_stream_and_what_is_quick_is_json() {
     let answer = events.next_json();
     assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(5), &json!("one two")));
     assert!(events.next().unwrap().is_none());
-    // The connection goes on.
+    // The connection stays usable.
     let mut http = events.into_connection();
     assert_eq!(Modern::new(json!(6), "tools/list", json!({})).send(&mut http, "/mcp").status, 200);
 }
@@ -87,7 +87,7 @@ fn a_new_stream_of_a_session_takes_the_place_of_the_old_one() {
     assert_eq!(http.request("GET", "/mcp", &json, None).status, 406);
 }
 
-/// A server that looks for changes every 50 ms.
+/// A server that polls for changes every 50 ms.
 fn watching() -> (FakeFabric, HttpServer) {
     let fabric = FakeFabric::start();
     let server = HttpServer::start(Program::with(&fabric).arg("--catalog-ttl").arg("0.05"));
@@ -124,7 +124,7 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let told = events.next_json();
     assert_eq!(told["method"], "notifications/prompts/list_changed");
     assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
-    // Only where it can be kept.
+    // A subscription needs a stream.
     let json_only = Modern::new(json!("s"), "subscriptions/listen", filter);
     let mut headers = json_only.headers();
     headers.push(("Accept", "application/json"));
@@ -160,7 +160,7 @@ fn a_subscription_ends_when_its_client_leaves() {
 fn signs_of_life_are_sent_while_fabric_is_silent() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::sse().gate().content("x").complete());
-    // With a token, progress; the heartbeat comes every 5 s.
+    // With a token, progress: the heartbeat comes every 5 s.
     let mut events = Modern::new(json!(1), "tools/call", run(json!("t"))).stream(&server);
     let beat = events.next_json();
     assert_eq!((&beat["params"]["progress"], beat["params"].get("message")), (&json!(1), None));
