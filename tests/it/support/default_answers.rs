@@ -1,4 +1,4 @@
-//! The answers of a well-behaved Fabric, in the shapes of a real one.
+//! Default answers of the fake Fabric, in the format of a real one.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use super::fabric::Request;
 use super::fixtures;
 use super::reply::Reply;
 
-/// What an unknown route gets.
+/// The answer to an unknown route.
 pub(super) fn not_found() -> Reply {
     Reply::new(404, "text/plain", "404 page not found")
 }
 
-/// What a well-behaved Fabric says to this; `path` is without the prefix and still percent-encoded.
+/// The answer of a well-behaved Fabric; `path` is without the prefix and still percent-encoded.
 pub(super) fn reply(method: &str, path: &str, request: &Request) -> Reply {
     let path = decode(path);
     match (method, path.as_str()) {
@@ -59,7 +59,7 @@ fn apply(mut pattern: Value, ask: &Value) -> Reply {
     Reply::json(pattern)
 }
 
-/// A run that says which pattern it ran on what, word by word, and what it cost.
+/// A run that echoes its pattern and input word by word, with its usage.
 fn chat(ask: &Value) -> Reply {
     let prompt = &ask["prompts"][0];
     let name = prompt["patternName"].as_str().unwrap_or("");
@@ -75,7 +75,7 @@ fn chat(ask: &Value) -> Reply {
         .in_one()
 }
 
-/// Says what was asked for.
+/// Echoes the request.
 fn transcript(ask: &Value) -> Reply {
     let (id, language) = (ask["url"].as_str().unwrap_or("").split_once("?v=").map(|(_, id)| id), &ask["language"]);
     let text = format!("Said in {}, with times: {}", language.as_str().unwrap_or("en"), ask["timestamps"]);

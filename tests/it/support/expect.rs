@@ -1,14 +1,14 @@
-//! What results and errors must look like, in every revision; each check fails with the value it saw.
+//! Checks of results and errors in every revision; each fails with the actual value.
 
 use serde_json::Value;
 
 use super::{Era, fixtures};
 
-/// What every URN of ours begins with.
+/// Prefix of our URNs.
 pub(crate) const URN: &str = "urn:fabric-mcp:error:";
 
-/// Checks a tool's good result and gives its data: `structuredContent` where the revision has it, else the JSON or
-/// text of the first block.
+/// Checks a tool's success and returns its data: `structuredContent` in revisions that have it, else the JSON or text
+/// of the first block.
 #[track_caller]
 pub(crate) fn success(era: Era, result: &Value) -> Value {
     assert_ne!(result["isError"], true, "a failure: {result}");
@@ -25,8 +25,8 @@ pub(crate) fn success(era: Era, result: &Value) -> Value {
     }
 }
 
-/// Checks a tool's failure: the URN's end, a readable paragraph that ends in it, the error object, no path of
-/// Fabric's host. Gives the paragraph.
+/// Checks a tool's failure: a readable paragraph with the URN at its end, the error object, no path of Fabric's host.
+/// Returns the paragraph.
 #[track_caller]
 pub(crate) fn failure(era: Era, result: &Value, kind: &str) -> String {
     assert_eq!(result["isError"], true, "expected {kind}, got {result}");
@@ -53,7 +53,7 @@ pub(crate) fn error_object(error: &Value) {
     }
 }
 
-/// Checks the envelope: `schema_version` 1 and when it was made, and what the modern revision wants on every result.
+/// Checks the envelope: `schema_version` 1, the time, and what the modern revision requires in every result.
 #[track_caller]
 fn envelope(era: Era, result: &Value) {
     let meta = &result["_meta"];
@@ -63,7 +63,7 @@ fn envelope(era: Era, result: &Value) {
     modern_result(era, result);
 }
 
-/// Checks what every modern result carries and no other does.
+/// Checks what only modern results have, and always.
 #[track_caller]
 pub(crate) fn modern_result(era: Era, result: &Value) {
     let info = "io.modelcontextprotocol/serverInfo";
@@ -76,12 +76,12 @@ pub(crate) fn modern_result(era: Era, result: &Value) {
     }
 }
 
-/// The partial output kept in a failure's second block, or an empty text.
+/// The partial output in a failure's second block, or an empty text.
 pub(crate) fn partial(result: &Value) -> &str {
     result["content"][1]["text"].as_str().unwrap_or("")
 }
 
-/// Fails if this text holds a path of Fabric's host or a secret of its configuration.
+/// Fails if the text contains a path of Fabric's host or a secret of its configuration.
 #[track_caller]
 pub(crate) fn no_leak(text: &str) {
     for secret in [fixtures::HOST_PATH, "/home/", fixtures::CONFIG_CANARY] {
@@ -89,7 +89,7 @@ pub(crate) fn no_leak(text: &str) {
     }
 }
 
-/// `2026-01-02T03:04:05Z`, with or without a fraction.
+/// Checks `2026-01-02T03:04:05Z`, with or without a fraction.
 pub(crate) fn is_rfc3339_utc(text: &str) -> bool {
     let Some(text) = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")) else { return false };
     let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();

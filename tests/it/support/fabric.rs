@@ -1,8 +1,8 @@
-//! `FakeFabric`: Fabric's REST API on a loopback port, answering well until a test says otherwise.
+//! `FakeFabric`: Fabric's REST API on a loopback port, well-behaved unless a test changes it.
 //!
-//! In scope: Fabric's routes with the shapes of a real one, replies set per route and per call, gates the test opens,
-//! and a record of every request and of every connection the client left. Not in scope: being a good HTTP server.
-//! One thread a connection; a peer that leaves is noticed within a few milliseconds, even at a gate.
+//! In scope: Fabric's routes in the format of a real one, replies set per route and per call, gates that the test
+//! opens, and a record of every request and of every disconnect. Not in scope: a complete HTTP server. One thread per
+//! connection; a disconnect is detected within a few milliseconds, even at a gate.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -17,26 +17,26 @@ use serde_json::{Value, json};
 use super::reply::{End, Framing, Reply, Step};
 use super::{DEADLINE, default_answers};
 
-/// How often a waiting connection looks whether its peer is still there.
+/// Interval at which a waiting connection checks for a disconnect.
 const LOOK: Duration = Duration::from_millis(3);
 
-/// One request as it came in.
+/// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// As it stood in the request line, still percent-encoded.
+    /// As in the request line, still percent-encoded.
     pub(crate) path: String,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
 }
 
 impl Request {
-    /// `METHOD /path`, as replies are registered.
+    /// `METHOD /path`, the key of replies.
     pub(crate) fn route(&self) -> String {
         format!("{} {}", self.method, self.path)
     }
 
-    /// A header's value, its name in any case.
+    /// A header's value; the name is case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -47,25 +47,25 @@ impl Request {
     }
 }
 
-/// A connection that the client closed before it had been sent the whole answer.
+/// A connection that the client closed before the end of the answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Left {
-    /// The route that was being answered.
+    /// The route of that answer.
     pub(crate) route: String,
-    /// When it was noticed.
+    /// When it was detected.
     pub(crate) at: Instant,
 }
 
 #[derive(Default)]
 struct Inner {
-    /// Replies for one call each, first in first out, then the one for every further call.
+    /// Replies for one call each, first in first out; then the reply for all further calls.
     once: Vec<(String, VecDeque<Reply>)>,
     always: Vec<(String, Reply)>,
     key: Option<String>,
     prefix: String,
     requests: Vec<Request>,
     left: Vec<Left>,
-    /// Gates opened and not yet passed.
+    /// Opened gates that no connection has passed yet.
     permits: usize,
     open_gates: bool,
     /// Connections waiting at a gate.
@@ -92,7 +92,7 @@ impl Shared {
         value
     }
 
-    /// Waits until `done` gives a value; `None` after `limit`.
+    /// Waits until `done` returns a value; `None` after `limit`.
     fn wait<T>(&self, limit: Duration, mut done: impl FnMut(&mut Inner) -> Option<T>) -> Option<T> {
         let end = Instant::now() + limit;
         let mut inner = self.lock();
@@ -106,19 +106,19 @@ impl Shared {
     }
 }
 
-/// A Fabric of ours. Dropping it closes everything.
+/// A fake Fabric. Dropping it closes everything.
 pub(crate) struct FakeFabric {
     address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 impl FakeFabric {
-    /// Starts one on a port of the kernel's choice, with the routes of a good Fabric.
+    /// Starts one on a free port, with the routes of a well-behaved Fabric.
     pub(crate) fn start() -> FakeFabric {
         FakeFabric::start_at(0).expect("a free loopback port")
     }
 
-    /// Starts one on this port, for "Fabric comes up later".
+    /// Starts one on this port, for tests in which Fabric starts late.
     pub(crate) fn start_at(port: u16) -> io::Result<FakeFabric> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
@@ -133,12 +133,12 @@ impl FakeFabric {
         format!("http://{}", self.address)
     }
 
-    /// The port alone.
+    /// The port.
     pub(crate) fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// From now on every call of `METHOD /path` gets this reply; a path ending in `*` matches all that begin so.
+    /// From now on, every call of `METHOD /path` gets this reply; a trailing `*` matches any rest.
     pub(crate) fn on(&self, route: &str, reply: Reply) {
         self.shared.change(|inner| {
             inner.always.retain(|(known, _)| known != route);
@@ -146,7 +146,7 @@ impl FakeFabric {
         });
     }
 
-    /// The next call of this route gets this reply; calls in a row queue up.
+    /// The next call of this route gets this reply; several replies queue up.
     pub(crate) fn once(&self, route: &str, reply: Reply) {
         self.shared.change(|inner| match inner.once.iter_mut().find(|(known, _)| known == route) {
             Some((_, queue)) => queue.push_back(reply),
@@ -154,27 +154,27 @@ impl FakeFabric {
         });
     }
 
-    /// Asks for this `X-API-Key` from now on, as Fabric does with `--api-key`.
+    /// Requires this `X-API-Key` from now on, like Fabric with `--api-key`.
     pub(crate) fn require_key(&self, key: &str) {
         self.shared.change(|inner| inner.key = Some(key.to_owned()));
     }
 
-    /// All routes stand below this path, as behind a reverse proxy.
+    /// Moves all routes below this path, as behind a reverse proxy.
     pub(crate) fn prefix(&self, prefix: &str) {
         self.shared.change(|inner| inner.prefix = prefix.to_owned());
     }
 
-    /// Opens one gate: one connection waiting there goes on, or the next that comes.
+    /// Opens a gate for one connection, waiting or future.
     pub(crate) fn release(&self) {
         self.shared.change(|inner| inner.permits += 1);
     }
 
-    /// Opens all gates for good.
+    /// Opens all gates permanently.
     pub(crate) fn release_all(&self) {
         self.shared.change(|inner| inner.open_gates = true);
     }
 
-    /// Waits until this many connections stand at a gate.
+    /// Waits until this many connections wait at a gate.
     pub(crate) fn wait_held(&self, count: usize) {
         let reached = self.shared.wait(DEADLINE, |inner| (inner.held >= count).then_some(()));
         assert!(reached.is_some(), "only {} connections reached a gate, not {count}", self.shared.lock().held);
@@ -195,7 +195,7 @@ impl FakeFabric {
         self.requests_of("POST /chat").iter().map(Request::json).collect()
     }
 
-    /// Fails unless Fabric has seen exactly this many runs since it started or `forget` was called.
+    /// Fails unless there were exactly this many runs since the start or the last `forget`.
     #[track_caller]
     pub(crate) fn expect_chats(&self, count: usize) {
         let seen = self.requests_of("POST /chat").len();
@@ -207,7 +207,7 @@ impl FakeFabric {
         self.requests().iter().map(Request::route).collect()
     }
 
-    /// Waits until a route has been asked for this often.
+    /// Waits until a route has this many requests.
     #[track_caller]
     pub(crate) fn wait_requests(&self, route: &str, count: usize) {
         let seen = |inner: &Inner| inner.requests.iter().filter(|request| matches(route, &request.route())).count();
@@ -215,7 +215,7 @@ impl FakeFabric {
         assert!(reached.is_some(), "no {count} requests of {route}, only {:?}", self.routes());
     }
 
-    /// Forgets all requests and connections left so far; replies and gates stay.
+    /// Forgets all requests and disconnects so far; replies and gates stay.
     pub(crate) fn forget(&self) {
         self.shared.change(|inner| {
             inner.requests.clear();
@@ -223,25 +223,24 @@ impl FakeFabric {
         });
     }
 
-    /// Waits until the client has closed a connection in the middle of an answer, and says which and when; takes it
-    /// off the list.
+    /// Waits until the client disconnects during an answer; removes and returns the record.
     #[track_caller]
     pub(crate) fn wait_closed(&self, limit: Duration) -> Left {
         let left = self.shared.wait(limit, |inner| (!inner.left.is_empty()).then(|| inner.left.remove(0)));
         left.unwrap_or_else(|| panic!("the client closed no connection within {limit:?}; {:?}", self.routes()))
     }
 
-    /// Connections closed by the client in the middle of an answer, so far.
+    /// Disconnects during an answer, so far.
     pub(crate) fn left(&self) -> Vec<Left> {
         self.shared.lock().left.clone()
     }
 
-    /// Connections open now.
+    /// Number of open connections.
     pub(crate) fn open(&self) -> usize {
         self.shared.lock().open
     }
 
-    /// Connections ever accepted.
+    /// Number of connections ever accepted.
     pub(crate) fn accepted(&self) -> usize {
         self.shared.lock().accepted
     }
@@ -253,8 +252,8 @@ impl FakeFabric {
         assert!(none.is_some(), "{} connections to Fabric are still open", self.open());
     }
 
-    /// Closes every connection, as a server does with idle ones, and waits until none is open: those too that are only
-    /// accepted meanwhile, for a client keeps an idle one for long.
+    /// Closes every connection, as a server does with idle ones, and waits until none is open, including those accepted
+    /// meanwhile, because clients keep idle ones for long.
     #[track_caller]
     pub(crate) fn close_connections(&self) {
         let none = self.shared.wait(DEADLINE, |inner| {
@@ -275,12 +274,12 @@ impl Drop for FakeFabric {
                 let _ = socket.shutdown(std::net::Shutdown::Both);
             }
         });
-        // Wakes the accept loop, which then sees that it is time to stop.
+        // Wakes the accept loop, which then stops.
         let _ = TcpStream::connect(self.address);
     }
 }
 
-/// A loopback port where nobody listens: below those the kernel gives out, so that no other test can be given it.
+/// A loopback port where nobody listens: below the kernel's ephemeral ports, so that no other test gets it.
 pub(crate) fn closed_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 20_000) as u16;
@@ -288,7 +287,7 @@ pub(crate) fn closed_port() -> u16 {
     ports.find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).expect("a free port")
 }
 
-/// Whether the peer has closed or reset its side; a byte that waits to be read is not a close.
+/// Whether the peer has closed or reset the connection; unread bytes do not count as a close.
 pub(crate) fn gone(stream: &TcpStream) -> bool {
     if stream.set_nonblocking(true).is_err() {
         return true;
@@ -327,7 +326,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         thread::spawn(move || {
             let mut connection = Connection { stream, shared: &serving };
             let _ = connection.serve();
-            // The record's copy of the socket goes first: only when the last one is dropped is the connection closed.
+            // Drops the record's copy of the socket first: the connection closes with the last copy.
             serving.change(|inner| inner.sockets.retain(|(known, _)| *known != id));
             drop(connection);
             serving.change(|inner| inner.open -= 1);
@@ -335,14 +334,14 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// What became of one reply.
+/// The outcome of a reply.
 #[derive(PartialEq, Eq)]
 enum After {
-    /// The next request may come.
+    /// Read the next request.
     Next,
-    /// The connection is done.
+    /// Close the connection.
     Done,
-    /// The client left first.
+    /// The client disconnected first.
     Left,
 }
 
@@ -373,14 +372,14 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads one request up to its last byte, which stays in the kernel: closing a socket with unread input is what
-    /// makes a reset.
+    /// Reads a request except its last byte, which stays in the kernel: closing a socket with unread input causes a
+    /// reset.
     fn request(&mut self) -> io::Result<Request> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r") {
             head.push(self.byte()?);
             if head[0] == 0x16 {
-                // A TLS handshake: say what a server without TLS says.
+                // A TLS handshake: answer like a server without TLS.
                 let _ = self
                     .stream
                     .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
@@ -486,7 +485,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Writes one piece of a body, as one chunk where the reply is chunked.
+    /// Writes a piece of a body; one chunk if the reply is chunked.
     fn piece(&mut self, bytes: &[u8], chunked: bool) -> io::Result<()> {
         if !chunked {
             return self.stream.write_all(bytes);
@@ -500,7 +499,7 @@ impl Connection<'_> {
         self.stream.write_all(&chunk)
     }
 
-    /// Waits at a gate; false when the client left meanwhile.
+    /// Waits at a gate; false if the client disconnects.
     fn pass_gate(&self) -> bool {
         self.shared.change(|inner| inner.held += 1);
         let passed = loop {
@@ -524,7 +523,7 @@ impl Connection<'_> {
         passed
     }
 
-    /// Says nothing until the client leaves (true) or the server stops (false).
+    /// Sends nothing until the client disconnects (true) or the server stops (false).
     fn hang(&self) -> bool {
         loop {
             if self.shared.wait(LOOK, |inner| inner.stopping.then_some(())).is_some() {
@@ -567,7 +566,7 @@ fn head(reply: &Reply) -> Vec<u8> {
 }
 
 impl Inner {
-    /// What this request gets: a reply set by the test, else what a good Fabric says.
+    /// The reply to this request: set by the test, or the default.
     fn reply(&mut self, request: &Request) -> Reply {
         let route = request.route();
         if let Some((_, queue)) =

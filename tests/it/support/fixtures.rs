@@ -1,13 +1,13 @@
-//! What the fake Fabric knows when nobody told it otherwise: patterns, strategies, models, and a configuration full of
-//! secrets. Written for these tests; no text here is Fabric's own.
+//! Default data of the fake Fabric: patterns, strategies, models, and a configuration full of secrets. Written for
+//! these tests; nothing is copied from Fabric.
 
 use serde_json::{Value, json};
 
-/// In every secret value of [`config`]: none of them may ever be seen.
+/// Part of every secret value of [`config`]; must never appear.
 pub(crate) const CONFIG_CANARY: &str = "canary-config";
-/// In the text of every pattern: belongs into details, never into logs.
+/// Part of every pattern's text: allowed in details, never in logs.
 pub(crate) const PATTERN_CANARY: &str = "canary-pattern-text";
-/// A path of the Fabric host, as its error bodies carry it: never shown.
+/// A path of Fabric's host, as in its error bodies; must never appear.
 pub(crate) const HOST_PATH: &str = "/home/fabric-host/.config/fabric/patterns";
 
 /// A pattern's name and its system prompt.
@@ -36,7 +36,7 @@ pub(crate) const PATTERNS: [(&str, &str); 13] = [
     ("überblick für alle", "# IDENTITY and PURPOSE\n\nDu gibst einen Überblick.\n\ncanary-pattern-text\n"),
 ];
 
-/// The names in the order the tool must give them.
+/// The names in the order that the tool must return.
 pub(crate) fn sorted_names() -> Vec<&'static str> {
     let mut names: Vec<_> = PATTERNS.iter().map(|(name, _)| *name).collect();
     names.sort_unstable();
@@ -48,7 +48,7 @@ pub(crate) fn names() -> Value {
     PATTERNS.iter().map(|(name, _)| *name).collect()
 }
 
-/// `GET /patterns/:name`, or `None` when there is no such pattern.
+/// `GET /patterns/:name`; `None` for an unknown pattern.
 pub(crate) fn pattern(name: &str) -> Option<Value> {
     let (name, text) = PATTERNS.iter().find(|(known, _)| *known == name)?;
     Some(json!({"Name": name, "Description": "", "Pattern": text}))
@@ -68,7 +68,7 @@ pub(crate) fn models() -> Value {
            "vendors": {"OpenAI": ["gpt-x"], "Ollama": ["meta-llama/x", "llama3:8b"]}})
 }
 
-/// `GET /config` with secrets in every disguise we could think of; what may be kept is in [`config_kept`].
+/// `GET /config` with secrets in many forms; [`config_kept`] lists what is not secret.
 pub(crate) fn config() -> Value {
     json!({
         "openai": "sk-canary-config-0001",
@@ -96,7 +96,7 @@ pub(crate) fn config() -> Value {
     })
 }
 
-/// What must be left as it was: key and value.
+/// Values that must stay unchanged, by key.
 pub(crate) fn config_kept() -> Value {
     json!({"debug": "true", "stream": false, "groq": "",
            "ollama": "http://127.0.0.1:11434", "lmstudio": "https://models.example:8443"})

@@ -1,9 +1,9 @@
-//! Folders that tests write to.
+//! Temporary folders.
 
 use std::fs;
 use std::path::PathBuf;
 
-/// A new, empty folder of one test, removed at its end.
+/// A new, empty folder, removed on drop.
 pub(crate) struct TempFolder(pub(crate) PathBuf);
 
 impl TempFolder {
@@ -18,12 +18,12 @@ impl TempFolder {
         self.0.join(file)
     }
 
-    /// Its path as a flag's value.
+    /// The path as a flag's value.
     pub(crate) fn text(&self) -> &str {
         self.0.to_str().unwrap()
     }
 
-    /// Writes a file, and the folders it is in.
+    /// Writes a file, and creates its folders.
     pub(crate) fn write(&self, file: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path(file);
         fs::create_dir_all(path.parent().unwrap()).unwrap();

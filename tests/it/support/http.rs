@@ -1,7 +1,7 @@
-//! A small HTTP/1.1 client, and the binary listening on a port.
+//! A small HTTP/1.1 client, and the binary with an HTTP transport.
 //!
 //! In scope: requests as raw bytes, keep-alive, bodies by length, in chunks or until the end, event streams with
-//! deadlines. Not in scope: anything that would hide what the server sent.
+//! deadlines. Not in scope: anything that hides what the server sent.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Write};
@@ -27,7 +27,7 @@ impl HttpServer {
         HttpServer::listening(program.arg("--transport").arg("http").arg("--port").arg("0"))
     }
 
-    /// Starts it as it is and learns the address from its log.
+    /// Starts the program unchanged and learns the address from its log.
     pub(crate) fn listening(program: Program) -> HttpServer {
         let process = program.start();
         let found = process.log.wait(DEADLINE, |log| log.lines().find_map(address_in));
@@ -41,7 +41,7 @@ impl HttpServer {
     }
 }
 
-/// The address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
+/// Address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
 pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
     let (_, url) = line.split_once("transport at http://")?;
     let url = url.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';')).next()?;
@@ -52,7 +52,7 @@ pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
     Some((authority.parse().ok()?, path.trim_end_matches('.').to_owned()))
 }
 
-/// An answer's head and, once read, its body.
+/// The head of an answer and, once read, its body.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -61,7 +61,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// A header's value, its name in any case.
+    /// A header's value; the name is case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
     }
@@ -89,12 +89,12 @@ pub(crate) struct Event {
 
 /// One connection.
 pub(crate) struct Http {
-    /// The socket, and what has been read ahead of it.
+    /// The socket with its read buffer.
     reader: BufReader<TcpStream>,
 }
 
 impl Http {
-    /// Connects; every read and write has the usual deadline.
+    /// Connects; every read and write has the default deadline.
     pub(crate) fn connect(address: SocketAddr) -> Http {
         let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("a connection");
         stream.set_nodelay(true).expect("nodelay");
@@ -103,7 +103,7 @@ impl Http {
         Http { reader: BufReader::new(stream) }
     }
 
-    /// Another deadline for reads.
+    /// Sets the deadline for reads.
     pub(crate) fn read_deadline(&self, limit: Duration) {
         self.reader.get_ref().set_read_timeout(Some(limit)).expect("a read timeout");
     }
@@ -113,7 +113,7 @@ impl Http {
         self.reader.get_mut().write_all(bytes)
     }
 
-    /// Writes a request with `Host`, these headers and, where there is a body, its length.
+    /// Writes a request with `Host`, these headers and, if there is a body, its length.
     pub(crate) fn send(
         &mut self,
         method: &str,
@@ -137,7 +137,7 @@ impl Http {
         self.send_raw(&bytes)
     }
 
-    /// A request and its whole answer.
+    /// A request and its complete answer.
     #[track_caller]
     pub(crate) fn request(
         &mut self,
@@ -150,7 +150,7 @@ impl Http {
         self.answer().unwrap_or_else(|e| panic!("{method} {path} was not answered: {e}"))
     }
 
-    /// A POST of a JSON message with the headers every client sends, and the whole answer.
+    /// A POST of a JSON message with the usual headers, and the complete answer.
     #[track_caller]
     pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], message: &Value) -> Answer {
         let mut all = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
@@ -166,7 +166,7 @@ impl Http {
         Ok(answer)
     }
 
-    /// Reads the head of one answer; interim `100` answers are passed over.
+    /// Reads the head of an answer; skips interim `100` responses.
     pub(crate) fn head(&mut self) -> io::Result<Answer> {
         loop {
             let status = read_line(&mut self.reader)?;
@@ -205,13 +205,13 @@ impl Http {
         }
     }
 
-    /// Closes our side for good.
+    /// Closes the connection.
     pub(crate) fn close(self) {
         let _ = self.reader.get_ref().shutdown(std::net::Shutdown::Both);
     }
 }
 
-/// How the rest of a body is found.
+/// How the rest of a body is framed.
 enum Body {
     Length(usize),
     /// Bytes left of the current chunk.
@@ -234,7 +234,7 @@ impl Body {
         }
     }
 
-    /// Reads up to the next piece of the body; 0 at its end.
+    /// Reads the next piece of the body; 0 at its end.
     fn read(&mut self, from: &mut impl BufRead, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Body::Done => Ok(0),
@@ -298,16 +298,16 @@ fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     }
 }
 
-/// An event stream being read.
+/// An open event stream.
 pub(crate) struct Events {
     pub(crate) head: Answer,
     http: Http,
     body: Body,
     text: Vec<u8>,
-    /// How much of `text` is known to hold no end of an event.
+    /// Length of the prefix of `text` without an event's end.
     looked: usize,
     ready: VecDeque<Event>,
-    /// Comment lines so far: what keeps a stream alive.
+    /// Number of comment lines so far, which keep a stream alive.
     pub(crate) comments: usize,
 }
 
@@ -317,7 +317,7 @@ impl Events {
         Events { head, http, body, text: Vec::new(), looked: 0, ready: VecDeque::new(), comments: 0 }
     }
 
-    /// The next event; `None` when the stream has ended properly.
+    /// The next event; `None` if the stream has ended properly.
     pub(crate) fn next(&mut self) -> io::Result<Option<Event>> {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -340,12 +340,12 @@ impl Events {
         serde_json::from_str(&event.data).unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
     }
 
-    /// Another deadline for reads.
+    /// Sets the deadline for reads.
     pub(crate) fn read_deadline(&self, limit: Duration) {
         self.http.read_deadline(limit);
     }
 
-    /// The connection, to go on with after the stream's end or to close it in the middle.
+    /// The connection, to reuse after the stream's end or to close early.
     pub(crate) fn into_connection(self) -> Http {
         self.http
     }

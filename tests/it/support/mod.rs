@@ -8,8 +8,8 @@
 //! - [`expect`]: what results and errors must look like in every revision.
 //! - [`rng`]: seeded random cases, also for the unit tests of `src/http`.
 //!
-//! `tests/bench` has its own Fabric and HTTP client, which spend as little as they can on what is not measured, and
-//! `src/fabric` its own Fabric, whose answers are closures of a unit test.
+//! `tests/bench` has its own Fabric and HTTP client, with minimal overhead, and `src/fabric` its own Fabric, whose
+//! answers are closures of a unit test.
 
 mod default_answers;
 pub(crate) mod expect;
@@ -28,15 +28,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-/// Longest wait for something that must happen. Only a failing test ever waits this long.
+/// Longest wait for something that must happen. Only a failing test waits this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The protocol's revisions, oldest first; the last is the modern one.
+/// The legacy revisions, oldest first.
 pub(crate) const LEGACY: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"];
 /// The stateless revision.
 pub(crate) const MODERN: &str = "2026-07-28";
 
-/// How a client speaks to the server.
+/// How a client talks to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Era {
     /// After an `initialize` with this revision.
@@ -60,16 +60,16 @@ impl Era {
     }
 }
 
-/// Every way to speak, oldest first.
+/// All eras and revisions, oldest first.
 pub(crate) const ERAS: [Era; 5] =
     [Era::Legacy(LEGACY[0]), Era::Legacy(LEGACY[1]), Era::Legacy(LEGACY[2]), Era::Legacy(LEGACY[3]), Era::Modern];
 
-/// A client of any transport, for tests that are the same over all of them.
+/// A client of any transport, for tests that are the same on all of them.
 pub(crate) trait Caller {
-    /// Sends a request and gives its answer.
+    /// Sends a request and returns its answer.
     fn ask(&mut self, method: &str, params: Value) -> Value;
 
-    /// Calls a tool and gives its result; a JSON-RPC error fails the test.
+    /// Calls a tool and returns its result; a JSON-RPC error fails the test.
     #[track_caller]
     fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let mut answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
@@ -83,9 +83,9 @@ pub(crate) trait Caller {
     fn process(&self) -> &process::Process;
 }
 
-/// Waits until `done` gives a value, looking every few milliseconds; `None` after `limit`.
+/// Polls `done` every few milliseconds until it returns a value; `None` after `limit`.
 ///
-/// For what no channel or condition variable can announce: a child's exit, a file. The one sleep of these tests.
+/// For events without a channel or condition variable: a child's exit, a file. The only sleep in these tests.
 pub(crate) fn poll<T>(limit: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
     let end = Instant::now() + limit;
     loop {

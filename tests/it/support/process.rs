@@ -1,6 +1,6 @@
-//! The binary as a child process: nothing in its environment but what a test gives it, everything it says collected.
+//! The binary as a child process, with only the environment that a test sets and all its output collected.
 //!
-//! A failing test prints the command, all that was exchanged and all of stderr.
+//! A failing test prints the command, the exchanged messages and stderr.
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -15,20 +15,20 @@ use super::poll;
 
 /// The binary under test.
 const BINARY: &str = env!("CARGO_BIN_EXE_fabric-mcp");
-/// How much of each side of the conversation a failure prints.
+/// How much of each direction a failure prints, in bytes.
 const SHOWN: usize = 16_000;
-/// How much of one line is kept for that.
+/// How much of a line is kept for that, in bytes.
 const NOTED: usize = 1 << 20;
 
-/// Held while a child is started: a child forked meanwhile would hold our end of a pipe that is to be closed at once.
+/// Held while a child starts: a concurrently forked child inherits our end of a pipe that must close.
 static STARTING: Mutex<()> = Mutex::new(());
 
-/// What becomes of one of the child's output pipes.
+/// How to treat an output pipe of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// A thread of ours reads all of it.
+    /// A thread reads all of it.
     Read,
-    /// Open, and never read: it fills up.
+    /// Open but never read: it fills up.
     Unread,
     /// Our end is closed at once.
     Closed,
@@ -41,7 +41,7 @@ pub(crate) struct Program {
     pub(crate) env: Vec<(String, String)>,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
-    /// What a shell does before it becomes the binary: `ulimit -n 40`.
+    /// A shell command to run before the binary, such as `ulimit -n 40`.
     pub(crate) prelude: Option<String>,
 }
 
@@ -52,43 +52,43 @@ impl Program {
         Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read, prelude: None }
     }
 
-    /// Without arguments, in front of this Fabric.
+    /// Without arguments, in front of `fabric`.
     pub(crate) fn with(fabric: &FakeFabric) -> Program {
         Program::new([]).env("FABRIC_BASE_URL", &fabric.url())
     }
 
-    /// One more argument.
+    /// Adds an argument.
     pub(crate) fn arg(mut self, arg: &str) -> Program {
         self.args.push(arg.to_owned());
         self
     }
 
-    /// One more variable.
+    /// Adds a variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Program {
         self.env.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// What becomes of stdout.
+    /// How to treat stdout.
     pub(crate) fn stdout(mut self, output: Output) -> Program {
         self.stdout = output;
         self
     }
 
-    /// What becomes of stderr.
+    /// How to treat stderr.
     pub(crate) fn stderr(mut self, output: Output) -> Program {
         self.stderr = output;
         self
     }
 
-    /// Has a shell do this first, which then becomes the binary.
+    /// Adds a shell command; the shell then execs the binary.
     #[cfg(unix)]
     pub(crate) fn after(mut self, prelude: &str) -> Program {
         self.prelude = Some(prelude.to_owned());
         self
     }
 
-    /// The command as a person would type it.
+    /// The command as typed in a shell.
     pub(crate) fn shown(&self) -> String {
         let mut shown = String::from("env -i");
         for (name, value) in &self.env {
@@ -114,7 +114,7 @@ impl Program {
             }
         };
         command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
-        // What the system (Windows needs it for sockets) and coverage runs need, and nothing else.
+        // Only what the system (sockets on Windows) and coverage runs need.
         for kept in ["SystemRoot", "LLVM_PROFILE_FILE"] {
             if let Some(value) = std::env::var_os(kept) {
                 command.env(kept, value);
@@ -152,7 +152,7 @@ impl Program {
         Process { program: self.clone(), child, stdin, stdout, log, said, _unread: (unread, kept) }
     }
 
-    /// Runs it to its end with an empty stdin and gives everything it said; kills it after `limit`.
+    /// Runs it to its end with empty stdin and returns all its output; kills it after `limit`.
     pub(crate) fn run(&self, limit: Duration) -> Finished {
         let mut process = self.start();
         drop(process.stdin.take());
@@ -168,7 +168,7 @@ impl Program {
     }
 }
 
-/// A run of the binary that is over.
+/// A finished run of the binary.
 #[derive(Debug)]
 pub(crate) struct Finished {
     pub(crate) command: String,
@@ -178,7 +178,7 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
-    /// Fails with everything that was said.
+    /// Fails with all its output.
     #[track_caller]
     pub(crate) fn fail(&self, why: &str) -> ! {
         panic!(
@@ -196,7 +196,7 @@ impl Finished {
         self
     }
 
-    /// Fails unless stdout has this text.
+    /// Fails unless stdout contains this text.
     #[track_caller]
     pub(crate) fn expect_stdout(&self, text: &str) -> &Finished {
         if !self.stdout.contains(text) {
@@ -205,7 +205,7 @@ impl Finished {
         self
     }
 
-    /// Fails unless stderr has this text.
+    /// Fails unless stderr contains this text.
     #[track_caller]
     pub(crate) fn expect_stderr(&self, text: &str) -> &Finished {
         if !self.stderr.contains(text) {
@@ -215,13 +215,13 @@ impl Finished {
     }
 }
 
-/// What came on stderr so far; clones share it.
+/// The stderr so far; clones share it.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<LogState>);
 
 #[derive(Default)]
 struct LogState {
-    /// The bytes so far, and whether the end has come.
+    /// The bytes so far, and whether stderr has ended.
     said: Mutex<(Vec<u8>, bool)>,
     changed: Condvar,
 }
@@ -249,7 +249,7 @@ impl Log {
         String::from_utf8_lossy(&self.0.said.lock().unwrap().0).into_owned()
     }
 
-    /// Waits until `found` gives a value for what came so far; `None` after `limit` or at the end of stderr.
+    /// Waits until `found` returns a value for the text so far; `None` after `limit` or at the end of stderr.
     pub(crate) fn wait<T>(&self, limit: Duration, found: impl Fn(&str) -> Option<T>) -> Option<T> {
         let end = Instant::now() + limit;
         let mut said = self.0.said.lock().unwrap();
@@ -262,7 +262,7 @@ impl Log {
         }
     }
 
-    /// Waits for the end of stderr, for what the child wrote last.
+    /// Waits for the end of stderr, so that the child's last output is included.
     pub(crate) fn wait_end(&self, limit: Duration) {
         let end = Instant::now() + limit;
         let mut said = self.0.said.lock().unwrap();
@@ -273,12 +273,12 @@ impl Log {
     }
 }
 
-/// All that went over a pipe, for a failure's report and for tests that look for what must not be there.
+/// All messages over a pipe, for failure reports and for tests that search for secrets.
 #[derive(Clone, Default)]
 pub(crate) struct Transcript(Arc<Mutex<String>>);
 
 impl Transcript {
-    /// Notes a line; `mark` says in which direction it went.
+    /// Records a line; `mark` is its direction.
     pub(crate) fn note(&self, mark: &str, bytes: &[u8]) {
         let mut text = self.0.lock().unwrap();
         let kept = &bytes[..bytes.len().min(NOTED)];
@@ -308,7 +308,7 @@ impl Process {
         self.log.text()
     }
 
-    /// Waits until stderr has this text.
+    /// Waits until stderr contains this text.
     #[track_caller]
     pub(crate) fn wait_stderr(&self, text: &str) {
         if self.log.wait(super::DEADLINE, |log| log.contains(text).then_some(())).is_none() {
@@ -316,14 +316,14 @@ impl Process {
         }
     }
 
-    /// Writes to stdin; `false` when the child does not read any more.
+    /// Writes to stdin; `false` if the child no longer reads.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
         self.said.note("→", bytes);
         let Some(stdin) = self.stdin.as_mut() else { return false };
         stdin.write_all(bytes).and_then(|()| stdin.flush()).is_ok()
     }
 
-    /// Waits for its end; kills it and fails after `limit`.
+    /// Waits for its end; after `limit` kills it and fails.
     #[track_caller]
     pub(crate) fn wait_exit(&mut self, limit: Duration) -> ExitStatus {
         match poll(limit, || self.child.try_wait().expect("the child's state")) {
@@ -340,8 +340,8 @@ impl Process {
         }
     }
 
-    /// Sends it a signal by the shell's own `kill`; a program of that name is not everywhere. TERM in the place of an INT that it was started to ignore, as a
-    /// shell has it for whatever it puts in the background, these tests included.
+    /// Sends a signal with the shell's own `kill`, because not every system has the program. Sends TERM in place of an
+    /// INT that the child was started to ignore, as shells do for background jobs, these tests included.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
         let name = if name == "INT" && self.ignores_interrupts() { "TERM" } else { name };
@@ -349,7 +349,7 @@ impl Process {
         assert!(sent.expect("a shell").success(), "kill -{name}");
     }
 
-    /// Known on Linux only.
+    /// Detectable only on Linux.
     #[cfg(unix)]
     fn ignores_interrupts(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
@@ -357,7 +357,7 @@ impl Process {
         mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
     }
 
-    /// Limits it from now on, by Linux's own `prlimit`: `--nofile=3`. False where that cannot be done.
+    /// Sets a limit with Linux's `prlimit`, such as `--nofile=3`. False if that is not possible.
     #[cfg(target_os = "linux")]
     pub(crate) fn limit(&self, what: &str) -> bool {
         let done = Command::new("prlimit").arg(format!("--pid={}", self.child.id())).arg(what).status();
@@ -368,7 +368,7 @@ impl Process {
         done
     }
 
-    /// Fails with the command, what was exchanged, and stderr.
+    /// Fails with the command, the exchanged messages, and stderr.
     #[track_caller]
     pub(crate) fn fail(&self, why: &str) -> ! {
         panic!(
@@ -382,7 +382,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // What a killed process has covered is lost: where that is measured, it gets the time to write it down.
+        // A killed process loses its coverage data: in coverage runs, let it end by itself.
         #[cfg(unix)]
         if std::env::var_os("LLVM_PROFILE_FILE").is_some() && matches!(self.child.try_wait(), Ok(None)) {
             drop(self.stdin.take());
@@ -395,7 +395,7 @@ impl Drop for Process {
     }
 }
 
-/// The end of a long text, on a character's border.
+/// The end of a long text, cut between characters.
 fn tail(text: &str) -> String {
     if text.len() <= SHOWN {
         return text.to_owned();

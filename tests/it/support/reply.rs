@@ -1,54 +1,54 @@
-//! The language of replies: what [`FakeFabric`](super::fabric::FakeFabric) sends for one request, well behaved or not.
+//! A builder of replies: what [`FakeFabric`](super::fabric::FakeFabric) sends for one request, valid or not.
 //!
-//! A reply is a head, a framing, steps and an end. Good replies come from one call (`Reply::json`, `Reply::sse`); bad
-//! ones are good ones with something changed: `Reply::sse().event(..).gate().event(..).cut()`.
+//! A reply is a head, a framing, steps and an end. Valid replies come from one call (`Reply::json`, `Reply::sse`);
+//! invalid ones are modified valid ones: `Reply::sse().event(..).gate().event(..).cut()`.
 
 use serde_json::{Value, json};
 
-/// How the body's end is told to the client.
+/// How the body is framed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Framing {
     /// `Content-Length` with the true length.
     Length,
-    /// `Content-Length` with this number, true or not.
+    /// `Content-Length` with this number, which may be wrong.
     Claim(usize),
-    /// Chunked, each step one chunk; these lines follow the last chunk.
+    /// Chunked, one chunk per step; these trailers follow the last chunk.
     Chunked(Vec<(String, String)>),
     /// Neither: the body ends with the connection.
     UntilClose,
-    /// No head at all: the steps are everything that is sent.
+    /// No head: only the steps are sent.
     Raw,
 }
 
-/// One thing done while a reply is sent.
+/// A step of a reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// Bytes in one write.
     Bytes(Vec<u8>),
-    /// The same, one write for each byte.
+    /// The same, one write per byte.
     Drip(Vec<u8>),
-    /// The same bytes this many times, each time one write.
+    /// The same bytes this many times, one write each.
     Repeat(Vec<u8>, usize),
-    /// Wait until the test calls `release`, or the client leaves.
+    /// Wait until the test calls `release`, or the client disconnects.
     Gate,
 }
 
-/// What happens after the last step.
+/// What follows the last step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// The body is ended properly; the connection stays open.
+    /// End the body; keep the connection open.
     KeepAlive,
-    /// The body is ended properly, then the connection is closed.
+    /// End the body, then close the connection.
     Close,
-    /// The connection is closed without ending the body.
+    /// Close the connection without ending the body.
     Cut,
-    /// The connection is reset without ending the body.
+    /// Reset the connection without ending the body.
     Reset,
-    /// Nothing more is sent; the connection stays open until the client leaves.
+    /// Send nothing more; keep the connection open until the client disconnects.
     Hang,
 }
 
-/// All that is sent for one request.
+/// Everything that is sent for one request.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -59,24 +59,24 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// A status and a body of a type, with its length.
+    /// A status, and a body with its type and length.
     pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
         let headers = vec![("Content-Type".to_owned(), content_type.to_owned())];
         let steps = vec![Step::Bytes(body.into())];
         Reply { status, headers, framing: Framing::Length, steps, end: End::KeepAlive }
     }
 
-    /// 200 and a JSON value, as Fabric sends it.
+    /// 200 with a JSON value, as Fabric sends it.
     pub(crate) fn json(value: Value) -> Reply {
         Reply::new(200, "application/json; charset=utf-8", value.to_string())
     }
 
-    /// A failure with a JSON value as its body.
+    /// A failure with a JSON value as body.
     pub(crate) fn failure(status: u16, value: Value) -> Reply {
         Reply::new(status, "application/json; charset=utf-8", value.to_string())
     }
 
-    /// The start of a `POST /chat` answer: Fabric's head, chunked, no event yet.
+    /// The start of an answer to `POST /chat`: Fabric's head, chunked, no events yet.
     pub(crate) fn sse() -> Reply {
         let headers = [
             ("Cache-Control", "no-cache"),
@@ -88,18 +88,18 @@ impl Reply {
         Reply { status: 200, headers, framing: Framing::Chunked(Vec::new()), steps: Vec::new(), end: End::KeepAlive }
     }
 
-    /// A whole run that ends well: each text is one content event.
+    /// A complete successful run: each text is one content event.
     pub(crate) fn run(texts: &[&str]) -> Reply {
         texts.iter().fold(Reply::sse(), |reply, text| reply.content(text)).complete()
     }
 
-    /// Only these bytes, no head.
+    /// Only these bytes, without head.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Reply {
         let steps = vec![Step::Bytes(bytes.into())];
         Reply { status: 0, headers: Vec::new(), framing: Framing::Raw, steps, end: End::Cut }
     }
 
-    /// Not even a head; the connection stays open.
+    /// No head; the connection stays open.
     pub(crate) fn silence() -> Reply {
         Reply { end: End::Hang, steps: Vec::new(), ..Reply::raw("") }
     }
@@ -114,89 +114,89 @@ impl Reply {
         Reply { end: End::Cut, steps: Vec::new(), ..Reply::raw("") }
     }
 
-    /// One more header, or the same one with another value.
+    /// Adds or replaces a header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Reply {
         self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// Another framing.
+    /// Sets the framing.
     pub(crate) fn framing(mut self, framing: Framing) -> Reply {
         self.framing = framing;
         self
     }
 
-    /// One more step.
+    /// Adds a step.
     pub(crate) fn step(mut self, step: Step) -> Reply {
         self.steps.push(step);
         self
     }
 
-    /// These bytes in one write.
+    /// Adds bytes in one write.
     pub(crate) fn bytes(self, bytes: impl Into<Vec<u8>>) -> Reply {
         self.step(Step::Bytes(bytes.into()))
     }
 
-    /// One event as Fabric writes it: `data: {…}` and a blank line, in one write.
+    /// Adds an event as Fabric writes it: `data: {…}` and a blank line, in one write.
     pub(crate) fn event(self, event: Value) -> Reply {
         self.bytes(line(&event))
     }
 
-    /// One content event.
+    /// Adds a content event.
     pub(crate) fn content(self, text: &str) -> Reply {
         self.event(content(text))
     }
 
-    /// One `error` event.
+    /// Adds an `error` event.
     pub(crate) fn error(self, text: &str) -> Reply {
         self.event(json!({"type": "error", "format": "plain", "content": text}))
     }
 
-    /// The `complete` event.
+    /// Adds the `complete` event.
     pub(crate) fn complete(self) -> Reply {
         self.event(json!({"type": "complete", "format": "plain"}))
     }
 
-    /// What follows waits for the test.
+    /// The steps after this wait for the test.
     pub(crate) fn gate(self) -> Reply {
         self.step(Step::Gate)
     }
 
-    /// All the bytes of the body so far, each in a write of its own.
+    /// Splits the body so far into one write per byte.
     pub(crate) fn dripped(mut self) -> Reply {
         self.steps = vec![Step::Drip(self.body())];
         self
     }
 
-    /// All the bytes of the body so far in one write.
+    /// Joins the body so far into one write.
     pub(crate) fn in_one(mut self) -> Reply {
         self.steps = vec![Step::Bytes(self.body())];
         self
     }
 
-    /// Another end.
+    /// Sets the end.
     pub(crate) fn ending(mut self, end: End) -> Reply {
         self.end = end;
         self
     }
 
-    /// The connection closes where the steps end.
+    /// Closes the connection after the steps.
     pub(crate) fn cut(self) -> Reply {
         self.ending(End::Cut)
     }
 
-    /// The connection is reset where the steps end.
+    /// Resets the connection after the steps.
     pub(crate) fn reset(self) -> Reply {
         self.ending(End::Reset)
     }
 
-    /// Nothing follows the steps, and the connection stays open.
+    /// Sends nothing after the steps; the connection stays open.
     pub(crate) fn hang(self) -> Reply {
         self.ending(End::Hang)
     }
 
-    /// Every byte of the body, gates left out.
+    /// All bytes of the body, without gates.
     pub(crate) fn body(&self) -> Vec<u8> {
         let mut body = Vec::new();
         for step in &self.steps {
@@ -215,7 +215,7 @@ pub(crate) fn content(text: &str) -> Value {
     json!({"type": "content", "format": "markdown", "content": text})
 }
 
-/// One event as it stands on the wire.
+/// An event as on the wire.
 pub(crate) fn line(event: &Value) -> Vec<u8> {
     format!("data: {event}\n\n").into_bytes()
 }

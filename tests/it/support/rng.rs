@@ -1,13 +1,13 @@
-//! Random cases that can be had again: a seed, a small generator, and the count of cases.
+//! Reproducible random cases: a seed, a small generator, and the number of cases.
 //!
 //! `FABRIC_MCP_FUZZ_CASES` sets how many cases each generator runs (the default is quick), `FABRIC_MCP_FUZZ_SEED` the
 //! seed. A failing case prints both.
 
 use std::ops::Range;
 
-/// Variable with the number of cases.
+/// Environment variable with the number of cases.
 const CASES: &str = "FABRIC_MCP_FUZZ_CASES";
-/// Variable with the seed.
+/// Environment variable with the seed.
 const SEED: &str = "FABRIC_MCP_FUZZ_SEED";
 
 /// SplitMix64: one word of state, good enough to pick test cases.
@@ -15,7 +15,7 @@ const SEED: &str = "FABRIC_MCP_FUZZ_SEED";
 pub(crate) struct Rng(u64);
 
 impl Rng {
-    /// A generator that gives the same numbers for the same seed.
+    /// A deterministic generator for `seed`.
     pub(crate) fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -45,12 +45,12 @@ impl Rng {
         &items[self.within(0..items.len())]
     }
 
-    /// As many random bytes as `length` says.
+    /// Random bytes of random length in `length`.
     pub(crate) fn bytes(&mut self, length: Range<usize>) -> Vec<u8> {
         (0..self.within(length)).map(|_| self.next() as u8).collect()
     }
 
-    /// Text of up to `length` characters: mostly plain, some of it what breaks parsers.
+    /// Random text with a length in `length`, in characters: mostly plain, with some that breaks parsers.
     pub(crate) fn text(&mut self, length: Range<usize>) -> String {
         const NASTY: [char; 16] = [
             '"', '\\', '\n', '\r', '\t', '\0', '\u{7f}', '\u{85}', '\u{2028}', '\u{feff}', '\u{202e}', 'é', '漢', '😀',
@@ -64,8 +64,8 @@ impl Rng {
     }
 }
 
-/// Runs `case` as often as the environment says, else `quick` times, each with a generator of its own; on failure the
-/// seed of the failing case and how to run it alone are printed.
+/// Runs `case` as often as the environment says, else `quick` times, each with a new generator; on failure prints the
+/// seed of the case and how to run it alone.
 pub(crate) fn cases(quick: u64, mut case: impl FnMut(&mut Rng, u64)) {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
     let count = number(CASES).unwrap_or(quick);
@@ -78,7 +78,7 @@ pub(crate) fn cases(quick: u64, mut case: impl FnMut(&mut Rng, u64)) {
     }
 }
 
-/// Says which seed was running when a test panics.
+/// Prints the current seed if a test panics.
 struct Tell {
     seed: u64,
 }

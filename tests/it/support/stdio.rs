@@ -1,7 +1,7 @@
-//! A client's end of the pipe: one JSON message a line, in any revision.
+//! A client on stdio: one JSON message per line, in any revision.
 //!
-//! Every line that comes is checked at once: UTF-8, JSON, `"jsonrpc":"2.0"`. Answers are found by id whatever comes in
-//! between; notifications are kept in order. Every wait has a deadline and fails with the whole conversation.
+//! Every received line is checked at once: UTF-8, JSON, `"jsonrpc":"2.0"`. Answers are found by id in any order;
+//! notifications are kept in order. Every wait has a deadline and fails with the whole conversation.
 
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader};
@@ -25,29 +25,29 @@ pub(crate) struct Stdio {
     lines: Option<Receiver<Vec<u8>>>,
     era: Option<Era>,
     next_id: u64,
-    /// Notifications not yet taken, oldest first.
+    /// Received notifications, oldest first.
     notes: VecDeque<Value>,
-    /// Answers not yet asked for.
+    /// Received answers that no test has asked for.
     answers: VecDeque<Value>,
 }
 
 impl Stdio {
-    /// Starts the binary in front of this Fabric and speaks the newest legacy revision. The start-up check is over, so
-    /// that none of its requests comes in between.
+    /// Starts the binary in front of this Fabric with the newest legacy revision. Waits for the start-up check, so that
+    /// its requests do not interfere.
     pub(crate) fn ready(fabric: &FakeFabric) -> Stdio {
         let client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(fabric));
         client.process.wait_stderr("Fabric API at");
         client
     }
 
-    /// Starts the binary and speaks `era`: an `initialize` and its notification, or nothing yet.
+    /// Starts the binary in `era`: with `initialize` and its notification, or without any message.
     pub(crate) fn speaking(era: Era, program: Program) -> Stdio {
         let mut client = Stdio::start(program);
         client.speak(era);
         client
     }
 
-    /// Starts the binary; nothing is sent yet.
+    /// Starts the binary without sending anything.
     pub(crate) fn start(program: Program) -> Stdio {
         let mut process = program.start();
         let lines = process.stdout.take().map(|stdout| {
@@ -67,7 +67,7 @@ impl Stdio {
         Stdio { process, lines, era: None, next_id: 1, notes: VecDeque::new(), answers: VecDeque::new() }
     }
 
-    /// From now on requests are of this era; a legacy one is opened with `initialize`.
+    /// Sets the era of further requests; a legacy one begins with `initialize`.
     pub(crate) fn speak(&mut self, era: Era) {
         if let Era::Legacy(revision) = era {
             self.initialize(revision);
@@ -75,7 +75,7 @@ impl Stdio {
         self.era = Some(era);
     }
 
-    /// The whole legacy handshake; gives the result of `initialize`.
+    /// The complete legacy handshake; returns the result of `initialize`.
     #[track_caller]
     pub(crate) fn initialize(&mut self, revision: &'static str) -> Value {
         self.era = Some(Era::Legacy(revision));
@@ -91,7 +91,7 @@ impl Stdio {
         self.send_raw(&line);
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     #[track_caller]
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
         if !self.process.write(bytes) {
@@ -99,7 +99,7 @@ impl Stdio {
         }
     }
 
-    /// Sends a request of the current era and gives its id; the answer is waited for with [`Stdio::answer`].
+    /// Sends a request of the current era and returns its id; wait for the answer with [`Stdio::answer`].
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> Value {
         let id = json!(self.next_id);
         self.next_id += 1;
@@ -107,7 +107,7 @@ impl Stdio {
         id
     }
 
-    /// The same with an id of the test's own.
+    /// The same with the test's own id.
     pub(crate) fn begin_as(&mut self, id: &Value, method: &str, params: Value) {
         let params = if self.era == Some(Era::Modern) { with_meta(params) } else { params };
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
@@ -117,7 +117,7 @@ impl Stdio {
         self.send(&message);
     }
 
-    /// Sends a tool call and gives its id. With a token, progress is asked for.
+    /// Sends a tool call and returns its id. A token requests progress.
     pub(crate) fn begin_call(&mut self, tool: &str, arguments: Value, token: Option<Value>) -> Value {
         let mut params = json!({"name": tool, "arguments": arguments});
         if let Some(token) = token {
@@ -126,7 +126,7 @@ impl Stdio {
         self.begin("tools/call", params)
     }
 
-    /// Waits for the answer to this id; what else comes is kept.
+    /// Waits for the answer with this id; keeps all other messages.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: &Value) -> Value {
         let known = self.answers.iter().position(|answer| answer.get("id") == Some(id));
@@ -146,19 +146,19 @@ impl Stdio {
         }
     }
 
-    /// The next message of any kind, kept ones left aside.
+    /// The next message of any kind, ignoring kept ones.
     #[track_caller]
     pub(crate) fn recv(&mut self) -> Value {
         self.next_message(Instant::now() + DEADLINE, "a message")
     }
 
-    /// The next line as it came, its newline included; nothing is checked.
+    /// The next line as received, with its newline; unchecked.
     #[track_caller]
     pub(crate) fn recv_line(&mut self) -> Vec<u8> {
         self.next_line(Instant::now() + DEADLINE, "a line")
     }
 
-    /// The next notification, kept or yet to come; answers are kept.
+    /// The next notification, kept or new; keeps answers.
     #[track_caller]
     pub(crate) fn next_note(&mut self) -> Value {
         if let Some(note) = self.notes.pop_front() {
@@ -174,7 +174,7 @@ impl Stdio {
         }
     }
 
-    /// The text of the next progress notification that has one; heartbeats are passed over.
+    /// The text of the next progress notification that has one; skips heartbeats.
     #[track_caller]
     pub(crate) fn next_progress_text(&mut self) -> String {
         loop {
@@ -192,12 +192,12 @@ impl Stdio {
         self.notes.drain(..).collect()
     }
 
-    /// Answers that nobody has asked for so far.
+    /// Answers that no test has asked for so far.
     pub(crate) fn unasked(&self) -> Vec<Value> {
         self.answers.iter().cloned().collect()
     }
 
-    /// Sends a request of the current era and waits for the whole answer.
+    /// Sends a request of the current era and waits for the complete answer.
     #[track_caller]
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.begin(method, params);
@@ -224,7 +224,7 @@ impl Stdio {
         }
     }
 
-    /// A modern request, whatever era the client speaks else; gives the whole answer.
+    /// A modern request in any era; returns the complete answer.
     #[track_caller]
     pub(crate) fn modern(&mut self, method: &str, params: Value) -> Value {
         let era = self.era.replace(Era::Modern);
@@ -239,7 +239,7 @@ impl Stdio {
                           "params": {"requestId": id, "reason": "the test says so"}}));
     }
 
-    /// Proves that nothing else has come: a `ping` is answered by the next message, and `{}` it is.
+    /// Proves that nothing else was sent: the next message is the answer of a `ping`, `{}`.
     #[track_caller]
     pub(crate) fn expect_nothing_else(&mut self) {
         let kept: Vec<Value> = self.notes.iter().chain(&self.answers).cloned().collect();
@@ -255,14 +255,14 @@ impl Stdio {
         }
     }
 
-    /// Waits until `reached` says so, then proves that nothing has been written meanwhile.
+    /// Waits for `reached`, then proves that nothing was sent meanwhile.
     #[track_caller]
     pub(crate) fn expect_silence_until(&mut self, reached: impl FnOnce(&mut Process)) {
         reached(&mut self.process);
         self.expect_nothing_else();
     }
 
-    /// Ends the server's input.
+    /// Closes the server's input.
     pub(crate) fn close_stdin(&mut self) {
         drop(self.process.stdin.take());
     }
@@ -278,7 +278,7 @@ impl Stdio {
         self.process.stderr()
     }
 
-    /// The lines that come until the server closes stdout.
+    /// All lines until the server closes stdout.
     pub(crate) fn rest(&mut self) -> Vec<Value> {
         let mut rest = Vec::new();
         while let Some(lines) = &self.lines
@@ -306,14 +306,14 @@ impl Stdio {
             }
             Err(RecvTimeoutError::Timeout) => self.process.fail(&format!("{what} did not come in time")),
             Err(RecvTimeoutError::Disconnected) => {
-                // The exit status belongs into the report, and stderr may still be on its way.
+                // The report needs the exit status, and stderr may still be arriving.
                 let status = self.process.wait_exit(DEADLINE);
                 self.process.fail(&format!("stdout ended ({status}) before {what} came"))
             }
         }
     }
 
-    /// What holds for every line on stdout.
+    /// Checks of every line on stdout.
     #[track_caller]
     fn checked(&self, line: &[u8]) -> Value {
         let fail = |why: &str| self.process.fail(&format!("{why}: {:?}", String::from_utf8_lossy(line)));
@@ -341,12 +341,12 @@ impl Caller for Stdio {
     }
 }
 
-/// What a client sends with `initialize`.
+/// The params of `initialize`.
 pub(crate) fn initialize_params(revision: &str) -> Value {
     json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": {"name": "it", "version": "1.2.3"}})
 }
 
-/// The `_meta` every modern request needs.
+/// The `_meta` that every modern request needs.
 pub(crate) fn modern_meta() -> Value {
     let mut meta = Map::new();
     meta.insert(format!("{META}protocolVersion"), json!(MODERN));
@@ -355,7 +355,7 @@ pub(crate) fn modern_meta() -> Value {
     Value::Object(meta)
 }
 
-/// `params` with the modern `_meta` beside what `_meta` they have; `null` counts as none.
+/// `params` with the modern `_meta` added to theirs; `null` counts as none.
 pub(crate) fn with_meta(params: Value) -> Value {
     let mut params = if params.is_null() { json!({}) } else { params };
     if let Value::Object(members) = &mut params {
@@ -374,7 +374,7 @@ pub(crate) fn deaf(program: Program) -> Stdio {
     Stdio::start(program.stdout(Output::Closed))
 }
 
-/// A client that keeps its end open and never reads it.
+/// A client that keeps its end open but never reads it.
 pub(crate) fn unread(program: Program) -> Stdio {
     Stdio::start(program.stdout(Output::Unread))
 }

@@ -1,4 +1,4 @@
-//! Any transport and era behind one face, for tests that are the same over all of them.
+//! One interface to any transport and era, for tests that are the same on all of them.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ pub(crate) enum Wire {
     Sse,
 }
 
-/// Every transport with every era that it serves.
+/// Every transport with every era that it supports.
 pub(crate) fn all() -> Vec<(Wire, Era)> {
     let streamable = ERAS.into_iter().filter(|era| *era != Era::Legacy(LEGACY[0]));
     let mut all: Vec<_> = ERAS.into_iter().map(|era| (Wire::Stdio, era)).collect();
@@ -35,7 +35,7 @@ pub(crate) fn serve(wire: Wire, program: Program) -> Arc<HttpServer> {
     Arc::new(HttpServer::listening(program.arg("--transport").arg(name).arg("--port").arg("0")))
 }
 
-/// Starts the program and speaks to it; `token` is what it asks for over HTTP, if anything.
+/// Starts the program and opens a client; `token` is its bearer token over HTTP.
 pub(crate) fn open(wire: Wire, era: Era, program: Program, token: Option<&str>) -> Box<dyn Caller> {
     match wire {
         Wire::Stdio => Box::new(Stdio::speaking(era, program)),

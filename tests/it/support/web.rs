@@ -1,7 +1,7 @@
-//! An MCP client's end of Streamable HTTP and of HTTP+SSE, in any revision.
+//! An MCP client of Streamable HTTP and of HTTP+SSE, in any revision.
 //!
-//! Whatever comes before an answer is kept in order. All that is said by either side is noted with the server's
-//! transcript, for a failure's report and for tests that look for what must not be there.
+//! Messages before an answer are kept in order. Both directions are recorded in the server's transcript, for failure
+//! reports and for tests that search for secrets.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use super::process::{Process, Program};
 use super::stdio::{initialize_params, with_meta};
 use super::{Caller, Era, MODERN};
 
-/// A client of Streamable HTTP: one connection, and a session if its revision has any.
+/// A client of Streamable HTTP: one connection, and a session if its revision has sessions.
 pub(crate) struct Streamable {
     pub(crate) server: Arc<HttpServer>,
     era: Era,
@@ -23,19 +23,19 @@ pub(crate) struct Streamable {
     session: Option<String>,
     token: Option<String>,
     next_id: u64,
-    /// What came before the last answer.
+    /// The messages before the last answer.
     pub(crate) notes: Vec<Value>,
 }
 
 impl Streamable {
-    /// A server of its own in front of this Fabric, spoken to in `era`, its start-up check over.
+    /// A client in `era` of a new server in front of this Fabric, after the start-up check.
     pub(crate) fn ready(fabric: &FakeFabric, era: Era) -> Streamable {
         let server = HttpServer::start(Program::with(fabric));
         server.process.wait_stderr("Fabric API at");
         Streamable::to(&Arc::new(server), era, None)
     }
 
-    /// One more client of a server.
+    /// Another client of a server.
     pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Streamable {
         let mut client = Streamable {
             server: Arc::clone(server),
@@ -68,7 +68,7 @@ impl Streamable {
         self.session.as_deref()
     }
 
-    /// The headers that every message of this client needs.
+    /// The headers of every message of this client.
     pub(crate) fn headers(&self, message: &Value) -> Vec<(&'static str, String)> {
         let mut headers = Vec::new();
         if let Some(token) = &self.token {
@@ -98,7 +98,7 @@ impl Streamable {
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
     }
 
-    /// Sends a message on a connection of its own and leaves the answer to the test.
+    /// Sends a message on a new connection and leaves the answer to the test.
     pub(crate) fn send_apart(&self, message: &Value) -> Http {
         let mut http = self.server.connect();
         self.send_on(&mut http, message).expect("the request is taken");
@@ -119,7 +119,7 @@ impl Streamable {
         http.send("POST", &self.server.path, &headers, Some(message.to_string().as_bytes()))
     }
 
-    /// Posts a message on the kept connection and reads the whole answer, be it JSON or a stream.
+    /// Posts a message on the client's connection and reads the complete answer, JSON or stream.
     #[track_caller]
     pub(crate) fn post(&mut self, message: &Value) -> Answer {
         let mut http = self.http.take().unwrap_or_else(|| self.server.connect());
@@ -132,7 +132,7 @@ impl Streamable {
         answer
     }
 
-    /// A request and its whole JSON-RPC answer; what came before it is in `notes`.
+    /// A request and its complete JSON-RPC answer; earlier messages are in `notes`.
     #[track_caller]
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let message = self.message(method, params);
@@ -171,24 +171,24 @@ pub(crate) fn messages(answer: &Answer) -> Vec<Value> {
     text.lines().filter_map(data).map(|data| serde_json::from_str(&data).expect("data is JSON")).collect()
 }
 
-/// A client of HTTP+SSE: the stream, and a connection for its messages.
+/// A client of HTTP+SSE: the stream, and a connection for messages.
 pub(crate) struct Sse {
     pub(crate) server: Arc<HttpServer>,
     era: Era,
     events: Events,
-    /// Where messages are posted.
+    /// The path for messages.
     pub(crate) endpoint: String,
     http: Http,
     token: Option<String>,
     next_id: u64,
-    /// Notifications not yet taken, oldest first.
+    /// Received notifications, oldest first.
     pub(crate) notes: VecDeque<Value>,
-    /// Answers not yet asked for.
+    /// Received answers that no test has asked for.
     answers: VecDeque<Value>,
 }
 
 impl Sse {
-    /// One more client of a server.
+    /// Another client of a server.
     pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Sse {
         let authorization = token.map(|token| format!("Bearer {token}"));
         let mut headers = vec![("Accept", "text/event-stream")];
@@ -219,7 +219,7 @@ impl Sse {
         client
     }
 
-    /// Posts a message, which must be taken.
+    /// Posts a message, which must be accepted.
     #[track_caller]
     pub(crate) fn send(&mut self, message: &Value) {
         self.server.process.said.note("→", message.to_string().as_bytes());
@@ -229,7 +229,7 @@ impl Sse {
         assert_eq!(answer.status, 202, "{}", answer.text());
     }
 
-    /// Posts a request of this client's era and gives its id.
+    /// Posts a request of this client's era and returns its id.
     #[track_caller]
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> Value {
         let id = json!(self.next_id);
@@ -239,7 +239,7 @@ impl Sse {
         id
     }
 
-    /// Waits for the answer to this id; what else comes is kept.
+    /// Waits for the answer with this id; keeps all other messages.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: &Value) -> Value {
         if let Some(at) = self.answers.iter().position(|answer| answer["id"] == *id) {
@@ -256,25 +256,25 @@ impl Sse {
         }
     }
 
-    /// The next message, whatever it is.
+    /// The next message of any kind.
     #[track_caller]
     pub(crate) fn next_message(&mut self) -> Value {
         self.events.next_json()
     }
 
-    /// Answers that nobody has asked for so far.
+    /// Answers that no test has asked for so far.
     pub(crate) fn unasked(&self) -> &VecDeque<Value> {
         &self.answers
     }
 
-    /// A request and its whole answer.
+    /// A request and its complete answer.
     #[track_caller]
     pub(crate) fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.begin(method, params);
         self.answer(&id)
     }
 
-    /// Leaves: the stream is closed.
+    /// Closes the stream.
     pub(crate) fn leave(self) {
         self.events.into_connection().close();
     }
@@ -291,7 +291,7 @@ impl Caller for Sse {
     }
 }
 
-/// A header's value as 2026-07-28 has it: encoded where it is not plain visible ASCII.
+/// A header's value for 2026-07-28: encoded unless it is plain visible ASCII.
 pub(crate) fn header_value(value: &str) -> String {
     let plain = value.bytes().all(|b| (0x20..0x7f).contains(&b)) && value.trim() == value;
     let marked = value.starts_with("=?base64?") && value.ends_with("?=");
@@ -315,7 +315,7 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// The headers of a modern request, for one sent by hand.
+/// The headers of a modern request, for messages sent by hand.
 pub(crate) fn modern_headers<'a>(method: &'a str, name: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
     let mut headers = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
     headers.extend(name.map(|name| ("Mcp-Name", name)));
