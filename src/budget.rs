@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_comes_back_however_it_ends() {
+    fn charges_are_released_however_they_end() {
         let budget = budget(1 << 20);
         let mut charge = budget.charge(10_000).unwrap();
         assert_eq!((charge.held(), budget.used()), (10_000, 3 * STEP));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_changes_nothing() {
+    fn a_refused_charge_changes_nothing() {
         let budget = budget(4 << 20);
         let mut first = budget.charge(3 << 20).unwrap();
         assert_eq!(first.grow(1), Err(Full));
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn before_a_charge_is_refused_what_can_be_done_without_goes() {
+    fn dispensable_memory_is_reclaimed_before_a_charge_is_refused() {
         let budget = budget(4 << 20);
         let kept = std::sync::Mutex::new(Some(budget.charge(2 << 20).unwrap()));
         budget.reclaim_with(move |bytes| kept.lock().unwrap().take().map_or(0, |kept| kept.held().min(bytes)));

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_says_why() {
+    fn invalid_authorities_say_why() {
         for (given, error) in [
             ("", AuthorityError::NoHost),
             (":80", AuthorityError::NoHost),

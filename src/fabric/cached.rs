@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reader_is_given_the_value_before() {
+    fn a_read_gets_the_previous_value() {
         let cached = Cached::new(LONG);
         get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
         let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_during_a_read_shares_it_and_its_failure() {
+    fn callers_during_a_read_share_it_and_its_failure() {
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, LONG, || Ok(Arc::new(1)), another_reads);
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(1))));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_must_not_see_the_past_waits_and_reads_anew() {
+    fn a_caller_that_needs_a_fresh_value_waits_and_reads_again() {
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, Duration::ZERO, || Ok(Arc::new(1)), |_| Ok(Arc::new(2)));
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(2))));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_that_hangs_holds_up_nobody_and_does_not_replace_a_newer_value() {
+    fn a_hanging_read_blocks_no_caller_and_does_not_replace_a_newer_value() {
         let cached = Cached::new(Duration::ZERO);
         let outer = get(&cached, LONG, || {
             assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_stops_waiting_is_cancelled() {
+    fn a_caller_that_stops_waiting_is_cancelled() {
         struct Left;
         impl Wait for Left {
             fn still_waiting(&self) -> Result<(), Stop> {

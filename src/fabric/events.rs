@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_given_as_soon_as_its_blank_line_is_read() {
+    fn an_event_is_passed_on_as_soon_as_its_blank_line_is_read() {
         let mut decoder = Decoder::new();
         let mut seen = 0;
         let mut feed = |bytes: &[u8]| {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_json_ends_the_run() {
+    fn invalid_json_ends_the_run() {
         for data in ["[DONE]", "hello", "[\"content\"]", "1", "{\"type\":\"content\",\"content\":5}", "{\"type\":"] {
             let error = decode(format!("data: {data}\n\n").as_bytes()).unwrap_err();
             assert_eq!(error.kind, Kind::ApiError, "{data}");
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_beyond_the_limit_is_refused_whichever_way_it_comes() {
+    fn an_event_beyond_the_limit_is_refused_however_it_is_split() {
         let fits = format!("data: {{\"type\":\"content\",\"content\":\"{}\"}}\n\n", "x".repeat(60));
         let parts: Vec<&[u8]> = fits.as_bytes().chunks(7).collect();
         assert!(decode_parts(&mut Decoder::with_limit(120), &parts).is_ok());

@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern() {
+    fn invalid_patterns_are_rejected() {
         for json in
             [r#"{}"#, r#"{"error":"x"}"#, r#"{"Pattern":5}"#, r#"{"Pattern":null}"#, r#"{"Pattern":"x","tags":5}"#]
         {

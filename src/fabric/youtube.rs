@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_refused_and_says_what_to_give() {
+    fn everything_else_is_refused_and_says_what_is_expected() {
         const CHARACTERS: &str = "has blanks or characters that no address has";
         const SCHEME: &str = "does not begin with https:// or http://";
         const HOST: &str = "is not at youtube.com or youtu.be";
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_fabric_itself_says_is_looked_at() {
+    fn only_fabrics_own_text_is_interpreted() {
         let old = explained(404, "404 page not found");
         assert!(old.0 == Kind::ApiError && old.1.contains("too old"), "{old:?}");
         let generic = |status| (Kind::from_status(status), "generic".to_owned());

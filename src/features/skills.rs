@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_skill_file_of_ours_is_one() {
+    fn only_skill_uris_are_parsed() {
         assert_eq!(named("skill://fabric/extract-wisdom/SKILL.md"), Some("extract-wisdom"));
         for other in
             ["skill://fabric/SKILL.md", "skill://fabric/a/b/SKILL.md", "skill://x/a/SKILL.md", "a/SKILL.md", ""]

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn listeners_hear_what_they_asked_for_until_they_leave() {
+    fn listeners_get_what_they_requested_until_they_leave() {
         let all = Arc::new(Subscriptions::default());
         let (modern, legacy) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
         let asked = listen(r#"{"notifications":{"resourcesListChanged":true}}"#);

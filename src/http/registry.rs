@@ -417,7 +417,7 @@ mod tests {
     const FAR: Duration = Duration::from_secs(1000);
 
     #[test]
-    fn requests_that_were_let_in_stay_and_newcomers_get_their_chance() {
+    fn admitted_requests_stay_and_new_connections_get_a_grace_period() {
         let now = Instant::now();
         let ranks = |phase, age| SlotState { phase, since: now - age, trusted: false }.rank(now);
         assert!(ranks(ConnectionPhase::Held, FAR).is_none() && ranks(ConnectionPhase::Closing, FAR).is_none());

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_told_apart() {
+    fn kinds_of_messages_are_distinguished() {
         for (text, expected) in [
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping -"),
             (r#" {"jsonrpc":"2.0","id":"a","method":"ping","params":{ "x":1}} "#, r#"request "a" ping { "x":1}"#),

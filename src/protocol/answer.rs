@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_keeps_what_mcp_wants_beside_our_object() {
+    fn an_error_keeps_mcps_members_beside_our_object() {
         let answer = Refusal::new(-32022, "no").with("requested", "x").answer(Some(&id()), NoId::Null, true, "r");
         assert_eq!((answer.code, answer.modern), (Some(-32022), true));
         let error: Value = serde_json::from_slice(&answer.body.into_bytes()).unwrap();

@@ -55,7 +55,7 @@ fn names<'a>(found: &SearchResult<'a>) -> Vec<&'a str> {
 }
 
 #[test]
-fn the_right_pattern_comes_first_in_anyones_words() {
+fn the_right_pattern_ranks_first_for_free_text() {
     let index = index();
     for (query, expected) in [
         // A pattern's own words, other forms, other spelling, synonyms.

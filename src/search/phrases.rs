@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_be_done_is_found_behind_who_does_it() {
+    fn the_instruction_is_found_after_the_role() {
         for (sentence, expected) in [
             ("You are an expert at naming rocks and rating their beauty.", "name rocks and rate their beauty"),
             ("You are a geologist. ", ""),

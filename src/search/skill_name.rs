@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_such_letters_is_left_out() {
+    fn names_without_such_letters_are_omitted() {
         assert_eq!(mapped(&["漢字", "_", "", "漢字 a"]), pairs(&[("漢字 a", "a")]));
     }
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn masks_and_likeness_tell_what_is_near() {
+    fn masks_and_likeness_measure_similarity() {
         let a = Letters::new("wisdom");
         assert!(a.may_be_within(Letters::new("wisdon").mask(), 1) && !a.may_be_within(Letters::new("xyz").mask(), 1));
         assert!(a.is_part_of(Letters::new("extract_wisdom").mask()));

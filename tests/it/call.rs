@@ -30,7 +30,7 @@ fn piped(program: Program, input: &[u8]) -> Finished {
 }
 
 #[test]
-fn text_comes_to_stdout_and_nothing_else_does() {
+fn only_text_goes_to_stdout() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("one ").content("two").complete());
     let finished = piped(call(&fabric, [RUN, SUMMARIZE]), b"the input\n");
@@ -47,7 +47,7 @@ fn text_comes_to_stdout_and_nothing_else_does() {
 }
 
 #[test]
-fn text_is_there_while_the_run_goes_on() {
+fn text_is_written_during_the_run() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("first ").gate().content("last\n").complete());
     let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
@@ -123,7 +123,7 @@ fn the_structured_result_is_one_object() {
 }
 
 #[test]
-fn steps_are_told_on_stderr() {
+fn steps_go_to_stderr() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("text").complete());
     let arguments = r#"{"pattern_name":"summarize","then":[{"pattern_name":"summarize"}]}"#;
@@ -134,7 +134,7 @@ fn steps_are_told_on_stderr() {
 }
 
 #[test]
-fn failures_are_told_on_stderr_with_exit_code_1() {
+fn failures_go_to_stderr_with_exit_code_1() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("half").cut());
     let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
@@ -150,7 +150,7 @@ fn failures_are_told_on_stderr_with_exit_code_1() {
 }
 
 #[test]
-fn what_is_typed_wrong_is_told_with_exit_code_2() {
+fn mistakes_in_arguments_exit_with_code_2() {
     let fabric = FakeFabric::start();
     for (args, told) in [
         (["fabric_run_patern", "{}"], "did you mean fabric_run_pattern?"),
@@ -199,7 +199,7 @@ fn a_reader_that_leaves_ends_the_run() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_full_disk_is_told() {
+fn a_full_disk_is_reported() {
     let fabric = FakeFabric::start();
     let program = call(&fabric, ["fabric_list_models"]).after("exec >/dev/full");
     let finished = program.run(DEADLINE);

@@ -79,7 +79,7 @@ fn every_wrong_address_has_its_diagnosis() {
 }
 
 #[test]
-fn a_key_that_is_missing_wrong_or_useless_is_told() {
+fn a_missing_wrong_or_useless_key_is_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("right");
     for (key, state, code) in [("", "missing", "key-missing"), ("wrong", "refused", "key-refused")] {
@@ -138,7 +138,7 @@ fn an_old_or_empty_fabric_is_a_warning() {
 }
 
 #[test]
-fn problems_are_told_to_people_with_the_fix_on_its_own_line() {
+fn problems_are_printed_with_the_fix_on_its_own_line() {
     let finished: Finished =
         Program::new(["--check"]).env("FABRIC_BASE_URL", &format!("http://127.0.0.1:{}", closed_port())).run(DEADLINE);
     finished.expect_code(1).expect_stdout("Problem: Nothing listens at http://127.0.0.1:").expect_stdout("\n    Fix: ");
@@ -147,7 +147,7 @@ fn problems_are_told_to_people_with_the_fix_on_its_own_line() {
 }
 
 #[test]
-fn a_missing_scheme_is_told_with_the_right_url() {
+fn a_missing_scheme_is_reported_with_the_right_url() {
     let finished = Program::new(["--check"]).env("FABRIC_BASE_URL", "localhost:8080").run(DEADLINE);
     finished.expect_code(2).expect_stderr("FABRIC_BASE_URL").expect_stderr("did you mean http://localhost:8080?");
 }
@@ -162,7 +162,7 @@ fn the_demos_run_is_counted() {
 }
 
 #[test]
-fn a_fabric_without_a_vendor_and_doubtful_settings_are_told() {
+fn a_fabric_without_a_vendor_and_doubtful_settings_are_reported() {
     let fabric = FakeFabric::start();
     // As in a new Fabric: its age is tested elsewhere.
     fabric.on("GET /config", Reply::json(json!({"openai": ""})));

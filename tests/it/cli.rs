@@ -105,7 +105,7 @@ fn wrong(finished: &Finished, words: &[&str]) {
 }
 
 #[test]
-fn a_wrong_flag_or_value_is_told_in_one_line() {
+fn a_wrong_flag_or_value_is_one_line_of_error() {
     wrong(&run(["--no-such-flag"]), &["--no-such-flag"]);
     wrong(&run(["--log-levle", "info"]), &["--log-levle"]);
     wrong(&run(["-x"]), &["-x"]);
@@ -127,7 +127,7 @@ fn a_wrong_flag_or_value_is_told_in_one_line() {
 }
 
 #[test]
-fn a_wrong_variable_is_told_by_its_name() {
+fn a_wrong_variable_is_named() {
     let rows = [
         ("FABRIC_MCP_TRANSPORT", "pigeon"),
         ("FABRIC_MCP_LOG_LEVEL", "loud"),
@@ -156,7 +156,7 @@ fn a_secret_in_an_address_is_refused_and_not_repeated() {
 }
 
 #[test]
-fn a_key_that_cannot_be_sent_is_told_and_not_repeated() {
+fn an_invalid_key_is_reported_but_not_printed() {
     let finished = Program::new([]).env("FABRIC_API_KEY", "canary\r\nX-Evil: 1").run(LIMIT);
     wrong(&finished, &["FABRIC_API_KEY"]);
     assert!(!finished.stderr.contains("canary"), "{}", finished.stderr);
@@ -199,7 +199,7 @@ fn an_empty_variable_is_unset() {
 }
 
 #[test]
-fn a_certificate_file_that_is_not_there_is_told() {
+fn a_missing_certificate_file_is_reported() {
     let finished = Program::new([])
         .env("SSL_CERT_FILE", "no/such/file.pem")
         .env("FABRIC_BASE_URL", "https://127.0.0.1:1")

@@ -94,7 +94,7 @@ fn patterns(client: &mut Stdio, id: &Value) -> Value {
 }
 
 #[test]
-fn a_list_that_hangs_holds_nobody_up() {
+fn a_hanging_list_blocks_no_other_call() {
     let fabric = FakeFabric::start();
     let mut client = greeted(&fabric);
     fabric.once("GET /patterns/names", Reply::silence());
@@ -109,7 +109,7 @@ fn a_list_that_hangs_holds_nobody_up() {
 }
 
 #[test]
-fn nobody_gets_a_list_from_before_they_asked() {
+fn no_caller_gets_a_list_read_before_its_request() {
     let fabric = FakeFabric::start();
     let mut client = greeted(&fabric);
     fabric.once("GET /patterns/names", Reply::new(200, "application/json", "").gate().bytes(r#"["old"]"#));

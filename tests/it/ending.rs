@@ -54,7 +54,7 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
 }
 
 #[test]
-fn a_run_on_stdio_that_outlasts_the_drain_is_told() {
+fn a_run_on_stdio_that_outlasts_the_drain_gets_an_error() {
     let fabric = FakeFabric::start();
     let (mut client, running, listening) = busy(&fabric, "0.05");
     let queued = client.begin("tools/call", run());
@@ -68,7 +68,7 @@ fn a_run_on_stdio_that_outlasts_the_drain_is_told() {
 }
 
 #[test]
-fn the_end_of_input_lets_what_is_queued_run_as_ever() {
+fn queued_calls_still_run_after_the_end_of_input() {
     let fabric = FakeFabric::start();
     let (mut client, running, _) = busy(&fabric, "60");
     let queued = client.begin("tools/call", run());

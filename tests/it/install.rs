@@ -113,7 +113,7 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_made_and_that_is_said() {
+fn a_missing_file_is_created_and_reported() {
     let home = TempFolder::new("home-fresh");
     let finished = home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]);
     finished.expect_code(0).expect_stdout("will be created, and its folder").expect_stdout("is Cursor installed?");
@@ -176,7 +176,7 @@ fn refused(finished: &Finished, why: &str) {
 }
 
 #[test]
-fn what_cannot_be_edited_is_told_and_left_alone() {
+fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     let home = TempFolder::new("home-refused");
     let file = ".cursor/mcp.json";
     let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(8 << 20));
@@ -277,7 +277,7 @@ fn a_key_or_token_that_was_filled_in_stays() {
 }
 
 #[test]
-fn what_is_left_to_do_for_the_secret_is_said() {
+fn the_remaining_step_for_the_secret_is_printed() {
     let home = TempFolder::new("home-secret");
     let said = |key: &str, args: &[&str]| {
         let program = args.iter().fold(Program::new([]), |program, arg| program.arg(arg));

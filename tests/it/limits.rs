@@ -87,7 +87,7 @@ fn a_run_may_give_32_mib() {
 }
 
 #[test]
-fn sixteen_runs_at_once_sixty_four_wait_and_the_next_is_told() {
+fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     const WORKERS: usize = 16;
     const QUEUE: usize = 64;
     let fabric = FakeFabric::start();

@@ -160,7 +160,7 @@ fn http_takes_16_kib_of_head_100_headers_and_8_mib_of_body() {
 }
 
 #[test]
-fn connections_are_limited_and_the_next_is_told() {
+fn connections_are_limited_and_the_next_is_refused() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric).env("FABRIC_MCP_MAX_CONNECTIONS", "3")));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());

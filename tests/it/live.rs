@@ -119,7 +119,7 @@ fn live_streamed_run() {
 
 #[test]
 #[ignore = "needs a real Fabric"]
-fn live_missing_pattern_is_told() {
+fn live_missing_pattern_is_reported() {
     let mut client = ready(Era::Modern);
     for tool in ["fabric_get_pattern_details", "fabric_run_pattern"] {
         let result = client.call(tool, json!({"pattern_name": "no such pattern here"}));

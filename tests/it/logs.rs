@@ -95,7 +95,7 @@ fn a_refused_call_names_its_tool_and_argument_and_nothing_that_was_sent() {
 }
 
 #[test]
-fn what_is_refused_before_it_runs_is_counted_whoever_asks() {
+fn refusals_before_a_run_are_counted_for_every_caller() {
     for era in ERAS.into_iter().skip(1) {
         let fabric = FakeFabric::start();
         let server = transports::serve(Wire::Streamable, Program::with(&fabric).arg("--max-calls-per-minute").arg("1"));

@@ -76,7 +76,7 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
 }
 
 #[test]
-fn a_body_is_let_go_when_it_is_read() {
+fn a_body_is_released_once_it_is_read() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let server = Arc::new(HttpServer::start(small(&fabric)));
@@ -131,7 +131,7 @@ fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
 }
 
 #[test]
-fn an_output_that_finds_no_room_ends_with_what_there_is() {
+fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     let fabric = FakeFabric::start();
     let piece = line(&content(&"x".repeat(64 << 10)));
     fabric.on("POST /chat", Reply::sse().step(Step::Repeat(piece, 400)).gate().complete());
@@ -248,7 +248,7 @@ fn params_of_very_many_values_are_refused() {
 }
 
 #[test]
-fn a_long_token_is_not_repeated_more_often_than_there_is_as_much_to_say() {
+fn a_long_token_is_repeated_only_with_as_much_text() {
     let fabric = FakeFabric::start();
     let count = 2_000;
     // Each event is a separate write.

@@ -140,7 +140,7 @@ fn models_that_cannot_be_listed_do_not_stop_a_plan() {
 }
 
 #[test]
-fn missing_variables_are_told_before_a_run_and_those_for_nothing_in_a_warning() {
+fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     let (fabric, mut client) = ready();
     let run = |variables: Value| json!({"pattern_name": "write_letter", "input_text": "x", "variables": variables});
     let said = refused(&mut client, run(json!({"sender": "me"})));

@@ -118,7 +118,7 @@ fn a_stdout_closed_in_mid_run_stops_the_run() {
 }
 
 #[test]
-fn a_stdout_nobody_reads_does_not_keep_the_process() {
+fn an_unread_stdout_does_not_keep_the_process_alive() {
     // Many times the capacity of a pipe: writing the answer blocks.
     let text = "x".repeat(1 << 20);
     let stuck = |ended: &mut dyn FnMut(&mut Stdio)| {
@@ -149,7 +149,7 @@ fn a_closed_stderr_changes_nothing() {
 }
 
 #[test]
-fn a_stderr_nobody_reads_blocks_nothing() {
+fn an_unread_stderr_blocks_nothing() {
     // A pipe on Linux holds 64 KiB; this produces many times that.
     const CALLS: usize = 2_000;
     let fabric = FakeFabric::start();

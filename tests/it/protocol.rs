@@ -282,7 +282,7 @@ fn watched(fabric: &FakeFabric, era: Era) -> Stdio {
 }
 
 #[test]
-fn a_legacy_client_that_has_listed_hears_of_other_lists() {
+fn a_legacy_client_that_has_listed_is_notified_of_changed_lists() {
     for era in ERAS.into_iter().filter(|era| *era != Era::Modern) {
         for method in ["prompts/list", "resources/list"] {
             let fabric = small();

@@ -173,7 +173,7 @@ fn commands_use_flags_that_exist() {
 }
 
 #[test]
-fn what_is_said_by_hand_is_answered() {
+fn the_hand_written_messages_are_answered() {
     let all = blocks("sh");
     let line = all.iter().find(|block| block.starts_with("printf")).unwrap();
     let message = line.split('\'').find(|part| part.starts_with('{')).unwrap();

@@ -134,7 +134,7 @@ fn a_cut_output_can_be_read_to_its_end() {
 }
 
 #[test]
-fn who_waits_with_a_progress_token_hears_the_text_as_it_comes() {
+fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two ").gate().content("three").complete());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
@@ -172,7 +172,7 @@ fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
 }
 
 #[test]
-fn runs_that_have_outlived_their_calls_count_as_runs_and_hold_up_nothing_else() {
+fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
     for (wire, era) in transports::EACH {
         let fabric = FakeFabric::start();
         fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
@@ -300,7 +300,7 @@ fn processes_that_share_a_folder_answer_for_each_other() {
 
 #[cfg(unix)]
 #[test]
-fn a_terminated_server_keeps_what_there_is() {
+fn a_terminated_server_keeps_partial_output() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("term"));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let token = "a-token-that-is-long-enough";

@@ -16,7 +16,7 @@ fn search(client: &mut Stdio, query: &str) -> Value {
 }
 
 #[test]
-fn what_was_found_comes_with_what_it_does_in_every_revision() {
+fn matches_have_a_purpose_in_every_revision() {
     for era in ERAS {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
@@ -57,7 +57,7 @@ fn without_texts_names_are_searched_and_a_warning_says_so() {
 }
 
 #[test]
-fn nothing_found_is_said_with_the_nearest_names() {
+fn without_a_match_the_nearest_names_are_given() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
@@ -69,7 +69,7 @@ fn nothing_found_is_said_with_the_nearest_names() {
 }
 
 #[test]
-fn what_may_not_be_run_is_not_recommended() {
+fn denied_patterns_are_not_recommended() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).arg("--deny-pattern").arg("SUMMARIZE");
     let mut client = Stdio::speaking(NEWEST, program);

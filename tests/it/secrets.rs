@@ -26,7 +26,7 @@ fn run() -> Value {
 }
 
 #[test]
-fn canaries_come_out_only_where_they_belong() {
+fn canaries_appear_only_where_they_belong() {
     for level in ["debug", "info"] {
         for era in ERAS {
             let fabric = FakeFabric::start();
@@ -139,7 +139,7 @@ fn foreign_text_cannot_forge_a_log_line_or_a_terminal() {
 }
 
 #[test]
-fn what_fabric_says_is_relayed_without_its_key_whatever_that_looks_like() {
+fn fabrics_texts_are_relayed_without_its_key() {
     let (fabric, key) = (FakeFabric::start(), "correct-horse");
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric).env("FABRIC_API_KEY", key));
     let said = format!("model not found for {key}");

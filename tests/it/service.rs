@@ -10,7 +10,7 @@ use crate::support::process::Program;
 
 #[cfg(target_os = "linux")]
 #[test]
-fn systemd_is_told_what_happens() {
+fn systemd_is_notified_of_the_state() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
 

@@ -77,7 +77,7 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
 }
 
 #[test]
-fn what_is_read_is_the_snapshot_of_the_manifest() {
+fn documents_match_the_snapshot_of_their_manifest() {
     let fabric = FakeFabric::start();
     let mut client = client(&fabric);
     let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});
@@ -90,7 +90,7 @@ fn what_is_read_is_the_snapshot_of_the_manifest() {
 }
 
 #[test]
-fn what_is_denied_or_unknown_is_no_skill() {
+fn denied_and_unknown_patterns_are_not_skills() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).arg("--deny-pattern").arg("Summarize"));
     let list = client.result("skills/list", json!({}));

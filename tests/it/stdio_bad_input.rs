@@ -87,7 +87,7 @@ fn a_line_may_end_in_crlf_begin_with_a_bom_or_be_blank() {
 }
 
 #[test]
-fn a_line_may_come_in_any_pieces() {
+fn a_line_may_arrive_in_any_pieces() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::start(Program::with(&fabric));
     for byte in "{\"jsonrpc\":\"2.0\",\"id\":\"ä漢😀\",\"method\":\"ping\"}\n".as_bytes() {
@@ -109,7 +109,7 @@ fn many_messages_in_one_write_are_answered_in_order() {
 }
 
 #[test]
-fn what_is_odd_but_readable_gets_one_answer() {
+fn odd_but_readable_lines_get_one_answer() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let deep = format!(

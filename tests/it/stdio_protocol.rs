@@ -86,7 +86,7 @@ fn requests_before_the_initialized_notification_are_served() {
 }
 
 #[test]
-fn ids_come_back_with_their_type() {
+fn ids_are_echoed_with_their_type() {
     let (_fabric, mut client) = start();
     let ids = [json!(0), json!(-7), json!(9_007_199_254_740_991_i64), json!(""), json!("0"), json!("ä\n\"漢")];
     for id in ids {
@@ -239,7 +239,7 @@ fn a_modern_request_needs_its_meta() {
 }
 
 #[test]
-fn an_unsupported_modern_version_is_told_what_is_supported() {
+fn an_unsupported_modern_version_gets_the_supported_ones() {
     let (_fabric, mut client) = start();
     let ask = |version: &str| json!({"_meta": {VERSION_KEY: version, CAPABILITIES_KEY: {}}});
     let legacy = client.error("tools/list", ask("2025-11-25"));

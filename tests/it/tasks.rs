@@ -47,7 +47,7 @@ fn task(found: &Value, status: &str, message: &str, suffix: &str) -> String {
 }
 
 #[test]
-fn a_modern_caller_that_knows_tasks_is_given_one() {
+fn a_modern_caller_that_supports_tasks_gets_one() {
     for wire in [Wire::Stdio, Wire::Streamable, Wire::Sse] {
         let fabric = FakeFabric::start();
         fabric.on("POST /chat", Reply::sse().content("part ").gate().content("rest").complete());
@@ -112,7 +112,7 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
 }
 
 #[test]
-fn a_subscriber_hears_the_end_of_its_tasks() {
+fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("part ").gate().content("rest").complete());
     let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).arg("--task-after").arg("0"));

@@ -78,7 +78,7 @@ fn no_attack_gets_further_than_the_pattern() {
 }
 
 #[test]
-fn what_a_step_gives_is_checked_as_the_input_of_the_next() {
+fn the_output_of_a_step_is_checked_as_the_input_of_the_next() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
     serve(&fabric, "{{{{input}}}}");
@@ -111,7 +111,7 @@ fn no_attack_is_rendered_as_a_prompt() {
 }
 
 #[test]
-fn ordinary_runs_cost_what_they_did_and_others_one_look() {
+fn ordinary_runs_cost_no_extra_request_and_others_one() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
     client.process.wait_stderr("onnected to Fabric API");
@@ -186,7 +186,7 @@ fn variables_reach_fabric_only_where_they_join_to_nothing() {
 }
 
 #[test]
-fn what_is_denied_is_denied_everywhere() {
+fn denied_patterns_are_denied_everywhere() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).arg("--deny-pattern").arg("Überblick für Alle").arg("--deny-pattern=AI");

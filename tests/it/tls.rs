@@ -120,7 +120,7 @@ fn refused(program: Program, says: &str) {
 }
 
 #[test]
-fn a_certificate_nobody_trusts_is_refused() {
+fn an_untrusted_certificate_is_refused() {
     let Some(server) = TlsServer::start("untrusted", "IP:127.0.0.1", "2") else { return };
     refused(server.program(), "ssl_cert_file");
 }

@@ -69,7 +69,7 @@ fn patterns_are_sorted_and_can_be_searched() {
 }
 
 #[test]
-fn details_tell_what_a_pattern_is_for_and_what_it_needs() {
+fn details_have_the_purpose_and_variables_of_a_pattern() {
     let (_fabric, mut client) = ready();
     let mut details = |name: &str| data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": name}));
     let prompt = |name: &str| fixtures::PATTERNS.iter().find(|(known, _)| *known == name).unwrap().1;
@@ -107,7 +107,7 @@ fn names_are_percent_encoded_in_addresses() {
 }
 
 #[test]
-fn a_pattern_that_is_not_there_is_told_with_what_is_close() {
+fn an_unknown_pattern_is_reported_with_similar_names() {
     let (fabric, mut client) = ready();
     for tool in ["fabric_get_pattern_details", "fabric_run_pattern"] {
         let text =
@@ -179,7 +179,7 @@ fn the_configuration_is_redacted_by_default() {
 }
 
 #[test]
-fn a_run_asks_fabric_for_exactly_what_was_said() {
+fn a_run_sends_exactly_its_arguments_to_fabric() {
     let (fabric, mut client) = ready();
     let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
     assert_eq!(got["output_text"], "Ran ai on: ");
@@ -240,7 +240,7 @@ fn only_the_allowed_routes_are_ever_called() {
 }
 
 #[test]
-fn the_key_goes_with_every_request_and_its_lack_is_told() {
+fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key");
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", "canary-key"));
@@ -274,7 +274,7 @@ fn the_format_is_what_the_whole_text_says() {
 }
 
 #[test]
-fn usage_is_left_out_when_fabric_says_none() {
+fn usage_is_omitted_if_fabric_sends_none() {
     let (fabric, mut client) = ready();
     fabric.once("POST /chat", Reply::run(&["x"]));
     let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));

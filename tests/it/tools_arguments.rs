@@ -121,7 +121,7 @@ fn a_refusal_never_repeats_a_secret_looking_value() {
 }
 
 #[test]
-fn what_is_fine_is_taken() {
+fn valid_arguments_are_accepted() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let fine = [

@@ -22,7 +22,7 @@ fn video() -> Value {
 }
 
 #[test]
-fn the_text_comes_over_every_transport_and_fabric_sees_an_address_of_ours() {
+fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
     for (wire, era) in transports::all() {
         let fabric = FakeFabric::start();
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
@@ -48,7 +48,7 @@ fn the_text_comes_over_every_transport_and_fabric_sees_an_address_of_ours() {
 }
 
 #[test]
-fn what_names_no_video_never_reaches_fabric() {
+fn urls_without_a_video_never_reach_fabric() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     for url in ["--exec=x", "https://youtube.com.evil.org/watch?v=abc-DEF_123", "https://youtu.be/a b", "", "\u{0}"] {

@@ -40,7 +40,7 @@ fn stuck(fabric: &FakeFabric, program: Program) -> Stdio {
 }
 
 #[test]
-fn the_end_of_input_ends_it_though_nobody_reads_its_output() {
+fn the_end_of_input_ends_it_although_its_output_is_unread() {
     let fabric = FakeFabric::start();
     let mut client = stuck(&fabric, Program::with(&fabric));
     client.close_stdin();
@@ -52,7 +52,7 @@ fn the_end_of_input_ends_it_though_nobody_reads_its_output() {
 
 #[cfg(unix)]
 #[test]
-fn a_signal_ends_it_though_nobody_reads_its_output() {
+fn a_signal_ends_it_although_its_output_is_unread() {
     let fabric = FakeFabric::start();
     let mut client = stuck(&fabric, Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.3"));
     client.process.signal("TERM");

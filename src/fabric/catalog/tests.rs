@@ -228,7 +228,7 @@ impl Wait for Arrives {
 }
 
 #[test]
-fn callers_who_come_during_a_refresh_share_it() {
+fn callers_during_a_refresh_share_it() {
     // The refresh ends only after the second caller has begun to wait.
     let waiting = Arc::new(Barrier::new(2));
     let held = Arc::clone(&waiting);
@@ -286,13 +286,13 @@ fn a_refresh_that_fails_fails_for_all_who_waited() {
 }
 
 #[test]
-fn if_the_one_who_reads_is_cancelled_another_goes_on() {
+fn if_the_reading_caller_is_cancelled_another_reads() {
     let (result, lists) = second_of_two(Error::cancelled());
     assert_eq!((names_of(&result.unwrap()), lists), (vec!["a"], 2));
 }
 
 #[test]
-fn one_who_waits_may_leave_and_the_refresh_goes_on() {
+fn a_waiting_caller_may_leave_and_the_refresh_continues() {
     struct LeavesAtOnce;
     impl Wait for LeavesAtOnce {
         fn still_waiting(&self) -> Result<(), Stop> {
@@ -334,7 +334,7 @@ fn a_refresh_that_panics_does_not_block_the_next() {
 }
 
 #[test]
-fn other_names_are_noticed_by_whoever_reads_them() {
+fn changed_names_are_detected_by_every_read() {
     let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     let changes = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&changes);
@@ -365,7 +365,7 @@ fn other_names_are_noticed_by_whoever_reads_them() {
 }
 
 #[test]
-fn whoever_is_told_of_a_change_finds_nothing_outdated() {
+fn after_a_change_is_reported_nothing_outdated_is_returned() {
     let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     let catalog = Arc::new(catalog);
     let found = Arc::new(Mutex::new(Vec::new()));

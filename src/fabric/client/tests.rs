@@ -3,7 +3,7 @@ use super::interruptible::ReadContext;
 use super::*;
 
 #[test]
-fn what_cannot_work_is_told_at_the_start_by_the_variable_to_set_right() {
+fn invalid_settings_are_start_up_errors_that_name_the_variable() {
     let refused = |settings: config::Fabric| Client::new(&settings).unwrap_err();
     assert!(refused(settings("no url")).starts_with("FABRIC_BASE_URL "));
     assert!(refused(settings("/path")).starts_with("FABRIC_BASE_URL "));

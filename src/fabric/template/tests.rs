@@ -82,7 +82,7 @@ fn every_known_attack_is_refused_and_says_what_to_do() {
 }
 
 #[test]
-fn what_joins_to_nothing_passes() {
+fn harmless_combinations_pass() {
     let json = r#"{"a": {"b": [1, {"c": {}}]}}"#;
     for (text, variables, input) in [
         ("Hi {{x}}, {{y}}.\n{{input}}", map(&[("x", json), ("y", "fn f() { g({}) }")]), CALL),
@@ -151,7 +151,7 @@ fn the_whole_text_counts_and_the_input_wherever_it_would_stand() {
 }
 
 #[test]
-fn names_that_come_from_others_are_cut() {
+fn foreign_names_are_shortened_in_errors() {
     let named = Pattern { name: "a\n".repeat(999), system_prompt: "{{{x}}}".into(), ..Pattern::default() };
     let error = check(&named, &map(&[("x", "{\u{7}}")]), "").unwrap_err();
     assert!(error.detail.contains(&format!("pattern {} into", "a".repeat(128))), "{error}");
@@ -266,7 +266,7 @@ fn given(rng: &mut Rng, opens: bool, plugin: bool, [namespace, operation, value]
 }
 
 #[test]
-fn whatever_the_guard_lets_through_runs_nothing_but_the_pattern() {
+fn accepted_requests_run_only_the_pattern() {
     let (mut admitted, mut harmful, mut overdone) = (0, 0, 0);
     let cases = 30_000;
     for seed in 0..cases {
@@ -350,7 +350,7 @@ fn ordinary_texts_and_values_pass() {
 }
 
 #[test]
-fn the_model_agrees_with_what_real_ones_gave() {
+fn the_model_agrees_with_output_of_real_engines() {
     let none = map(&[]);
     let done = |text: &str| Rendering::Done(text.to_owned());
     let x = |value| map(&[("x", value)]);

@@ -127,7 +127,7 @@ fn notifications_and_responses_are_never_answered() {
 }
 
 #[test]
-fn ids_come_back_as_they_came() {
+fn ids_are_echoed_unchanged() {
     for (pipe, _) in pipes() {
         for (sent, back) in [
             ("0", "0"),

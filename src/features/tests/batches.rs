@@ -22,7 +22,7 @@ fn an_array_is_refused_outside_of_2025_03_26() {
 }
 
 #[test]
-fn each_item_is_treated_as_if_it_had_come_alone() {
+fn each_item_is_handled_like_a_single_message() {
     let pipe = TestClient::speaking(Revision::R2025_03_26);
     let modern = request_in(Revision::R2026_07_28, "tools/list", "");
     let items = [

@@ -62,7 +62,7 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
 }
 
 #[test]
-fn a_version_that_cannot_be_had_is_told_what_can() {
+fn an_unsupported_version_gets_the_supported_ones() {
     let all = r#"["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"]"#;
     let unknown = "This protocol version is not supported: use one of those in \"supported\".".to_string();
     let legacy = |version: &str| {
@@ -111,7 +111,7 @@ fn eras_mix_on_one_pipe_in_every_order() {
 }
 
 #[test]
-fn the_header_decides_for_what_has_no_envelope_of_its_own() {
+fn the_header_decides_the_era_without_an_envelope() {
     let pipe = TestClient::of(Session::http());
     let mirror = Mirror::default();
     let no_version = missing("protocolVersion", "a string");
@@ -136,7 +136,7 @@ fn the_header_decides_for_what_has_no_envelope_of_its_own() {
 }
 
 #[test]
-fn headers_must_say_what_the_body_says() {
+fn headers_must_match_the_body() {
     let pipe = TestClient::of(Session::http());
     let mirror = |version: Option<&str>, method: Option<&str>, name: Option<Result<&str, &'static str>>| Mirror {
         version: version.map(String::from),

@@ -376,7 +376,7 @@ fn the_log_level_belongs_to_the_legacy_connection() {
 }
 
 #[test]
-fn discover_says_everything_before_any_handshake() {
+fn discover_is_complete_before_any_handshake() {
     let pipe = TestClient::new();
     let answer = pipe.say(&request_in(Revision::R2026_07_28, "server/discover", ""));
     assert_eq!(
@@ -390,7 +390,7 @@ fn discover_says_everything_before_any_handshake() {
 }
 
 #[test]
-fn listening_is_acknowledged_with_what_is_served() {
+fn subscriptions_are_acknowledged_with_the_supported_kinds() {
     let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
                  with true or false as values.";
     let pipe = TestClient::new();
@@ -416,7 +416,7 @@ fn listening_is_acknowledged_with_what_is_served() {
 }
 
 #[test]
-fn a_legacy_client_that_lists_is_told_of_changes() {
+fn a_legacy_client_that_lists_gets_change_notifications() {
     for method in ["prompts/list", "resources/list"] {
         let pipe = TestClient::speaking(Revision::R2025_06_18);
         assert!(!pipe.session.follows_lists());

@@ -33,7 +33,7 @@ fn all_at_rest(server: &HttpServer) {
 }
 
 #[test]
-fn at_the_cap_the_longest_idle_connection_makes_room() {
+fn at_the_cap_the_longest_idle_connection_is_evicted() {
     let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
     let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     for client in &mut clients {
@@ -57,7 +57,7 @@ fn at_the_cap_the_longest_idle_connection_makes_room() {
 }
 
 #[test]
-fn at_the_cap_with_all_busy_the_newcomer_is_told() {
+fn at_the_cap_with_all_busy_a_new_connection_gets_a_503() {
     let (handler, has_begun, go) = gated();
     let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, handler);
     let mut busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
@@ -90,7 +90,7 @@ const UNADMITTED: [(&str, &str, bool); 7] = [
 ];
 
 #[test]
-fn whoever_has_no_request_let_in_makes_room() {
+fn connections_without_an_admitted_request_are_evicted() {
     for (name, sent, answered) in UNADMITTED {
         let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
         let mut slow: Vec<_> = (0..8)
@@ -112,7 +112,7 @@ fn whoever_has_no_request_let_in_makes_room() {
 }
 
 #[test]
-fn a_further_request_of_one_who_was_let_in_is_the_latest_of_all() {
+fn another_request_after_an_admitted_one_resets_the_age() {
     let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
     let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     for client in &mut clients {
@@ -130,7 +130,7 @@ fn a_further_request_of_one_who_was_let_in_is_the_latest_of_all() {
 }
 
 #[test]
-fn whoever_does_not_read_what_is_not_for_those_let_in_makes_room() {
+fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
     let server =
         server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| match exchange.head().path() {
             "/large" => exchange.respond(200, &[], &[&vec![b'x'; 64 << 20]]),
@@ -186,7 +186,7 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
 }
 
 #[test]
-fn what_was_held_makes_room_again_however_it_ends() {
+fn held_connections_can_be_evicted_again_however_they_end() {
     let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| {
         let held = exchange.hold();
         match exchange.head().path() {

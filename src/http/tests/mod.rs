@@ -121,7 +121,7 @@ fn ended(client: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn what_two_readers_could_understand_differently_is_refused() {
+fn ambiguous_requests_are_refused() {
     let server = server(HttpLimits::default(), echo);
     let post = |headers: &str| format!("POST / HTTP/1.1\r\nHost: a\r\n{headers}\r\n").into_bytes();
     let get = |line: &str| format!("{line}\r\nHost: a\r\n\r\n").into_bytes();
@@ -192,7 +192,7 @@ fn what_two_readers_could_understand_differently_is_refused() {
 }
 
 #[test]
-fn what_is_unusual_but_clear_is_served() {
+fn unusual_but_unambiguous_requests_are_served() {
     let server = server(HttpLimits::default(), |exchange| {
         let head = exchange.head();
         let many = head.headers_named("x-many").count();
@@ -386,7 +386,7 @@ fn an_answer_before_the_body_is_seen_by_a_client_that_sends_on() {
 }
 
 #[test]
-fn a_small_body_nobody_read_is_skipped() {
+fn a_small_unread_body_is_skipped() {
     let server = server(HttpLimits::default(), echo);
     let mut client = connect(&server);
     for _ in 0..3 {

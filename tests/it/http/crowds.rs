@@ -35,7 +35,7 @@ fn crowd(server: &HttpServer, said: &str, answers: usize) -> Vec<Http> {
 }
 
 #[test]
-fn those_who_are_not_let_in_keep_nobody_out_and_stop_no_run() {
+fn unadmitted_connections_block_nobody_and_stop_no_run() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
     let server =
@@ -78,7 +78,7 @@ fn streams(open: impl Fn() -> Events) -> Vec<Events> {
 }
 
 #[test]
-fn when_all_places_are_held_what_is_short_is_answered_and_what_is_not_is_told() {
+fn with_all_slots_held_short_requests_are_answered_and_others_refused() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "http");
     let session = initialize(&server, "2025-11-25");
@@ -135,7 +135,7 @@ fn sessions_of_sse_that_hold_all_places_are_served() {
 }
 
 #[test]
-fn a_session_s_stream_is_let_in_again_after_one_has_ended() {
+fn a_sessions_stream_can_be_reopened_after_one_has_ended() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "http");
     let session = initialize(&server, "2025-11-25");

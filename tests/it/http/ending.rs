@@ -13,7 +13,7 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 
 #[test]
-fn what_runs_is_finished_and_nothing_new_is_taken() {
+fn running_calls_finish_and_new_ones_are_refused() {
     let (fabric, mut server) = start();
     fabric.on("POST /chat", Reply::sse().content("one").gate().content("two").complete());
     let session = initialize(&server, "2025-11-25");
@@ -37,7 +37,7 @@ fn what_runs_is_finished_and_nothing_new_is_taken() {
 }
 
 #[test]
-fn what_runs_too_long_is_stopped_and_told_so() {
+fn calls_beyond_the_drain_timeout_are_stopped_with_an_error() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("one").gate());
     let mut server = HttpServer::start(Program::with(&fabric).arg("--drain-timeout").arg("0.05"));

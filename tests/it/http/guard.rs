@@ -16,7 +16,7 @@ fn server(fabric: &FakeFabric, args: &[&str]) -> HttpServer {
 }
 
 #[test]
-fn foreign_hosts_and_origins_are_told_the_flag() {
+fn foreign_hosts_and_origins_get_an_error_that_names_the_flag() {
     let fabric = FakeFabric::start();
     let names = ["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"];
     let server = server(&fabric, &[&names[..], &["--allow-unauthenticated"]].concat());
@@ -203,7 +203,7 @@ fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
 }
 
 #[test]
-fn the_start_tells_what_is_asked_of_callers() {
+fn the_start_up_log_says_what_callers_need() {
     let fabric = FakeFabric::start();
     let behind = ["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"];
     for transport in ["http", "sse"] {

@@ -135,7 +135,7 @@ fn the_issuers_word_decides() {
 }
 
 #[test]
-fn an_issuer_that_is_down_lets_nobody_in_but_named_tokens() {
+fn with_the_issuer_down_only_named_tokens_are_accepted() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, &format!("http://127.0.0.1:{}", closed_port()));
     let refused = send(&server, "opaque", &call());

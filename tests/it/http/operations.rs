@@ -53,7 +53,7 @@ fn many_probes_are_one_question_to_fabric() {
 }
 
 #[test]
-fn metrics_count_what_has_happened() {
+fn metrics_count_events() {
     let (fabric, server) = start();
     fabric.once("POST /chat", Reply::run(&["four", "five "]));
     fabric.once("POST /chat", Reply::sse().gate().cut());

@@ -79,7 +79,7 @@ fn everything_is_answered_on_the_stream() {
 }
 
 #[test]
-fn what_is_no_message_is_told_at_once() {
+fn invalid_messages_are_refused_at_once() {
     let fabric = FakeFabric::start();
     let server = server(&fabric);
     let session = Session::ready(&server);

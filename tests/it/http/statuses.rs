@@ -7,7 +7,7 @@ use crate::support::http::Answer;
 use crate::support::stdio::{initialize_params, modern_meta};
 
 #[test]
-fn what_is_wrong_first_is_told_first() {
+fn the_first_failing_check_decides() {
     let (_fabric, server) = start();
     let json = ("Content-Type", "application/json");
     let accept = ("Accept", "application/json");
@@ -39,7 +39,7 @@ fn what_is_wrong_first_is_told_first() {
 }
 
 #[test]
-fn what_is_not_utf8_or_json_is_a_parse_error() {
+fn invalid_utf8_or_json_is_a_parse_error() {
     let (_fabric, server) = start();
     for (body, expected) in [(&b"{"[..], -32700), (b"\xff", -32700), (b"7", -32600), (b"[]", -32600)] {
         let answer = server.connect().request("POST", &server.path, &POST, Some(body));
@@ -137,7 +137,7 @@ fn the_status_of_modern_errors() {
 }
 
 #[test]
-fn what_is_not_answered_is_accepted() {
+fn messages_without_an_answer_are_accepted() {
     let (_fabric, server) = start();
     let mut http = server.connect();
     let accepted = |answer: Answer| assert_eq!((answer.status, &*answer.body), (202, &b""[..]), "{}", answer.text());

@@ -11,7 +11,7 @@ use crate::support::process::Program;
 use crate::support::reply::Reply;
 
 #[test]
-fn a_run_is_a_stream_and_what_is_quick_is_json() {
+fn runs_are_streams_and_quick_calls_are_json() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::sse().gate().content("one ").gate().content("two").complete());
     let list = Modern::new(json!(1), "tools/call", list_patterns()).send(&mut server.connect(), "/mcp");
@@ -34,7 +34,7 @@ fn a_run_is_a_stream_and_what_is_quick_is_json() {
 }
 
 #[test]
-fn where_only_json_is_taken_nothing_is_said_before_the_result() {
+fn with_json_only_nothing_precedes_the_result() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::run(&["one ", "two"]));
     let run = Modern::new(json!(5), "tools/call", run(json!(0)));
@@ -99,7 +99,7 @@ fn change(fabric: &FakeFabric) {
 }
 
 #[test]
-fn a_session_hears_of_changes_once_it_has_listed() {
+fn a_session_gets_change_notifications_once_it_has_listed() {
     let (fabric, server) = watching();
     let session = initialize(&server, "2025-06-18");
     let mut events = get(&server, &session);

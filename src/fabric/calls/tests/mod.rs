@@ -66,7 +66,7 @@ fn a_run_streams_to_its_end() {
 }
 
 #[test]
-fn what_every_request_carries_and_where_it_goes() {
+fn every_request_has_the_right_route_and_headers() {
     let fixture = Fixture::always(json("[]"));
     let with_key =
         config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings(&format!("{}/fabric/v1", fixture.url)) };
@@ -140,7 +140,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
 }
 
 #[test]
-fn every_status_of_a_run_has_its_kind_and_none_is_repeated() {
+fn every_status_of_a_run_has_its_kind_and_none_is_retried() {
     for (code, kind) in [
         ("401 Unauthorized", Kind::ApiUnauthorized),
         ("403 Forbidden", Kind::ApiUnauthorized),
@@ -201,7 +201,7 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
 }
 
 #[test]
-fn what_is_no_http_or_a_web_page_is_an_error_that_says_so() {
+fn invalid_http_and_web_pages_are_errors_that_say_so() {
     let error = failed_run(&Fixture::cut_after("SSH-2.0-OpenSSH_9.9\r\n"));
     assert_eq!(error.kind, Kind::ApiError);
     assert!(error.detail.contains("FABRIC_BASE_URL"), "{error}");
@@ -231,7 +231,7 @@ fn an_event_that_is_not_json_ends_the_run() {
 }
 
 #[test]
-fn an_error_event_wins_is_sanitised_and_complete_still_comes() {
+fn an_error_event_decides_is_sanitised_and_complete_is_still_read() {
     let error = event("{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: open /srv/x: no model y\"}");
     for events in [vec![error.clone(), complete()], vec![content("a"), error.clone(), content("b"), complete()]] {
         let fixture = Fixture::always(stream(&events));
@@ -474,7 +474,7 @@ impl Wait for Blocks {
 }
 
 #[test]
-fn what_was_read_is_handed_on_before_the_next_read_blocks() {
+fn events_are_passed_on_before_the_next_read_blocks() {
     // The second half is held back until the client has read the first half and reports that it is about to block.
     let (blocks, is_blocking) = mpsc::channel();
     let is_blocking = Mutex::new(is_blocking);
@@ -551,7 +551,7 @@ fn reads_share_a_connection_and_runs_have_their_own() {
 }
 
 #[test]
-fn a_kept_connection_that_has_gone_stale_is_not_noticed_by_anyone() {
+fn a_stale_pooled_connection_is_replaced_unnoticed() {
     let fixture = Fixture::new(|number, request, stream| {
         let answer = if request.line == POST { stream_of_one() } else { json("[]") };
         stream.write_all(answer.as_bytes()).unwrap();
