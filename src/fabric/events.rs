@@ -64,7 +64,7 @@ pub(crate) struct Decoder {
     has_data: bool,
     /// The last line ended with CR: a following LF belongs to it.
     after_cr: bool,
-    /// No line has ended yet, so a byte order mark may stand at its start.
+    /// No line has ended yet, so it may begin with a byte order mark.
     at_start: bool,
     /// There was an event.
     has_event: bool,

@@ -1,4 +1,4 @@
-//! A list of pattern names: sorted, without duplicates. Which names are valid is decided in `names`.
+//! A list of names from Fabric, sorted and without duplicates. Which names are valid is decided in `names`.
 
 use std::sync::OnceLock;
 

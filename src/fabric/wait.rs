@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::budget::Full;
 
-/// How often a waiting call checks whether to go on.
+/// How often a waiting call checks whether to continue.
 pub(super) const SLICE: Duration = Duration::from_millis(100);
 
 /// The caller that waits for Fabric. All methods run on the waiting thread and must not block.

@@ -5,8 +5,8 @@
 //!        bytes    hold     answered
 //! ```
 //! A connection is safe from eviction only while an admitted request is served (`Held`): one that is silent, sends or
-//! reads slowly, or was rejected is evicted when a slot is needed. At most `max_connections` can be held;
-//! [`HTTP_RESERVE`] more slots remain even then, so that probes always get one.
+//! reads slowly, or was rejected is evicted when a place is needed. At most `max_connections` can be held;
+//! [`HTTP_RESERVE`] more places remain even then, so that probes always get one.
 //!
 //! In scope: the shared state of every connection. Not in scope: I/O (`socket`), and which requests are admitted (the
 //! handler).
@@ -26,7 +26,7 @@ use crate::sync::{lock, wait_while};
 
 /// Most closing connections before `accept` waits for one of them to end.
 pub(super) const HTTP_MAX_CLOSING: usize = 64;
-/// Most slots beyond the held ones, for probes and other short requests; a quarter of `max_connections` if that is
+/// Most places beyond the held ones, for probes and other short requests; a quarter of `max_connections` if that is
 /// less.
 pub(super) const HTTP_RESERVE: usize = 32;
 /// Grace period of a new connection that has sent nothing: until then it is evicted last.
@@ -174,14 +174,14 @@ impl Lease {
         state.phase == ConnectionPhase::Open
     }
 
-    /// Whether it is new, and all slots are held.
+    /// Whether it is new, and all places are held.
     pub(super) fn is_beyond_the_cap(&self) -> bool {
         self.slot.state().phase == ConnectionPhase::New
             && self.registry.held.load(Ordering::SeqCst) >= self.registry.limits.max_connections
     }
 
-    /// Marks a complete request as admitted, which prevents eviction until it is answered. False if all slots are held,
-    /// or the connection must close.
+    /// Marks a complete request as admitted, which prevents eviction until it is answered. False if all places are
+    /// held, or the connection must close.
     pub(super) fn hold(&self) -> bool {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Open && self.registry.take_place() {
@@ -394,12 +394,12 @@ impl Registry {
         }
     }
 
-    /// Slots reserved for short requests.
+    /// Places reserved for short requests.
     fn reserve(&self) -> usize {
         (self.limits.max_connections / 4).clamp(1, HTTP_RESERVE)
     }
 
-    /// Takes one of the `max_connections` slots.
+    /// Takes one of the `max_connections` places.
     fn take_place(&self) -> bool {
         let one_more = |held: usize| (held < self.limits.max_connections).then_some(held + 1);
         self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()

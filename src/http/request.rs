@@ -12,7 +12,7 @@ use tiny_http::{HTTPVersion, Method};
 use super::socket::{Connection, ReadLimit};
 use crate::config::HttpLimits;
 
-/// How long a connection in a reserved slot may stay silent.
+/// How long a connection in a reserved place may stay silent.
 const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).

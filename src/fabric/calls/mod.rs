@@ -50,7 +50,7 @@ impl Client {
         self.listed_pattern(name, wait).map_err(|error| self.explain(name, error, wait))
     }
 
-    /// `POST /patterns/:name/apply`: the pattern as a run would send it, with `input` and `variables` filled in. Not
+    /// `POST /patterns/:name/apply`: the pattern as a run sends it, with `input` and `variables` filled in. Not
     /// retried: rendering may run plugins. Validated like a run.
     pub(crate) fn apply(
         &self,

@@ -1,4 +1,4 @@
-//! Interruptible reads: every [`SLICE`], a blocked read asks its caller whether to go on.
+//! Interruptible reads: every [`SLICE`], a blocked read asks its caller whether to continue.
 //!
 //! ureq pools connections, so the caller cannot belong to the connection: it is the [`Wait`] of the current thread, set
 //! for the duration of a request.

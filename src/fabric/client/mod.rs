@@ -6,8 +6,8 @@
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to go on. Name lookup, connecting and
-//! writing cannot be interrupted; they have timeouts of their own.
+//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue. Name lookup, connecting
+//! and writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
 mod interruptible;
@@ -396,7 +396,7 @@ impl<'c> Attempt<'c> {
             ureq::Error::Other(other) if other.is::<Stop>() => {
                 return AttemptError { error: Error::cancelled(), retryable: false };
             }
-            // Once sent, a run may go on and cost money: Fabric is reachable, but silent.
+            // Once sent, a run may continue and cost money: Fabric is reachable, but silent.
             ureq::Error::Timeout(which) if self.limits.idle.is_some() && phase != Stage::Request => {
                 let kind = if which == Timeout::PerRead { Kind::Timeout } else { Kind::StreamInterrupted };
                 return AttemptError {

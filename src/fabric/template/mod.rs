@@ -5,7 +5,7 @@
 //! raw pattern and refuses a run in which anything but the pattern's own tokens is replaced. One pass is then enough,
 //! in every version of the engine.
 //!
-//! In scope: what the engine would do with one pattern, its variables and the input. Not in scope: reading the pattern
+//! In scope: what the engine does with one pattern, its variables and the input. Not in scope: reading the pattern
 //! (`calls`), checks of a variable alone (`names`), and braces in the output of plugin calls, which comes from Fabric's
 //! host. The pattern can change between check and run, but whoever can change it needs no injection.
 
@@ -40,7 +40,7 @@ pub(super) fn is_template(input: &str) -> bool {
     input.contains("{{") || input.contains(SENTINEL)
 }
 
-/// Refuses variables and input that would not stay plain text in this pattern.
+/// Refuses variables and input that could become template code in this pattern.
 ///
 /// # Errors
 /// [`Kind::InvalidRequest`], naming the variable, or else the pattern, and what to do.

@@ -1,4 +1,4 @@
-//! More connections than slots: those without an admitted request are evicted, runs never are, and probes are always
+//! More connections than places: those without an admitted request are evicted, runs never are, and probes are always
 //! answered.
 
 use serde_json::{Value, json};
@@ -72,13 +72,13 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
     fabric.expect_chats(1);
 }
 
-/// As many streams as slots, opened by `open`.
+/// As many streams as places, opened by `open`.
 fn streams(open: impl Fn() -> Events) -> Vec<Events> {
     (0..PLACES).map(|_| open()).collect()
 }
 
 #[test]
-fn with_all_slots_held_short_requests_are_answered_and_others_refused() {
+fn with_all_places_held_short_requests_are_answered_and_others_refused() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "http");
     let session = initialize(&server, "2025-11-25");
@@ -98,7 +98,7 @@ fn with_all_slots_held_short_requests_are_answered_and_others_refused() {
         assert_eq!(Modern::new(json!(1), "tools/list", json!({})).send(&mut http, "/mcp").status, 200);
         assert_eq!(http.post("/mcp", &session, &request(json!(3), "ping", json!({}))).status, 200);
         refused(call.send(&mut http, "/mcp"));
-        // The same id may be used once there is a slot.
+        // The same id may be used once there is a place.
         refused(http.post("/mcp", &session, &request(json!(9), "tools/call", list_patterns())));
         let get = [session[0], ("Accept", "text/event-stream")];
         refused(http.request("GET", "/mcp", &get, None));
@@ -140,7 +140,7 @@ fn a_sessions_stream_can_be_reopened_after_one_has_ended() {
     let server = server(&fabric, "http");
     let session = initialize(&server, "2025-11-25");
     let headers = [("Mcp-Session-Id", &*session), ("Accept", "text/event-stream")];
-    // Each replaces the one before, which ends: together they hold few slots.
+    // Each replaces the one before, which ends: together they hold few places.
     for _ in 0..4 * PLACES {
         let mut http = server.connect();
         http.send("GET", "/mcp", &headers, None).unwrap();

@@ -1,10 +1,10 @@
 //! Test support: a Fabric that misbehaves on request, clients of the binary, and random cases.
 //!
-//! - [`fabric`], [`reply`], [`default_answers`], [`fixtures`]: `FakeFabric`, its replies, and what it answers by default.
-//! - [`process`]: starting the binary with nothing but what a test gives it, and telling all when a test fails.
-//! - [`stdio`], [`http`]: an MCP client's end of a pipe, and a small HTTP/1.1 client.
-//! - [`web`], [`transports`]: an MCP client over each of the two HTTP transports, and over any of the three.
-//! - [`folder`]: folders that are removed at the end of their test.
+//! - [`fabric`], [`reply`], [`default_answers`], [`fixtures`]: `FakeFabric`, its replies, and its default answers.
+//! - [`process`]: the binary with only the environment that a test sets, and a full report when a test fails.
+//! - [`stdio`], [`http`]: an MCP client on stdio, and a small HTTP/1.1 client.
+//! - [`web`], [`transports`]: an MCP client of each of the two HTTP transports, and of any of the three.
+//! - [`folder`]: temporary folders.
 //! - [`expect`]: what results and errors must look like in every revision.
 //! - [`rng`]: seeded random cases, also for the unit tests of `src/http`.
 //!
