@@ -406,6 +406,7 @@ server {
                 ("Connections; legacy sessions", "512, --max-connections; 10000"),
                 ("Request line and headers; headers", "16 KiB; 100"),
                 ("Runs that are kept, in memory; in --state-dir", "1,000 and 64 MiB; 10,000 and 1 GiB"),
+                ("Of these, tasks of one token or OAuth caller", "As many as are left to others"),
                 ("Times", "The flags that take seconds: --help has them"),
             ]),
             Text(

@@ -79,11 +79,19 @@ pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bound
     gone
 }
 
-/// Is there room for one more run that cannot be evicted?
-pub(super) fn has_room<'a>(others: impl Iterator<Item = KeptRun<'a>>, bounds: Bounds) -> bool {
-    let (runs, bytes) =
-        others.filter(|run| !run.may_go()).fold((0, 0), |(runs, bytes), run| (runs + 1, bytes + run.bytes));
-    runs < bounds.runs && bytes < bounds.bytes
+/// Is there room for one more run of `owner` that cannot be evicted? What is promised to one of several callers may not
+/// exceed what is left: else one could fill the store, and the runs of all others would be evicted as they end.
+pub(super) fn has_room<'a>(others: impl Iterator<Item = KeptRun<'a>>, owner: &Owner, bounds: Bounds) -> bool {
+    let (mut runs, mut bytes) = (0, 0);
+    let (mut own_runs, mut own_bytes) = (0, 0);
+    for run in others.filter(|run| !run.may_go()) {
+        (runs, bytes) = (runs + 1, bytes + run.bytes);
+        if run.promised && run.owner == owner && matches!(owner, Owner::Named(_)) {
+            (own_runs, own_bytes) = (own_runs + 1, own_bytes + run.bytes);
+        }
+    }
+    let (free_runs, free_bytes) = (bounds.runs.saturating_sub(runs), bounds.bytes.saturating_sub(bytes));
+    free_runs > 0 && free_bytes > 0 && own_runs <= free_runs && own_bytes <= free_bytes
 }
 
 #[cfg(test)]
@@ -134,12 +142,25 @@ mod tests {
 
     #[test]
     fn room_is_what_may_go_or_is_free() {
-        let room = |rows: &[Row], runs, bytes| has_room(kept(rows), Bounds { runs, bytes });
+        let room = |rows: &[Row], runs, bytes| has_room(kept(rows), &A, Bounds { runs, bytes });
         let rows = [(1, A, None, 10, false), (2, A, Some(1), 10, true), (3, B, Some(5), 10, false)];
         assert!(room(&rows, 3, 21));
         assert!(!room(&rows, 2, 21));
         assert!(!room(&rows, 3, 20));
         assert!(room(&[], 1, 1) && !room(&[], 0, 0));
+    }
+
+    #[test]
+    fn what_is_promised_to_one_caller_leaves_as_much_to_others() {
+        let [me, you] = ["me", "you"].map(|name| Owner::Named(name.into()));
+        let rows = |owner: &Owner, count: u8| -> Vec<Row> {
+            (0..count).map(|number| (number, owner.clone(), Some(1), 10, true)).collect()
+        };
+        let room = |rows: &[Row], owner, runs, bytes| has_room(kept(rows), owner, Bounds { runs, bytes });
+        assert!(room(&rows(&me, 5), &me, 10, 1000) && !room(&rows(&me, 6), &me, 10, 1000));
+        assert!(room(&rows(&me, 5), &me, 99, 100) && !room(&rows(&me, 6), &me, 99, 100));
+        assert!(room(&rows(&me, 6), &you, 10, 1000), "others have what is left");
+        assert!(room(&rows(&A, 9), &A, 10, 1000), "where all are one owner there are no others");
     }
 
     #[test]

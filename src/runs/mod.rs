@@ -11,8 +11,8 @@
 //!
 //! - A run is kept for `keep` after its end. When there are too many, the oldest finished run of the owner who holds
 //!   most is evicted. Working runs are never evicted, promised ones (announced as tasks) not before their time-to-live.
-//!   If nothing can be evicted, no further task is promised; other runs still start, and may be evicted first once they
-//!   end.
+//!   If nothing can be evicted, no further task is promised, nor to a named caller to whom more is promised than is left;
+//!   other runs still start, and may be evicted first once they end.
 //! - With `keep` 0 nothing is promised or written to the folder, and a run is forgotten at its end, except by holders
 //!   of its [`Run`].
 //! - A [`Run`] of this process stays readable while it is held, kept or not.

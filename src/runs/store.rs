@@ -144,21 +144,21 @@ impl Store {
         live
     }
 
-    /// Is there room for a run that must be kept, not counting `but`?
-    fn has_room(&self, but: Option<RunId>) -> bool {
+    /// Is there room for a run of `owner` that must be kept, not counting `but`?
+    fn has_room(&self, owner: &Owner, but: Option<RunId>) -> bool {
         let now = self.clock.steady();
         let (in_folder, bounds) = match self.folder {
             Some(_) => (true, self.in_folder),
             None => (false, self.in_memory),
         };
         let table = lock(&self.table);
-        has_room(shelf(&table, in_folder, now).filter(|run| Some(run.id) != but), bounds)
+        has_room(shelf(&table, in_folder, now).filter(|run| Some(run.id) != but), owner, bounds)
     }
 
     /// Starts a run that is announced as a task; `None` if there is no room for one.
     pub(super) fn begin_promised(&self, start: Start, ttl: Duration) -> Option<Arc<LiveRun>> {
         self.refresh();
-        if !self.keeps() || !self.has_room(None) {
+        if !self.keeps() || !self.has_room(&start.owner, None) {
             return None;
         }
         let live = self.begin(start);
@@ -170,7 +170,7 @@ impl Store {
     /// Promises to keep a run, if there is room.
     pub(super) fn promise(&self, live: &LiveRun, ttl: Duration) -> bool {
         self.refresh();
-        let promised = self.keeps() && self.has_room(Some(live.id)) && live.promise(ttl);
+        let promised = self.keeps() && self.has_room(&live.owner, Some(live.id)) && live.promise(ttl);
         if promised {
             live.persist();
         }

@@ -213,6 +213,18 @@ fn what_was_promised_stays_and_what_was_not_still_runs() {
 }
 
 #[test]
+fn tasks_of_one_caller_leave_room_for_the_runs_of_others() {
+    let (runs, _) = bounded(10, 1000);
+    let (me, you) = (named("me"), named("you"));
+    while let Ok(task) = runs.begin_task(start(&you), KEEP) {
+        task.finish(End::failed(json!("nothing was run")));
+    }
+    let run = finished(&runs, &me, "paid for");
+    assert!(is_there(&runs, &run, &me));
+    assert!(runs.begin_task(start(&me), KEEP).is_ok());
+}
+
+#[test]
 fn bytes_that_were_promised_leave_no_room_for_more() {
     let (runs, _) = bounded(10, 100);
     let me = named("me");
