@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::{Identity, Pass, Role};
 use crate::fabric::{Error, Kind};
-use crate::features::Call;
+use crate::features::{Call, Slot};
 use crate::protocol::Answer;
 use crate::sync::{lock, wait_while};
 
@@ -103,7 +103,7 @@ impl Admission {
             running.runs += 1;
         }
         running.calls += 1;
-        let run = run.then(|| RunPermit { admission: self.clone(), who: who.clone(), begun: false });
+        let run = run.then(|| RunPermit { admission: self.clone(), who: who.clone(), begun: false, runs });
         Ok(Permit { admission: self.clone(), run })
     }
 
@@ -141,6 +141,16 @@ impl Admission {
         }
         *used_until = next;
         Ok(())
+    }
+
+    /// Gives back what was spent for runs that were never made.
+    fn refund(&self, runs: u32, who: &Identity) {
+        let Some(interval) = MINUTE.checked_div(self.per_minute) else { return };
+        if let Some(used_until) = lock(&self.rates).get_mut(who)
+            && let Some(earlier) = used_until.checked_sub(interval * runs)
+        {
+            *used_until = earlier;
+        }
     }
 
     /// From now on no run begins.
@@ -252,7 +262,7 @@ impl Permit {
     ///
     /// # Errors
     /// `too-many-requests`: too many runs are still working, though their calls have been answered.
-    pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn Send>>, Error> {
+    pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn Slot>>, Error> {
         let Some(mut run) = self.run.take() else { return Ok(None) };
         let mut running = self.admission.running();
         if running.begun >= self.admission.max_begun {
@@ -271,6 +281,14 @@ struct RunPermit {
     admission: Arc<Admission>,
     who: Identity,
     begun: bool,
+    /// How many were counted against the rate limit.
+    runs: u32,
+}
+
+impl Slot for RunPermit {
+    fn end(self: Box<Self>, paid: u32) {
+        self.admission.refund(self.runs.saturating_sub(paid), &self.who);
+    }
 }
 
 impl Drop for RunPermit {
@@ -364,6 +382,21 @@ mod tests {
             admission.enter(2, third, begin).is_ok() && admission.enter(1, third, begin).is_err(),
             "each step counts"
         );
+    }
+
+    #[test]
+    fn runs_that_were_not_made_are_given_back() {
+        let admission = Admission::new(100, 0, 9);
+        let now = Instant::now();
+        let chain = || admission.enter(9, &Identity::Local, now);
+        for paid in [0, 0, 2] {
+            let slot = chain().unwrap().begin().unwrap().unwrap();
+            assert!(chain().is_err());
+            slot.end(paid);
+        }
+        assert!(chain().is_err());
+        assert!(admission.enter(7, &Identity::Local, now).is_ok());
+        assert!(admission.enter(1, &Identity::Local, now).is_err());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
 use crate::runs::Owner;
 use crate::sync::lock;
+use crate::tools::Slot;
 use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
@@ -56,7 +57,7 @@ pub(super) struct Running<'a> {
     pub(super) owner: &'a Owner,
     pub(super) context: &'a RequestContext,
     /// The slot for a run, taken by it.
-    pub(super) held: Cell<Option<Box<dyn Send>>>,
+    pub(super) held: Cell<Option<Box<dyn Slot>>>,
 }
 
 /// The caller of a call.
@@ -67,7 +68,7 @@ pub(crate) struct Visitor {
     /// Where its notifications go.
     pub(crate) sink: Arc<dyn Sink>,
     /// The run's slot among the concurrent runs. Kept until the run ends, which may be after the call.
-    pub(crate) held: Option<Box<dyn Send>>,
+    pub(crate) held: Option<Box<dyn Slot>>,
 }
 
 impl Running<'_> {
@@ -136,6 +137,10 @@ impl Call {
         let mut answer = self.answer(|result| {
             self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))
         });
+        // Nobody took it: there is no run.
+        if let Some(held) = running.held.take() {
+            held.end(0);
+        }
         match answer.charge(self.in_batch) {
             Ok(()) => answer,
             Err(Full) => self.fail(no_room()),

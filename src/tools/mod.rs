@@ -38,7 +38,7 @@ use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use run_pattern::partial;
 pub(crate) use run_result::{request_id, result};
-pub(crate) use started::{Paid, start};
+pub(crate) use started::{Paid, Slot, start};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[
@@ -183,6 +183,9 @@ pub(crate) trait Caller: Wait {
 
     /// Sends the caller a message about the work, such as which step begins.
     fn say(&self, message: &str);
+
+    /// A step goes to Fabric: from here on it is paid for.
+    fn paying(&self) {}
 }
 
 /// Fabric's event types of a run.

@@ -7,7 +7,7 @@
 //! The run's thread relays output itself, so no piece waits for another thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -35,6 +35,12 @@ pub(crate) struct Paid {
     pub(crate) max_chars: Option<usize>,
 }
 
+/// The place of a run among those that may run, until it is dropped.
+pub(crate) trait Slot: Send {
+    /// The run has ended, and so many of its steps went to Fabric. The others were never run.
+    fn end(self: Box<Self>, paid: u32);
+}
+
 /// A run whose thread has begun.
 pub(crate) struct Started {
     /// The run.
@@ -56,7 +62,7 @@ impl Started {
     }
 }
 
-/// Starts `job` on its own thread. At its end `held` is dropped and `told` is called.
+/// Starts `job` on its own thread. At its end `held` is released and `told` is called.
 ///
 /// # Errors
 /// `too-many-requests`: there is no thread for it.
@@ -65,7 +71,7 @@ pub(crate) fn start(
     job: Arc<dyn Job>,
     work: Work,
     writer: RunWriter,
-    held: Option<Box<dyn Send>>,
+    held: Option<Box<dyn Slot>>,
     request_id: &str,
     told: impl FnOnce(&Run) + Send + 'static,
 ) -> Result<Started, Error> {
@@ -77,14 +83,19 @@ pub(crate) fn start(
         caller: work.caller.clone(),
         is_result: AtomicBool::new(false),
         full: AtomicBool::new(false),
+        paid: AtomicU32::new(0),
     });
-    let work = Work { caller: relay, run: Some(run.clone()), ..work };
+    let work = Work { caller: relay.clone(), run: Some(run.clone()), ..work };
     let body = move || {
         let _scopes = (work.identity.log_scope(), logging::request_scope(&request_id));
         let result = catch_unwind(AssertUnwindSafe(|| super::run(tool, job.as_ref(), &work, &request_id)));
         writer.finish(end(result.unwrap_or_else(|_| Err(Error::bug(&request_id).into())), &run, &request_id));
         // Announce the end only when it is stored and the run's place is free.
-        drop((job, work, writer, held));
+        let paid = relay.paid.load(Ordering::Relaxed);
+        drop((job, work, writer, relay));
+        if let Some(held) = held {
+            held.end(paid);
+        }
         told(&run);
         *lock(&ended.over) = true;
         ended.changed.notify_all();
@@ -132,6 +143,8 @@ struct Relay {
     is_result: AtomicBool,
     /// The store had no room for what came.
     full: AtomicBool,
+    /// Steps that went to Fabric.
+    paid: AtomicU32,
 }
 
 impl Wait for Relay {
@@ -175,5 +188,9 @@ impl Caller for Relay {
 
     fn say(&self, message: &str) {
         self.caller.say(message);
+    }
+
+    fn paying(&self) {
+        self.paid.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -104,6 +104,7 @@ impl RunPattern {
         let mut output = Output::new(is_result);
         let ended = work.fabric.check(chat, wait).and_then(|checked| {
             warnings.extend(checked.unused().iter().map(|name| unused(step, name)));
+            work.caller.paying();
             work.fabric.run(checked, wait, &mut |event| {
                 output.take(event, work);
                 Ok(())

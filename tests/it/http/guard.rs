@@ -1,6 +1,6 @@
 //! Access checks: Host and Origin, the token, CORS, rates, and the addresses to listen on.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Modern, POST, initialize, list_patterns, request, run};
 use crate::support::fabric::FakeFabric;
@@ -153,6 +153,29 @@ fn runs_are_limited_by_rate_and_other_calls_are_not() {
         let list = Modern::new(json!(1), "tools/call", list_patterns()).send(&mut http, "/mcp");
         assert!(list.text().contains("\"isError\":false"));
     }
+    fabric.expect_chats(2);
+}
+
+#[test]
+fn what_was_not_run_does_not_count_against_the_rate() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::run(&["x"]));
+    let server = server(&fabric, &["--max-calls-per-minute", "2"]);
+    let mut http = server.connect();
+    let mut call = |arguments: Value| {
+        let call = json!({"name": "fabric_run_pattern", "arguments": arguments});
+        Modern::new(json!(1), "tools/call", call).send(&mut http, "/mcp").text()
+    };
+    for _ in 0..3 {
+        let refused = call(json!({"pattern_name": "ai", "input_text": "x", "then": ["gone"]}));
+        assert!(refused.contains("pattern-not-found"), "{refused}");
+    }
+    for _ in 0..2 {
+        let made = call(json!({"pattern_name": "ai", "input_text": "x"}));
+        assert!(made.contains("\"isError\":false"), "{made}");
+    }
+    let refused = call(json!({"pattern_name": "ai", "input_text": "x"}));
+    assert!(refused.contains("too-many-requests"), "{refused}");
     fabric.expect_chats(2);
 }
 
