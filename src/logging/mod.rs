@@ -20,7 +20,7 @@ use std::io::{self, Write as _};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, Once, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread::{self, LocalKey};
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ static LOGGER: Logger = Logger {
     queue: Queue::new(),
     started: AtomicBool::new(false),
     critical_only: AtomicBool::new(false),
-    thread: Once::new(),
+    has_writer: AtomicBool::new(false),
 };
 
 /// Starts logging records of `level` and above. The thread starts with the first line, to not delay the first answer.
@@ -69,6 +69,13 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 /// Logs why the process is about to end, at every level.
 pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
+    if !LOGGER.has_writer.load(Ordering::Acquire) {
+        // There can be no thread for the log, and nobody waits for this one any more.
+        let stderr = SimpleLogger::new();
+        while let Some(line) = LOGGER.queue.pop() {
+            let _ = catch_unwind(AssertUnwindSafe(|| line.write(&stderr)));
+        }
+    }
 }
 
 /// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
@@ -200,8 +207,8 @@ struct Logger {
     queue: Queue,
     started: AtomicBool,
     critical_only: AtomicBool,
-    /// Starts the thread that writes.
-    thread: Once,
+    /// The thread that writes has begun.
+    has_writer: AtomicBool,
 }
 
 impl Log for Logger {
@@ -218,14 +225,18 @@ impl Log for Logger {
             return;
         }
         self.queue.push(LogLine::new(record));
-        self.thread.call_once(|| {
-            // Without memory for a thread there is no log: stderr must not be written from here.
-            let _ = thread::Builder::new().name("log".to_owned()).spawn(|| {
-                IS_LOG_THREAD.set(true);
-                let stderr = SimpleLogger::new();
-                write_lines(&LOGGER.queue, |line| line.write(&stderr));
-            });
+        if self.has_writer.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let writer = thread::Builder::new().name("log".to_owned()).spawn(|| {
+            IS_LOG_THREAD.set(true);
+            let stderr = SimpleLogger::new();
+            write_lines(&LOGGER.queue, |line| line.write(&stderr));
         });
+        if writer.is_err() {
+            // The lines wait, as stderr must not be written from here. The next one tries again.
+            self.has_writer.store(false, Ordering::Release);
+        }
     }
 
     fn flush(&self) {}
@@ -386,6 +397,12 @@ impl Queue {
             drop(lines);
             self.changed.notify_all();
         }
+    }
+
+    /// The next line, if there is one.
+    fn pop(&self) -> Option<LogLine> {
+        let mut lines = lock(&self.state);
+        lines.waiting.pop_front().or_else(|| lines.take_dropped())
     }
 
     /// Waits for the next line to write.

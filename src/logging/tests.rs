@@ -142,7 +142,7 @@ fn only_our_own_records_are_logged() {
         queue: Queue::new(),
         started: AtomicBool::new(true),
         critical_only: AtomicBool::new(critical_only),
-        thread: Once::new(),
+        has_writer: AtomicBool::new(false),
     };
     let enabled = |logger: &Logger, target: &str| logger.enabled(&Metadata::builder().target(target).build());
     for (target, usually, when_critical) in [

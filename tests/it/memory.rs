@@ -270,6 +270,13 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
 
 #[cfg(target_os = "linux")]
 #[test]
+fn without_memory_for_a_thread_it_says_so_and_ends() {
+    let ended = Program::new(["--demo"]).after("ulimit -d 1500").run(DEADLINE);
+    ended.expect_code(1).expect_stderr("the demo's Fabric cannot be started");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
 fn a_small_address_space_is_enough() {
     let program = Program::new(["--demo", "--log-level", "warning"]).after("ulimit -v 65536");
     let mut client = Stdio::speaking(Era::Modern, program);
