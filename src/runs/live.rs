@@ -50,6 +50,8 @@ struct Inner {
     readers: usize,
     phase: Phase,
     held: Held,
+    /// Once closed, what it counts for in the bounds of a store.
+    bytes: u64,
     /// Kept until then, once closed.
     until: Duration,
     promised_until: Duration,
@@ -92,6 +94,7 @@ impl LiveRun {
                 readers: 0,
                 phase: Phase::Open,
                 held,
+                bytes: 0,
                 until: Duration::ZERO,
                 promised_until: Duration::ZERO,
             }),
@@ -228,6 +231,7 @@ impl LiveRun {
         let size = serde_json::to_vec(&record).map_or(0, |json| json.len());
         let mut inner = lock(&self.inner);
         inner.until = inner.promised_until.max(now.saturating_add(keep));
+        inner.bytes = record.size();
         inner.record = record;
         inner.phase = Phase::Closed;
         // Values take about twice the memory of their text.
@@ -293,7 +297,7 @@ impl LiveRun {
             id: self.id,
             owner: &self.owner,
             ended: inner.record.ended.filter(|_| inner.phase == Phase::Closed),
-            bytes: inner.text.bytes as u64,
+            bytes: inner.bytes.max(inner.text.bytes as u64),
             promised: inner.promised_until > now,
         }
     }

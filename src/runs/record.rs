@@ -134,6 +134,14 @@ pub(crate) struct Record {
     pub(crate) result: Option<Value>,
 }
 
+impl Record {
+    /// What it counts for in the bounds of a store: its text, and what else its worker reported, as JSON. Bytes.
+    pub(super) fn size(&self) -> u64 {
+        let json = |value: &Value| serde_json::to_vec(value).map_or(0, |json| json.len() as u64);
+        self.bytes + self.error.iter().chain(&self.result).map(json).sum::<u64>()
+    }
+}
+
 /// The version of the metadata file that this program writes and reads. Files of other versions are left alone.
 pub(super) const VERSION: u32 = 1;
 

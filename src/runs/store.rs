@@ -209,7 +209,7 @@ impl Store {
             created: record.created,
             entered: self.scans.load(Ordering::Relaxed),
             ended: record.ended.filter(|_| !loaded.held),
-            bytes: record.bytes,
+            bytes: record.size(),
             until: until.max(promised_until),
             promised_until,
         }

@@ -213,6 +213,24 @@ fn what_was_promised_stays_and_what_was_not_still_runs() {
 }
 
 #[test]
+fn what_a_failed_run_has_beside_its_text_counts_and_can_be_evicted() {
+    let (runs, hand) = bounded(10, 1000);
+    let me = named("me");
+    let fail = || {
+        hand.pass(Duration::from_millis(1));
+        let writer = runs.begin(start(&me));
+        writer.finish(End::failed(json!(1)).with_result(json!({ "partial": ["x".repeat(400)] })));
+        // Not the run: who holds it holds its memory.
+        writer.run().id().to_string()
+    };
+    let failed = [fail(), fail(), fail()];
+    let there = || failed.each_ref().map(|id| runs.find(id, &me).is_some());
+    assert_eq!(there(), [false, true, true]);
+    assert!(runs.shrink(1) > 0);
+    assert_eq!(there(), [false, false, true]);
+}
+
+#[test]
 fn tasks_of_one_caller_leave_room_for_the_runs_of_others() {
     let (runs, _) = bounded(10, 1000);
     let (me, you) = (named("me"), named("you"));
