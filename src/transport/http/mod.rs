@@ -57,7 +57,7 @@ impl Listening {
         let ops = Ops::new(server.fabric.clone(), server.kept.runs.clone(), Arc::downgrade(&http));
         let admission =
             Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
-        let streams = Arc::new(Streams::default());
+        let streams = Streams::new(config.http.max_connections);
         let path = config.path.clone();
         let runs = server.kept.runs.clone();
         let streams_carry_answers = config.transport == Transport::Sse;

@@ -25,7 +25,7 @@ use crate::sync::lock;
 use super::base64;
 use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
-use super::streams::Streams;
+use super::streams::{Streams, TOO_MANY_STREAMS};
 use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::{Admission, Permit, Stops};
 use crate::calls::batch::Room;
@@ -352,9 +352,12 @@ impl Streamable {
         if !post.accepts.events {
             return post.visit.refuse(406, "A subscription is answered with a stream: accept text/event-stream.");
         }
+        let Some(allowed) = self.streams.allow(&post.guest.pass.identity) else {
+            return post.visit.refuse(429, TOO_MANY_STREAMS);
+        };
         let Some(post) = post.stay() else { return };
         let guest = post.guest;
-        let entered = self.streams.add(post.visit.stream(&[]));
+        let entered = allowed.add(post.visit.stream(&[]));
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
@@ -374,10 +377,13 @@ impl Streamable {
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
+        let Some(allowed) = self.streams.allow(&guest.pass.identity) else {
+            return visit.refuse(429, TOO_MANY_STREAMS);
+        };
         let Some(visit) = visit.stay() else { return };
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
-        let entered = self.streams.add(visit.stream(&[]));
+        let entered = allowed.add(visit.stream(&[]));
         let before = place.replace(entered.channel.clone());
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.

@@ -200,6 +200,27 @@ fn an_sse_session_does_not_exist_for_others() {
 }
 
 #[test]
+fn the_idle_streams_of_one_caller_leave_connections_to_the_others() {
+    let fabric = FakeFabric::start();
+    let file = File::new("streams", &[ALICE, BOB]);
+    let server = HttpServer::start(file.program(&fabric).arg("--max-connections").arg("8"));
+    let listen = Modern::new(json!("l"), "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    let alice = bearer('a');
+    let mut headers = listen.headers();
+    headers.push(("Authorization", &alice));
+    let mut hers: Vec<_> = (0..6).map(|_| stream(&server, &headers, &listen.message)).collect();
+    hers.iter_mut().for_each(|events| drop(events.next_json()));
+    let refused = send(&server, 'a', &listen);
+    assert_eq!(refused.status, 429, "{}", refused.text());
+    assert!(refused.text().contains("end one of them, or raise --max-connections"), "{}", refused.text());
+    let session = open(&server, 'a', "2025-11-25");
+    let get = [("Authorization", &*alice), ("Mcp-Session-Id", &session), ("Accept", "text/event-stream")];
+    assert_eq!(server.connect().request("GET", "/mcp", &get, None).status, 429);
+    assert_eq!(send(&server, 'b', &call()).status, 200);
+    drop(stream(&server, &[&listen.headers()[..], &[("Authorization", &bearer('b'))]].concat(), &listen.message));
+}
+
+#[test]
 fn tokens_change_under_load_and_only_the_removed_notice() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().gate().content("one").gate().complete());
