@@ -8,6 +8,7 @@ mod glibc {
     use std::ffi::{c_int, c_ulong};
 
     // From <malloc.h> and <sys/resource.h>; glibc's numbers never change.
+    const M_MXFAST: c_int = 1;
     const M_TRIM_THRESHOLD: c_int = -1;
     const M_MMAP_THRESHOLD: c_int = -3;
     const M_ARENA_MAX: c_int = -8;
@@ -18,6 +19,9 @@ mod glibc {
     const MAPPED: c_int = 1 << 20;
     /// Free memory at the end of an arena beyond this is released. Bytes.
     const TRIMMED: c_int = 1 << 20;
+    /// No small freed blocks are set aside: one that `malloc_trim` joins to the end of an arena keeps all of that end, 26
+    /// MB after 8,000 connections. Each thread's own cache serves small blocks. Bytes.
+    const SET_ASIDE: c_int = 0;
     /// Most arenas: each keeps memory.
     const ARENAS: c_int = 4;
     /// Each arena reserves 64 MiB of addresses. A thread without room for its own maps a page for each block until
@@ -37,9 +41,10 @@ mod glibc {
         let mut addresses = [0; 2];
         let narrow = getrlimit(RLIMIT_AS, &mut addresses) == 0 && addresses[0] < SPACIOUS;
         let arenas = if narrow { 1 } else { ARENAS };
-        for (parameter, value) in [(M_MMAP_THRESHOLD, MAPPED), (M_TRIM_THRESHOLD, TRIMMED), (M_ARENA_MAX, arenas)] {
-            mallopt(parameter, value);
-        }
+        mallopt(M_MMAP_THRESHOLD, MAPPED);
+        mallopt(M_TRIM_THRESHOLD, TRIMMED);
+        mallopt(M_MXFAST, SET_ASIDE);
+        mallopt(M_ARENA_MAX, arenas);
     }
 
     /// Releases free memory between used blocks; takes a few milliseconds.
