@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::access::{Identity, Pass, Role};
 use crate::fabric::{Error, Kind};
-use crate::features::{Call, Slot};
+use crate::features::{Call, RunSlot};
 use crate::protocol::Answer;
 use crate::sync::{lock, wait_while};
 
@@ -262,7 +262,7 @@ impl Permit {
     ///
     /// # Errors
     /// `too-many-requests`: too many runs are still working, though their calls have been answered.
-    pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn Slot>>, Error> {
+    pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn RunSlot>>, Error> {
         let Some(mut run) = self.run.take() else { return Ok(None) };
         let mut running = self.admission.running();
         if running.begun >= self.admission.max_begun {
@@ -285,7 +285,7 @@ struct RunPermit {
     runs: u32,
 }
 
-impl Slot for RunPermit {
+impl RunSlot for RunPermit {
     fn end(self: Box<Self>, paid: u32) {
         self.admission.refund(self.runs.saturating_sub(paid), &self.who);
     }

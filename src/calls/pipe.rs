@@ -58,7 +58,7 @@ pub(crate) trait Line: Send + Sync {
 
 /// What the pipes of one process share.
 #[derive(Clone)]
-pub(crate) struct Shared {
+pub(crate) struct Services {
     /// The protocol.
     pub(crate) server: Arc<Server>,
     /// The threads of runs.
@@ -74,7 +74,7 @@ pub(crate) struct Shared {
 /// One client.
 pub(crate) struct Pipe {
     /// What the pipes share.
-    pub(crate) shared: Shared,
+    pub(crate) services: Services,
     /// Its state.
     pub(crate) session: Arc<Session>,
     /// Its requests that have no answer yet.
@@ -88,9 +88,9 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     /// A client that has sent nothing yet.
-    pub(crate) fn new(shared: Shared, session: Session, line: Arc<dyn Line>, cancels_subscriptions: bool) -> Pipe {
+    pub(crate) fn new(services: Services, session: Session, line: Arc<dyn Line>, cancels_subscriptions: bool) -> Pipe {
         Pipe {
-            shared,
+            services,
             session: Arc::new(session),
             inflight: Arc::default(),
             line,
@@ -102,7 +102,7 @@ impl Pipe {
     /// Decides what to do about a message. Its bytes can be freed afterwards.
     pub(crate) fn read(&self, mut inbound: Inbound<'_>) -> Action {
         inbound.refuse_ids(|id| self.inflight.contains(id));
-        self.shared.server.receive(&self.session, inbound, None)
+        self.services.server.receive(&self.session, inbound, None)
     }
 
     /// Carries out `action`, for the caller with this pass.
@@ -110,8 +110,8 @@ impl Pipe {
         self.act_in(action, pass, &CallReply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let sink = Arc::new(Told(self.line.clone()));
-            let _ = self.follower.set(self.shared.server.subscriptions.add(Listener::legacy(sink)));
-            self.shared.poller.listened();
+            let _ = self.follower.set(self.services.server.subscriptions.add(Listener::legacy(sink)));
+            self.services.poller.listened();
         }
     }
 
@@ -129,7 +129,7 @@ impl Pipe {
             Action::Cancel(id) => self.inflight.cancel(&id),
             Action::Call(call) => self.call(call, pass, reply),
             Action::Listen(mut listen) => {
-                listen.admit(&self.shared.server, &pass.identity);
+                listen.admit(&self.services.server, &pass.identity);
                 self.listen(&listen);
             }
             Action::Batch(actions) => {
@@ -152,7 +152,7 @@ impl Pipe {
         let Some(cancel) = self.inflight.begin(call.id()) else {
             return reply.send(super::duplicate(call.id(), call.is_modern()), Flush::Later);
         };
-        let mut permit = match self.shared.admission.admit(&call, pass) {
+        let mut permit = match self.services.admission.admit(&call, pass) {
             Ok(permit) => permit,
             Err(error) => {
                 self.inflight.finish(call.id(), &cancel);
@@ -163,8 +163,8 @@ impl Pipe {
         let call = Arc::new(call);
         let job = {
             let (server, inflight, call, cancel, reply) =
-                (self.shared.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
-            let admission = self.shared.admission.clone();
+                (self.services.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
+            let admission = self.services.admission.clone();
             let identity = pass.identity.clone();
             let stops = Stops::new(cancel.clone(), admission.clone());
             let sink = Arc::new(CallSink { line: self.line.clone(), stops });
@@ -191,7 +191,7 @@ impl Pipe {
                 }
             }
         };
-        let workers = if is_run { &self.shared.workers } else { &self.shared.helpers };
+        let workers = if is_run { &self.services.workers } else { &self.services.helpers };
         if workers.submit(Box::new(job)).is_err() {
             self.inflight.finish(call.id(), &cancel);
             reply.send(call.fail(admission::busy()), Flush::Later);
@@ -203,7 +203,7 @@ impl Pipe {
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             return refuse(too_many_subscriptions());
         }
-        if self.shared.admission.is_closed() {
+        if self.services.admission.is_closed() {
             return refuse(Error::stopped());
         }
         // Its id is kept here, with the listener, and in what is sent at its end.
@@ -219,10 +219,10 @@ impl Pipe {
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
             self.line.send(&[&listen.acknowledgement()], Flush::Later);
-            self.shared.server.subscriptions.add(listen.listener(sink))
+            self.services.server.subscriptions.add(listen.listener(sink))
         };
         if self.inflight.listen(listen.id(), place, end, memory) {
-            self.shared.poller.listened();
+            self.services.poller.listened();
         } else {
             self.line.send(&super::duplicate(listen.id(), true).body.parts(), Flush::Later);
         }

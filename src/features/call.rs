@@ -10,7 +10,7 @@ use crate::jsonrpc::Id;
 use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Session};
 use crate::runs::Owner;
 use crate::sync::lock;
-use crate::tools::Slot;
+use crate::tools::RunSlot;
 use crate::{logging, metrics, random};
 
 use super::notifier::Notifier;
@@ -57,7 +57,7 @@ pub(super) struct Running<'a> {
     pub(super) owner: &'a Owner,
     pub(super) context: &'a RequestContext,
     /// The slot for a run, taken by it.
-    pub(super) held: Cell<Option<Box<dyn Slot>>>,
+    pub(super) held: Cell<Option<Box<dyn RunSlot>>>,
 }
 
 /// The caller of a call.
@@ -68,7 +68,7 @@ pub(crate) struct Visitor {
     /// Where its notifications go.
     pub(crate) sink: Arc<dyn Sink>,
     /// The run's slot among the concurrent runs. Kept until the run ends, which may be after the call.
-    pub(crate) held: Option<Box<dyn Slot>>,
+    pub(crate) held: Option<Box<dyn RunSlot>>,
 }
 
 impl Running<'_> {

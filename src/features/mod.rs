@@ -44,7 +44,7 @@ use crate::runs::{Owner, Runs};
 use crate::text::shown;
 use crate::tools::Policy;
 
-pub(crate) use crate::tools::Slot;
+pub(crate) use crate::tools::RunSlot;
 pub(crate) use call::{Call, Visitor};
 pub(crate) use refusal::refuse;
 pub(crate) use sink::Sink;

@@ -34,8 +34,8 @@ pub(crate) static TOTAL: Metrics = Metrics::new();
 pub(crate) struct Metrics {
     /// By tool. A call to Fabric takes far longer than the lock is held.
     calls: Mutex<BTreeMap<&'static str, CallStats>>,
-    by_model: Tokens,
-    by_caller: Tokens,
+    by_model: TokenCounts,
+    by_caller: TokenCounts,
     runs: AtomicUsize,
 }
 
@@ -88,9 +88,9 @@ impl<K: Ord + Display> Counter<K> {
 }
 
 /// Tokens that runs read and wrote, by the value of a label.
-type Tokens = Mutex<BTreeMap<String, (u64, u64)>>;
+type TokenCounts = Mutex<BTreeMap<String, (u64, u64)>>;
 
-fn add_tokens(to: &Tokens, name: &str, input: u64, output: u64) {
+fn add_tokens(to: &TokenCounts, name: &str, input: u64, output: u64) {
     let mut to = lock(to);
     let name = if to.len() < MAX_LABELS || to.contains_key(name) { name } else { OTHER };
     let sum = to.entry(name.to_owned()).or_default();

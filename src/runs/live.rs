@@ -228,15 +228,15 @@ impl LiveRun {
 
     /// Closes it with this record; it is kept for `keep`.
     pub(super) fn closed(&self, record: Record, now: Duration, keep: Duration) {
-        let size = serde_json::to_vec(&record).map_or(0, |json| json.len());
+        let size = record.size();
         let mut inner = lock(&self.inner);
         inner.until = inner.promised_until.max(now.saturating_add(keep));
-        inner.bytes = record.size();
-        inner.record = record;
+        inner.bytes = size;
         inner.phase = Phase::Closed;
         // Values take about twice the memory of their text.
-        let bytes = BASE + inner.text.capacity + 2 * size;
+        let bytes = BASE + inner.text.capacity + 2 * (size - record.bytes) as usize;
         inner.held.set(bytes);
+        inner.record = record;
         drop(inner);
         self.changed.notify_all();
     }

@@ -38,7 +38,7 @@ use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use run_pattern::partial;
 pub(crate) use run_result::{request_id, result};
-pub(crate) use started::{Paid, Slot, start};
+pub(crate) use started::{Paid, RunSlot, start};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[

@@ -36,7 +36,7 @@ pub(crate) struct Paid {
 }
 
 /// The place of a run among those that may run, until it is dropped.
-pub(crate) trait Slot: Send {
+pub(crate) trait RunSlot: Send {
     /// The run has ended, and so many of its steps went to Fabric. The others were never run.
     fn end(self: Box<Self>, paid: u32);
 }
@@ -71,7 +71,7 @@ pub(crate) fn start(
     job: Arc<dyn Job>,
     work: Work,
     writer: RunWriter,
-    held: Option<Box<dyn Slot>>,
+    held: Option<Box<dyn RunSlot>>,
     request_id: &str,
     told: impl FnOnce(&Run) + Send + 'static,
 ) -> Result<Started, Error> {

@@ -18,7 +18,7 @@ use crate::sync::lock;
 
 use crate::access::Pass;
 use crate::calls::admission::Admission;
-use crate::calls::pipe::{Flush, Line, Pipe, Shared};
+use crate::calls::pipe::{Flush, Line, Pipe, Services};
 use crate::calls::poller::Poller;
 use crate::calls::workers::Workers;
 
@@ -46,7 +46,7 @@ impl Stdio {
         output: impl Write + Send + 'static,
         broken: fn(),
     ) -> Stdio {
-        let shared = Shared {
+        let services = Services {
             workers: Arc::new(Workers::new(max_calls, MAX_QUEUED_RUNS)),
             helpers: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
             // Calls wait for a worker; a run that has outlived its call has none, but counts.
@@ -55,7 +55,7 @@ impl Stdio {
             server,
         };
         let writer = Arc::new(Writer::new(output, broken));
-        Stdio { pipe: Pipe::new(shared, Session::stdio(), writer.clone(), true), writer }
+        Stdio { pipe: Pipe::new(services, Session::stdio(), writer.clone(), true), writer }
     }
 
     /// Serves `input` to its end, then gives running calls [`STDIO_DRAIN`] to finish.
@@ -95,13 +95,13 @@ impl Stdio {
     }
 
     fn runs(&self) -> &Runs {
-        &self.pipe.shared.server.kept.runs
+        &self.pipe.services.server.kept.runs
     }
 
     /// Waits until every call has ended and every answer is written.
     fn is_idle_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        self.pipe.inflight.wait_idle(limit) && self.pipe.shared.admission.wait_idle(deadline)
+        self.pipe.inflight.wait_idle(limit) && self.pipe.services.admission.wait_idle(deadline)
     }
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
@@ -109,7 +109,7 @@ impl Stdio {
     pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
         let stdio = self.clone();
         within(limit + 2 * ABORT_GRACE, move || {
-            let admission = &stdio.pipe.shared.admission;
+            let admission = &stdio.pipe.services.admission;
             admission.close();
             stdio.pipe.end_listening();
             stdio.writer.flush();

@@ -105,9 +105,13 @@ fn connections_without_an_admitted_request_are_evicted() {
             })
             .collect();
         works(&server);
+        all_at_rest(&server);
         // The threads of the others may not have seen their bytes yet, which determine their age.
         assert!(!sent.starts_with("GET /unread") || ended(&mut slow[0]), "{name}: the oldest makes room");
-        (0..20).for_each(|_| works(&server));
+        for _ in 0..20 {
+            works(&server);
+            all_at_rest(&server);
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use super::reply::Accepts;
 use super::streams::{Streams, TOO_MANY_STREAMS};
 use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::Admission;
-use crate::calls::pipe::{Pipe, Shared};
+use crate::calls::pipe::{Pipe, Services};
 use crate::calls::poller::Poller;
 use crate::calls::workers::Workers;
 
@@ -38,7 +38,7 @@ type Table = HashMap<String, (Identity, Arc<Pipe>)>;
 pub(super) struct Sse {
     path: String,
     messages: String,
-    shared: Shared,
+    services: Services,
     streams: Arc<Streams>,
     sessions: Mutex<Table>,
 }
@@ -69,7 +69,7 @@ impl Endpoint for Sse {
 impl Sse {
     /// The endpoints at `config.path` and below it.
     pub(super) fn new(config: &Config, server: Arc<Server>, admission: Arc<Admission>, streams: Arc<Streams>) -> Sse {
-        let shared = Shared {
+        let services = Services {
             // Every call has a thread here, or is refused: a queue would only hide that.
             workers: Arc::new(Workers::new(config.max_runs, 0)),
             helpers: Arc::new(Workers::new(config.max_runs, 0)),
@@ -80,7 +80,7 @@ impl Sse {
         Sse {
             messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
             path: config.path.clone(),
-            shared,
+            services,
             streams,
             sessions: Mutex::default(),
         }
@@ -97,7 +97,7 @@ impl Sse {
         let id = random::id();
         let entered = allowed.add(visit.stream(&[]));
         let channel = &entered.channel;
-        let pipe = Arc::new(Pipe::new(self.shared.clone(), Session::http(), channel.clone(), false));
+        let pipe = Arc::new(Pipe::new(self.services.clone(), Session::http(), channel.clone(), false));
         self.lock().insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
         channel.send_named("endpoint", format!("{}?{SESSION_ID}={id}", self.messages).as_bytes());
         channel.carry(guest, || pipe.end_listening());
@@ -117,7 +117,7 @@ impl Sse {
         let Some((visit, body)) = visit.read_body() else { return };
         let inbound = Inbound::read(&body, false);
         if inbound.incoming.is_err() {
-            if let Action::Answer(answer) = self.shared.server.receive(&Arc::new(Session::http()), inbound, None) {
+            if let Action::Answer(answer) = self.services.server.receive(&Arc::new(Session::http()), inbound, None) {
                 visit.respond(400, &[JSON], &answer.body.parts());
             }
             return;
