@@ -168,6 +168,8 @@ pub(crate) enum Cause {
     CertificateNotYetValid,
     /// The certificate's issuer is not trusted here.
     CertificateUnknownIssuer,
+    /// The certificate is an authority's (`CA:TRUE`), which TLS does not take as a server's own.
+    CertificateOfAuthority,
     /// The certificate is for another name.
     CertificateWrongName,
     /// The peer does not speak TLS.

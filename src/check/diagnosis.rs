@@ -85,6 +85,11 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
             format!("The certificate at {url} comes from an authority that is not trusted here."),
             "Set SSL_CERT_FILE to a PEM file with that authority's certificate.",
         ),
+        Cause::CertificateOfAuthority => (
+            "certificate-of-authority",
+            format!("The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a server's own."),
+            "Make a new one with `openssl req -x509 -addext basicConstraints=CA:FALSE`; SSL_CERT_FILE can name it.",
+        ),
         Cause::CertificateWrongName => (
             "certificate-wrong-name",
             format!("The certificate at {url} is for another host name."),
@@ -146,7 +151,7 @@ mod tests {
 
     use super::*;
 
-    const CAUSES: [Cause; 19] = [
+    const CAUSES: [Cause; 20] = [
         Cause::Refused,
         Cause::UnknownHost,
         Cause::ConnectTimeout,
@@ -155,6 +160,7 @@ mod tests {
         Cause::CertificateExpired,
         Cause::CertificateNotYetValid,
         Cause::CertificateUnknownIssuer,
+        Cause::CertificateOfAuthority,
         Cause::CertificateWrongName,
         Cause::NotTls,
         Cause::Tls,

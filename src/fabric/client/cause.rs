@@ -52,7 +52,9 @@ fn tls_cause(why: &str) -> Cause {
         Cause::CertificateNotYetValid
     } else if has(&["expired"]) {
         Cause::CertificateExpired
-    } else if has(&["unknownissuer", "selfsigned", "causedasendentity"]) {
+    } else if has(&["causedasendentity"]) {
+        Cause::CertificateOfAuthority
+    } else if has(&["unknownissuer", "selfsigned"]) {
         Cause::CertificateUnknownIssuer
     } else if has(&["invalidcontenttype", "corruptmessage"]) {
         Cause::NotTls
@@ -81,6 +83,7 @@ mod tests {
             ("invalid peer certificate: Expired", Cause::CertificateExpired),
             ("invalid peer certificate: NotValidYet", Cause::CertificateNotYetValid),
             ("invalid peer certificate: UnknownIssuer", Cause::CertificateUnknownIssuer),
+            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", Cause::CertificateOfAuthority),
             (
                 "invalid peer certificate: certificate not valid for name \"expired.example\"; certificate is only \
                  valid for DnsName(\"other.example\")",

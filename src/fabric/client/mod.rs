@@ -410,11 +410,11 @@ impl<'c> Attempt<'c> {
             }
             // rustls reports its errors with this kind; nothing else here does.
             ureq::Error::Io(e) if is_https && e.kind() == ErrorKind::InvalidData => {
-                (unavailable, false, self.no_tls(&e.to_string()))
+                (unavailable, false, self.no_tls(&e.to_string(), cause))
             }
-            ureq::Error::Tls(why) => (unavailable, false, self.no_tls(why)),
+            ureq::Error::Tls(why) => (unavailable, false, self.no_tls(why, cause)),
             #[cfg(feature = "tls")]
-            ureq::Error::Rustls(e) => (unavailable, false, self.no_tls(&e.to_string())),
+            ureq::Error::Rustls(e) => (unavailable, false, self.no_tls(&e.to_string(), cause)),
             ureq::Error::HostNotFound => {
                 let detail = format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
                 (unavailable, true, detail)
@@ -483,12 +483,17 @@ impl<'c> Attempt<'c> {
         }
     }
 
-    fn no_tls(&self, why: &str) -> String {
-        format!(
-            "No secure connection to Fabric at {}: {why}. Check whether it is https at all; if its certificate is of a \
-             private authority, set SSL_CERT_FILE to that one's certificate.",
-            self.client.url
-        )
+    fn no_tls(&self, why: &str, cause: Option<Cause>) -> String {
+        let advice = match cause {
+            Some(Cause::CertificateOfAuthority) => {
+                "The server shows an authority's certificate (CA:TRUE) as its own: make it one with CA:FALSE."
+            }
+            _ => {
+                "Check whether it is https at all; if its certificate is of a private authority, set SSL_CERT_FILE to \
+                 that one's certificate."
+            }
+        };
+        format!("No secure connection to Fabric at {}: {why}. {advice}", self.client.url)
     }
 
     fn lost(&self, kind: ErrorKind, phase: Stage) -> String {
