@@ -116,7 +116,7 @@ impl Runs {
         self.0.interrupt_all()
     }
 
-    /// Evicts finished runs that were not promised from memory, until about `bytes` are freed. Returns how many were.
+    /// Evicts finished runs that were not promised from memory, until about `bytes` are freed. Returns the bytes freed.
     pub(crate) fn shrink(&self, bytes: usize) -> usize {
         self.0.shrink(bytes)
     }

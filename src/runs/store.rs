@@ -185,7 +185,6 @@ impl Store {
         let stored = self.keeps() && live.store(&mut record);
         let now = self.clock.steady();
         let entry = stored.then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
-        live.closed(record, now, self.keep);
         {
             let mut table = lock(&self.table);
             match entry {
@@ -194,6 +193,8 @@ impl Store {
                 None => {}
             }
         }
+        // After the table: a closed run in it counts as not stored, and would be evicted with its files.
+        live.closed(record, now, self.keep);
         self.tidy_if_due();
     }
 
@@ -245,7 +246,7 @@ impl Store {
         self.remove_files(gone);
     }
 
-    /// Evicts finished runs from memory until about `bytes` are freed, or none can be evicted. Returns how many were.
+    /// Evicts finished runs from memory until about `bytes` are freed, or none can be evicted. Returns the bytes freed.
     pub(super) fn shrink(&self, bytes: usize) -> usize {
         let before = self.memory.held();
         let now = self.clock.steady();

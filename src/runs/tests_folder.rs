@@ -2,6 +2,8 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::SystemTime;
 
 use serde_json::json;
@@ -116,6 +118,23 @@ fn nothing_is_written_for_the_process_alone_or_where_nothing_is_kept() {
     let none = Store::new(Duration::ZERO, Some(Folder::open(&at.0).unwrap()), None, Box::new(hand));
     finished(&Runs(Arc::new(none)), &Owner::Folder, "x");
     assert_eq!(at.names(), Vec::<String>::new());
+}
+
+#[test]
+fn making_room_in_memory_takes_nothing_from_the_folder() {
+    let (at, _hand, runs) = one_process();
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let shrinking = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                runs.shrink(usize::MAX);
+            }
+        });
+        (0..200).for_each(|_| drop(finished(&runs, &Owner::Folder, "x")));
+        ended.store(true, Ordering::Relaxed);
+        shrinking.join().unwrap();
+    });
+    assert_eq!(at.names().iter().filter(|name| name.ends_with(".json")).count(), 200);
 }
 
 #[test]
