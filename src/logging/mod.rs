@@ -70,7 +70,8 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
 pub(crate) fn critical(message: impl fmt::Display) {
     log::error!(target: CRITICAL, "{message}");
     if !LOGGER.has_writer.load(Ordering::Acquire) {
-        // There can be no thread for the log, and nobody waits for this one any more.
+        // There can be no thread for the log, so this one is it; nobody waits for it any more.
+        IS_LOG_THREAD.set(true);
         let stderr = SimpleLogger::new();
         while let Some(line) = LOGGER.queue.pop() {
             let _ = catch_unwind(AssertUnwindSafe(|| line.write(&stderr)));

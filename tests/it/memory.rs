@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Http, HttpServer};
-use crate::support::process::Program;
+use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{Wire, serve};
@@ -273,6 +273,9 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
 fn without_memory_for_a_thread_it_says_so_and_ends() {
     let ended = Program::new(["--demo"]).after("ulimit -d 1500").run(DEADLINE);
     ended.expect_code(1).expect_stderr("the demo's Fabric cannot be started");
+    // stderr is closed by the time stdin is, which the shell waits for.
+    let unread = Program::new(["--demo"]).stderr(Output::Closed).after("read end; ulimit -d 1500");
+    unread.run(DEADLINE).expect_code(1);
 }
 
 #[cfg(target_os = "linux")]
