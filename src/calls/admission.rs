@@ -88,6 +88,7 @@ impl Admission {
     fn enter(self: &Arc<Admission>, runs: u32, who: &Identity, now: Instant) -> Result<Permit, Error> {
         let mut running = self.running();
         let run = runs > 0;
+        let mut spent_until = now;
         if run {
             if running.runs >= self.max_runs {
                 return Err(busy());
@@ -96,20 +97,27 @@ impl Admission {
             if self.per_caller > 0 && own >= self.per_caller {
                 return Err(busy_caller(self.per_caller));
             }
-            self.spend(runs, who, now)?;
+            spent_until = self.spend(runs, who, now)?;
             if self.per_caller > 0 {
                 running.by_caller.insert(who.clone(), own + 1);
             }
             running.runs += 1;
         }
         running.calls += 1;
-        let run = run.then(|| RunPermit { admission: self.clone(), who: who.clone(), begun: false, runs });
+        let run = run.then(|| RunPermit {
+            admission: self.clone(),
+            who: who.clone(),
+            begun: false,
+            unmade: runs,
+            spent_until,
+        });
         Ok(Permit { admission: self.clone(), run })
     }
 
-    fn spend(&self, runs: u32, who: &Identity, now: Instant) -> Result<(), Error> {
+    /// Counts runs against the caller's rate. Returns until when they use it up.
+    fn spend(&self, runs: u32, who: &Identity, now: Instant) -> Result<Instant, Error> {
         if self.per_minute == 0 {
-            return Ok(());
+            return Ok(now);
         }
         if runs > self.per_minute {
             let detail = format!(
@@ -140,14 +148,15 @@ impl Admission {
             return Err(error);
         }
         *used_until = next;
-        Ok(())
+        Ok(next)
     }
 
-    /// Gives back what was spent for runs that were never made.
-    fn refund(&self, runs: u32, who: &Identity) {
+    /// Gives back what was spent for runs that were never made, but for what has come back by itself since.
+    fn refund(&self, runs: u32, who: &Identity, spent_until: Instant, now: Instant) {
         let Some(interval) = MINUTE.checked_div(self.per_minute) else { return };
+        let left = (interval * runs).min(spent_until.saturating_duration_since(now));
         if let Some(used_until) = lock(&self.rates).get_mut(who)
-            && let Some(earlier) = used_until.checked_sub(interval * runs)
+            && let Some(earlier) = used_until.checked_sub(left)
         {
             *used_until = earlier;
         }
@@ -276,23 +285,26 @@ impl Permit {
     }
 }
 
-/// A slot among the runs, released on drop.
+/// A slot among the runs, released on drop. Runs that were not made by then are given back to the rate limit.
 struct RunPermit {
     admission: Arc<Admission>,
     who: Identity,
     begun: bool,
-    /// How many were counted against the rate limit.
-    runs: u32,
+    /// How many of those that were counted against the rate limit were not made.
+    unmade: u32,
+    /// Until when these use up the caller's rate.
+    spent_until: Instant,
 }
 
 impl RunSlot for RunPermit {
-    fn end(self: Box<Self>, paid: u32) {
-        self.admission.refund(self.runs.saturating_sub(paid), &self.who);
+    fn end(mut self: Box<Self>, paid: u32) {
+        self.unmade = self.unmade.saturating_sub(paid);
     }
 }
 
 impl Drop for RunPermit {
     fn drop(&mut self) {
+        self.admission.refund(self.unmade, &self.who, self.spent_until, Instant::now());
         let mut running = self.admission.running();
         running.runs -= 1;
         running.begun -= usize::from(self.begun);
@@ -368,35 +380,54 @@ mod tests {
     fn a_rate_is_used_up_and_comes_back() {
         let admission = Admission::new(100, 0, 2);
         let begin = Instant::now();
-        let at = |seconds| admission.enter(1, &Identity::Local, begin + Duration::from_secs(seconds));
+        let made = |runs, who: &Identity, now| {
+            admission.enter(runs, who, now).map(|mut call| call.begin().unwrap().unwrap().end(runs))
+        };
+        let at = |seconds| made(1, &Identity::Local, begin + Duration::from_secs(seconds));
         assert!(at(0).is_ok() && at(0).is_ok());
         let refused = at(0).err().unwrap();
         assert_eq!(refused.retry_after, Some(Duration::from_secs(30)));
         assert!(at(29).is_err() && at(30).is_ok() && at(30).is_err());
         let other = &Identity::peer("10.0.0.1".parse().unwrap());
-        assert!(admission.enter(1, other, begin).is_ok(), "each has its own");
+        assert!(made(1, other, begin).is_ok(), "each has its own");
         assert!(admission.enter(0, &Identity::Local, begin).is_ok(), "only runs count");
         let third = &Identity::peer("10.0.0.2".parse().unwrap());
         assert!(admission.enter(3, third, begin).is_err_and(|error| error.retry_after.is_none()), "never allowed");
-        assert!(
-            admission.enter(2, third, begin).is_ok() && admission.enter(1, third, begin).is_err(),
-            "each step counts"
-        );
+        assert!(made(2, third, begin).is_ok() && made(1, third, begin).is_err(), "each step counts");
     }
 
     #[test]
     fn runs_that_were_not_made_are_given_back() {
         let admission = Admission::new(100, 0, 9);
-        let now = Instant::now();
-        let chain = || admission.enter(9, &Identity::Local, now);
+        let enter = |runs| admission.enter(runs, &Identity::Local, Instant::now());
+        drop(enter(9).unwrap());
+        drop(enter(9).unwrap().begin().unwrap());
         for paid in [0, 0, 2] {
-            let slot = chain().unwrap().begin().unwrap().unwrap();
-            assert!(chain().is_err());
+            let slot = enter(9).unwrap().begin().unwrap().unwrap();
+            assert!(enter(1).is_err());
             slot.end(paid);
         }
-        assert!(chain().is_err());
-        assert!(admission.enter(7, &Identity::Local, now).is_ok());
-        assert!(admission.enter(1, &Identity::Local, now).is_err());
+        assert!(enter(9).is_err());
+        let seven = enter(7).unwrap();
+        assert!(enter(1).is_err());
+        drop(seven);
+    }
+
+    #[test]
+    fn what_has_come_back_by_itself_is_not_given_back_again() {
+        let admission = Admission::new(100, 0, 60);
+        let (who, begin) = (&Identity::Local, Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let first = admission.spend(40, who, at(0)).unwrap();
+        let second = admission.spend(20, who, at(0)).unwrap();
+        assert_eq!((first, second), (at(40), at(60)));
+        assert_eq!(admission.spend(60, who, at(60)).unwrap(), at(120));
+        admission.refund(40, who, first, at(60));
+        admission.refund(20, who, second, at(60));
+        assert!(admission.spend(1, who, at(60)).is_err());
+        // Of 60, 30 have come back, and 10 of the other 30 are given back.
+        admission.refund(60, who, at(120), at(90));
+        assert_eq!(admission.spend(60, who, at(90)).unwrap(), at(150));
     }
 
     #[test]

@@ -137,10 +137,6 @@ impl Call {
         let mut answer = self.answer(|result| {
             self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))
         });
-        // Nobody took it: there is no run.
-        if let Some(held) = running.held.take() {
-            held.end(0);
-        }
         match answer.charge(self.in_batch) {
             Ok(()) => answer,
             Err(Full) => self.fail(no_room()),

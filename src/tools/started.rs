@@ -35,7 +35,7 @@ pub(crate) struct Paid {
     pub(crate) max_chars: Option<usize>,
 }
 
-/// The place of a run among those that may run, until it is dropped.
+/// The place of a run among those that may run, until it is dropped. Without an end, none of its steps was run.
 pub(crate) trait RunSlot: Send {
     /// The run has ended, and so many of its steps went to Fabric. The others were never run.
     fn end(self: Box<Self>, paid: u32);
