@@ -404,7 +404,7 @@ server {
                 ),
                 ("Runs at once", "16 on stdio (64 more wait), 512 over HTTP; --max-runs"),
                 ("Connections; legacy sessions", "512, --max-connections; 10000"),
-                ("Of these, idle streams of one token or OAuth caller", "Three quarters of the connections"),
+                ("Of these, held by one token or OAuth caller", "Three quarters of the connections"),
                 ("Request line and headers; headers", "16 KiB; 100"),
                 ("Runs that are kept, in memory; in --state-dir", "1,000 and 64 MiB; 10,000 and 1 GiB"),
                 ("Of these, tasks of one token or OAuth caller", "As many as are left to others"),

@@ -7,6 +7,7 @@ mod guard;
 mod ops;
 mod reply;
 mod sessions;
+mod shares;
 mod sse;
 mod streamable;
 mod streams;
@@ -25,6 +26,7 @@ use crate::runs::Runs;
 
 use self::guard::Guard;
 use self::ops::Ops;
+use self::shares::Shares;
 use self::sse::Sse;
 use self::streamable::Streamable;
 use self::streams::Streams;
@@ -57,16 +59,16 @@ impl Listening {
         let ops = Ops::new(server.fabric.clone(), server.kept.runs.clone(), Arc::downgrade(&http));
         let admission =
             Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
-        let streams = Streams::new(config.http.max_connections);
+        let (streams, shares) = (Arc::<Streams>::default(), Shares::new(config.http.max_connections));
         let path = config.path.clone();
         let runs = server.kept.runs.clone();
         let streams_carry_answers = config.transport == Transport::Sse;
         let served = if streams_carry_answers {
             let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
-            http.serve(Arc::new(Web { guard, access, path, ops, endpoint }))
+            http.serve(Arc::new(Web { guard, access, shares, path, ops, endpoint }))
         } else {
             let endpoint = Streamable::new(config, server, admission.clone(), streams.clone());
-            http.serve(Arc::new(Web { guard, access, path, ops, endpoint }))
+            http.serve(Arc::new(Web { guard, access, shares, path, ops, endpoint }))
         };
         served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(Listening { http, admission, runs, streams, streams_carry_answers })

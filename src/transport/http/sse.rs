@@ -19,7 +19,7 @@ use crate::random;
 use crate::sync::lock;
 
 use super::reply::Accepts;
-use super::streams::{Streams, TOO_MANY_STREAMS};
+use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::Admission;
 use crate::calls::pipe::{Pipe, Services};
@@ -90,12 +90,9 @@ impl Sse {
         if !Accepts::read(visit.head()).events {
             return visit.refuse(406, "This path answers with a stream: accept text/event-stream.");
         }
-        let Some(allowed) = self.streams.allow(&guest.pass.identity) else {
-            return visit.refuse(429, TOO_MANY_STREAMS);
-        };
-        let Some(visit) = visit.stay() else { return };
+        let Some((visit, _share)) = visit.stay(guest, false) else { return };
         let id = random::id();
-        let entered = allowed.add(visit.stream(&[]));
+        let entered = self.streams.add(visit.stream(&[]));
         let channel = &entered.channel;
         let pipe = Arc::new(Pipe::new(self.services.clone(), Session::http(), channel.clone(), false));
         self.lock().insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));

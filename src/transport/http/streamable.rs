@@ -25,7 +25,8 @@ use crate::sync::lock;
 use super::base64;
 use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
-use super::streams::{Streams, TOO_MANY_STREAMS};
+use super::shares::Share;
+use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::{Admission, Permit, Stops};
 use crate::calls::batch::Room;
@@ -226,7 +227,7 @@ impl Streamable {
     fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(Arc<Live>, Cancel)>) {
         // Whether its answer is still wanted.
         let finish = || session.as_ref().is_none_or(|(live, cancel)| live.inflight.finish(call.id(), cancel));
-        let Some(post) = post.stay() else {
+        let Some((post, _share)) = post.stay() else {
             finish();
             return;
         };
@@ -286,7 +287,7 @@ impl Streamable {
 
     /// Registers all ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
-        let Some(post) = post.stay() else { return };
+        let Some((post, _share)) = post.stay() else { return };
         let guest = post.guest;
         let room = Room::beside(&actions);
         let mut answers = Vec::new();
@@ -352,12 +353,9 @@ impl Streamable {
         if !post.accepts.events {
             return post.visit.refuse(406, "A subscription is answered with a stream: accept text/event-stream.");
         }
-        let Some(allowed) = self.streams.allow(&post.guest.pass.identity) else {
-            return post.visit.refuse(429, TOO_MANY_STREAMS);
-        };
-        let Some(post) = post.stay() else { return };
+        let Some((post, _share)) = post.stay() else { return };
         let guest = post.guest;
-        let entered = allowed.add(post.visit.stream(&[]));
+        let entered = self.streams.add(post.visit.stream(&[]));
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
@@ -377,13 +375,11 @@ impl Streamable {
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
-        let Some(allowed) = self.streams.allow(&guest.pass.identity) else {
-            return visit.refuse(429, TOO_MANY_STREAMS);
-        };
-        let Some(visit) = visit.stay() else { return };
+        let replaces = lock(&live.stream).is_some();
+        let Some((visit, _share)) = visit.stay(guest, replaces) else { return };
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
-        let entered = allowed.add(visit.stream(&[]));
+        let entered = self.streams.add(visit.stream(&[]));
         let before = place.replace(entered.channel.clone());
         drop(place);
         // A new stream replaces the old one: nothing is sent on both.
@@ -432,8 +428,9 @@ impl Streamable {
 
 impl Post<'_> {
     /// See [`Visit::stay`].
-    fn stay(self) -> Option<Self> {
-        Some(Post { visit: self.visit.stay()?, ..self })
+    fn stay(self) -> Option<(Self, Share)> {
+        let (visit, share) = self.visit.stay(self.guest, false)?;
+        Some((Post { visit, ..self }, share))
     }
 
     fn answer(self, status: u16, answer: &Answer) {

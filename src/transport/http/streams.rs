@@ -1,18 +1,17 @@
 //! Long-lived event streams: a legacy GET, `subscriptions/listen`, an HTTP+SSE session.
 //!
 //! ```text
-//!   allow ──▶ add ──▶ open ── carried by its connection's thread until ─▶ over
-//!                               the client leaves · somebody ends it · the server stops
+//!   add ──▶ open ── carried by its connection's thread until ─▶ over
+//!                     the client leaves · somebody ends it · the server stops
 //! ```
 //! In scope: writing without a slow reader delaying others, keep-alives, the end. Not in scope: content. Answers and
 //! notifications of calls are written by the caller's thread; notifications of changed lists, which one thread sends to all
 //! streams, go through a short queue to the stream's own thread.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::access::Identity;
 use crate::calls::pipe::{Flush, Line};
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::features::{Registration, Sink};
@@ -23,9 +22,6 @@ use super::web::Guest;
 
 /// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
 const MAX_WAITING_CHANGES: usize = 16;
-/// What a caller is told that has its share of streams.
-pub(super) const TOO_MANY_STREAMS: &str =
-    "This caller holds as many streams as one may: end one of them, or raise --max-connections.";
 /// How often an idle stream checks for a disconnect.
 const STREAM_TICK: Duration = Duration::from_secs(1);
 
@@ -209,10 +205,9 @@ impl Sink for Changes {
     }
 }
 
-/// All open streams: ended when the server stops, and shared out among callers.
+/// All open streams, which end when the server stops.
+#[derive(Default)]
 pub(super) struct Streams {
-    /// Most of one named caller.
-    share: usize,
     all: Mutex<StreamTable>,
 }
 
@@ -220,29 +215,19 @@ pub(super) struct Streams {
 struct StreamTable {
     ended: bool,
     channels: Vec<Arc<Channel>>,
-    /// Number of streams of each named caller that has any.
-    of_callers: HashMap<Identity, usize>,
 }
 
 impl Streams {
-    /// No streams yet. An idle stream holds its connection for as long as its client likes, so that one caller may have
-    /// three quarters of `max_connections`: the rest is for the others.
-    pub(super) fn new(max_connections: usize) -> Arc<Streams> {
-        Arc::new(Streams { share: (max_connections - max_connections / 4).max(1), all: Mutex::default() })
-    }
-
-    /// Allows one more stream of this caller. `None` if it has its share; callers without a name have none, for several
-    /// may have the same address.
-    pub(super) fn allow(self: &Arc<Streams>, who: &Identity) -> Option<Allowed> {
-        if !matches!(who, Identity::Local | Identity::Peer(_)) {
-            let mut all = self.open();
-            let count = all.of_callers.entry(who.clone()).or_default();
-            if *count >= self.share {
-                return None;
-            }
-            *count += 1;
+    /// Registers a stream, which is ended at once if all have been.
+    pub(super) fn add(self: &Arc<Streams>, stream: EventStream) -> Entered {
+        let channel = Arc::new(Channel::new(stream));
+        let mut all = self.open();
+        all.channels.push(channel.clone());
+        if all.ended {
+            channel.end();
         }
-        Some(Allowed { streams: self.clone(), who: who.clone() })
+        drop(all);
+        Entered { channel, streams: self.clone() }
     }
 
     /// Makes all streams send their final messages. They stay open for answers.
@@ -265,67 +250,15 @@ impl Streams {
     }
 }
 
-/// One stream of a caller's share, given back on drop.
-pub(super) struct Allowed {
-    streams: Arc<Streams>,
-    who: Identity,
-}
-
-impl Allowed {
-    /// Registers the stream, which is ended at once if all have been.
-    pub(super) fn add(self, stream: EventStream) -> Entered {
-        let channel = Arc::new(Channel::new(stream));
-        let mut all = self.streams.open();
-        all.channels.push(channel.clone());
-        if all.ended {
-            channel.end();
-        }
-        drop(all);
-        Entered { channel, allowed: self }
-    }
-}
-
-impl Drop for Allowed {
-    fn drop(&mut self) {
-        let mut all = self.streams.open();
-        if let Some(count) = all.of_callers.get_mut(&self.who) {
-            *count -= 1;
-            if *count == 0 {
-                all.of_callers.remove(&self.who);
-            }
-        }
-    }
-}
-
 /// A registered stream, removed on drop.
 pub(super) struct Entered {
     /// The stream.
     pub(super) channel: Arc<Channel>,
-    allowed: Allowed,
+    streams: Arc<Streams>,
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.allowed.streams.open().channels.retain(|other| !Arc::ptr_eq(other, &self.channel));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_named_caller_has_its_share_and_gets_it_back() {
-        let streams = Streams::new(4);
-        let (alice, bob) = (Identity::Token("alice".into()), Identity::Token("bob".into()));
-        let mut hers: Vec<_> = std::iter::from_fn(|| streams.allow(&alice)).collect();
-        assert_eq!(hers.len(), 3);
-        assert!(streams.allow(&bob).is_some(), "the rest is for others");
-        hers.pop();
-        assert!(streams.allow(&alice).is_some());
-        drop(hers);
-        assert!(streams.open().of_callers.is_empty());
-        let peer = Identity::Peer([192, 0, 2, 1].into());
-        assert_eq!((0..9).filter_map(|_| streams.allow(&peer)).count(), 9);
+        self.streams.open().channels.retain(|other| !Arc::ptr_eq(other, &self.channel));
     }
 }

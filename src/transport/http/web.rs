@@ -21,6 +21,7 @@ use crate::{metrics, random};
 
 use super::guard::{Guard, Refused, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
+use super::shares::{HAS_ITS_SHARE, Share, Shares};
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync + 'static {
@@ -38,6 +39,7 @@ pub(super) trait Endpoint: Send + Sync + 'static {
 pub(super) struct Web<E> {
     pub(super) guard: Guard,
     pub(super) access: Arc<Access>,
+    pub(super) shares: Arc<Shares>,
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
@@ -93,7 +95,7 @@ impl<E: Endpoint> Handler for Web<E> {
                 &[text.as_bytes()],
             );
         }
-        self.endpoint.serve(visit, Guest { access: &self.access, pass: &Arc::new(pass) });
+        self.endpoint.serve(visit, Guest { access: &self.access, shares: &self.shares, pass: &Arc::new(pass) });
     }
 }
 
@@ -101,6 +103,7 @@ impl<E: Endpoint> Handler for Web<E> {
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
     pub(super) access: &'a Arc<Access>,
+    pub(super) shares: &'a Arc<Shares>,
     pub(super) pass: &'a Arc<Pass>,
 }
 
@@ -137,8 +140,7 @@ impl<'a> Visit<'a> {
                 Some((self, body))
             }
             Err(error @ BodyError::Overloaded) => {
-                let error = Error::new(Kind::TooManyRequests, error.to_string());
-                self.refuse_with(503, &[("Retry-After", "1")], &error);
+                self.overloaded(503, error.to_string());
                 None
             }
             Err(error) => {
@@ -151,13 +153,18 @@ impl<'a> Visit<'a> {
         }
     }
 
-    /// Holds its connection for an answer that may take long. `None` if there is no place left, which has been answered
-    /// then.
-    pub(super) fn stay(self) -> Option<Visit<'a>> {
+    /// Holds its connection for an answer that may take long, as one of those that this caller may hold until the share
+    /// is dropped; `replaces` says that another one ends for it. `None` if there is no place left, which has been
+    /// answered then.
+    pub(super) fn stay(self, guest: Guest<'_>, replaces: bool) -> Option<(Visit<'a>, Share)> {
+        let Some(share) = guest.shares.take(&guest.pass.identity, replaces) else {
+            self.overloaded(429, HAS_ITS_SHARE);
+            return None;
+        };
         if self.exchange.hold() {
-            return Some(self);
+            return Some((self, share));
         }
-        self.refuse(503, "The server is serving as many requests as it may. Try again in a moment.");
+        self.overloaded(503, "The server is serving as many requests as it may. Try again in a moment.");
         None
     }
 
@@ -185,6 +192,11 @@ impl<'a> Visit<'a> {
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
     pub(super) fn refuse(self, status: u16, detail: impl Into<String>) {
         self.refuse_with(status, &[], &Error::new(Kind::InvalidRequest, detail));
+    }
+
+    /// Answers that there is too much to do.
+    fn overloaded(self, status: u16, detail: impl Into<String>) {
+        self.refuse_with(status, &[("Retry-After", "1")], &Error::new(Kind::TooManyRequests, detail));
     }
 
     /// Answers 405.

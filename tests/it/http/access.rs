@@ -200,24 +200,39 @@ fn an_sse_session_does_not_exist_for_others() {
 }
 
 #[test]
-fn the_idle_streams_of_one_caller_leave_connections_to_the_others() {
+fn one_caller_leaves_connections_to_the_others() {
     let fabric = FakeFabric::start();
-    let file = File::new("streams", &[ALICE, BOB]);
+    fabric.on("POST /chat", Reply::sse().gate().complete());
+    let file = File::new("share", &[ALICE, BOB]);
     let server = HttpServer::start(file.program(&fabric).arg("--max-connections").arg("8"));
+    let (alice, bob) = (bearer('a'), bearer('b'));
+    let held = |modern: &Modern, bearer: &str| {
+        stream(&server, &[&modern.headers()[..], &[("Authorization", bearer)]].concat(), &modern.message)
+    };
     let listen = Modern::new(json!("l"), "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
-    let alice = bearer('a');
-    let mut headers = listen.headers();
-    headers.push(("Authorization", &alice));
-    let mut hers: Vec<_> = (0..6).map(|_| stream(&server, &headers, &listen.message)).collect();
-    hers.iter_mut().for_each(|events| drop(events.next_json()));
-    let refused = send(&server, 'a', &listen);
-    assert_eq!(refused.status, 429, "{}", refused.text());
-    assert!(refused.text().contains("end one of them, or raise --max-connections"), "{}", refused.text());
+    let waiting = Modern::new(json!("w"), "tools/call", run(json!("p")));
     let session = open(&server, 'a', "2025-11-25");
-    let get = [("Authorization", &*alice), ("Mcp-Session-Id", &session), ("Accept", "text/event-stream")];
-    assert_eq!(server.connect().request("GET", "/mcp", &get, None).status, 429);
+    let get = || {
+        let mut http = server.connect();
+        let headers = [("Authorization", &*alice), ("Mcp-Session-Id", &session), ("Accept", "text/event-stream")];
+        http.send("GET", "/mcp", &headers, None).unwrap();
+        let events = http.events().unwrap();
+        assert_eq!(events.head.status, 200, "{:?}", events.head);
+        events
+    };
+    let first = get();
+    let hers: Vec<_> = (0..5).map(|n| held(if n < 3 { &listen } else { &waiting }, &alice)).collect();
+    for modern in [&listen, &waiting, &call()] {
+        let refused = send(&server, 'a', modern);
+        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
+        let error = &refused.json()["error"];
+        assert_eq!(error["data"]["type"], "urn:fabric-mcp:error:too-many-requests");
+        assert!(error["message"].as_str().unwrap().contains("close a stream, or raise --max-connections"), "{error}");
+    }
+    // A stream of a session replaces the one before, which its client may have lost.
+    let second = get();
     assert_eq!(send(&server, 'b', &call()).status, 200);
-    drop(stream(&server, &[&listen.headers()[..], &[("Authorization", &bearer('b'))]].concat(), &listen.message));
+    drop((held(&listen, &bob), first, second, hers));
 }
 
 #[test]
