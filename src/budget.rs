@@ -48,7 +48,8 @@ impl Budget {
         }
     }
 
-    /// Sets a function that frees memory before a charge is refused. It must not call this method.
+    /// Sets a function that frees memory before a charge is refused. It must not charge anything: that would
+    /// call it again.
     pub(crate) fn reclaim_with(&self, reclaim: impl Fn(usize) -> usize + Send + Sync + 'static) {
         // Only the first function is kept.
         let _ = self.reclaim.set(Box::new(reclaim));

@@ -217,8 +217,8 @@ impl ToolCall {
         let writer = match self.task {
             None => kept.runs.begin(start),
             Some(ttl) => kept.runs.begin_task(start, ttl).map_err(|runs::StoreFull| {
-                let detail = "There is no room for another task: others work or must be kept. Try again later, or \
-                              call without params.task.";
+                let detail = "There is no room for another task: too many of yours or in all work or must be kept. \
+                              Try again later, or call without params.task.";
                 let error = Error::new(Kind::TooManyRequests, detail);
                 tools::log_refused(self.tool, Some(self.job.as_ref()), &error, call.request_id);
                 error

@@ -57,7 +57,8 @@ const SLICE: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(crate) struct Runs(Arc<Store>);
 
-/// No room for a run that must be kept: too many others are working or promised, or nothing is kept at all.
+/// No room for a run that must be kept: too many of its owner or in all are working or promised, or nothing is
+/// kept at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoreFull;
 
