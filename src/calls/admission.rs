@@ -14,6 +14,7 @@ use crate::protocol::Answer;
 use crate::sync::{lock, wait_while};
 
 use super::inflight::Cancel;
+use super::shares::{Share, Shares};
 
 /// Callers whose rate is tracked under `--max-calls-per-minute`; beyond it the one who has used least is dropped.
 const MAX_RATED_CALLERS: usize = 10_000;
@@ -27,6 +28,8 @@ pub(crate) struct Admission {
     /// Where calls wait for a thread: the bound on runs that have begun.
     max_begun: usize,
     per_minute: u32,
+    /// Who makes the calls that are no runs.
+    others: Arc<Shares>,
     running: Mutex<Counts>,
     changed: Condvar,
     /// For each caller the time until which its rate is used up: the theoretical arrival time of GCRA, the generic cell rate
@@ -51,20 +54,32 @@ impl Admission {
     /// At most `max_runs` runs at once, and for each caller `per_caller` at once and `per_minute` new ones a minute; of
     /// these two 0 is no limit.
     pub(crate) fn new(max_runs: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
-        Admission::bounded(max_runs, usize::MAX, per_caller, per_minute)
+        Admission::bounded(max_runs, usize::MAX, per_caller, per_minute, Shares::unlimited())
+    }
+
+    /// The same where all other calls have `max_runs` threads, of which one caller may have its share.
+    pub(crate) fn with_threads(max_runs: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
+        Admission::bounded(max_runs, usize::MAX, per_caller, per_minute, Shares::of(max_runs))
     }
 
     /// For calls that wait for a thread: the bound on runs is applied once they have one.
     pub(crate) fn queued(max_runs: usize) -> Arc<Admission> {
-        Admission::bounded(usize::MAX, max_runs, 0, 0)
+        Admission::bounded(usize::MAX, max_runs, 0, 0, Shares::unlimited())
     }
 
-    fn bounded(max_runs: usize, max_begun: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
+    fn bounded(
+        max_runs: usize,
+        max_begun: usize,
+        per_caller: usize,
+        per_minute: u32,
+        others: Arc<Shares>,
+    ) -> Arc<Admission> {
         Arc::new(Admission {
             max_runs,
             per_caller,
             max_begun,
             per_minute,
+            others,
             running: Mutex::default(),
             changed: Condvar::new(),
             rates: Mutex::default(),
@@ -89,7 +104,10 @@ impl Admission {
         let mut running = self.running();
         let run = runs > 0;
         let mut spent_until = now;
-        if run {
+        let mut share = None;
+        if !run {
+            share = Some(self.others.take(who, false).ok_or_else(has_its_share)?);
+        } else {
             if running.runs >= self.max_runs {
                 return Err(busy());
             }
@@ -111,7 +129,7 @@ impl Admission {
             unmade: runs,
             spent_until,
         });
-        Ok(Permit { admission: self.clone(), run })
+        Ok(Permit { admission: self.clone(), run, _share: share })
     }
 
     /// Counts runs against the caller's rate. Returns until when they use it up.
@@ -227,6 +245,11 @@ fn busy_caller(most: usize) -> Error {
     Error::new(Kind::TooManyRequests, detail)
 }
 
+fn has_its_share() -> Error {
+    let detail = "You have as many calls under way as one caller may. Wait for one of them to end, then try again.";
+    Error::new(Kind::TooManyRequests, detail)
+}
+
 /// What stops one call: its cancellation, or shutdown.
 pub(crate) struct Stops {
     cancel: Cancel,
@@ -264,6 +287,7 @@ impl Stops {
 pub(crate) struct Permit {
     admission: Arc<Admission>,
     run: Option<RunPermit>,
+    _share: Option<Share>,
 }
 
 impl Permit {
@@ -354,6 +378,18 @@ mod tests {
         drop((first, other));
         assert!(enter(&a).is_ok());
         assert_eq!(admission.running().by_caller, HashMap::from([(a, 1)]), "nobody is remembered for nothing");
+    }
+
+    #[test]
+    fn a_caller_leaves_threads_for_the_calls_of_others() {
+        let admission = Admission::with_threads(4, 0, 0);
+        let now = Instant::now();
+        let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
+        let mut hers: Vec<_> = (0..3).map(|_| admission.enter(0, &a, now).unwrap()).collect();
+        assert!(admission.enter(0, &a, now).err().unwrap().detail.starts_with("You have as many calls under way"));
+        assert!(admission.enter(0, &b, now).is_ok() && admission.enter(1, &a, now).is_ok());
+        hers.pop();
+        assert!(admission.enter(0, &a, now).is_ok());
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! How a call runs, whatever the transport: whether it may (`admission`), which are in flight (`inflight`), on which
-//! thread (`workers`), for one client on one connection (`pipe`); and the polling of lists for subscribers (`poller`).
+//! How a call runs, whatever the transport: whether it may (`admission`, `shares`), which are in flight (`inflight`), on
+//! which thread (`workers`), for one client on one connection (`pipe`); and the polling of lists for subscribers
+//! (`poller`).
 //!
 //! ```text
 //!   transport/stdio ──────────────▶ pipe ─▶ workers ─┐
@@ -13,6 +14,7 @@ pub(crate) mod batch;
 pub(crate) mod inflight;
 pub(crate) mod pipe;
 pub(crate) mod poller;
+pub(crate) mod shares;
 pub(crate) mod workers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -63,6 +63,8 @@ pub(crate) struct Services {
     pub(crate) server: Arc<Server>,
     /// The threads of runs.
     pub(crate) workers: Arc<Workers>,
+    /// The threads of calls that wait for runs, so that these can be cancelled meanwhile.
+    pub(crate) waiters: Arc<Workers>,
     /// The threads of all other calls, so that these never wait for runs.
     pub(crate) helpers: Arc<Workers>,
     /// Which calls may run.
@@ -159,7 +161,11 @@ impl Pipe {
                 return reply.send(call.fail(error), Flush::Later);
             }
         };
-        let is_run = call.is_run();
+        let workers = match (call.is_run(), call.waits()) {
+            (true, _) => &self.services.workers,
+            (false, true) => &self.services.waiters,
+            (false, false) => &self.services.helpers,
+        };
         let call = Arc::new(call);
         let job = {
             let (server, inflight, call, cancel, reply) =
@@ -191,7 +197,6 @@ impl Pipe {
                 }
             }
         };
-        let workers = if is_run { &self.services.workers } else { &self.services.helpers };
         if workers.submit(Box::new(job)).is_err() {
             self.inflight.finish(call.id(), &cancel);
             reply.send(call.fail(admission::busy()), Flush::Later);

@@ -36,6 +36,11 @@ pub(super) trait Operation: Send + Sync {
     fn runs(&self) -> u32 {
         0
     }
+
+    /// Does it wait for a run that another call has started?
+    fn waits(&self) -> bool {
+        false
+    }
 }
 
 impl<F> Operation for F
@@ -117,6 +122,11 @@ impl Call {
     /// How many runs it makes: one per step of a chain. They count against the rate limit.
     pub(crate) fn runs(&self) -> u32 {
         self.operation.runs()
+    }
+
+    /// Does it wait for a run that another call has started?
+    pub(crate) fn waits(&self) -> bool {
+        self.operation.waits()
     }
 
     /// Runs the operation for `visitor` and writes the answer. Blocks as long as Fabric takes, within the configured

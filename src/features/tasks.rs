@@ -17,7 +17,7 @@ use crate::protocol::{Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
 use crate::{time, tools};
 
-use super::call::Running;
+use super::call::{Call, Operation, Running};
 use super::tools::write;
 use super::{Action, Kept, Request, Server};
 
@@ -196,7 +196,22 @@ pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<A
     let usage = "params.taskId must be a string: the id that the call was answered with.";
     let [id] = params(request.params, ["taskId"], usage)?;
     let id = text(id, usage)?.into_owned();
-    Ok(request.call(move |call, result| verb.run(&id, call, result)))
+    Ok(Action::Call(Box::new(Call::new(request, Box::new(TaskCall { verb, id })))))
+}
+
+struct TaskCall {
+    verb: Verb,
+    id: String,
+}
+
+impl Operation for TaskCall {
+    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        self.verb.run(&self.id, call, result)
+    }
+
+    fn waits(&self) -> bool {
+        matches!(self.verb, Verb::Result)
+    }
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {

@@ -194,6 +194,10 @@ impl Operation for ToolCall {
     fn runs(&self) -> u32 {
         self.job.runs()
     }
+
+    fn waits(&self) -> bool {
+        self.job.waits()
+    }
 }
 
 impl ToolCall {

@@ -107,6 +107,10 @@ impl Job for GetRun {
         self.follow(&run, work)?;
         shown(&run, self.offset, self.max_chars)
     }
+
+    fn waits(&self) -> bool {
+        self.run_id.is_some() && !self.wait.is_zero()
+    }
 }
 
 impl GetRun {

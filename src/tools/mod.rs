@@ -120,6 +120,11 @@ pub(crate) trait Job: Send + Sync {
         0
     }
 
+    /// Does it wait for a run that another call has started?
+    fn waits(&self) -> bool {
+        false
+    }
+
     /// The paid run, if it is one: such a job runs on its own thread.
     fn paid(&self) -> Option<Paid> {
         None

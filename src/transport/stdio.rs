@@ -48,6 +48,7 @@ impl Stdio {
     ) -> Stdio {
         let services = Services {
             workers: Arc::new(Workers::new(max_calls, MAX_QUEUED_RUNS)),
+            waiters: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
             helpers: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
             // Calls wait for a worker; a run that has outlived its call has none, but counts.
             admission: Admission::queued(max_calls),

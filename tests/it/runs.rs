@@ -117,6 +117,21 @@ fn a_run_can_be_started_without_waiting_and_stopped() {
 }
 
 #[test]
+fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
+    let fabric = FakeFabric::start();
+    fabric.on("POST /chat", Reply::sse().gate());
+    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).arg("--max-runs").arg("1"));
+    let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
+    let waiting: Vec<_> =
+        (0..16).map(|_| client.begin_call("fabric_get_run", json!({"run_id": run_id}), None)).collect();
+    let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
+    assert!(stopped.to_string().contains("was cancelled"), "{stopped}");
+    for id in waiting {
+        assert_eq!(data(&client.answer(&id)["result"])["status"], "cancelled");
+    }
+}
+
+#[test]
 fn a_cut_output_can_be_read_to_its_end() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["añb", "cd"]));

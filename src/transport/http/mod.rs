@@ -7,7 +7,6 @@ mod guard;
 mod ops;
 mod reply;
 mod sessions;
-mod shares;
 mod sse;
 mod streamable;
 mod streams;
@@ -26,12 +25,12 @@ use crate::runs::Runs;
 
 use self::guard::Guard;
 use self::ops::Ops;
-use self::shares::Shares;
 use self::sse::Sse;
 use self::streamable::Streamable;
 use self::streams::Streams;
 use self::web::Web;
 use crate::calls::admission::Admission;
+use crate::calls::shares::Shares;
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
@@ -57,12 +56,13 @@ impl Listening {
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
         let ops = Ops::new(server.fabric.clone(), server.kept.runs.clone(), Arc::downgrade(&http));
-        let admission =
-            Admission::new(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
-        let (streams, shares) = (Arc::<Streams>::default(), Shares::new(config.http.max_connections));
+        let streams_carry_answers = config.transport == Transport::Sse;
+        // There calls run on threads of a pool, otherwise on those of their connections.
+        let admission = if streams_carry_answers { Admission::with_threads } else { Admission::new };
+        let admission = admission(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
+        let (streams, shares) = (Arc::<Streams>::default(), Shares::of(config.http.max_connections));
         let path = config.path.clone();
         let runs = server.kept.runs.clone();
-        let streams_carry_answers = config.transport == Transport::Sse;
         let served = if streams_carry_answers {
             let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
             http.serve(Arc::new(Web { guard, access, shares, path, ops, endpoint }))

@@ -201,7 +201,7 @@ pub(super) struct PostSink {
     reply: Arc<PostReply>,
     /// What stops the call, apart from a disconnect.
     pub(super) stops: Stops,
-    /// Whether a disconnect cancels the call: in the modern revision.
+    /// Whether a disconnect cancels the call: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
     access: Arc<Access>,
     pass: Arc<Pass>,

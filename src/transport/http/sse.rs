@@ -72,6 +72,7 @@ impl Sse {
         let services = Services {
             // Every call has a thread here, or is refused: a queue would only hide that.
             workers: Arc::new(Workers::new(config.max_runs, 0)),
+            waiters: Arc::new(Workers::new(config.max_runs, 0)),
             helpers: Arc::new(Workers::new(config.max_runs, 0)),
             admission,
             poller: Poller::new(server.clone()),

@@ -25,7 +25,6 @@ use crate::sync::lock;
 use super::base64;
 use super::reply::{Accepts, PostReply, PostSink};
 use super::sessions::{Live, SessionId, Sessions};
-use super::shares::Share;
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
 use crate::calls::admission::{Admission, Permit, Stops};
@@ -33,6 +32,7 @@ use crate::calls::batch::Room;
 use crate::calls::inflight::Cancel;
 use crate::calls::pipe::{Flush, Line};
 use crate::calls::poller::Poller;
+use crate::calls::shares::Share;
 
 /// Most calls of one batch over HTTP that run at once, each on a thread.
 const BATCH_THREADS: usize = 16;
@@ -251,7 +251,9 @@ impl Streamable {
             reply.open();
         }
         let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
-        let answer = self.call(&call, &mut permit, guest, &reply, &cancel, session.is_none());
+        // A run goes on in a session: its answer is lost, but not the run.
+        let leaving_cancels = session.is_none() || !call.is_run();
+        let answer = self.call(&call, &mut permit, guest, &reply, &cancel, leaving_cancels);
         drop(permit);
         let wanted = finish();
         let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
@@ -346,7 +348,7 @@ impl Streamable {
         if call.is_run() {
             reply.open();
         }
-        self.call(call, &mut permit, guest, reply, cancel, false)
+        self.call(call, &mut permit, guest, reply, cancel, !call.is_run())
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {

@@ -21,7 +21,7 @@ use crate::{metrics, random};
 
 use super::guard::{Guard, Refused, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
-use super::shares::{HAS_ITS_SHARE, Share, Shares};
+use crate::calls::shares::{Share, Shares};
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync + 'static {
@@ -109,6 +109,9 @@ pub(super) struct Guest<'a> {
 
 /// The header of a JSON body.
 pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
+/// What a caller is told that has its share of the connections.
+const HAS_ITS_SHARE: &str = "This caller holds as many connections as one may: let calls end, close a stream, or raise \
+                             --max-connections.";
 /// The headers of a stream: no proxy may cache or buffer it.
 const STREAM: [(&str, &str); 3] =
     [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")];

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::{Modern, initialize, request, run, start, stream};
+use super::{Modern, POST, initialize, request, run, start, stream};
 use crate::support::DEADLINE;
 use crate::support::reply::Reply;
 
@@ -67,6 +67,23 @@ fn leaving_does_not_stop_a_legacy_run() {
     server.process.wait_stderr("tool=fabric_run_pattern pattern=summarize");
     server.process.wait_stderr("ok=true");
     assert!(fabric.left().is_empty());
+}
+
+#[test]
+fn leaving_stops_a_legacy_call_that_is_no_run() {
+    let (fabric, server) = start();
+    let call = request(json!(1), "tools/call", json!({"name": "fabric_list_models", "arguments": {}}));
+    for (revision, message) in [("2025-11-25", call.clone()), ("2025-03-26", json!([call]))] {
+        fabric.forget();
+        fabric.once("GET /models/names", Reply::silence());
+        let session = initialize(&server, revision);
+        let mut http = server.connect();
+        let headers: Vec<_> = POST.iter().copied().chain([("Mcp-Session-Id", &*session)]).collect();
+        http.send("POST", "/mcp", &headers, Some(message.to_string().as_bytes())).unwrap();
+        fabric.wait_requests("GET /models/names", 1);
+        http.close();
+        fabric.wait_closed(DEADLINE);
+    }
 }
 
 #[test]

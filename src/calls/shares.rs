@@ -1,4 +1,5 @@
-//! How many connections each named caller holds: none may hold all of them, by streams that idle or calls that wait.
+//! What each named caller holds of the connections, or of the threads for calls: none may hold all of them, by streams
+//! that idle or calls that wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,27 +7,28 @@ use std::sync::{Arc, Mutex};
 use crate::access::Identity;
 use crate::sync::lock;
 
-/// What a caller is told that has its share.
-pub(super) const HAS_ITS_SHARE: &str = "This caller holds as many connections as one may: let calls end, close a \
-                                        stream, or raise --max-connections.";
-
-/// The connections held by each named caller that has any.
-pub(super) struct Shares {
+/// What is held by each named caller that holds any.
+pub(crate) struct Shares {
     /// Most of one.
     most: usize,
     held: Mutex<HashMap<Identity, usize>>,
 }
 
 impl Shares {
-    /// Each named caller may hold three quarters of `max_connections`.
-    pub(super) fn new(max_connections: usize) -> Arc<Shares> {
-        Arc::new(Shares { most: (max_connections - max_connections / 4).max(1), held: Mutex::default() })
+    /// Each named caller may hold three quarters of `all`, at least one.
+    pub(crate) fn of(all: usize) -> Arc<Shares> {
+        Arc::new(Shares { most: (all - all / 4).max(1), held: Mutex::default() })
+    }
+
+    /// Everybody may hold everything.
+    pub(crate) fn unlimited() -> Arc<Shares> {
+        Arc::new(Shares { most: usize::MAX, held: Mutex::default() })
     }
 
     /// One more for this caller; `None` if it has its share, unless it `replaces` one that ends now. Callers without a
     /// name have no share, for several may have the same address.
-    pub(super) fn take(self: &Arc<Shares>, who: &Identity, replaces: bool) -> Option<Share> {
-        if matches!(who, Identity::Local | Identity::Peer(_)) {
+    pub(crate) fn take(self: &Arc<Shares>, who: &Identity, replaces: bool) -> Option<Share> {
+        if self.most == usize::MAX || matches!(who, Identity::Local | Identity::Peer(_)) {
             return Some(Share(None));
         }
         let mut held = lock(&self.held);
@@ -39,8 +41,8 @@ impl Shares {
     }
 }
 
-/// One connection of a caller's share, given back on drop.
-pub(super) struct Share(Option<(Arc<Shares>, Identity)>);
+/// One part of a caller's share, given back on drop.
+pub(crate) struct Share(Option<(Arc<Shares>, Identity)>);
 
 impl Drop for Share {
     fn drop(&mut self) {
@@ -61,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_named_caller_has_its_share_and_gets_it_back() {
-        let shares = Shares::new(4);
+        let shares = Shares::of(4);
         let (alice, bob) = (Identity::Token("alice".into()), Identity::Token("bob".into()));
         let mut hers: Vec<_> = std::iter::from_fn(|| shares.take(&alice, false)).collect();
         assert_eq!(hers.len(), 3);
