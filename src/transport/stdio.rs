@@ -9,9 +9,13 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
 use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS};
 use crate::features::{Server, refuse};
-use crate::jsonrpc::{self, INVALID_REQUEST};
+use crate::jsonrpc::{self, INVALID_REQUEST, Id};
 use crate::protocol::{Inbound, Refusal, Session};
 use crate::runs::Runs;
 use crate::sync::lock;
@@ -27,6 +31,9 @@ const STDIO_DRAIN: Duration = Duration::from_secs(2);
 
 /// Least number of concurrent calls that are not runs.
 const HELPERS: usize = 16;
+
+/// Longest message whose id is looked for, in bytes.
+const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
 
 /// Input is read in pieces of this size, and output is collected up to it.
 const BUFFER: usize = 64 << 10;
@@ -67,10 +74,11 @@ impl Stdio {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
         let pass = Arc::new(Pass::local());
-        while let Some(fits) = read_line(&mut input, &mut line)? {
-            if !fits {
+        while let Some(size) = read_line(&mut input, &mut line)? {
+            if let LineSize::TooLong(id) = size {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
-                let answer = refuse(Refusal::new(INVALID_REQUEST, reason), None, self.pipe.session.no_id(), false);
+                let refusal = Refusal::new(INVALID_REQUEST, reason);
+                let answer = refuse(refusal, id.as_ref(), self.pipe.session.no_id(), false);
                 self.writer.send(&answer.body.parts(), Flush::Later);
             } else if !jsonrpc::is_blank(&line) {
                 let action = self.pipe.read(Inbound::read(&line, false));
@@ -141,9 +149,16 @@ fn within(limit: Duration, finish: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Reads one line into `line`, without its end. `None` at the end of input; false if the line was longer than
-/// [`MAX_MESSAGE`] and has been skipped.
-fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<bool>> {
+/// Of a line that was read.
+#[derive(Debug, PartialEq, Eq)]
+enum LineSize {
+    Fits,
+    /// It was longer than [`MAX_MESSAGE`] and has been skipped. Its id, if it is a request.
+    TooLong(Option<Id>),
+}
+
+/// Reads one line into `line`, without its end. `None` at the end of input.
+fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<LineSize>> {
     line.clear();
     if line.capacity() > BUFFER {
         // The memory of one large message must not be kept for good.
@@ -153,15 +168,53 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<
     if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
         return Ok(None);
     }
+    let mut rest = Rest { input, is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit };
     if line.last() == Some(&b'\n') {
         line.pop();
-    } else if line.len() as u64 == limit {
-        input.skip_until(b'\n')?;
     }
     if line.last() == Some(&b'\r') {
         line.pop();
     }
-    Ok(Some(line.len() <= MAX_MESSAGE))
+    if line.len() <= MAX_MESSAGE {
+        return Ok(Some(LineSize::Fits));
+    }
+    let id = id_of(line.chain(&mut rest));
+    io::copy(&mut rest, &mut io::sink())?;
+    Ok(Some(LineSize::TooLong(id)))
+}
+
+/// The id of a request too long to be kept: a client that gets no answer under it may wait for ever.
+fn id_of(message: impl Read) -> Option<Id> {
+    #[derive(Deserialize)]
+    struct Envelope {
+        id: Box<RawValue>,
+        #[serde(rename = "method")]
+        _method: IgnoredAny,
+    }
+    let message = BufReader::with_capacity(BUFFER, message.take(MAX_SOUGHT));
+    Id::from_raw(&serde_json::from_reader::<_, Envelope>(message).ok()?.id)
+}
+
+/// The rest of a line.
+struct Rest<'a, R> {
+    input: &'a mut R,
+    is_over: bool,
+}
+
+impl<R: BufRead> Read for Rest<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        if self.is_over {
+            return Ok(0);
+        }
+        let there = self.input.fill_buf()?;
+        let end = there.iter().position(|byte| *byte == b'\n');
+        let taken = end.unwrap_or(there.len()).min(out.len());
+        out[..taken].copy_from_slice(&there[..taken]);
+        let reached = end == Some(taken);
+        self.is_over = reached || there.is_empty();
+        self.input.consume(taken + usize::from(reached));
+        Ok(taken)
+    }
 }
 
 /// The one writer of stdout. Whole lines only; flushed when nobody else is about to write.
@@ -247,15 +300,41 @@ impl LineOut {
 mod tests {
     use super::*;
 
-    fn lines(input: &[u8]) -> Vec<(bool, usize)> {
+    fn sizes(input: &[u8]) -> Vec<(LineSize, usize)> {
         // A tiny buffer, so that lines end anywhere in it.
         let mut input = BufReader::with_capacity(7, input);
         let mut line = Vec::new();
         let mut found = Vec::new();
-        while let Some(fits) = read_line(&mut input, &mut line).unwrap() {
-            found.push((fits, line.len()));
+        while let Some(size) = read_line(&mut input, &mut line).unwrap() {
+            found.push((size, line.len()));
         }
         found
+    }
+
+    fn lines(input: &[u8]) -> Vec<(bool, usize)> {
+        sizes(input).into_iter().map(|(size, length)| (size == LineSize::Fits, length)).collect()
+    }
+
+    #[test]
+    fn the_id_of_a_long_request_is_found_wherever_it_is() {
+        let pad = "x".repeat(MAX_MESSAGE);
+        for (line, id) in [
+            (format!(r#"{{"id":7,"method":"a","params":["{pad}"]}}"#), Some("7")),
+            (format!(r#"{{"method":"a","params":{{"id":1,"x":"{pad}"}},"id":"b"}}"#), Some("\"b\"")),
+            (format!(r#"{{"method":"a","params":["{pad}\",\"id\":1"]}}"#), None),
+            (format!(r#"{{"id":7,"result":"{pad}"}}"#), None),
+            (format!(r#"{{"id":7,"method":"a","params":["{pad}"]"#), None),
+            (format!(r#"{{"id":"{pad}","method":"a"}}"#), None),
+            (format!(r#"[{{"id":7,"method":"a","params":["{pad}"]}}]"#), None),
+        ] {
+            for end in ["\n", "\r\n"] {
+                let found = sizes(format!("{line}{end}next").as_bytes());
+                let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else {
+                    panic!("{}", found.len())
+                };
+                assert_eq!(found.as_ref().map(Id::json), id);
+            }
+        }
     }
 
     #[test]

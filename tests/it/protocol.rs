@@ -271,7 +271,7 @@ fn a_line_of_ten_mebibytes_is_refused_and_the_pipe_goes_on() {
         let answer = client.recv();
         assert_eq!(answer["error"]["code"], -32600, "{answer}");
         let words = format!("The line is longer than {} bytes.", 8 << 20);
-        assert_eq!(answer["error"]["message"], words.as_str());
+        assert_eq!((&answer["error"]["message"], &answer["id"]), (&json!(words), &json!(1)));
         client.expect_nothing_else();
     }
 }
