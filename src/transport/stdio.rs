@@ -327,13 +327,9 @@ mod tests {
             (format!(r#"{{"id":"{pad}","method":"a"}}"#), None),
             (format!(r#"[{{"id":7,"method":"a","params":["{pad}"]}}]"#), None),
         ] {
-            for end in ["\n", "\r\n"] {
-                let found = sizes(format!("{line}{end}next").as_bytes());
-                let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else {
-                    panic!("{}", found.len())
-                };
-                assert_eq!(found.as_ref().map(Id::json), id);
-            }
+            let found = sizes(format!("{line}\r\nnext").as_bytes());
+            let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else { panic!("{}", found.len()) };
+            assert_eq!(found.as_ref().map(Id::json), id);
         }
     }
 
