@@ -19,6 +19,10 @@ use crate::budget::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 
+/// When the time for a read is over, it looks once more for so long: after the process was stopped or the machine slept,
+/// the input is there.
+const LAST_LOOK: Duration = Duration::from_millis(1);
+
 /// With a timeout, ureq starts a thread to resolve the host of each request, even on a pooled connection. This avoids
 /// it for addresses and `localhost`.
 #[derive(Debug, Default)]
@@ -87,16 +91,16 @@ impl Transport for Interruptible<Box<dyn Transport>> {
         let limit = timeout.for_read();
         loop {
             let now = Instant::now();
-            let mut left = limit.after.saturating_sub(now - started);
-            if let Some(until) = watch.until {
-                left = left.min(until.saturating_duration_since(now));
-            }
-            if left.is_zero() {
+            if watch.until.is_some_and(|until| until <= now) {
                 return Err(ureq::Error::Timeout(limit.reason));
             }
+            let left = limit.after.saturating_sub(now - started);
+            let is_last = left.is_zero();
+            let left = watch.until.map_or(left, |until| left.min(until - now)).max(LAST_LOOK);
             // The same value each time: a change costs a system call.
             let slice = time::Duration::from(left.min(SLICE));
             match self.inner.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
+                Err(ureq::Error::Timeout(_)) if is_last => return Err(ureq::Error::Timeout(limit.reason)),
                 Err(ureq::Error::Timeout(_)) => watch.ask()?,
                 other => return other,
             }
@@ -195,5 +199,55 @@ impl WaitScope {
 impl Drop for WaitScope {
     fn drop(&mut self) {
         CONTEXT.set(self.previous.take());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ureq::Timeout;
+
+    /// A connection on which input is there, or never comes.
+    #[derive(Debug)]
+    struct Connection {
+        has_input: bool,
+    }
+
+    impl Transport for Connection {
+        fn buffers(&mut self) -> &mut dyn Buffers {
+            unreachable!("nothing is read")
+        }
+        fn transmit_output(&mut self, _: usize, _: NextTimeout) -> Result<(), ureq::Error> {
+            unreachable!("nothing is written")
+        }
+        fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
+            if self.has_input { Ok(true) } else { Err(ureq::Error::Timeout(Timeout::PerRead)) }
+        }
+        fn is_open(&mut self) -> bool {
+            true
+        }
+    }
+
+    struct Patient;
+
+    impl Wait for Patient {
+        fn still_waiting(&self) -> Result<(), crate::fabric::Stop> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn input_that_is_there_when_the_time_is_over_is_taken() {
+        let scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn Wait>));
+        let read = |has_input| {
+            let over = NextTimeout { after: Duration::ZERO.into(), reason: Timeout::PerRead, ..NextTimeout::default() };
+            let connection: Box<dyn Transport> = Box::new(Connection { has_input });
+            Interruptible::new(connection).await_input(over)
+        };
+        assert!(matches!(read(true), Ok(true)));
+        assert!(matches!(read(false), Err(ureq::Error::Timeout(Timeout::PerRead))));
+        // The end of a run is not put off.
+        scope.hurry(Duration::ZERO);
+        assert!(read(true).is_err());
     }
 }
