@@ -119,6 +119,13 @@ mod unix {
         }
     }
 
+    impl Drop for Signals {
+        /// Nobody waits any more: the next signal ends the process at once.
+        fn drop(&mut self) {
+            RECEIVED.store(true, Ordering::SeqCst);
+        }
+    }
+
     extern "C" fn on_signal(number: c_int) {
         if number == SIGHUP {
             if HANGUP.swap(true, Ordering::SeqCst) {
@@ -175,23 +182,34 @@ mod tests {
         let mut signals = install(true).unwrap();
         assert!(install(true).is_none());
         let say = |text: &str| writeln!(std::io::stdout(), "\nsaid {text}").unwrap();
-        say("ready");
-        loop {
-            let signal = signals.wait();
-            say(signal.name());
-            if signal != Signal::Hangup {
-                break;
-            }
+        if std::env::var_os(UNHEARD).is_some() {
+            drop(signals);
+            say("ready");
+        } else {
+            say("ready");
+            while {
+                let signal = signals.wait();
+                say(signal.name());
+                signal == Signal::Hangup
+            } {}
         }
         let mut line = String::new();
         std::io::stdin().read_line(&mut line).unwrap();
         std::process::exit(0);
     }
 
+    /// Tells the child not to wait for signals.
+    const UNHEARD: &str = "FABRIC_MCP_TEST_UNHEARD";
+
     /// The child after it has installed its handlers.
     fn start() -> (Child, Lines<BufReader<ChildStdout>>) {
+        start_with(&[])
+    }
+
+    fn start_with(variables: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "signals::tests::child", "--ignored", "--nocapture", "--test-threads=1"])
+            .envs(variables.iter().map(|name| (name, "1")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -242,6 +260,14 @@ mod tests {
         assert_eq!(said(&mut lines), "SIGTERM");
         drop(child.stdin.take());
         assert_eq!(child.wait().unwrap().code(), Some(0));
+    }
+
+    #[test]
+    fn a_signal_that_nobody_waits_for_ends_the_process_at_once() {
+        let (mut child, _lines) = start_with(&[UNHEARD]);
+        let _stdin = child.stdin.take();
+        send(&child, "TERM");
+        assert_eq!(child.wait().unwrap().code(), Some(143));
     }
 
     #[test]
