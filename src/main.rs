@@ -135,7 +135,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             if config.kept.state_dir.is_none() {
                 config.kept.keep = Duration::ZERO;
             }
-            let (server, config, _demo) = assemble(config)?;
+            let (server, config, _demo) = assemble(config, |warning| tell(warning))?;
             config.warnings.iter().for_each(tell);
             oneshot::run(&server, &tool, arguments.as_deref(), json)
         }
@@ -143,7 +143,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             // `--check` keeps no runs.
             let mut config = *config;
             config.kept.state_dir = None;
-            let (server, config, _demo) = assemble(config)?;
+            let (server, config, _demo) = assemble(config, |warning| tell(warning))?;
             let access = access(&config).map_err(ExitReason::usage)?;
             let look = match json {
                 true => Look::Json,
@@ -177,7 +177,7 @@ fn start(config: Config) -> Result<(), ExitReason> {
     for warning in &config.warnings {
         log::warn!("{warning}");
     }
-    let (server, config, _demo) = assemble(config)?;
+    let (server, config, _demo) = assemble(config, |warning| log::warn!("{warning}"))?;
     match config.transport {
         Transport::Stdio => serve_stdio(server, &config),
         Transport::Http | Transport::Sse => serve_http(server, &config),
@@ -216,7 +216,7 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
 }
 
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
-fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
+fn assemble(mut config: Config, warn: impl Fn(&str)) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
         let started = demo::start()
@@ -230,14 +230,14 @@ fn assemble(mut config: Config) -> Result<(Arc<Server>, Config, Option<Demo>), E
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
-    let kept = Kept { runs: keep_runs(&config.kept), settings: config.kept.clone(), lists };
+    let kept = Kept { runs: keep_runs(&config.kept, warn), settings: config.kept.clone(), lists };
     Ok((Arc::new(Server::new(client, catalog, config.policy.clone(), kept)), config, demo))
 }
 
 /// The store of runs; in memory if its folder cannot be used.
-fn keep_runs(kept: &config::RunSettings) -> Runs {
+fn keep_runs(kept: &config::RunSettings, warn: impl Fn(&str)) -> Runs {
     let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero()).and_then(|path| {
-        Folder::open(path).inspect_err(|reason| log::warn!("{reason}; runs are kept in memory only")).ok()
+        Folder::open(path).inspect_err(|reason| warn(&format!("{reason}; runs are kept in memory only"))).ok()
     });
     let accounts: Accounts = Box::new(|| {
         let mut charge = MEMORY.open();

@@ -22,9 +22,9 @@ pub(crate) fn started() -> i64 {
     *STARTED.get_or_init(|| milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
-/// Milliseconds since 1970.
+/// Milliseconds since 1970; 0 with a clock before it.
 pub(crate) fn milliseconds_now() -> u64 {
-    milliseconds(SystemTime::now()).unsigned_abs()
+    u64::try_from(milliseconds(SystemTime::now())).unwrap_or(0)
 }
 
 /// A time for the log, with milliseconds: `2026-07-28T12:00:00.000Z`.

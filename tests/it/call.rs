@@ -93,6 +93,11 @@ fn a_run_can_be_found_in_the_state_folder() {
     got.expect_code(0);
     let got: Value = serde_json::from_str(&got.stdout).unwrap();
     assert_eq!((&got["output_text"], &got["status"]), (&ran["output_text"], &json!("completed")));
+    let unkept = call(&fabric, [RUN, SUMMARIZE, "--json"])
+        .arg("--state-dir")
+        .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
+        .run(DEADLINE);
+    unkept.expect_code(0).expect_stderr("runs are kept in memory only");
 }
 
 #[test]
