@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `<xx>` are the first two digits of the id: with many runs, a scan for changes of other processes reads a few of 256
-//! small folders instead of 20,000 names.
+//! small folders instead of 20,000 names. They are never removed: another process may be about to create a file in one.
 //!
 //! Other processes may share the folder, and may die between any two steps. So every file is checked before use: links
 //! are not followed, nothing that blocks is opened, no length is trusted. Files with other names are ignored.
@@ -156,8 +156,6 @@ impl Folder {
         let first = self.create(probe, Part::Lock)?;
         let works = first.try_lock().is_ok() && matches!(self.claim(probe), Ok(LockClaim::Held));
         self.remove_parts(probe, &[Part::Lock]);
-        // Fails if there is more in it.
-        let _ = fs::remove_dir(self.shard(probe.shard()));
         Ok(works)
     }
 

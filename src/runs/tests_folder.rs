@@ -393,6 +393,27 @@ fn a_result_that_is_too_large_for_a_file_stays_in_memory() {
 }
 
 #[test]
+fn a_process_that_starts_takes_no_folder_from_under_another() {
+    let at = Temporary::new();
+    (0..=u8::MAX).for_each(|shard| fs::create_dir_all(at.0.join(format!("{shard:02x}"))).unwrap());
+    Folder::open(&at.0).unwrap();
+    assert_eq!(list(&at.0).count(), 256, "another may be about to create a file in it");
+}
+
+#[test]
+fn a_folder_that_somebody_removed_is_made_again() {
+    let (at, hand, runs) = one_process();
+    for _ in 0..3 {
+        let writer = runs.begin(start(&Owner::Folder));
+        let shard = at.file(&writer.run().id(), "json").parent().unwrap().to_owned();
+        fs::remove_dir_all(&shard).unwrap();
+        writer.append("text").unwrap();
+        writer.finish(End::completed());
+        assert_eq!(find(&process(&at, &hand), &writer.run()).unwrap().read(0, 9), "text");
+    }
+}
+
+#[test]
 fn the_folder_is_swept_by_age_and_size() {
     let (at, hand) = (Temporary::new(), Hand::new());
     let runs = bounded(&at, &hand, (3, 100));
@@ -497,7 +518,7 @@ fn folders_that_will_not_do_are_refused() {
     assert!(Folder::open(&at.0).err().unwrap().contains("cannot be used"));
     fs::remove_file(&at.0).unwrap();
     Folder::open(&at.0.join("deep/er")).unwrap();
-    assert_eq!(fs::read_dir(at.0.join("deep/er")).unwrap().count(), 0);
+    assert_eq!(list(&at.0.join("deep/er")).flat_map(|shard| list(&shard)).count(), 0);
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;
