@@ -97,8 +97,10 @@ impl Files {
     }
 
     fn try_finish(&mut self, record: &mut Record) -> io::Result<()> {
-        if let Some(file) = &self.text {
-            file.sync_all()?;
+        if let Some(Err(error)) = self.text.as_ref().map(File::sync_all) {
+            // The system may have dropped what it could not write, and a second sync would not say so.
+            (self.written, self.torn) = (0, true);
+            return Err(error);
         }
         // A process that left the marker has read `working`, and has reported the run as cancelled. So check again once
         // the end can be read.

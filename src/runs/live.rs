@@ -7,10 +7,11 @@
 //! ```
 //!
 //! A closing run is shown as working until its end is on disk: what was reported as completed must survive a power cut.
-//! A cancellation is shown at once and stays, whatever the worker reports later.
+//! If that fails it is closed all the same, and is closing once more while the store tries again. A cancellation is
+//! shown at once and stays, whatever the worker reports later.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use crate::sync::{lock, try_lock, wait_while};
@@ -40,7 +41,7 @@ pub(super) struct LiveRun {
     changed: Condvar,
     cancelled: AtomicBool,
     /// Locked before `inner`, never after it.
-    files: Option<Mutex<Files>>,
+    files: OnceLock<Mutex<Files>>,
 }
 
 struct Inner {
@@ -52,7 +53,7 @@ struct Inner {
     held: Held,
     /// Once closed, what it counts for in the bounds of a store.
     bytes: u64,
-    /// Kept until then, once closed.
+    /// Kept until then, once closed; before, zero.
     until: Duration,
     promised_until: Duration,
 }
@@ -87,7 +88,7 @@ impl LiveRun {
             begun,
             changed: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            files: files.map(Mutex::new),
+            files: files.map(|files| Mutex::new(files).into()).unwrap_or_default(),
             inner: Mutex::new(Inner {
                 record,
                 text: Text::default(),
@@ -136,7 +137,7 @@ impl LiveRun {
 
     /// The files, unless another thread uses them, which may take long on a slow disk.
     fn free_files(&self) -> Option<MutexGuard<'_, Files>> {
-        try_lock(self.files.as_ref()?)
+        try_lock(self.files.get()?)
     }
 
     /// Checks for a cancellation by another process.
@@ -170,7 +171,7 @@ impl LiveRun {
         let (mut inner, _) = wait_while(&self.changed, lock(&self.inner), CLOSING, closing);
         let cancelled = self.end(&mut inner, RunState::Cancelled, today);
         drop(inner);
-        if let (true, Some(files)) = (cancelled, &self.files) {
+        if let (true, Some(files)) = (cancelled, self.files.get()) {
             // For the other processes, until the worker has noticed.
             lock(files).mark();
         }
@@ -217,20 +218,41 @@ impl LiveRun {
         Some(record)
     }
 
-    /// Writes the end to disk. False if there are no files, or that failed.
+    /// Begins to close it again, for its end to be written after all. Returns its record; `None` if it is not closed.
+    pub(super) fn close_again(&self) -> Option<Record> {
+        let mut inner = lock(&self.inner);
+        if inner.phase != Phase::Closed {
+            return None;
+        }
+        inner.phase = Phase::Closing;
+        Some(inner.record())
+    }
+
+    /// Gives it files, if it has none.
+    pub(super) fn add_files(&self, files: Option<Files>) {
+        if let Some(files) = files {
+            let _ = self.files.set(Mutex::new(files));
+        }
+    }
+
+    /// Writes the end to disk. False if there are no files, or that failed; then they stay locked.
     pub(super) fn store(&self, record: &mut Record) -> bool {
-        let Some(files) = &self.files else { return false };
+        let Some(files) = self.files.get() else { return false };
         let mut files = lock(files);
         let stored = self.write_text(&mut files) && files.finish(record);
-        files.release();
+        if stored {
+            files.release();
+        }
         stored
     }
 
-    /// Closes it with this record; it is kept for `keep`.
+    /// Closes it with this record; it is kept for `keep` from the first time on.
     pub(super) fn closed(&self, record: Record, now: Duration, keep: Duration) {
         let size = record.size();
         let mut inner = lock(&self.inner);
-        inner.until = inner.promised_until.max(now.saturating_add(keep));
+        if inner.until.is_zero() {
+            inner.until = inner.promised_until.max(now.saturating_add(keep));
+        }
         inner.bytes = size;
         inner.phase = Phase::Closed;
         // Values take about twice the memory of their text.
@@ -261,7 +283,7 @@ impl LiveRun {
 
     /// Writes the metadata to disk, where there is one.
     pub(super) fn persist(&self) {
-        let Some(files) = &self.files else { return };
+        let Some(files) = self.files.get() else { return };
         let files = lock(files);
         let inner = lock(&self.inner);
         // A closing run is written by the thread that closes it.
@@ -278,7 +300,7 @@ impl LiveRun {
     }
 
     pub(super) fn has_files(&self) -> bool {
-        self.files.is_some()
+        self.files.get().is_some()
     }
 
     pub(super) fn is_closed(&self) -> bool {

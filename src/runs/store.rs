@@ -30,7 +30,7 @@ const ENTRY: usize = 256;
 
 /// How often expired runs are removed while memory is within its bounds, in milliseconds.
 const TIDY_EVERY: u64 = 1_000;
-/// How often the folder is read while runs end.
+/// How often the folder is read while runs end, and how often what could not be written is tried again.
 const REFRESH: Duration = Duration::from_secs(60);
 /// Threads that write open runs at the end of the process: a disk syncs many files in the time of one.
 const WRITERS: usize = 16;
@@ -46,6 +46,8 @@ pub(super) struct Store {
     table: Mutex<HashMap<RunId, RunEntry>>,
     /// When [`Store::tidy`] last ran, in milliseconds by the steady clock.
     tidied: AtomicU64,
+    /// When [`Store::write_unwritten`] last tried, as `tidied`.
+    tried: AtomicU64,
     /// How often the folder was read.
     scans: AtomicU64,
     /// Held while the folder is read.
@@ -113,6 +115,7 @@ impl Store {
             memory: Memory::new(accounts),
             table: Mutex::default(),
             tidied: AtomicU64::new(0),
+            tried: AtomicU64::new(0),
             scans: AtomicU64::new(0),
             read: Mutex::new(FolderRead { stamps: [None; SHARDS], at: None }),
         }
@@ -131,17 +134,19 @@ impl Store {
 
     pub(super) fn begin(&self, start: Start) -> Arc<LiveRun> {
         let record = start.record(RunId::new(), self.clock.today());
-        let now = self.clock.steady();
-        // Runs of the process alone are visible to nobody else, and to nobody after its end.
-        let folder = self.folder.as_ref().filter(|_| record.owner != Owner::Process);
-        let files = folder.and_then(|folder| {
-            let begun = Files::begin(folder, &record, now);
-            begun.inspect_err(|error| folder.warn(record.id, "it could not be written", error)).ok()
-        });
-        let live = Arc::new(LiveRun::new(record, now, files, self.memory.open()));
+        let files = self.begin_files(&record);
+        let live = Arc::new(LiveRun::new(record, self.clock.steady(), files, self.memory.open()));
         lock(&self.table).insert(live.id, RunEntry::Live(live.clone()));
         self.tidy_if_due();
         live
+    }
+
+    /// The files of a working run; `None` if it has none, or if they could not be created.
+    fn begin_files(&self, record: &Record) -> Option<Files> {
+        // Runs of the process alone are visible to nobody else, and to nobody after its end.
+        let folder = self.folder.as_ref().filter(|_| record.owner != Owner::Process)?;
+        let begun = Files::begin(folder, record, self.clock.steady());
+        begun.inspect_err(|error| folder.warn(record.id, "it could not be written", error)).ok()
     }
 
     /// Is there room for a run of `owner` that must be kept, not counting `but`?
@@ -179,9 +184,20 @@ impl Store {
 
     /// Ends a run, once; the first end counts.
     pub(super) fn close(&self, live: &Arc<LiveRun>, end: End) {
-        let Some(mut record) = live.begin_close(end, self.clock.today()) else {
+        let Some(record) = live.begin_close(end, self.clock.today()) else {
             return live.wait_closed();
         };
+        self.write_end(live, record);
+        self.tidy_if_due();
+    }
+
+    /// Writes the end of a closing run, where there is a folder, and closes it. If it cannot be written, the run keeps
+    /// its files and their lock: for other processes it works until it is tried again.
+    pub(super) fn write_end(&self, live: &Arc<LiveRun>, mut record: Record) {
+        if self.folder.is_some() && !live.has_files() {
+            // If there was no room for them when it began, there may be now.
+            live.add_files(self.begin_files(&Record { state: RunState::Working, ended: None, ..record.clone() }));
+        }
         let stored = self.keeps() && live.store(&mut record);
         let now = self.clock.steady();
         let entry = stored.then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
@@ -195,7 +211,26 @@ impl Store {
         }
         // After the table: a closed run in it counts as not stored, and would be evicted with its files.
         live.closed(record, now, self.keep);
-        self.tidy_if_due();
+    }
+
+    /// The closed runs whose end is not in the folder. They are closing again, so that they are not evicted meanwhile.
+    pub(super) fn unwritten(&self) -> Vec<(Arc<LiveRun>, Record)> {
+        let table = lock(&self.table);
+        let live = table.values().filter_map(|entry| match entry {
+            // What is stored is no longer in the table as live.
+            RunEntry::Live(live) if self.folder.is_some() && live.owner != Owner::Process => Some(live),
+            RunEntry::Live(_) | RunEntry::Stored(_) => None,
+        });
+        live.filter_map(|live| Some((live.clone(), live.close_again()?))).collect()
+    }
+
+    /// Now and then, tries again to write the ends that could not be written.
+    fn write_unwritten(&self) {
+        let now = self.clock.steady();
+        if now.saturating_sub(Duration::from_millis(self.tried.load(Ordering::Relaxed))) >= REFRESH {
+            self.tried.store(whole(now), Ordering::Relaxed);
+            self.unwritten().into_iter().for_each(|(live, record)| self.write_end(&live, record));
+        }
     }
 
     fn stored(&self, loaded: &Loaded, now: Duration) -> StoredRun {
@@ -322,6 +357,7 @@ impl Store {
     /// Brings the table up to date with what has changed in the folder.
     pub(super) fn refresh(&self) {
         let Some(folder) = &self.folder else { return };
+        self.write_unwritten();
         let mut read = lock(&self.read);
         let (now, today) = (self.clock.steady(), self.clock.today());
         read.at = Some(now);
@@ -380,7 +416,8 @@ impl Store {
         }
     }
 
-    /// Ends all runs of this process as interrupted. Returns how many there were.
+    /// Ends all runs of this process as interrupted, and writes the ends that could not be written before. Returns how
+    /// many were interrupted.
     pub(super) fn interrupt_all(&self) -> usize {
         let open: Vec<Arc<LiveRun>> = lock(&self.table)
             .values()
@@ -392,15 +429,23 @@ impl Store {
         // All are stopped before any is written: writing takes time, and each token costs money.
         let today = self.clock.today();
         open.iter().for_each(|live| live.interrupt(today));
+        let count = open.len();
+        let mut ends: Vec<_> = self.unwritten().into_iter().map(|(live, record)| (live, Some(record))).collect();
+        ends.extend(open.into_iter().map(|live| (live, None)));
         thread::scope(|scope| {
-            for part in open.chunks(open.len().div_ceil(WRITERS).max(1)) {
-                let write = || part.iter().for_each(|live| self.close(live, End::interrupted()));
+            for part in ends.chunks(ends.len().div_ceil(WRITERS).max(1)) {
+                let write = || {
+                    part.iter().for_each(|(live, record)| match record {
+                        Some(record) => self.write_end(live, record.clone()),
+                        None => self.close(live, End::interrupted()),
+                    })
+                };
                 if thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write).is_err() {
                     write();
                 }
             }
         });
-        open.len()
+        count
     }
 
     pub(super) fn tally(&self) -> Tally {

@@ -22,7 +22,7 @@ impl Temporary {
     }
 
     /// Where a file of a run is, and its folder.
-    fn file(&self, id: &RunId, ending: &str) -> PathBuf {
+    pub(super) fn file(&self, id: &RunId, ending: &str) -> PathBuf {
         let shard = self.0.join(&id.to_string()["run_".len()..][..2]);
         fs::create_dir_all(&shard).unwrap();
         shard.join(format!("{id}.{ending}"))
@@ -55,11 +55,11 @@ impl Drop for Temporary {
 }
 
 /// As another process would open it.
-fn process(at: &Temporary, hand: &Hand) -> Runs {
+pub(super) fn process(at: &Temporary, hand: &Hand) -> Runs {
     bounded(at, hand, (10_000, 1 << 30))
 }
 
-fn one_process() -> (Temporary, Hand, Runs) {
+pub(super) fn one_process() -> (Temporary, Hand, Runs) {
     let (at, hand) = (Temporary::new(), Hand::new());
     let runs = process(&at, &hand);
     (at, hand, runs)
@@ -71,7 +71,7 @@ fn bounded(at: &Temporary, hand: &Hand, bounds: (usize, u64)) -> Runs {
     Runs(Arc::new(store.bounded((1000, 64 << 20), bounds)))
 }
 
-fn find(runs: &Runs, run: &Run) -> Option<Run> {
+pub(super) fn find(runs: &Runs, run: &Run) -> Option<Run> {
     runs.find(&run.id().to_string(), &Owner::Folder)
 }
 

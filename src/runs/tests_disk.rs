@@ -1,0 +1,132 @@
+//! A state folder that cannot be written for a while, as when the disk is full.
+
+use std::fs;
+use std::path::PathBuf;
+
+use super::tests::{Hand, KEEP, finished, named, start};
+use super::tests_folder::{Temporary, find, one_process, process};
+use super::*;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn ended(writer: &RunWriter) -> Run {
+    writer.append("one ").unwrap();
+    writer.is_cancelled();
+    writer.append("two").unwrap();
+    writer.finish(End::completed());
+    writer.run()
+}
+
+/// A run that has ended and could not say so in the folder; and what is in the way of that.
+fn unwritten(at: &Temporary, hand: &Hand, runs: &Runs, owner: &Owner) -> (Run, PathBuf) {
+    let writer = runs.begin(start(owner));
+    hand.pass(MINUTE);
+    let obstacle = at.file(&writer.run().id(), "json.tmp");
+    fs::create_dir(&obstacle).unwrap();
+    (ended(&writer), obstacle)
+}
+
+/// What another process reads of a run.
+fn seen(at: &Temporary, hand: &Hand, run: &Run) -> (RunState, String) {
+    let run = find(&process(at, hand), run).unwrap();
+    (run.record().state, run.read(0, 99))
+}
+
+fn whole() -> (RunState, String) {
+    (RunState::Completed, "one two".into())
+}
+
+fn list(runs: &Runs) -> usize {
+    runs.list(&Owner::Folder, None, 9).unwrap().runs.len()
+}
+
+#[test]
+fn an_end_that_could_not_be_written_is_written_later() {
+    let (at, hand, runs) = one_process();
+    let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    let own = find(&runs, &run).unwrap();
+    assert_eq!((own.record().state, own.read(0, 99)), whole());
+    assert_eq!(seen(&at, &hand, &run).0, RunState::Working, "its owner will write it");
+    hand.pass(MINUTE);
+    assert_eq!((list(&runs), list(&process(&at, &hand))), (1, 1));
+    assert_eq!(seen(&at, &hand, &run).0, RunState::Working);
+    fs::remove_dir(obstacle).unwrap();
+    hand.pass(MINUTE);
+    finished(&runs, &named("other"), "");
+    assert_eq!(seen(&at, &hand, &run), whole());
+    let files = ["json", "txt"].map(|ending| format!("{}.{ending}", run.id()));
+    assert!(files.iter().all(|name| at.names().contains(name)) && at.names().len() == 3, "{:?}", at.names());
+    let own = find(&runs, &run).unwrap();
+    assert_eq!((own.record().state, own.read(0, 99)), whole());
+    assert_eq!((list(&runs), runs.tally().working, runs.tally().kept), (1, 0, 2));
+}
+
+#[test]
+fn the_end_of_the_process_writes_what_could_not_be_written() {
+    let (at, hand, runs) = one_process();
+    let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    runs.interrupt_all();
+    fs::remove_dir(obstacle).unwrap();
+    assert_eq!(runs.interrupt_all(), 0);
+    assert_eq!(seen(&at, &hand, &run), whole());
+    assert_eq!(at.names().len(), 2);
+}
+
+#[test]
+fn a_run_that_began_without_files_gets_them_later() {
+    let (at, hand, runs) = one_process();
+    let away = at.0.with_extension("away");
+    let begin = |owner| {
+        fs::rename(&at.0, &away).unwrap();
+        let writer = runs.begin(start(&owner));
+        (writer.run(), writer)
+    };
+    let back = || fs::rename(&away, &at.0).unwrap();
+
+    let (run, writer) = begin(Owner::Folder);
+    back();
+    ended(&writer);
+    assert_eq!(seen(&at, &hand, &run), whole(), "there was room at its end");
+    for owner in [Owner::Folder, Owner::Process] {
+        let (run, writer) = begin(owner.clone());
+        ended(&writer);
+        back();
+        hand.pass(MINUTE);
+        assert!(list(&runs) > 0);
+        runs.interrupt_all();
+        match owner {
+            Owner::Process => assert_eq!(at.names().len(), 4, "it is written nowhere"),
+            _ => assert_eq!(seen(&at, &hand, &run), whole()),
+        }
+    }
+}
+
+#[test]
+fn making_room_in_memory_leaves_what_is_being_written() {
+    let (at, hand, runs) = one_process();
+    let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    fs::remove_dir(obstacle).unwrap();
+    let again = runs.0.unwritten();
+    runs.shrink(usize::MAX);
+    again.into_iter().for_each(|(live, record)| runs.0.write_end(&live, record));
+    assert_eq!(seen(&at, &hand, &run), whole());
+}
+
+#[test]
+fn what_could_not_be_written_goes_with_its_files() {
+    let (at, hand, runs) = one_process();
+    let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    assert_eq!(at.names().len(), 4);
+    runs.shrink(usize::MAX);
+    assert!(find(&runs, &run).is_none());
+    fs::remove_dir(obstacle).unwrap();
+    assert_eq!(at.names(), Vec::<String>::new());
+
+    let (run, _obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    hand.pass(KEEP / 2);
+    assert_eq!(list(&runs), 1);
+    hand.pass(KEEP / 2);
+    assert!(find(&runs, &run).is_none(), "another attempt keeps it no longer");
+    runs.sweep();
+    assert_eq!(at.names(), [format!("{}.json.tmp", run.id())]);
+}
