@@ -34,7 +34,7 @@ pub(crate) enum Kind {
     TooManyRequests,
     /// The caller cancelled.
     Cancelled,
-    /// A bug of ours, a panic included.
+    /// A bug of ours, a panic included; or this machine failed: it has no thread or no disk space left.
     Internal,
 }
 

@@ -247,7 +247,7 @@ impl Verb {
                 }
             }
             Verb::Cancel => {
-                let stopped = run.cancel();
+                let stopped = tools::cancel(&run)?;
                 if revision.is_legacy() {
                     if !stopped {
                         let state = run.record().state.name();

@@ -384,26 +384,27 @@ impl Folder {
     }
 
     /// Asks the owner of a run to stop it. True if it will; false if it has ended.
-    pub(super) fn cancel(&self, id: RunId, today: u64) -> bool {
+    ///
+    /// # Errors
+    /// It works, and the mark could not be written.
+    pub(super) fn cancel(&self, id: RunId, today: u64) -> io::Result<bool> {
         let works = |loaded: &Loaded| loaded.held && loaded.record.state == RunState::Working;
         if !matches!(self.load(id, today), FoundRun::Record(loaded) if works(&loaded)) {
-            return false;
+            return Ok(false);
         }
         let marked = self.mark(id);
-        if let Err(error) = &marked {
-            self.warn(id, "another process could not be told to stop it", error);
-        }
         // The owner looks for the marker after it has written the end, so if that is not written yet, it sees it.
-        let stops = marked.is_ok() && self.read(id).is_ok_and(|record| record.state == RunState::Working);
-        if !stops {
+        if !self.read(id).is_ok_and(|record| record.state == RunState::Working) {
             self.remove_parts(id, &[Part::Cancel]);
+            return Ok(false);
         }
-        stops
+        marked.inspect_err(|error| self.warn(id, "that it is to stop could not be written", error))?;
+        Ok(true)
     }
 
     pub(super) fn mark(&self, id: RunId) -> io::Result<()> {
         match self.create(id, Part::Cancel) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+            Err(error) if !self.is_marked(id) => Err(error),
             _ => Ok(()),
         }
     }

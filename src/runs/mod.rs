@@ -40,6 +40,7 @@ mod tests_disk;
 #[cfg(test)]
 mod tests_folder;
 
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -262,10 +263,13 @@ impl Run {
 
     /// Cancels it. From now on it is shown as cancelled, whatever its worker reports. False if it had ended or was
     /// cancelled before. A worker in another process notices within about a second.
-    pub(crate) fn cancel(&self) -> bool {
+    ///
+    /// # Errors
+    /// It works in another process, and the folder cannot be written: it goes on.
+    pub(crate) fn cancel(&self) -> io::Result<bool> {
         let today = self.store.clock.today();
         match &self.place {
-            Place::Live(live) => live.cancel(today),
+            Place::Live(live) => Ok(live.cancel(today)),
             Place::Stored(folder, known) => folder.cancel(known.record.id, today),
         }
     }

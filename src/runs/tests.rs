@@ -261,7 +261,7 @@ fn cancelled_is_seen_at_once_and_stays() {
     let run = writer.run();
     writer.append("so far").unwrap();
     assert!(!writer.is_cancelled());
-    assert!(run.cancel() && writer.is_cancelled() && !run.cancel());
+    assert!(run.cancel().unwrap() && writer.is_cancelled() && !run.cancel().unwrap());
     assert_eq!(run.wait(None, LONG, &mut || true), Waited::Ended);
     writer.append(", and on").unwrap();
     writer.finish(End::completed().with_usage(json!(1)));
@@ -270,7 +270,7 @@ fn cancelled_is_seen_at_once_and_stays() {
     writer.finish(End::failed(json!(2)));
     assert_eq!(run.record().error, None, "the first end counts");
     let done = finished(&runs, &Owner::Process, "x");
-    assert!(!done.cancel());
+    assert!(!done.cancel().unwrap());
     assert_eq!(done.record().state, RunState::Completed);
 }
 
@@ -289,7 +289,7 @@ fn the_end_of_the_process_interrupts_what_works() {
     let (runs, _) = in_memory(KEEP);
     let done = finished(&runs, &Owner::Process, "x");
     let writers: Vec<RunWriter> = (0..3).map(|_| runs.begin(start(&Owner::Process))).collect();
-    assert!(writers[2].run().cancel());
+    assert!(writers[2].run().cancel().unwrap());
     assert_eq!(runs.tally().working, 3);
     assert_eq!(runs.interrupt_all(), 3);
     assert_eq!(runs.interrupt_all(), 0);
@@ -390,7 +390,7 @@ fn many_threads_at_once() {
                     let writer = runs.begin(start(&me));
                     writer.append(&"é".repeat(i + 1)).unwrap();
                     if i % 5 == 0 {
-                        writer.run().cancel();
+                        writer.run().cancel().unwrap();
                     }
                     let listed = runs.list(&me, None, 10).unwrap();
                     assert!(listed.runs.len() <= 10);

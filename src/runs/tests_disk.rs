@@ -130,3 +130,22 @@ fn what_could_not_be_written_goes_with_its_files() {
     runs.sweep();
     assert_eq!(at.names(), [format!("{}.json.tmp", run.id())]);
 }
+
+#[test]
+fn a_cancellation_that_cannot_be_written_is_an_error() {
+    let (at, hand, runs) = one_process();
+    let writer = runs.begin(start(&Owner::Folder));
+    let run = find(&process(&at, &hand), &writer.run()).unwrap();
+    let obstacle = at.file(&run.id(), "cancel");
+    fs::create_dir(&obstacle).unwrap();
+    assert!(run.cancel().is_err());
+    assert_eq!(run.record().state, RunState::Working);
+    hand.pass(MINUTE);
+    assert!(!writer.is_cancelled());
+    fs::remove_dir(obstacle).unwrap();
+    assert!(run.cancel().unwrap());
+    hand.pass(MINUTE);
+    assert!(writer.is_cancelled());
+    writer.finish(End::cancelled());
+    assert!(!run.cancel().unwrap());
+}

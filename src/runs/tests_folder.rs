@@ -185,7 +185,7 @@ fn another_process_cancels() {
     let (mine, other, third) = (process(&at, &hand), process(&at, &hand), process(&at, &hand));
     let writer = mine.begin(start(&Owner::Folder));
     let run = find(&other, &writer.run()).unwrap();
-    assert!(run.cancel() && !run.cancel());
+    assert!(run.cancel().unwrap() && !run.cancel().unwrap());
     assert_eq!(run.record().state, RunState::Cancelled, "from the answer on");
     assert_eq!(find(&third, &run).unwrap().record().state, RunState::Cancelled);
     assert!(!writer.is_cancelled(), "not looked at yet");
@@ -193,7 +193,7 @@ fn another_process_cancels() {
     assert!(writer.is_cancelled());
     writer.finish(End::cancelled());
     assert_eq!((run.record().state, at.names().len()), (RunState::Cancelled, 1));
-    assert!(!find(&other, &run).unwrap().cancel());
+    assert!(!find(&other, &run).unwrap().cancel().unwrap());
 }
 
 #[test]
@@ -201,11 +201,11 @@ fn a_word_from_another_process_comes_before_the_end() {
     let (at, hand) = (Temporary::new(), Hand::new());
     let (mine, other) = (process(&at, &hand), process(&at, &hand));
     let writer = mine.begin(start(&Owner::Folder));
-    assert!(find(&other, &writer.run()).unwrap().cancel());
+    assert!(find(&other, &writer.run()).unwrap().cancel().unwrap());
     assert_eq!(find(&mine, &writer.run()).unwrap().record().state, RunState::Cancelled, "looked at when asked");
     writer.finish(End::completed());
     let late = mine.begin(start(&Owner::Folder));
-    assert!(find(&other, &late.run()).unwrap().cancel());
+    assert!(find(&other, &late.run()).unwrap().cancel().unwrap());
     late.finish(End::completed());
     for run in [writer.run(), late.run()] {
         assert_eq!(
@@ -214,7 +214,7 @@ fn a_word_from_another_process_comes_before_the_end() {
         );
     }
     let own = mine.begin(start(&Owner::Folder));
-    assert!(own.run().cancel());
+    assert!(own.run().cancel().unwrap());
     assert_eq!(find(&other, &own.run()).unwrap().record().state, RunState::Cancelled, "before its worker has noticed");
 }
 

@@ -1,5 +1,8 @@
 //! `fabric_cancel_run`: stops a run whose call was answered before its end.
 
+use crate::fabric::{Error, Kind};
+use crate::runs::Run;
+
 use super::get_run::{find, shown};
 use super::{Arguments, Policy, Prepared, Tool, Work, refused};
 
@@ -40,7 +43,18 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
         run_id.ok_or_else(|| refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it."))?;
     Ok(Box::new(move |work: &Work| {
         let run = find(work, &run_id)?;
-        run.cancel();
+        cancel(&run)?;
         shown(&run, 0, None)
     }))
+}
+
+/// Cancels a run. False if it had ended or was cancelled before.
+pub(crate) fn cancel(run: &Run) -> Result<bool, Error> {
+    run.cancel().map_err(|_logged| {
+        Error::new(
+            Kind::Internal,
+            "The run goes on: another process works on it, and that it is to stop could not be written to the state \
+             folder. Its disk may be full; the server's log says more. Cancel again when that is mended.",
+        )
+    })
 }

@@ -34,6 +34,7 @@ use crate::runs::{Owner, Run, Runs};
 use crate::{logging, metrics};
 
 pub(crate) use arguments::Arguments;
+pub(crate) use cancel_run::cancel;
 use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
 pub(crate) use run_pattern::partial;

@@ -304,6 +304,14 @@ fn processes_that_share_a_folder_answer_for_each_other() {
     let got = get_until(&mut two, &run_id, 4);
     assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("working"), &json!("part")));
     assert_eq!(data(&two.call("fabric_get_run", json!({})))["runs"][0]["run_id"], json!(run_id));
+    // In the way of what tells the first process, as a full disk would be.
+    let shard = folder.path("state").join(&run_id["run_".len()..][..2]);
+    let obstacle = shard.join(format!("{run_id}.cancel"));
+    fs::create_dir(&obstacle).unwrap();
+    let failed = three.call("fabric_cancel_run", json!({"run_id": run_id}));
+    assert_eq!(failed["isError"], true, "{failed}");
+    assert!(failed.to_string().contains("The run goes on: another process works on it"), "{failed}");
+    fs::remove_dir(obstacle).unwrap();
     let stopped = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(data(&stopped)["status"], "cancelled", "{stopped}");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
