@@ -282,7 +282,10 @@ pub(crate) const FLAGS: &[Flag] = &[
     Flag { takes: Takes::Raw("CLIENT"), ..command("uninstall", "Take it out of that file again, after asking") },
     Flag {
         takes: Takes::Raw("URL"),
-        ..command("url", "With --install and --generate client-…: for a server over http at this URL")
+        ..command(
+            "url",
+            "With --install and --generate client-…: for a server over http, or --transport sse, at this URL",
+        )
     },
     command("yes", "With --install and --uninstall: do not ask"),
     Flag { short: Some('V'), ..command("version", "Print the version") },

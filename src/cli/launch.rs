@@ -1,6 +1,8 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
+use crate::config::Transport;
+
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, Section, Takes};
 use super::resolve::{self, FlagsAndEnv};
 use super::{Env, McpClient, RawFlags, ReadFile, UsageError, values};
@@ -20,8 +22,10 @@ pub(crate) enum Launch {
         /// The variable of Fabric's key, which is never written down itself.
         key: Key,
     },
-    /// Connect to a server over HTTP.
+    /// Connect to a server over Streamable HTTP, at this URL.
     Url(String),
+    /// Connect to a server over HTTP+SSE, at this URL.
+    Sse(String),
 }
 
 /// Whether Fabric's key belongs into a configuration.
@@ -39,14 +43,20 @@ impl Launch {
     /// The same for one client: calls are answered before it gives up, unless `--answer-within` was given.
     ///
     /// # Errors
-    /// A URL for a client that only starts programs.
+    /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that knows no such.
     pub(super) fn for_client(mut self, client: McpClient) -> Result<Launch, UsageError> {
         match (&mut self, client) {
-            (Launch::Url(_), McpClient::ClaudeDesktop) => Err(UsageError(
+            (Launch::Url(_) | Launch::Sse(_), McpClient::ClaudeDesktop) => Err(UsageError(
                 "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
                  Connectors, or leave --url out"
                     .to_owned(),
             )),
+            // Goose had it once.
+            (Launch::Sse(_), McpClient::Zed | McpClient::Codex | McpClient::Goose) => Err(UsageError(format!(
+                "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
+                 --transport http and its /mcp as --url here",
+                client.name()
+            ))),
             (Launch::Program { args, .. }, client) => {
                 let flag = flags::get("answer-within");
                 let name = format!("--{}", flag.long);
@@ -56,7 +66,7 @@ impl Launch {
                 }
                 Ok(self)
             }
-            (Launch::Url(_), _) => Ok(self),
+            (Launch::Url(_) | Launch::Sse(_), _) => Ok(self),
         }
     }
 }
@@ -70,7 +80,8 @@ fn is_for_http(flag: &Flag) -> bool {
 pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Launch, UsageError> {
     let settings = FlagsAndEnv { raw, env };
     if let Some(url) = settings.one("url", values::server_url)? {
-        return Ok(Launch::Url(url));
+        let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
+        return Ok(if is_sse { Launch::Sse(url) } else { Launch::Url(url) });
     }
     // A client starts it on stdio, whatever this process would do.
     let is_unused =

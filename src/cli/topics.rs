@@ -60,6 +60,10 @@ pub(crate) const TOPICS: &[Topic] = &[
                  what you put in the place of YOUR_TOKEN.",
             ),
             Code("fabric-mcp --url https://mcp.example.com/mcp --install claude-code"),
+            Text(
+                "Add --transport sse if that server was started with it. Where a client has no such entry, this is \
+                 refused.",
+            ),
         ],
     },
     Topic {

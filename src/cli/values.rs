@@ -168,7 +168,7 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
         config::base_url(text).map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
     match url.split_once("://").is_some_and(|(_, rest)| rest.contains('/')) {
         true => Ok(url),
-        false => Err(format!("the URL has no path; did you mean {url}/mcp?")),
+        false => Err(format!("the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?")),
     }
 }
 

@@ -8,6 +8,7 @@ use super::{Layout, NAME, Node, System, entry};
 
 /// The command that adds the server, or `None` if the client has none. One line, for the shell of `system`.
 pub(crate) fn command(client: McpClient, system: System, program: &str, launch: &Launch) -> Option<String> {
+    let transport = if matches!(launch, Launch::Sse(_)) { "sse" } else { "http" };
     let words = match (client, launch) {
         (McpClient::ClaudeCode, Launch::Program { args, env, key }) => {
             // --env takes all words up to the next flag.
@@ -17,8 +18,8 @@ pub(crate) fn command(client: McpClient, system: System, program: &str, launch: 
             words.extend(args.iter().cloned());
             words
         }
-        (McpClient::ClaudeCode, Launch::Url(url)) => {
-            let mut words = words(["claude", "mcp", "add", "--transport", "http", "--scope", "user", NAME, url]);
+        (McpClient::ClaudeCode, Launch::Url(url) | Launch::Sse(url)) => {
+            let mut words = words(["claude", "mcp", "add", "--transport", transport, "--scope", "user", NAME, url]);
             words.extend(["--header".to_owned(), format!("Authorization: {}", authorization(client))]);
             words
         }
@@ -51,9 +52,9 @@ pub(crate) fn command(client: McpClient, system: System, program: &str, launch: 
             words.extend(args.iter().cloned());
             words
         }
-        (McpClient::GeminiCli, Launch::Url(url)) => {
+        (McpClient::GeminiCli, Launch::Url(url) | Launch::Sse(url)) => {
             let header = format!("Authorization: {}", authorization(client));
-            words(["gemini", "mcp", "add", "--scope", "user", "--transport", "http", "--header", &header, NAME, url])
+            words(["gemini", "mcp", "add", "--scope", "user", "--transport", transport, "--header", &header, NAME, url])
         }
         _ => return None,
     };
@@ -129,6 +130,15 @@ mod tests {
             let start = if client == McpClient::Codex { &unset } else { &start };
             assert_eq!(on(client, start).as_deref(), Some(by_program));
             assert_eq!(on(client, &url).as_deref(), Some(by_url));
+        }
+        let sse = Launch::Sse("https://m/sse".into());
+        for (client, expected) in [
+            (McpClient::ClaudeCode, "claude mcp add --transport sse --scope user fabric https://m/sse --header "),
+            (McpClient::Vscode, "code --add-mcp '{\"name\": \"fabric\", \"type\": \"sse\", \"url\": \"https://m/sse\""),
+            (McpClient::GeminiCli, "gemini mcp add --scope user --transport sse --header "),
+        ] {
+            let command = on(client, &sse).unwrap();
+            assert!(command.starts_with(expected), "{command}");
         }
         for client in McpClient::ALL {
             let known = [McpClient::ClaudeCode, McpClient::Vscode, McpClient::Codex, McpClient::GeminiCli];

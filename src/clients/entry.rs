@@ -26,15 +26,20 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
             ];
             Node::object(kind.chain(rest))
         }
-        Launch::Url(url) => {
+        Launch::Url(url) | Launch::Sse(url) => {
+            let is_sse = matches!(launch, Launch::Sse(_));
             let kind = match client {
+                McpClient::ClaudeCode | McpClient::Vscode | McpClient::Continue | McpClient::Cline if is_sse => {
+                    Some("sse")
+                }
                 McpClient::ClaudeCode | McpClient::Vscode | McpClient::Continue => Some("http"),
                 McpClient::Cline => Some("streamableHttp"),
+                // The others tell by the answer, or by the name of the URL.
                 _ => None,
             };
             let name = match client {
                 McpClient::Windsurf => "serverUrl",
-                McpClient::GeminiCli => "httpUrl",
+                McpClient::GeminiCli if !is_sse => "httpUrl",
                 _ => "url",
             };
             let kind = kind.into_iter().map(|kind| ("type", Node::text_of(kind)));
@@ -74,7 +79,8 @@ fn list(items: &[String]) -> String {
 pub(super) fn toml(program: &str, launch: &Launch) -> String {
     let table = format!("[mcp_servers.{NAME}]\n");
     match launch {
-        Launch::Url(url) => {
+        // Codex has no HTTP+SSE: `Launch::for_client` refuses that.
+        Launch::Url(url) | Launch::Sse(url) => {
             format!("{table}url = {}\nbearer_token_env_var = {}\n", quoted(url), quoted(AUTH_TOKEN))
         }
         Launch::Program { args, env, key } => {
@@ -96,7 +102,8 @@ pub(super) fn yaml(program: &str, launch: &Launch) -> String {
     let (timeout, _) = McpClient::Goose.call_limit();
     let about = quoted("Finds and runs Fabric's patterns");
     let own = match launch {
-        Launch::Url(url) => format!(
+        // Goose has no HTTP+SSE: `Launch::for_client` refuses that.
+        Launch::Url(url) | Launch::Sse(url) => format!(
             "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
              Authorization: {}\n",
             quoted(url),
@@ -204,6 +211,24 @@ mod tests {
             let line = Layout { unit: None, newline: "\n" };
             let text = entry(client, "/opt/f", &url()).text(&line, "");
             assert_eq!(text, format!("{{{}}}", expected.replace("URL", "https://mcp.example.com/mcp")), "{client:?}");
+        }
+    }
+
+    #[test]
+    fn over_sse_the_kind_is_another() {
+        for (client, expected) in [
+            (McpClient::ClaudeCode, r#"{"type": "sse", "url": "U", "#),
+            (McpClient::Vscode, r#"{"type": "sse", "url": "U", "#),
+            (McpClient::Cursor, r#"{"url": "U", "#),
+            (McpClient::Windsurf, r#"{"serverUrl": "U", "#),
+            (McpClient::Cline, r#"{"type": "sse", "url": "U", "#),
+            (McpClient::Continue, r#"{"type": "sse", "url": "U", "#),
+            (McpClient::GeminiCli, r#"{"url": "U", "#),
+            (McpClient::JetBrains, r#"{"url": "U", "#),
+        ] {
+            let line = Layout { unit: None, newline: "\n" };
+            let text = entry(client, "/opt/f", &Launch::Sse("U".into())).text(&line, "");
+            assert!(text.starts_with(expected), "{client:?}: {text}");
         }
     }
 

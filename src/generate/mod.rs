@@ -101,7 +101,7 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
             }
             if clients::config(*client, "", launch).contains(TOKEN_PLACEHOLDER) {
                 hint.push_str(&format!("; put the token in the place of {TOKEN_PLACEHOLDER}"));
-            } else if matches!(launch, Launch::Url(_)) {
+            } else if !matches!(launch, Launch::Program { .. }) {
                 hint.push_str("; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client");
             }
             hint

@@ -23,6 +23,10 @@ fn commands() {
             "Generate(ClientConfig(Zed, Url(\"http://h:8000/mcp\")))",
         ),
         (
+            "--generate client-config cline --url http://H:8000/sse --transport sse",
+            "Generate(ClientConfig(Cline, Sse(\"http://h:8000/sse\")))",
+        ),
+        (
             "--generate client-command codex --demo",
             "Generate(ClientCommand(Codex, Program { args: [\"--demo\"], env: [], key: Unused }))",
         ),

@@ -131,11 +131,19 @@ fn wrong_flags_are_reported_in_one_line() {
             "--url http://x/mcp",
             "--url only goes with --install and --generate client-config; add one of them or leave it out",
         ),
-        ("--install zed --url http://x", "--url: the URL has no path; did you mean http://x/mcp?"),
+        (
+            "--install zed --url http://x",
+            "--url: the URL has no path; did you mean http://x/mcp, or http://x/sse with --transport sse?",
+        ),
         ("--install zed --url x/mcp", "--url: the URL has no scheme; did you mean http://x/mcp?"),
         (
             "--install zed --url http://joe:hunter2@x/mcp",
             "--url: the URL holds a user name or password; take the part before the @ out: the token goes into a header",
+        ),
+        (
+            "--install codex --transport sse --url http://x/sse",
+            "--transport sse: codex does not connect over HTTP+SSE; start the server with --transport http, and give \
+             --transport http and its /mcp as --url here",
         ),
         (
             "--install claude-desktop --url http://x/mcp",
