@@ -6,8 +6,17 @@ use crate::cli::{Key, Launch, McpClient};
 use super::entry::{authorization, reference};
 use super::{Layout, NAME, Node, System, entry};
 
-/// The command that adds the server, or `None` if the client has none. One line, for the shell of `system`.
-pub(crate) fn command(client: McpClient, system: System, program: &str, launch: &Launch) -> Option<String> {
+/// The command that adds the server, in one line for the shell of `system`.
+///
+/// # Errors
+/// Why there is none, as said of the client.
+pub(crate) fn command(
+    client: McpClient,
+    system: System,
+    program: &str,
+    launch: &Launch,
+) -> Result<String, &'static str> {
+    const NONE: &str = "has no command that adds such a server";
     let transport = if matches!(launch, Launch::Sse(_)) { "sse" } else { "http" };
     let words = match (client, launch) {
         (McpClient::ClaudeCode, Launch::Program { args, env, key }) => {
@@ -24,14 +33,15 @@ pub(crate) fn command(client: McpClient, system: System, program: &str, launch: 
             words
         }
         (McpClient::Vscode, launch) => {
-            let Node::Object(members) = entry(client, program, launch) else { return None };
+            let Node::Object(members) = entry(client, program, launch) else { return Err(NONE) };
             let named = [("name".to_owned(), Node::text_of(NAME))];
             let server = Node::object(named.into_iter().chain(members));
             let text = server.text(&Layout { unit: None, newline: "\n" }, "");
             vec!["code".to_owned(), "--add-mcp".to_owned(), text]
         }
-        // It cannot pass a variable on.
-        (McpClient::Codex, Launch::Program { key: Key::Set, .. }) => return None,
+        (McpClient::Codex, Launch::Program { key: Key::Set, .. }) => {
+            return Err("needs an entry: its command cannot pass FABRIC_API_KEY on");
+        }
         (McpClient::Codex, Launch::Program { args, env, .. }) => {
             let mut words = words(["codex", "mcp", "add", NAME]);
             words.extend(pairs("--env", client, env, Key::Unused));
@@ -56,9 +66,9 @@ pub(crate) fn command(client: McpClient, system: System, program: &str, launch: 
             let header = format!("Authorization: {}", authorization(client));
             words(["gemini", "mcp", "add", "--scope", "user", "--transport", transport, "--header", &header, NAME, url])
         }
-        _ => return None,
+        _ => return Err(NONE),
     };
-    Some(words.iter().map(|word| quoted(word, system)).collect::<Vec<_>>().join(" "))
+    Ok(words.iter().map(|word| quoted(word, system)).collect::<Vec<_>>().join(" "))
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
@@ -128,8 +138,8 @@ mod tests {
             ),
         ] {
             let start = if client == McpClient::Codex { &unset } else { &start };
-            assert_eq!(on(client, start).as_deref(), Some(by_program));
-            assert_eq!(on(client, &url).as_deref(), Some(by_url));
+            assert_eq!(on(client, start).as_deref(), Ok(by_program));
+            assert_eq!(on(client, &url).as_deref(), Ok(by_url));
         }
         let sse = Launch::Sse("https://m/sse".into());
         for (client, expected) in [
@@ -142,9 +152,9 @@ mod tests {
         }
         for client in McpClient::ALL {
             let known = [McpClient::ClaudeCode, McpClient::Vscode, McpClient::Codex, McpClient::GeminiCli];
-            assert_eq!(on(client, &unset).is_some(), known.contains(&client), "{client:?}");
+            assert_eq!(on(client, &unset).is_ok(), known.contains(&client), "{client:?}");
         }
-        assert_eq!(on(McpClient::Codex, &start), None, "it could not pass on the key");
+        assert!(on(McpClient::Codex, &start).unwrap_err().contains("FABRIC_API_KEY"));
     }
 
     #[test]

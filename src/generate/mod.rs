@@ -56,15 +56,14 @@ pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<
         Generate::ClientConfig(client, launch) => clients::config(*client, &path, launch),
         Generate::ClientCommand(client, launch) => {
             let command = clients::command(*client, System::HERE, &path, launch);
-            format!("{}\n", command.ok_or_else(|| no_command(*client))?)
+            format!("{}\n", command.map_err(|why| no_command(*client, why))?)
         }
     })
 }
 
-fn no_command(client: McpClient) -> String {
+fn no_command(client: McpClient, why: &str) -> String {
     format!(
-        "--generate client-command: {} has no command that adds such a server; use fabric-mcp --install {1} or --generate \
-         client-config {1}",
+        "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
         clients::facts(client).title,
         client.name()
     )
@@ -93,7 +92,7 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
         Generate::ClientConfig(client, launch) => {
             let mut hint = format!("merge into {}", clients::place(*client, System::HERE, env));
             let name = client.name();
-            if clients::command(*client, System::HERE, "fabric-mcp", launch).is_some() {
+            if clients::command(*client, System::HERE, "fabric-mcp", launch).is_ok() {
                 hint.push_str(&format!(", or see --generate client-command {name}"));
             }
             if matches!(clients::facts(*client).format, clients::Format::Json(_)) {

@@ -111,12 +111,12 @@ impl Task<'_> {
                 let command = clients::command(self.client, System::HERE, self.program, launch);
                 let config = clients::config(self.client, self.program, launch);
                 match command {
-                    Some(command) => format!(
+                    Ok(command) => format!(
                         "{title} {kind}, which this program does not edit. It adds servers itself:\n\n  {command}\n\n\
                          Or put this into {place}:\n\n{config}"
                     ),
-                    None => format!(
-                        "{title} {kind}, which this program does not edit. Put this there yourself:\n  {place}\n\n{config}\n\
+                    Err(why) => format!(
+                        "{title} {kind}, which this program does not edit, and {why}. Put this there yourself:\n  {place}\n\n{config}\n\
                          Print it alone with: fabric-mcp --generate client-config {name}\n"
                     ),
                 }

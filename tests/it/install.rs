@@ -223,6 +223,12 @@ fn clients_without_json_get_their_command_or_the_text() {
         home.run(["--uninstall", client]).expect_code(1).expect_stdout("take \"fabric\" out");
     }
     assert_eq!(home.names("."), Vec::<String>::new());
+    for what in [&["--install", "codex"][..], &["--generate", "client-command", "codex"]] {
+        let program = what.iter().fold(Program::new([]), |program, word| program.arg(word));
+        let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
+        let said = format!("{}{}", finished.stdout, finished.stderr);
+        assert!(said.contains("its command cannot pass FABRIC_API_KEY on"), "{said}");
+    }
 }
 
 #[test]
