@@ -101,6 +101,7 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: 
         Ok(names) => {
             report.reachable = true;
             report.patterns = Some(names.len());
+            report.has_summarize = names.iter().any(|name| name == "summarize");
             report.key = key_state(config);
             // The second request measures the latency: the first one also connects.
             let again = Instant::now();
@@ -109,9 +110,9 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: 
                 Err(_) => Some(again.duration_since(started)),
             };
             if names.is_empty() {
-                report.problems.push(Problem::warning(
+                report.problems.push(Problem::error(
                     "no-patterns",
-                    "Fabric has no patterns.",
+                    "Fabric has no patterns, so nothing can be run.",
                     "Fetch them on Fabric's machine with `fabric --updatepatterns`, then restart `fabric --serve`.",
                 ));
             }

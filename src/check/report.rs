@@ -13,10 +13,10 @@ use super::diagnosis::Problem;
 use super::handshake::Era;
 use crate::text::{WIDTH, wrapped};
 
-/// The next step after problems, after success, and after the demo.
+/// The next step after problems, after success, and after the demo. `NAME` is a pattern.
 const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
 const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
-                    \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"summarize\"}' < FILE\n\
+                    \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
                     Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
                     fabric-mcp --generate client-config lists the clients.\n";
 const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
@@ -70,6 +70,8 @@ pub(super) struct Report {
     pub(super) latency: Option<Duration>,
     /// How many patterns there are.
     pub(super) patterns: Option<usize>,
+    /// Whether the pattern of the proposed run is one of them.
+    pub(super) has_summarize: bool,
     /// The numbers of models and vendors.
     pub(super) models: Option<(usize, usize)>,
     /// How many strategies there are.
@@ -289,6 +291,7 @@ impl<'a> ReportWriter<'a> {
                 (self.coloured(colour, text), if report.demo { NEXT_AFTER_DEMO } else { NEXT })
             }
         };
+        let next = if report.has_summarize { next.replace("NAME", "summarize") } else { next.to_owned() };
         self.write(&format!("\n{verdict}\n{next}"))
     }
 
@@ -317,6 +320,7 @@ mod tests {
             key: KeyStatus::Accepted,
             latency: Some(Duration::from_micros(1234)),
             patterns: Some(3),
+            has_summarize: true,
             models: Some((5, 1)),
             strategies: Some(0),
             mcp: vec![Era { revision: "2025-11-25", opening: "initialize", tools: Ok(6) }],

@@ -121,13 +121,14 @@ fn tls_where_none_is_spoken() {
 }
 
 #[test]
-fn an_old_or_empty_fabric_is_a_warning() {
+fn an_empty_fabric_is_an_error_and_an_old_one_a_warning() {
     let fabric = FakeFabric::start();
     fabric.on(NAMES, Reply::json(Value::Null));
     fabric.on("GET /models/names", Reply::json(json!({"models": null, "vendors": {}})));
     fabric.on("GET /strategies", Reply::failure(500, json!({"error": "Failed to read strategies directory"})));
     fabric.on("GET /config", Reply::json(json!({"openai": "", "anthropic_use_oauth_login": ""})));
-    let report = report(Program::with(&fabric), 0);
+    let report = report(Program::with(&fabric), 1);
+    assert_eq!(report["problems"][0]["severity"], "error", "nothing can be run: {report}");
     assert_eq!(codes(&report), ["no-patterns", "no-models", "no-strategies", "old-fabric"], "{report}");
     let folder =
         report["problems"].as_array().unwrap().iter().find(|problem| problem["code"] == "no-strategies").unwrap();
@@ -135,6 +136,14 @@ fn an_old_or_empty_fabric_is_a_warning() {
     assert!(folder["what"].as_str().unwrap().contains("cannot read their folder"), "{report}");
     assert!(folder["fix"].as_str().unwrap().contains("fabric --setup"), "{report}");
     assert_eq!(report["fabric"]["looks_old"], true);
+}
+
+#[test]
+fn only_a_pattern_that_is_there_is_proposed() {
+    let fabric = FakeFabric::start();
+    Program::with(&fabric).arg("--check").run(DEADLINE).expect_code(0).expect_stdout("\"pattern_name\":\"summarize\"");
+    fabric.on(NAMES, Reply::json(json!(["ai"])));
+    Program::with(&fabric).arg("--check").run(DEADLINE).expect_code(0).expect_stdout("\"pattern_name\":\"NAME\"");
 }
 
 #[test]
