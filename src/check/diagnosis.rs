@@ -88,7 +88,7 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
         Cause::CertificateOfAuthority => (
             "certificate-of-authority",
             format!("The server at {url} shows an authority's certificate (CA:TRUE), which cannot be a server's own."),
-            "Make a new one with `openssl req -x509 -addext basicConstraints=CA:FALSE`; SSL_CERT_FILE can name it.",
+            "Make one by `openssl req -x509 -addext basicConstraints=CA:FALSE -addext subjectAltName=DNS:HOST` (or IP:…).",
         ),
         Cause::CertificateWrongName => (
             "certificate-wrong-name",
@@ -186,6 +186,13 @@ mod tests {
             assert!(!problem.fix.contains('\n') && problem.fix.len() <= 110, "{problem:?}");
             assert!(problem.code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{problem:?}");
         }
+    }
+
+    #[test]
+    fn a_certificate_made_as_told_is_taken() {
+        let error = Error::new(Kind::ApiUnavailable, "").caused_by(Cause::CertificateOfAuthority);
+        let fix = diagnose(&error, "https://f", None).fix;
+        assert!(fix.contains("basicConstraints=CA:FALSE -addext subjectAltName=DNS:"), "{fix}");
     }
 
     #[test]

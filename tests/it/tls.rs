@@ -116,6 +116,7 @@ fn refused(program: Program, says: &str) {
         let arguments = if tool == "fabric_run_pattern" { json!({"pattern_name": "ai"}) } else { json!({}) };
         let said = expect::failure(ERA, &client.call(tool, arguments), "fabric-api-unavailable");
         assert!(said.to_lowercase().contains(says), "{says:?} is missing: {said}");
+        assert!(!said.contains("OtherError"), "no help to anybody: {said}");
     }
 }
 
@@ -136,6 +137,19 @@ fn an_expired_certificate_is_refused_though_its_authority_is_trusted() {
 fn a_certificate_of_another_host_is_refused() {
     let Some(server) = TlsServer::start("other-host", "DNS:other.example", "2") else { return };
     refused(server.program().env("SSL_CERT_FILE", &server.authority()), "name");
+}
+
+#[test]
+fn an_authority_as_a_server_is_refused() {
+    let folder = TempFolder::new("tls-authority");
+    if !certificate(&folder.0, "IP:127.0.0.1", "2") {
+        return;
+    }
+    for (from, to) in [("ca.pem", "server.pem"), ("ca.key", "server.key")] {
+        std::fs::copy(folder.0.join(from), folder.0.join(to)).unwrap();
+    }
+    let Some(server) = TlsServer::serve(folder) else { return };
+    refused(server.program().env("SSL_CERT_FILE", &server.authority()), "ca:false, and its name as subjectaltname");
 }
 
 #[test]

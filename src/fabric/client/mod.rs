@@ -484,16 +484,18 @@ impl<'c> Attempt<'c> {
     }
 
     fn no_tls(&self, why: &str, cause: Option<Cause>) -> String {
-        let advice = match cause {
+        let why = match cause {
             Some(Cause::CertificateOfAuthority) => {
-                "The server shows an authority's certificate (CA:TRUE) as its own: make it one with CA:FALSE."
+                "the server shows an authority's certificate (CA:TRUE) as its own. Make it one with CA:FALSE, and its \
+                 name as subjectAltName."
+                    .to_owned()
             }
-            _ => {
-                "Check whether it is https at all; if its certificate is of a private authority, set SSL_CERT_FILE to \
-                 that one's certificate."
-            }
+            _ => format!(
+                "{why}. Check whether it is https at all; if its certificate is of a private authority, set \
+                 SSL_CERT_FILE to that one's certificate."
+            ),
         };
-        format!("No secure connection to Fabric at {}: {why}. {advice}", self.client.url)
+        format!("No secure connection to Fabric at {}: {why}", self.client.url)
     }
 
     fn lost(&self, kind: ErrorKind, phase: Stage) -> String {
