@@ -174,6 +174,8 @@ pub(crate) enum Cause {
     CertificateWrongName,
     /// The peer does not speak TLS.
     NotTls,
+    /// The peer answers that it speaks TLS only.
+    WantsTls,
     /// TLS failed in another way.
     Tls,
     /// The peer does not speak HTTP, or closes at once.

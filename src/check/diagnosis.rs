@@ -100,6 +100,11 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
             format!("What listens at {url} does not speak TLS."),
             "Write http:// instead of https:// in FABRIC_BASE_URL, or correct its port.",
         ),
+        Cause::WantsTls => (
+            "wants-tls",
+            format!("What listens at {url} wants TLS."),
+            "Write https:// instead of http:// in FABRIC_BASE_URL, or correct its port.",
+        ),
         Cause::Tls => ("tls-failed", error.detail.clone(), "Check the proxy or server that ends TLS before Fabric."),
         Cause::NotHttp => (
             "not-http",
@@ -151,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    const CAUSES: [Cause; 20] = [
+    const CAUSES: [Cause; 21] = [
         Cause::Refused,
         Cause::UnknownHost,
         Cause::ConnectTimeout,
@@ -163,6 +168,7 @@ mod tests {
         Cause::CertificateOfAuthority,
         Cause::CertificateWrongName,
         Cause::NotTls,
+        Cause::WantsTls,
         Cause::Tls,
         Cause::NotHttp,
         Cause::WebPage,

@@ -64,6 +64,10 @@ fn every_wrong_address_has_its_diagnosis() {
         ("not-fabric", Reply::json(json!({"hello": "world"}))),
         ("not-fabric", Reply::new(200, "text/plain", "hello")),
         ("not-found", Reply::new(404, "text/plain", "404 page not found")),
+        ("wants-tls", Reply::new(400, "text/html", "<center>The plain HTTP request was sent to HTTPS port</center>")),
+        // As Go says it, without a length.
+        ("wants-tls", Reply::raw("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")),
+        ("fabric-api-error", Reply::new(400, "text/plain", "no")),
         ("bad-gateway", Reply::new(502, "text/html", "<h1>502 Bad Gateway</h1>")),
         ("fabric-internal-error", Reply::failure(500, json!("could not read the directory"))),
     ];

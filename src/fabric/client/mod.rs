@@ -266,21 +266,26 @@ impl<'c> Attempt<'c> {
             .map_err(|e| self.failure(e, if waiting.has_read() { Stage::Head } else { Stage::Request }))?
             .into_parts();
         let length = body.content_length();
-        let mut body = body.into_with_config().limit(u64::MAX).reader();
+        let body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
-            if self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY) {
-                // Read only to reuse the connection, so do not wait long. The text is not shown: it is meant for
-                // Fabric's operator.
-                waiting.hurry(self.client.after_error);
-                let _ = std::io::copy(&mut body, &mut std::io::sink());
-            }
-            let mut failure = self.refused(head.status.as_u16(), &head.headers);
-            if let Some(explain) = self.explain {
+            let status = head.status.as_u16();
+            let mut failure = self.refused(status, &head.headers);
+            // Read, but not waited for long: to reuse the connection, and because it may say why. Else it is not shown,
+            // as it is meant for Fabric's operator.
+            let is_small = self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
+            if is_small || status == 400 || self.explain.is_some() {
                 waiting.hurry(self.client.after_error);
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
-                failure.error = explain(failure.error, &said);
+                if status == 400 && wants_tls(&said) {
+                    let url = &self.client.url;
+                    failure.error.cause = Some(Cause::WantsTls);
+                    failure.error.detail =
+                        format!("What listens at {url} wants TLS (HTTP 400): write https:// in FABRIC_BASE_URL.");
+                } else if let Some(explain) = self.explain {
+                    failure.error = explain(failure.error, &said);
+                }
             }
             return Err(failure);
         }
@@ -513,6 +518,12 @@ impl<'c> Attempt<'c> {
             ),
         }
     }
+}
+
+/// Whether a server says so that it got HTTP where it speaks TLS: nginx, Go, Apache.
+fn wants_tls(said: &[u8]) -> bool {
+    let said = String::from_utf8_lossy(said);
+    ["sent to HTTPS port", "to an HTTPS server", "to an SSL-enabled server port"].iter().any(|text| said.contains(text))
 }
 
 /// With up to 25 % jitter, so that clients do not retry in step.
