@@ -22,8 +22,8 @@ use super::tokens::TokenTable;
 use crate::config::Secret;
 use crate::sync::{lock, try_lock};
 
-/// The variable that names the file.
-const VARIABLE: &str = "FABRIC_MCP_TOKENS_FILE";
+/// What names the file.
+const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
 /// How often the file is looked at, at most.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a file must have been unchanged before it is read.
@@ -200,7 +200,7 @@ impl Tokens {
             return Ok(None);
         }
         let table = TokenTable::parse(&content, self.default.as_ref(), &self.keyed)
-            .map_err(|mistake| format!("{VARIABLE}: \"{}\", {mistake}", file.display()))?;
+            .map_err(|mistake| format!("{SETTING}: \"{}\", {mistake}", file.display()))?;
         let mut current = lock(&self.table);
         let change = Change { tokens: table.len(), new: table.beyond(&current), gone: current.beyond(&table) };
         *current = Arc::new(table);
@@ -212,13 +212,13 @@ impl Tokens {
 /// The bytes of the file. Notes in `watch` which state of it that is.
 fn content(path: &Path, watch: &mut Watch) -> Result<Vec<u8>, String> {
     let shown = path.display();
-    let unreadable = |error: &std::io::Error| format!("{VARIABLE}: \"{shown}\" cannot be read: {}", error.kind());
+    let unreadable = |error: &std::io::Error| format!("{SETTING}: \"{shown}\" cannot be read: {}", error.kind());
     // Before it is opened: that alone would wait for ever at a pipe.
     let metadata = fs::metadata(path).inspect_err(|error| watch.seen = Some(SeenFile::Missing(error.kind())));
     let metadata = metadata.map_err(|error| unreadable(&error))?;
     watch.seen = Some(SeenFile::of(&metadata));
     if !metadata.is_file() {
-        return Err(format!("{VARIABLE}: \"{shown}\" is no regular file, so it could not be read again"));
+        return Err(format!("{SETTING}: \"{shown}\" is no regular file, so it could not be read again"));
     }
     let mut file = File::open(path).map_err(|error| unreadable(&error))?;
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
@@ -226,11 +226,11 @@ fn content(path: &Path, watch: &mut Watch) -> Result<Vec<u8>, String> {
     let mut content = Vec::new();
     (&mut file).take(MAX_FILE + 1).read_to_end(&mut content).map_err(|error| unreadable(&error))?;
     if content.len() as u64 > MAX_FILE {
-        return Err(format!("{VARIABLE}: \"{shown}\" is larger than 1 MiB"));
+        return Err(format!("{SETTING}: \"{shown}\" is larger than 1 MiB"));
     }
     let open = is_open(&metadata);
     if open && !watch.warned {
-        log::warn!("{VARIABLE}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it");
+        log::warn!("{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it");
     }
     watch.warned = open;
     Ok(content)
@@ -251,7 +251,7 @@ fn report(file: &Path, result: Result<Option<Change>, String>) {
     match result {
         Ok(None) => {}
         Ok(Some(Change { tokens, new, gone })) => {
-            log::info!("{VARIABLE}: \"{}\" was read: {tokens} tokens, {new} of them new, {gone} gone", file.display());
+            log::info!("{SETTING}: \"{}\" was read: {tokens} tokens, {new} of them new, {gone} gone", file.display());
         }
         Err(why) => log::error!("{why}; the tokens that were good before stay so"),
     }
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn a_bad_file_changes_nothing_and_is_told_once() {
         let mut bench = Bench::new(A);
-        let shown = format!("FABRIC_MCP_TOKENS_FILE: \"{}\"", bench.path.display());
+        let shown = format!("--tokens-file (FABRIC_MCP_TOKENS_FILE): \"{}\"", bench.path.display());
         let told = |why: &str| Some(Err(format!("{shown}{why}")));
         bench.write(format!("{B}cyd read short"), OLD);
         let short =
@@ -401,7 +401,8 @@ mod tests {
     #[test]
     fn a_bad_file_is_no_start() {
         let open = |path: &str| Tokens::open(Some(Secret::new("x")), Some(path.into())).err().unwrap();
-        assert_eq!(open("/no/such"), "FABRIC_MCP_TOKENS_FILE: \"/no/such\" cannot be read: entity not found");
+        let missing = "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"/no/such\" cannot be read: entity not found";
+        assert_eq!(open("/no/such"), missing);
         assert!(Tokens::open(None, None).unwrap().is_empty());
         let only = Tokens::open(Some(Secret::new("x")), None).unwrap();
         assert!(!only.is_empty() && only.find("x").is_some() && only.find("").is_none());

@@ -98,8 +98,8 @@ pub(super) const PROBLEMS: Topic = Topic {
             ("The memory of this server (--max-memory)", "Raise --max-memory, or send less at once"),
             (
                 "can be reached from other machines, and there is no token",
-                "Set FABRIC_MCP_AUTH_TOKEN, or give --allow-unauthenticated if something in front decides who \
-                     comes in",
+                "Give --tokens-file, FABRIC_MCP_AUTH_TOKEN or --oauth-issuer; or --allow-unauthenticated if something \
+                     in front decides who comes in",
             ),
             (
                 "is what other machines call a server, and there is no token",

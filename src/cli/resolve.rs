@@ -146,8 +146,8 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
             return Err(named(
                 &name,
                 format_args!(
-                    "{why}, and there is no token; set {AUTH_TOKEN} (or {AUTH_TOKEN_FILE}), or give \
-                     --allow-unauthenticated if something in front of it decides who may come in"
+                    "{why}, and there is no token; give --tokens-file, set {AUTH_TOKEN} (or {AUTH_TOKEN_FILE}), or give \
+                     --oauth-issuer; or --allow-unauthenticated, if something in front of it decides who may come in"
                 ),
             ));
         }

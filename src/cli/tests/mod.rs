@@ -254,9 +254,9 @@ fn values_that_are_not_utf8_are_refused() {
 fn beyond_loopback_a_token_is_needed() {
     let refused = |host: &str, name: &str| {
         format!(
-            "{name}: {host} can be reached from other machines, and there is no token; set FABRIC_MCP_AUTH_TOKEN (or \
-             FABRIC_MCP_AUTH_TOKEN_FILE), or give --allow-unauthenticated if something in front of it decides who may \
-             come in"
+            "{name}: {host} can be reached from other machines, and there is no token; give --tokens-file, set \
+             FABRIC_MCP_AUTH_TOKEN (or FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
+             --allow-unauthenticated, if something in front of it decides who may come in"
         )
     };
     for host in ["0.0.0.0", "::", "192.168.0.1", "example.com", "::ffff:10.0.0.1", "localhost.example.com"] {
@@ -277,9 +277,9 @@ fn beyond_loopback_a_token_is_needed() {
 fn behind_a_name_of_other_machines_a_token_is_needed() {
     let refused = |host: &str, name: &str| {
         format!(
-            "{name}: {host} is what other machines call a server, and there is no token; set FABRIC_MCP_AUTH_TOKEN (or \
-             FABRIC_MCP_AUTH_TOKEN_FILE), or give --allow-unauthenticated if something in front of it decides who may \
-             come in"
+            "{name}: {host} is what other machines call a server, and there is no token; give --tokens-file, set \
+             FABRIC_MCP_AUTH_TOKEN (or FABRIC_MCP_AUTH_TOKEN_FILE), or give --oauth-issuer; or \
+             --allow-unauthenticated, if something in front of it decides who may come in"
         )
     };
     for host in ["mcp.example.com", "mcp.example.com:8443", "10.0.0.1", "[2001:db8::1]:80", "localhost.example.com"] {
