@@ -117,7 +117,8 @@ impl GetRun {
     fn list(&self, work: &Work) -> Result<Outcome, Failure> {
         let page = work.runs.list(&work.owner, None, LATEST).ok_or_else(|| {
             refused(
-                "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run.",
+                "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \
+                 Take it from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
             )
         })?;
         let now = time::milliseconds_now();

@@ -228,7 +228,8 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     }
     let told: Vec<_> = words.iter().map(|said| said.split("request_id").next().unwrap()).collect();
     assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
-    expect::failure(NEWEST, &other.call("fabric_get_run", json!({})), "invalid-request");
+    let said = expect::failure(NEWEST, &other.call("fabric_get_run", json!({})), "invalid-request");
+    assert!(said.contains("--tokens-file") && said.contains("fabric_run_pattern"), "{said}");
 
     let token = "a-token-that-is-long-enough";
     let named = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", token);
