@@ -46,8 +46,8 @@ pub(super) const PROBLEMS: Topic = Topic {
     section: None,
     blocks: &[
         Text(
-            "Start with fabric-mcp --check, with the same variables as the client has. These are the messages, or \
-                 parts of them:",
+            "Start with fabric-mcp --check, with the same variables as the client has. These are the usual \
+                 messages, or parts of them:",
         ),
         List(&[
             (
@@ -69,10 +69,27 @@ pub(super) const PROBLEMS: Topic = Topic {
                 "comes from an authority that is not trusted here.",
                 "Set SSL_CERT_FILE to that authority's certificate, in PEM",
             ),
+            (
+                "shows an authority's certificate",
+                "Give Fabric, or the proxy before it, a certificate with CA:FALSE and its name as subjectAltName",
+            ),
+            ("does not speak TLS.", "Write http:// in FABRIC_BASE_URL, or correct its port"),
+            ("wants TLS", "Write https:// in FABRIC_BASE_URL, or correct its port"),
+            ("has no list of patterns", "Another program listens there, or the path in FABRIC_BASE_URL is wrong"),
+            ("Fabric has no patterns", "Fetch them on Fabric's machine: fabric --updatepatterns, and restart Fabric"),
+            ("Fabric lists no models", "Set a vendor up on Fabric's machine: fabric --setup, and restart Fabric"),
             ("This looks like an old Fabric.", "It works; runs come in one piece before v1.4.367"),
             (
                 "Fabric has no pattern named",
                 "A slip, or the pattern is not on Fabric's machine: fabric --updatepatterns there",
+            ),
+            (
+                "missing required variable",
+                "Give it in variables; fabric_get_pattern_details tells which the pattern has",
+            ),
+            (
+                "broke off in the middle of the answer",
+                "Fabric or a proxy before it ended the connection: their logs tell why. What had come of a run is kept",
             ),
             (
                 "Fabric completed the run without any output.",

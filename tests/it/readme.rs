@@ -218,6 +218,9 @@ fn quoted_messages_are_ours() {
     let rows = help.lines().filter_map(|line| line.strip_prefix("  ").filter(|term| !term.starts_with(' ')));
     let messages: Vec<&str> = rows.flat_map(|term| term.split(" … ")).collect();
     assert!(messages.len() > 25, "{help}");
+    for usual in ["no patterns", "no models", "not speak TLS", "authority's certificate", "list of patterns"] {
+        assert!(help.contains(usual), "{usual}");
+    }
     let missing: Vec<&str> = messages.into_iter().filter(|message| !joined.contains(message)).collect();
     assert_eq!(missing, Vec::<&str>::new(), "no source has these");
 }
