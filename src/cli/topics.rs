@@ -38,8 +38,8 @@ pub(crate) const TOPICS: &[Topic] = &[
         blocks: &[
             Text(
                 "--install adds this server to a client's own configuration file. It shows the change and asks, keeps a \
-                 backup beside the file, and touches nothing else in it, not even a comment. --uninstall takes the entry \
-                 out again.",
+                 backup beside the file, and touches nothing else in it, not even a comment. What you added to the entry \
+                 itself, such as \"disabled\", stays. --uninstall takes the entry out again.",
             ),
             Code(
                 "fabric-mcp --install cursor\nfabric-mcp --demo --install vscode --yes\nfabric-mcp --uninstall cursor",

@@ -6,6 +6,10 @@ use crate::cli::{Key, Launch, McpClient};
 use super::node::quoted;
 use super::{Layout, NAME, Node, TOKEN_PLACEHOLDER, facts};
 
+/// Every key that [`entry`] writes for some client: a change of settings takes the others' out.
+pub(crate) const KEYS: [&str; 9] =
+    ["type", "source", "command", "args", "env", "url", "serverUrl", "httpUrl", "headers"];
+
 /// The entry for clients that take JSON.
 pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
     match launch {

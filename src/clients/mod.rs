@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use crate::cli::{Launch, McpClient};
 
 pub(crate) use commands::command;
-pub(crate) use entry::entry;
+pub(crate) use entry::{KEYS, entry};
 pub(crate) use node::{Layout, Node, member};
 
 /// The name of the server in the client.

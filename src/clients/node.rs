@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// An object, a list of strings, or a string.
+/// An object, a list of strings, or a string; anything else as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     /// Members in order.
@@ -11,6 +11,8 @@ pub(crate) enum Node {
     List(Vec<String>),
     /// A string.
     Text(String),
+    /// On one line.
+    Found(Value),
 }
 
 /// The layout of a file.
@@ -43,7 +45,7 @@ impl Node {
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
         match self {
             Node::Object(members) => members.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
-            Node::List(_) | Node::Text(_) => None,
+            Node::List(_) | Node::Text(_) | Node::Found(_) => None,
         }
     }
 
@@ -51,6 +53,7 @@ impl Node {
     pub(crate) fn text(&self, layout: &Layout, indent: &str) -> String {
         match self {
             Node::Text(text) => quoted(text),
+            Node::Found(value) => value.to_string(),
             Node::List(items) => {
                 let items: Vec<String> = items.iter().map(|item| quoted(item)).collect();
                 format!("[{}]", items.join(", "))
@@ -76,6 +79,7 @@ impl Node {
     pub(crate) fn value(&self) -> Value {
         match self {
             Node::Text(text) => json!(text),
+            Node::Found(value) => value.clone(),
             Node::List(items) => json!(items),
             Node::Object(members) => {
                 Value::Object(members.iter().map(|(key, value)| (key.clone(), value.value())).collect::<Map<_, _>>())

@@ -137,8 +137,13 @@ impl Task<'_> {
     }
 }
 
-/// The entry with the key or token that the user has filled in before, and the same with it hidden.
+/// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in; and
+/// the same with that hidden.
 fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
+    if let (Node::Object(members), Some(before)) = (&mut entry, before.and_then(Value::as_object)) {
+        let added = before.iter().filter(|(name, _)| !clients::KEYS.contains(&name.as_str()));
+        members.extend(added.map(|(name, value)| (name.clone(), Node::Found(value.clone()))));
+    }
     let mut shown = entry.clone();
     for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
         let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str()).filter(|text| !text.is_empty());

@@ -283,6 +283,22 @@ fn a_key_or_token_that_was_filled_in_stays() {
 }
 
 #[test]
+fn what_the_user_added_to_the_entry_stays() {
+    let home = TempFolder::new("home-added");
+    home.run(["--install", "cursor", "--yes"]).expect_code(0);
+    let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
+    home.write(".cursor/mcp.json", &home.read(".cursor/mcp.json").replace("\"fabric\": {", added));
+    home.run(["--install", "cursor"]).expect_code(0).expect_stdout("nothing to do");
+    home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]).expect_code(0);
+    let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
+    let mut entry = file["mcpServers"]["fabric"].clone();
+    entry["headers"].take();
+    let expected = serde_json::json!({"autoApprove": ["a", 1], "disabled": true, "headers": null,
+        "url": "http://127.0.0.1:8000/mcp"});
+    assert_eq!(entry, expected, "and nothing of how it was started");
+}
+
+#[test]
 fn the_remaining_step_for_the_secret_is_printed() {
     let home = TempFolder::new("home-secret");
     let said = |key: &str, args: &[&str]| {
