@@ -8,9 +8,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderValue, Response, Uri, header};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
-use crate::agent::{self, Tls};
+use crate::agent::{self, Lookups, NoThread, Tls};
 
 /// Buffer of one connection, in each direction: room for the longest credentials and any sensible head of an answer.
 const BUFFER: usize = 16 << 10;
@@ -86,7 +87,11 @@ impl Outbound {
         let host = uri.host().ok_or("the URL has no host")?;
         let proxy = agent::proxy(host, &uri)?;
         let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
-        let agent = |kept| tls.config(proxy.clone(), BUFFER, kept).accept("application/json").build().new_agent();
+        let lookups = Lookups::new(|| Ok(()));
+        let agent = |kept| {
+            let config = tls.config(proxy.clone(), BUFFER, kept).accept("application/json").build();
+            Agent::with_parts(config, DefaultConnector::new(), lookups.clone())
+        };
         Ok(Outbound { kept: agent(KEPT), fresh: agent(0) })
     }
 
@@ -156,6 +161,7 @@ fn failure(error: ureq::Error, time: Duration) -> OutboundFailure {
         ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
         ureq::Error::LargeResponseHeader(..) => "answers with headers that are too large".to_owned(),
         ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
+        ureq::Error::Other(other) if other.is::<NoThread>() => format!("cannot be reached ({NoThread})"),
         _ => "does not speak HTTP".to_owned(),
     })
 }
@@ -176,5 +182,16 @@ mod tests {
         );
         #[cfg(not(feature = "tls"))]
         assert!(Outbound::new("https://h", None).is_err_and(|why| why.contains("has no TLS")));
+    }
+
+    #[test]
+    fn a_lookup_that_fails_is_told_apart_from_a_server_that_does_not_speak_http() {
+        let unreachable = |error| match failure(error, Duration::ZERO) {
+            OutboundFailure::Unreachable(why) => why,
+            OutboundFailure::Unusable(why) => panic!("{why}"),
+        };
+        let none = ureq::Error::Other(Box::new(NoThread));
+        assert_eq!(unreachable(none), "cannot be reached (no thread for a name lookup)");
+        assert_eq!(unreachable(ureq::Error::HostNotFound), "has a host name that cannot be resolved");
     }
 }

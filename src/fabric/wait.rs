@@ -17,8 +17,8 @@ pub(crate) trait Wait: Send + Sync {
     /// Flush buffered output: the next read may block. Called before each read of the socket.
     fn before_blocking(&self) {}
 
-    /// Called before a POST is sent, and about every [`SLICE`] while waiting for headers, body, another caller's read
-    /// or a retry. `Err(Stop)` closes the connection and ends the call with [`Error::cancelled`].
+    /// Called before a POST is sent, and about every [`SLICE`] while waiting for a name, headers, body, another
+    /// caller's read or a retry. `Err(Stop)` closes the connection and ends the call with [`Error::cancelled`].
     ///
     /// [`Error::cancelled`]: super::Error::cancelled
     fn still_waiting(&self) -> Result<(), Stop>;

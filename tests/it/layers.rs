@@ -35,6 +35,7 @@ const HEIGHTS: [(&str, u8); 35] = [
     ("service", 8),
     ("signals", 8),
     ("jsonrpc", 8),
+    ("agent", 5),
     ("budget", 4),
     ("json", 4),
     ("heap", 3),
@@ -44,7 +45,6 @@ const HEIGHTS: [(&str, u8); 35] = [
     ("sync", 4),
     ("text", 4),
     ("config", 2),
-    ("agent", 1),
     ("net", 1),
     ("error", 1),
 ];

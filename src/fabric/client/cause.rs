@@ -6,16 +6,6 @@ use ureq::Timeout;
 
 use crate::fabric::Cause;
 
-/// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
-/// kind for them.
-pub(super) fn is_out_of_sockets(error: &std::io::Error) -> bool {
-    match error.raw_os_error() {
-        Some(23 | 24) => cfg!(unix),
-        Some(10024) => cfg!(windows),
-        _ => false,
-    }
-}
-
 /// The cause of a failure before the response.
 pub(super) fn of(error: &ureq::Error, is_https: bool) -> Option<Cause> {
     match error {

@@ -5,12 +5,9 @@
 
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ureq::http::Uri;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
@@ -22,28 +19,6 @@ use crate::fabric::wait::SLICE;
 /// When the time for a read is over, it looks once more for so long: after the process was stopped or the machine slept,
 /// the input is there.
 const LAST_LOOK: Duration = Duration::from_millis(1);
-
-/// With a timeout, ureq starts a thread to resolve the host of each request, even on a pooled connection. This avoids
-/// it for addresses and `localhost`.
-#[derive(Debug, Default)]
-pub(super) struct InlineResolver(DefaultResolver);
-
-impl Resolver for InlineResolver {
-    fn resolve(
-        &self,
-        uri: &Uri,
-        config: &ureq::config::Config,
-        timeout: NextTimeout,
-    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
-        let is_at_hand = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
-        let timeout = if is_at_hand { NextTimeout::default() } else { timeout };
-        self.0.resolve(uri, config, timeout).map_err(|error| match error {
-            ureq::Error::Io(_) => ureq::Error::HostNotFound,
-            other => other,
-        })
-    }
-}
 
 /// ureq's connections, with interruptible reads.
 #[derive(Debug)]
@@ -136,6 +111,11 @@ impl ReadContext {
     /// The context of this thread, if it has a request.
     pub(super) fn current() -> Option<ReadContext> {
         CONTEXT.with_borrow(Clone::clone)
+    }
+
+    /// Asks the caller of this thread, if it has a request, whether to continue.
+    pub(super) fn ask_current() -> Result<(), ureq::Error> {
+        ReadContext::current().map_or(Ok(()), |watch| watch.ask())
     }
 
     /// Records that the request was sent and its response is waited for.

@@ -6,8 +6,8 @@
 //! GETs use pooled connections and are retried. POSTs cost money or run templates, so each is sent exactly once, on a
 //! new connection: a pooled one may be closing, and a request lost there could not be retried.
 //!
-//! A blocked read wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue. Name lookup, connecting
-//! and writing cannot be interrupted; they have timeouts of their own.
+//! A blocked read, or wait for a name, wakes up every 100 ms to ask the [`Wait`] of its thread whether to continue.
+//! Connecting and writing cannot be interrupted; they have timeouts of their own.
 
 mod cause;
 mod interruptible;
@@ -26,11 +26,11 @@ use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
-use interruptible::{InlineResolver, Interruptible, WaitScope};
+use interruptible::{Interruptible, ReadContext, WaitScope};
 use outgoing::Outgoing;
 pub(super) use response::{FabricResponse, Media};
 
-use crate::agent::{self, Tls};
+use crate::agent::{self, Lookups, NoThread, Tls};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
 
@@ -118,6 +118,7 @@ impl Client {
         };
         let proxy = agent::proxy(host, &uri)?;
         let tls = Tls::new("FABRIC_BASE_URL", settings.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
+        let lookups = Lookups::new(ReadContext::ask_current);
         let agent = |kept| {
             let config = tls
                 .config(proxy.clone(), BUFFER, kept)
@@ -125,7 +126,7 @@ impl Client {
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .build();
-            Agent::with_parts(config, Interruptible::new(DefaultConnector::new()), InlineResolver::default())
+            Agent::with_parts(config, Interruptible::new(DefaultConnector::new()), lookups.clone())
         };
         Ok(Client {
             url: settings.url.clone(),
@@ -424,6 +425,12 @@ impl<'c> Attempt<'c> {
                 let detail = format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
                 (unavailable, true, detail)
             }
+            ureq::Error::Other(other) if other.is::<NoThread>() => {
+                let detail = format!(
+                    "The system has no thread to look up the host name in {url}: nothing was sent. Try again in a moment."
+                );
+                (unavailable, true, detail)
+            }
             ureq::Error::ConnectProxyFailed(_) => {
                 let detail = format!(
                     "The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}. If \
@@ -432,7 +439,7 @@ impl<'c> Attempt<'c> {
                 (unavailable, true, detail)
             }
             // A local limit: restarting Fabric does not help.
-            ureq::Error::Io(e) if cause::is_out_of_sockets(&e) => {
+            ureq::Error::Io(e) if agent::is_out_of_sockets(&e) => {
                 let detail = format!(
                     "This machine let us open no further connection to Fabric at {url}: {e}. Raise its limit on open \
                      files, or lower --max-runs and --max-connections."

@@ -70,6 +70,27 @@ fn callers_on_one_thread_do_not_mix() {
 }
 
 #[test]
+fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
+    let client = Client::new(&settings("http://h:1")).unwrap();
+    let limits = client.run_limits();
+    let call = Attempt {
+        client: &client,
+        method: "GET",
+        path: "/x",
+        limits,
+        explain: None,
+        attempt: 1,
+        begun: Instant::now(),
+    };
+    let failure = call.failure(ureq::Error::Other(Box::new(NoThread)), Stage::Request);
+    assert_eq!((failure.error.kind, failure.error.cause, failure.retryable), (Kind::ApiUnavailable, None, true));
+    assert_eq!(
+        failure.error.detail,
+        "The system has no thread to look up the host name in http://h:1: nothing was sent. Try again in a moment."
+    );
+}
+
+#[test]
 fn debug_shows_no_key() {
     let settings = config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings("http://h") };
     assert!(!format!("{:?}", Client::new(&settings).unwrap()).contains("k-1"));

@@ -1,4 +1,7 @@
-//! What the two clients of HTTP share in how they reach a server: TLS, the proxy of the environment, no redirects.
+//! What the two clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
+//! redirects.
+
+mod lookup;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -7,6 +10,8 @@ use std::sync::Arc;
 
 use ureq::http::Uri;
 use ureq::{Agent, Proxy, ProxyProtocol};
+
+pub(crate) use lookup::{Lookups, NoThread, is_out_of_sockets};
 
 /// TLS as configured, or proof that none is needed.
 pub(crate) struct Tls {

@@ -1,0 +1,281 @@
+//! Name lookup, one at a time for each client.
+//!
+//! The system's lookup cannot be ended: with silent name servers it lasts for half a minute, longer than its caller
+//! waits. So whoever needs the name meanwhile waits for the same lookup instead of starting another. Its result is for
+//! those who waited: nothing is cached.
+
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ureq::http::Uri;
+use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::NextTimeout;
+
+use crate::sync::{lock, wait_while};
+
+/// How often a caller that waits for a lookup is asked whether to continue.
+const SLICE: Duration = Duration::from_millis(100);
+/// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
+const STACK: usize = 2 << 20;
+
+/// Asks the caller of this thread whether to continue.
+type Ask = dyn Fn() -> Result<(), ureq::Error> + Send + Sync;
+
+/// The name lookups of one client; clones share them. ureq resolves the host of each request, even on a pooled
+/// connection: addresses and `localhost` need no thread for it.
+#[derive(Clone)]
+pub(crate) struct Lookups {
+    /// The newest lookup.
+    current: Arc<Mutex<Option<Arc<Lookup>>>>,
+    look_up: Arc<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>,
+    ask: Arc<Ask>,
+    stack: usize,
+}
+
+struct Lookup {
+    /// Host and port.
+    name: String,
+    found: Mutex<Option<io::Result<Vec<SocketAddr>>>>,
+    landed: Condvar,
+}
+
+/// No thread could be started for a lookup. Inside [`ureq::Error::Other`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct NoThread;
+
+impl fmt::Display for NoThread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no thread for a name lookup")
+    }
+}
+
+impl std::error::Error for NoThread {}
+
+impl Lookups {
+    /// With the system's lookup. Callers who wait are asked by `ask`, on their own thread.
+    pub(crate) fn new(ask: fn() -> Result<(), ureq::Error>) -> Lookups {
+        let look_up = |name: &str| Ok(name.to_socket_addrs()?.collect());
+        Lookups { current: Arc::default(), look_up: Arc::new(look_up), ask: Arc::new(ask), stack: STACK }
+    }
+
+    /// The lookup of `name` that is in flight, or a new one.
+    fn current(&self, name: &str) -> Result<Arc<Lookup>, NoThread> {
+        let mut current = lock(&self.current);
+        if let Some(lookup) = current.as_ref().filter(|lookup| lookup.name == name && lock(&lookup.found).is_none()) {
+            return Ok(Arc::clone(lookup));
+        }
+        let lookup = Arc::new(Lookup { name: name.to_owned(), found: Mutex::default(), landed: Condvar::new() });
+        let (flight, look_up) = (Arc::clone(&lookup), Arc::clone(&self.look_up));
+        let fly = move || {
+            let found = look_up(&flight.name);
+            *lock(&flight.found) = Some(found);
+            flight.landed.notify_all();
+        };
+        let thread = thread::Builder::new().name("lookup".into()).stack_size(self.stack);
+        thread.spawn(fly).map_err(|_| NoThread)?;
+        *current = Some(Arc::clone(&lookup));
+        Ok(lookup)
+    }
+
+    /// The addresses of `name`, by a lookup that others may share.
+    fn shared(&self, name: &str, timeout: NextTimeout) -> Result<Vec<SocketAddr>, ureq::Error> {
+        let begun = Instant::now();
+        let lookup = self.current(name).map_err(|none| ureq::Error::Other(Box::new(none)))?;
+        loop {
+            let left = timeout.after.saturating_sub(begun.elapsed());
+            let (found, _) = wait_while(&lookup.landed, lock(&lookup.found), left.min(SLICE), |found| found.is_none());
+            match &*found {
+                Some(Ok(addresses)) => return Ok(addresses.clone()),
+                Some(Err(error)) => return Err(failure(error)),
+                None if left.is_zero() => return Err(ureq::Error::Timeout(timeout.reason)),
+                None => {}
+            }
+            drop(found);
+            (self.ask)()?;
+        }
+    }
+}
+
+impl fmt::Debug for Lookups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lookups").finish_non_exhaustive()
+    }
+}
+
+impl Resolver for Lookups {
+    fn resolve(
+        &self,
+        uri: &Uri,
+        _: &ureq::config::Config,
+        timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(ureq::Error::HostNotFound);
+        };
+        let name = DefaultResolver::host_and_port(scheme, authority).ok_or(ureq::Error::HostNotFound)?;
+        let host = authority.host().trim_matches(['[', ']']);
+        let is_at_hand = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
+        let found = match is_at_hand {
+            true => (self.look_up)(&name).map_err(|error| failure(&error))?,
+            false => self.shared(&name, timeout)?,
+        };
+        let mut addresses = self.empty();
+        // As many as ureq has room for.
+        let _ = found.into_iter().try_for_each(|address| addresses.try_push(address));
+        if addresses.is_empty() { Err(ureq::Error::HostNotFound) } else { Ok(addresses) }
+    }
+}
+
+/// The system may fail to look up a name for want of a file, which says nothing about the name.
+fn failure(error: &io::Error) -> ureq::Error {
+    match error.raw_os_error() {
+        Some(code) if is_out_of_sockets(error) => ureq::Error::Io(io::Error::from_raw_os_error(code)),
+        _ => ureq::Error::HostNotFound,
+    }
+}
+
+/// Out of file descriptors: ENFILE and EMFILE, which have the same numbers on every Unix, and WSAEMFILE. std has no
+/// kind for them.
+pub(crate) fn is_out_of_sockets(error: &io::Error) -> bool {
+    match error.raw_os_error() {
+        Some(23 | 24) => cfg!(unix),
+        Some(10024) => cfg!(windows),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread::ThreadId;
+
+    type Found = io::Result<Vec<SocketAddr>>;
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Lookups whose results the test sends one by one; each reports its name first. Callers who wait report their
+    /// thread again and again.
+    struct Held {
+        lookups: Lookups,
+        names: Receiver<String>,
+        results: Sender<Found>,
+        waits: Receiver<ThreadId>,
+    }
+
+    fn held() -> Held {
+        let ((named, names), (results, held), (asked, waits)) = (channel(), channel(), channel());
+        let held = Mutex::new(held);
+        let look_up = move |name: &str| {
+            let _ = named.send(name.to_owned());
+            lock(&held).recv().unwrap()
+        };
+        let ask = move || {
+            let _ = asked.send(thread::current().id());
+            Ok(())
+        };
+        let (look_up, ask) = (Arc::new(look_up), Arc::new(ask));
+        let lookups = Lookups { look_up, ask, ..Lookups::new(|| Ok(())) };
+        Held { lookups, names, results, waits }
+    }
+
+    fn resolve(lookups: &Lookups, url: &str, after: Duration) -> Result<Vec<SocketAddr>, ureq::Error> {
+        let timeout = NextTimeout { after: after.into(), reason: ureq::Timeout::Resolve, ..NextTimeout::default() };
+        let config = ureq::Agent::config_builder().build();
+        lookups.resolve(&url.parse().unwrap(), &config, timeout).map(|found| found.to_vec())
+    }
+
+    fn found() -> Vec<SocketAddr> {
+        vec!["192.0.2.1:80".parse().unwrap()]
+    }
+
+    #[test]
+    fn callers_share_the_lookup_that_is_in_flight_and_no_later_one() {
+        let Held { lookups, names, results, waits } = held();
+        for _ in 0..2 {
+            thread::scope(|scope| {
+                let callers: Vec<_> = (0..8).map(|_| scope.spawn(|| resolve(&lookups, "http://h/x", LONG))).collect();
+                let mut waiting: HashSet<_> = callers.iter().map(|caller| caller.thread().id()).collect();
+                while !waiting.is_empty() {
+                    waiting.remove(&waits.recv_timeout(LONG).unwrap());
+                }
+                names.recv().unwrap();
+                results.send(Ok(found())).unwrap();
+                callers.into_iter().for_each(|caller| assert_eq!(caller.join().unwrap().unwrap(), found()));
+            });
+            assert!(names.try_recv().is_err(), "a second lookup");
+        }
+    }
+
+    #[test]
+    fn a_caller_that_gives_up_leaves_the_lookup_to_the_next() {
+        let Held { mut lookups, names, results, waits } = held();
+        for _ in 0..3 {
+            let late = resolve(&lookups, "http://h", Duration::ZERO);
+            assert!(matches!(late, Err(ureq::Error::Timeout(ureq::Timeout::Resolve))), "{late:?}");
+        }
+        let waiting = lookups.clone();
+        lookups.ask = Arc::new(|| Err(ureq::Error::ConnectionFailed));
+        let stopped = resolve(&lookups, "http://h", LONG);
+        assert!(matches!(stopped, Err(ureq::Error::ConnectionFailed)), "{stopped:?}");
+        let patient = thread::spawn(move || resolve(&waiting, "http://h", LONG));
+        waits.recv().unwrap();
+        results.send(Ok(found())).unwrap();
+        assert_eq!(patient.join().unwrap().unwrap(), found());
+        assert_eq!((names.recv().unwrap().as_str(), names.try_recv().is_err()), ("h:80", true));
+    }
+
+    #[test]
+    fn another_name_has_a_lookup_of_its_own() {
+        let Held { lookups, names, results, .. } = held();
+        for name in ["a", "b"] {
+            assert!(resolve(&lookups, &format!("https://{name}"), Duration::ZERO).is_err());
+            assert_eq!(names.recv().unwrap(), format!("{name}:443"));
+        }
+        (0..2).for_each(|_| results.send(Ok(found())).unwrap());
+    }
+
+    #[test]
+    fn without_a_thread_a_lookup_is_an_error_and_the_next_one_is_tried() {
+        let Held { lookups, names, results, .. } = held();
+        let starved = Lookups { stack: 1 << 47, ..lookups.clone() };
+        for _ in 0..2 {
+            let none = resolve(&starved, "http://h", LONG);
+            assert!(matches!(&none, Err(ureq::Error::Other(why)) if why.is::<NoThread>()), "{none:?}");
+        }
+        results.send(Ok(found())).unwrap();
+        assert_eq!(resolve(&lookups, "http://h", LONG).unwrap(), found());
+        assert_eq!(names.recv().unwrap(), "h:80");
+    }
+
+    #[test]
+    fn addresses_and_localhost_need_no_thread() {
+        let starved = Lookups { stack: 1 << 47, ..Lookups::new(|| Ok(())) };
+        for (url, expected) in [("http://192.0.2.1", "192.0.2.1:80"), ("https://[::1]:8443", "[::1]:8443")] {
+            assert_eq!(resolve(&starved, url, LONG).unwrap(), [expected.parse().unwrap()], "{url}");
+        }
+        assert!(resolve(&starved, "http://LocalHost:8080", LONG).unwrap().iter().all(|found| found.ip().is_loopback()));
+    }
+
+    #[test]
+    fn what_a_lookup_finds_is_told() {
+        let Held { lookups, results, .. } = held();
+        let resolved = |found| {
+            results.send(found).unwrap();
+            resolve(&lookups, "http://h", LONG)
+        };
+        assert_eq!(resolved(Ok(vec![found()[0]; 40])).unwrap().len(), 16);
+        for unknown in [Ok(vec![]), Err(io::Error::other("no such name"))] {
+            assert!(matches!(resolved(unknown), Err(ureq::Error::HostNotFound)));
+        }
+        #[cfg(unix)]
+        {
+            let full = resolved(Err(io::Error::from_raw_os_error(24)));
+            assert!(matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error)), "{full:?}");
+        }
+    }
+}
