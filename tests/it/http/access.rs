@@ -204,7 +204,7 @@ fn one_caller_leaves_connections_to_the_others() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().gate().complete());
     let file = File::new("share", &[ALICE, BOB]);
-    let server = HttpServer::start(file.program(&fabric).arg("--max-connections").arg("8"));
+    let server = HttpServer::start(file.program(&fabric).arg("--max-connections").arg("16"));
     let (alice, bob) = (bearer('a'), bearer('b'));
     let held = |modern: &Modern, bearer: &str| {
         stream(&server, &[&modern.headers()[..], &[("Authorization", bearer)]].concat(), &modern.message)
@@ -221,17 +221,22 @@ fn one_caller_leaves_connections_to_the_others() {
         events
     };
     let first = get();
-    let hers: Vec<_> = (0..5).map(|n| held(if n < 3 { &listen } else { &waiting }, &alice)).collect();
+    let hers: Vec<_> = (0..11).map(|n| held(if n < 6 { &listen } else { &waiting }, &alice)).collect();
+    // On one connection: the server notices later that a client has left.
+    let mut spare = server.connect();
     for modern in [&listen, &waiting, &call()] {
-        let refused = send(&server, 'a', modern);
+        let headers = [&modern.headers()[..], &[("Authorization", &alice)]].concat();
+        let refused = spare.post(&server.path, &headers, &modern.message);
         assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
         let error = &refused.json()["error"];
         assert_eq!(error["data"]["type"], "urn:fabric-mcp:error:too-many-requests");
         assert!(error["message"].as_str().unwrap().contains("close a stream, or raise --max-connections"), "{error}");
     }
+    let call = call();
+    let headers = [&call.headers()[..], &[("Authorization", &bob)]].concat();
+    assert_eq!(spare.post(&server.path, &headers, &call.message).status, 200);
     // A stream of a session replaces the one before, which its client may have lost.
     let second = get();
-    assert_eq!(send(&server, 'b', &call()).status, 200);
     drop((held(&listen, &bob), first, second, hers));
 }
 
