@@ -22,6 +22,10 @@ const SLICE: Duration = Duration::from_millis(100);
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const STACK: usize = 2 << 20;
 
+/// Finds the addresses of a host and port.
+type LookUp = dyn Fn(&str) -> Found + Send + Sync;
+/// What a lookup found.
+type Found = io::Result<Vec<SocketAddr>>;
 /// Asks the caller of this thread whether to continue.
 type Ask = dyn Fn() -> Result<(), ureq::Error> + Send + Sync;
 
@@ -31,7 +35,7 @@ type Ask = dyn Fn() -> Result<(), ureq::Error> + Send + Sync;
 pub(crate) struct Lookups {
     /// The newest lookup.
     current: Arc<Mutex<Option<Arc<Lookup>>>>,
-    look_up: Arc<dyn Fn(&str) -> io::Result<Vec<SocketAddr>> + Send + Sync>,
+    look_up: Arc<LookUp>,
     ask: Arc<Ask>,
     stack: usize,
 }
@@ -39,7 +43,7 @@ pub(crate) struct Lookups {
 struct Lookup {
     /// Host and port.
     name: String,
-    found: Mutex<Option<io::Result<Vec<SocketAddr>>>>,
+    found: Mutex<Option<Found>>,
     landed: Condvar,
 }
 
@@ -155,7 +159,6 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread::ThreadId;
 
-    type Found = io::Result<Vec<SocketAddr>>;
     const LONG: Duration = Duration::from_secs(20);
 
     /// Lookups whose results the test sends one by one; each reports its name first. Callers who wait report their

@@ -287,7 +287,7 @@ fn what_the_user_added_to_the_entry_stays() {
     let home = TempFolder::new("home-added");
     home.run(["--install", "cursor", "--yes"]).expect_code(0);
     let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
-    home.write(".cursor/mcp.json", &home.read(".cursor/mcp.json").replace("\"fabric\": {", added));
+    home.write(".cursor/mcp.json", home.read(".cursor/mcp.json").replace("\"fabric\": {", added));
     home.run(["--install", "cursor"]).expect_code(0).expect_stdout("nothing to do");
     home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]).expect_code(0);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
