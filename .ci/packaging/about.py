@@ -16,7 +16,7 @@ import tomllib
 import uuid
 from pathlib import Path
 
-RELEASED = ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "x86_64-pc-windows-gnu",
+RELEASED = ["x86_64-unknown-linux-musl", "aarch64-unknown-linux-gnu", "x86_64-pc-windows-gnu",
             "aarch64-apple-darwin", "x86_64-apple-darwin"]
 LICENCE = re.compile(r"(licen[cs]e|copying|notice|unlicense)", re.IGNORECASE)
 RULE = "=" * 100
@@ -87,13 +87,17 @@ def runtime(target):
     rust = sysroot / "share/doc/rust"
     doc, common = Path("/usr/share/doc"), Path("/usr/share/common-licenses")
     yield rust / "COPYRIGHT-library.html", "Rust's standard library (MIT OR Apache-2.0)"
-    gcc = "libgcc (GPL-3.0-or-later WITH GCC-exception-3.1)"
+    if "-linux-musl" in target:
+        yield doc / "musl/copyright", "musl (MIT)"
+        for text in ["Apache-2.0", "LLVM-exception"]:
+            yield rust / f"licenses/{text}.txt", "LLVM's libunwind (Apache-2.0 WITH LLVM-exception)"
     if "-linux-gnu" in target:
         yield doc / "libc6/copyright", "the GNU C library (LGPL-2.1-or-later)"
         yield common / "LGPL-2.1", "the GNU C library (LGPL-2.1-or-later)"
     if "-windows-gnu" in target:
         yield doc / "mingw-w64-common/copyright", "mingw-w64 (ZPL-2.1 and others)"
-    if "darwin" not in target:
+    if target.endswith("-gnu"):
+        gcc = "libgcc (GPL-3.0-or-later WITH GCC-exception-3.1)"
         yield common / "GPL-3", gcc
         yield rust / "licenses/GCC-exception-3.1.txt", gcc
 
