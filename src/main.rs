@@ -137,7 +137,10 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
             let (server, config, _demo) = assemble(config, |warning| tell(warning))?;
             config.warnings.iter().for_each(tell);
-            oneshot::run(&server, &tool, arguments.as_deref(), json)
+            let called = oneshot::run(&server, &tool, arguments.as_deref(), json);
+            // The end of a run that could not be written at once.
+            server.kept.runs.interrupt_all();
+            called
         }
         Command::Check { json, config } => {
             // `--check` keeps no runs.
@@ -268,7 +271,7 @@ fn log_connection(server: &Arc<Server>) {
 }
 
 fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
-    // A client that closed our stdout has disconnected: nothing remains to be done.
+    // A client that closed our stdout has disconnected.
     let left = || {
         logging::flush(LOG_FLUSH);
         exit(0)

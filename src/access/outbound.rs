@@ -155,6 +155,7 @@ fn failure(error: ureq::Error, time: Duration) -> OutboundFailure {
         ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             format!("does not speak TLS and HTTP as expected: {error}")
         }
+        ureq::Error::Io(error) if agent::is_out_of_sockets(&error) => format!("cannot be reached: {error}"),
         ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
         ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
         #[cfg(feature = "tls")]

@@ -1,4 +1,4 @@
-//! Name lookup, one at a time for each client.
+//! Name lookup, one at a time for each name and client.
 //!
 //! The system's lookup cannot be ended: with silent name servers it lasts for half a minute, longer than its caller
 //! waits. So whoever needs the name meanwhile waits for the same lookup instead of starting another. Its result is for
@@ -19,6 +19,8 @@ use crate::sync::{lock, wait_while};
 
 /// How often a caller that waits for a lookup is asked whether to continue.
 const SLICE: Duration = Duration::from_millis(100);
+/// A lookup that has lasted longer is shared no more: the network, or the system's resolver, may work again.
+const SHARED: Duration = Duration::from_secs(30);
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const STACK: usize = 2 << 20;
 
@@ -37,12 +39,14 @@ pub(crate) struct Lookups {
     current: Arc<Mutex<Option<Arc<Lookup>>>>,
     look_up: Arc<LookUp>,
     ask: Arc<Ask>,
+    shared: Duration,
     stack: usize,
 }
 
 struct Lookup {
     /// Host and port.
     name: String,
+    begun: Instant,
     found: Mutex<Option<Found>>,
     landed: Condvar,
 }
@@ -63,16 +67,26 @@ impl Lookups {
     /// With the system's lookup. Callers who wait are asked by `ask`, on their own thread.
     pub(crate) fn new(ask: fn() -> Result<(), ureq::Error>) -> Lookups {
         let look_up = |name: &str| Ok(name.to_socket_addrs()?.collect());
-        Lookups { current: Arc::default(), look_up: Arc::new(look_up), ask: Arc::new(ask), stack: STACK }
+        Lookups {
+            current: Arc::default(),
+            look_up: Arc::new(look_up),
+            ask: Arc::new(ask),
+            shared: SHARED,
+            stack: STACK,
+        }
     }
 
     /// The lookup of `name` that is in flight, or a new one.
     fn current(&self, name: &str) -> Result<Arc<Lookup>, NoThread> {
         let mut current = lock(&self.current);
-        if let Some(lookup) = current.as_ref().filter(|lookup| lookup.name == name && lock(&lookup.found).is_none()) {
+        let is_shared = |lookup: &&Arc<Lookup>| {
+            lookup.name == name && lookup.begun.elapsed() < self.shared && lock(&lookup.found).is_none()
+        };
+        if let Some(lookup) = current.as_ref().filter(is_shared) {
             return Ok(Arc::clone(lookup));
         }
-        let lookup = Arc::new(Lookup { name: name.to_owned(), found: Mutex::default(), landed: Condvar::new() });
+        let (name, begun) = (name.to_owned(), Instant::now());
+        let lookup = Arc::new(Lookup { name, begun, found: Mutex::default(), landed: Condvar::new() });
         let (flight, look_up) = (Arc::clone(&lookup), Arc::clone(&self.look_up));
         let fly = move || {
             let found = look_up(&flight.name);
@@ -232,6 +246,17 @@ mod tests {
         results.send(Ok(found())).unwrap();
         assert_eq!(patient.join().unwrap().unwrap(), found());
         assert_eq!((names.recv().unwrap().as_str(), names.try_recv().is_err()), ("h:80", true));
+    }
+
+    #[test]
+    fn a_lookup_that_does_not_land_is_not_waited_for_for_good() {
+        let Held { mut lookups, names, results, .. } = held();
+        lookups.shared = Duration::ZERO;
+        for _ in 0..2 {
+            assert!(resolve(&lookups, "http://h", Duration::ZERO).is_err());
+            names.recv().unwrap();
+        }
+        (0..2).for_each(|_| results.send(Ok(found())).unwrap());
     }
 
     #[test]

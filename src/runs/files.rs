@@ -56,7 +56,7 @@ impl Files {
             none => none.insert(self.folder.create(self.id, Part::Text)?),
         };
         if self.torn {
-            file.set_len(self.written as u64)?;
+            // Over the same text: what is there already is not cut off, as there may be no room for it again.
             file.seek(SeekFrom::Start(self.written as u64))?;
         }
         self.torn = true;
@@ -86,17 +86,17 @@ impl Files {
         }
     }
 
-    /// Writes the end durably, text first. False if that failed.
-    pub(super) fn finish(&mut self, record: &mut Record) -> bool {
-        let finished = self.try_finish(record);
+    /// Writes the end durably, text first. `told`: this end has been shown, so it cannot become a cancellation.
+    pub(super) fn finish(&mut self, record: &mut Record, told: bool) -> io::Result<()> {
+        let finished = self.try_finish(record, told);
         match &finished {
             Ok(()) => self.folder.is_well(),
             Err(error) => self.warn("its end could not be written", error),
         }
-        finished.is_ok()
+        finished
     }
 
-    fn try_finish(&mut self, record: &mut Record) -> io::Result<()> {
+    fn try_finish(&mut self, record: &mut Record, told: bool) -> io::Result<()> {
         if let Some(Err(error)) = self.text.as_ref().map(File::sync_all) {
             // The system may have dropped what it could not write, and a second sync would not say so.
             (self.written, self.torn) = (0, true);
@@ -104,11 +104,11 @@ impl Files {
         }
         // A process that left the marker has read `working`, and has reported the run as cancelled. So check again once
         // the end can be read.
-        if self.folder.is_marked(self.id) {
+        if !told && self.folder.is_marked(self.id) {
             record.state = RunState::Cancelled;
         }
         self.folder.write(record, true)?;
-        if record.state != RunState::Cancelled && self.folder.is_marked(self.id) {
+        if !told && record.state != RunState::Cancelled && self.folder.is_marked(self.id) {
             record.state = RunState::Cancelled;
             self.folder.write(record, true)?;
         }

@@ -383,23 +383,29 @@ impl Folder {
         }
     }
 
-    /// Asks the owner of a run to stop it. True if it will; false if it has ended.
+    /// Asks the owner of a run to stop it. True if it will, unless it had just ended and could not write that; false if
+    /// it has ended.
     ///
     /// # Errors
-    /// It works, and the mark could not be written.
+    /// It works, and the mark could not be written; or it cannot be read.
     pub(super) fn cancel(&self, id: RunId, today: u64) -> io::Result<bool> {
         let works = |loaded: &Loaded| loaded.held && loaded.record.state == RunState::Working;
-        if !matches!(self.load(id, today), FoundRun::Record(loaded) if works(&loaded)) {
-            return Ok(false);
+        let unreadable = || Err(io::Error::other("it cannot be read"));
+        match self.load(id, today) {
+            FoundRun::Record(loaded) if works(&loaded) => {}
+            FoundRun::Record(_) | FoundRun::Nothing => return Ok(false),
+            FoundRun::Unknown => return unreadable(),
         }
         let marked = self.mark(id);
         // The owner looks for the marker after it has written the end, so if that is not written yet, it sees it.
-        if !self.read(id).is_ok_and(|record| record.state == RunState::Working) {
-            self.remove_parts(id, &[Part::Cancel]);
-            return Ok(false);
+        match self.read(id) {
+            Ok(record) if record.state == RunState::Working => marked.map(|()| true),
+            Err(FoundRun::Unknown) => unreadable(),
+            Ok(_) | Err(_) => {
+                self.remove_parts(id, &[Part::Cancel]);
+                Ok(false)
+            }
         }
-        marked.inspect_err(|error| self.warn(id, "that it is to stop could not be written", error))?;
-        Ok(true)
     }
 
     pub(super) fn mark(&self, id: RunId) -> io::Result<()> {

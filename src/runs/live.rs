@@ -3,13 +3,14 @@
 //! ```text
 //!            cancel                        close             what is left is written
 //!   open ──────────────> open, cancelled ────────> closing ──────────────────────────> closed
-//!    └───────────────────── close ───────────────────^
+//!    └───────────────────── close ───────────────────^ ^────────── that failed ──────────┘
 //! ```
 //!
 //! A closing run is shown as working until its end is on disk: what was reported as completed must survive a power cut.
-//! If that fails it is closed all the same, and is closing once more while the store tries again. A cancellation is
-//! shown at once and stays, whatever the worker reports later.
+//! If that fails it is closed all the same, and is closing once more while the store tries again; then the end that was
+//! shown stays. A cancellation is shown at once and stays, whatever the worker reports later.
 
+use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
@@ -50,6 +51,7 @@ struct Inner {
     /// How many threads wait for more of it: without any, a piece costs no wake-up, which is a system call.
     readers: usize,
     phase: Phase,
+    stored: Stored,
     held: Held,
     /// Once closed, what it counts for in the bounds of a store.
     bytes: u64,
@@ -63,6 +65,16 @@ enum Phase {
     Open,
     Closing,
     Closed,
+}
+
+/// Is the end of a run on disk?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stored {
+    Yes,
+    /// It is to be tried again.
+    NotYet,
+    /// Nor will it be.
+    No,
 }
 
 /// Why a wait ended.
@@ -94,6 +106,7 @@ impl LiveRun {
                 text: Text::default(),
                 readers: 0,
                 phase: Phase::Open,
+                stored: Stored::No,
                 held,
                 bytes: 0,
                 until: Duration::ZERO,
@@ -129,7 +142,8 @@ impl LiveRun {
     pub(super) fn tick(&self, now: Duration, today: u64) {
         let Some(mut files) = self.free_files() else { return };
         if files.is_due(now) {
-            self.write_text(&mut files);
+            // Tried again a second later.
+            let _ = self.write_text(&mut files);
             drop(files);
             self.look(today);
         }
@@ -147,16 +161,16 @@ impl LiveRun {
         }
     }
 
-    /// Writes the text that is not in the file yet. False if that failed.
-    fn write_text(&self, files: &mut Files) -> bool {
+    /// Writes the text that is not in the file yet.
+    fn write_text(&self, files: &mut Files) -> io::Result<()> {
         loop {
             let piece = lock(&self.inner).text.read(files.written, COPY);
             if piece.is_empty() {
-                return true;
+                return Ok(());
             }
             if let Err(error) = files.append(&piece) {
                 files.warn("its text could not be written", &error);
-                return false;
+                return Err(error);
             }
         }
     }
@@ -218,10 +232,11 @@ impl LiveRun {
         Some(record)
     }
 
-    /// Begins to close it again, for its end to be written after all. Returns its record; `None` if it is not closed.
+    /// Begins to close it again, for its end to be written after all. Returns its record; `None` if it is not closed, or
+    /// not to be written.
     pub(super) fn close_again(&self) -> Option<Record> {
         let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Closed {
+        if inner.phase != Phase::Closed || inner.stored != Stored::NotYet {
             return None;
         }
         inner.phase = Phase::Closing;
@@ -235,25 +250,29 @@ impl LiveRun {
         }
     }
 
-    /// Writes the end to disk. False if there are no files, or that failed; then they stay locked.
-    pub(super) fn store(&self, record: &mut Record) -> bool {
-        let Some(files) = self.files.get() else { return false };
+    /// Writes the end to disk. If that fails, the files stay locked. `told`: this end has been shown.
+    pub(super) fn store(&self, record: &mut Record, told: bool) -> Stored {
+        let Some(files) = self.files.get() else { return Stored::NotYet };
         let mut files = lock(files);
-        let stored = self.write_text(&mut files) && files.finish(record);
-        if stored {
-            files.release();
-        }
+        let stored = match self.write_text(&mut files).and_then(|()| files.finish(record, told)) {
+            Ok(()) => Stored::Yes,
+            // It is too large, and will be the next time.
+            Err(error) if error.kind() == ErrorKind::InvalidData => Stored::No,
+            Err(_) => return Stored::NotYet,
+        };
+        files.release();
         stored
     }
 
     /// Closes it with this record; it is kept for `keep` from the first time on.
-    pub(super) fn closed(&self, record: Record, now: Duration, keep: Duration) {
+    pub(super) fn closed(&self, record: Record, stored: Stored, now: Duration, keep: Duration) {
         let size = record.size();
         let mut inner = lock(&self.inner);
         if inner.until.is_zero() {
             inner.until = inner.promised_until.max(now.saturating_add(keep));
         }
         inner.bytes = size;
+        inner.stored = stored;
         inner.phase = Phase::Closed;
         // Values take about twice the memory of their text.
         let bytes = BASE + inner.text.capacity + 2 * (size - record.bytes) as usize;
@@ -305,6 +324,12 @@ impl LiveRun {
 
     pub(super) fn is_closed(&self) -> bool {
         lock(&self.inner).phase == Phase::Closed
+    }
+
+    /// Is it closed, or closing again?
+    pub(super) fn was_closed(&self) -> bool {
+        let inner = lock(&self.inner);
+        inner.phase == Phase::Closed || !inner.until.is_zero()
     }
 
     /// Is its retention over?

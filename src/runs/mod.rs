@@ -265,12 +265,17 @@ impl Run {
     /// cancelled before. A worker in another process notices within about a second.
     ///
     /// # Errors
-    /// It works in another process, and the folder cannot be written: it goes on.
+    /// It works in another process, and the folder cannot be written or read: it goes on. That is logged.
     pub(crate) fn cancel(&self) -> io::Result<bool> {
         let today = self.store.clock.today();
         match &self.place {
             Place::Live(live) => Ok(live.cancel(today)),
-            Place::Stored(folder, known) => folder.cancel(known.record.id, today),
+            Place::Stored(folder, known) => {
+                let id = known.record.id;
+                let cancelled = folder.cancel(id, today);
+                cancelled
+                    .inspect_err(|error| log::warn!("run {id}: another process could not be told to stop it: {error}"))
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use super::clock::{Clock, whole};
 use super::evict::{Bounds, KeptRun, has_room, victims};
 use super::files::Files;
 use super::folder::{Folder, FoundRun, Loaded, Part, Parts, SHARDS};
-use super::live::LiveRun;
+use super::live::{LiveRun, Stored};
 use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, RunState, Start};
 
@@ -187,20 +187,23 @@ impl Store {
         let Some(record) = live.begin_close(end, self.clock.today()) else {
             return live.wait_closed();
         };
-        self.write_end(live, record);
+        self.write_end(live, record, false);
         self.tidy_if_due();
     }
 
     /// Writes the end of a closing run, where there is a folder, and closes it. If it cannot be written, the run keeps
-    /// its files and their lock: for other processes it works until it is tried again.
-    pub(super) fn write_end(&self, live: &Arc<LiveRun>, mut record: Record) {
-        if self.folder.is_some() && !live.has_files() {
-            // If there was no room for them when it began, there may be now.
-            live.add_files(self.begin_files(&Record { state: RunState::Working, ended: None, ..record.clone() }));
+    /// its files and their lock: for other processes it works until it is written. `told`: this end has been shown.
+    fn write_end(&self, live: &Arc<LiveRun>, mut record: Record, told: bool) -> Stored {
+        let mut stored = Stored::No;
+        if self.keeps() && self.folder.is_some() && live.owner != Owner::Process {
+            if !live.has_files() {
+                // If there was no room for them when it began, there may be now.
+                live.add_files(self.begin_files(&Record { state: RunState::Working, ended: None, ..record.clone() }));
+            }
+            stored = live.store(&mut record, told);
         }
-        let stored = self.keeps() && live.store(&mut record);
         let now = self.clock.steady();
-        let entry = stored.then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
+        let entry = (stored == Stored::Yes).then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
         {
             let mut table = lock(&self.table);
             match entry {
@@ -210,26 +213,33 @@ impl Store {
             }
         }
         // After the table: a closed run in it counts as not stored, and would be evicted with its files.
-        live.closed(record, now, self.keep);
+        live.closed(record, stored, now, self.keep);
+        stored
     }
 
-    /// The closed runs whose end is not in the folder. They are closing again, so that they are not evicted meanwhile.
-    pub(super) fn unwritten(&self) -> Vec<(Arc<LiveRun>, Record)> {
+    /// Writes the end of a run that could not be written before. False if it still cannot. Meanwhile it is closing, so
+    /// that it is not evicted.
+    pub(super) fn write_again(&self, live: &Arc<LiveRun>) -> bool {
+        live.close_again().is_none_or(|record| self.write_end(live, record, true) != Stored::NotYet)
+    }
+
+    /// The runs whose end is in memory only.
+    pub(super) fn unstored(&self) -> Vec<Arc<LiveRun>> {
         let table = lock(&self.table);
-        let live = table.values().filter_map(|entry| match entry {
+        let closed = table.values().filter_map(|entry| match entry {
+            RunEntry::Live(live) if live.is_closed() => Some(live.clone()),
             // What is stored is no longer in the table as live.
-            RunEntry::Live(live) if self.folder.is_some() && live.owner != Owner::Process => Some(live),
             RunEntry::Live(_) | RunEntry::Stored(_) => None,
         });
-        live.filter_map(|live| Some((live.clone(), live.close_again()?))).collect()
+        closed.collect()
     }
 
-    /// Now and then, tries again to write the ends that could not be written.
+    /// Now and then, tries again to write the ends that could not be written, up to the first that still cannot.
     fn write_unwritten(&self) {
         let now = self.clock.steady();
         if now.saturating_sub(Duration::from_millis(self.tried.load(Ordering::Relaxed))) >= REFRESH {
             self.tried.store(whole(now), Ordering::Relaxed);
-            self.unwritten().into_iter().for_each(|(live, record)| self.write_end(&live, record));
+            self.unstored().iter().all(|live| self.write_again(live));
         }
     }
 
@@ -422,7 +432,7 @@ impl Store {
         let open: Vec<Arc<LiveRun>> = lock(&self.table)
             .values()
             .filter_map(|entry| match entry {
-                RunEntry::Live(live) if !live.is_closed() => Some(live.clone()),
+                RunEntry::Live(live) if !live.was_closed() => Some(live.clone()),
                 RunEntry::Live(_) | RunEntry::Stored(_) => None,
             })
             .collect();
@@ -430,14 +440,17 @@ impl Store {
         let today = self.clock.today();
         open.iter().for_each(|live| live.interrupt(today));
         let count = open.len();
-        let mut ends: Vec<_> = self.unwritten().into_iter().map(|(live, record)| (live, Some(record))).collect();
-        ends.extend(open.into_iter().map(|live| (live, None)));
+        let ends: Vec<Arc<LiveRun>> = self.unstored().into_iter().chain(open).collect();
+        let fails = AtomicBool::new(false);
         thread::scope(|scope| {
             for part in ends.chunks(ends.len().div_ceil(WRITERS).max(1)) {
                 let write = || {
-                    part.iter().for_each(|(live, record)| match record {
-                        Some(record) => self.write_end(live, record.clone()),
-                        None => self.close(live, End::interrupted()),
+                    part.iter().for_each(|live| {
+                        if !live.was_closed() {
+                            self.close(live, End::interrupted());
+                        } else if !fails.load(Ordering::Relaxed) && !self.write_again(live) {
+                            fails.store(true, Ordering::Relaxed);
+                        }
                     })
                 };
                 if thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write).is_err() {
@@ -453,7 +466,7 @@ impl Store {
         let mut tally = Tally { bytes: self.memory.held(), ..Tally::default() };
         for entry in table.values() {
             match entry {
-                RunEntry::Live(live) if !live.is_closed() => tally.working += 1,
+                RunEntry::Live(live) if !live.was_closed() => tally.working += 1,
                 RunEntry::Live(_) => tally.kept += 1,
                 RunEntry::Stored(_) => (tally.kept, tally.bytes) = (tally.kept + 1, tally.bytes + ENTRY),
             }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use super::clock::Clock;
+use super::live::Stored;
 use super::tests::{Hand, KEEP, finished, named, start};
 use super::tests_folder::{Temporary, find, one_process, process};
 use super::*;
@@ -62,6 +64,31 @@ fn an_end_that_could_not_be_written_is_written_later() {
 }
 
 #[test]
+fn an_end_that_was_shown_is_no_longer_cancelled() {
+    let (at, hand, runs) = one_process();
+    let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    assert!(find(&process(&at, &hand), &run).unwrap().cancel().unwrap(), "for others it works");
+    fs::remove_dir(obstacle).unwrap();
+    hand.pass(MINUTE);
+    assert_eq!(list(&runs), 1);
+    assert_eq!(seen(&at, &hand, &run), whole());
+    assert_eq!((find(&runs, &run).unwrap().record().state, at.names().len()), (RunState::Completed, 2));
+}
+
+#[test]
+fn one_end_that_cannot_be_written_is_enough_at_a_time() {
+    let (at, hand, runs) = one_process();
+    let ends: Vec<(Run, PathBuf)> = (0..3).map(|_| unwritten(&at, &hand, &runs, &Owner::Folder)).collect();
+    runs.interrupt_all();
+    assert_eq!((runs.tally().working, runs.tally().kept), (0, 3));
+    ends.iter().for_each(|(_, obstacle)| fs::remove_dir(obstacle).unwrap());
+    assert_eq!(runs.interrupt_all(), 0);
+    for (run, _) in &ends {
+        assert_eq!(seen(&at, &hand, run), whole());
+    }
+}
+
+#[test]
 fn the_end_of_the_process_writes_what_could_not_be_written() {
     let (at, hand, runs) = one_process();
     let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
@@ -106,9 +133,11 @@ fn making_room_in_memory_leaves_what_is_being_written() {
     let (at, hand, runs) = one_process();
     let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
     fs::remove_dir(obstacle).unwrap();
-    let again = runs.0.unwritten();
+    let closed = runs.0.unstored();
+    let record = closed[0].close_again().unwrap();
     runs.shrink(usize::MAX);
-    again.into_iter().for_each(|(live, record)| runs.0.write_end(&live, record));
+    closed[0].closed(record, Stored::NotYet, hand.steady(), KEEP);
+    assert!(runs.0.write_again(&closed[0]));
     assert_eq!(seen(&at, &hand, &run), whole());
 }
 

@@ -46,7 +46,7 @@ pub(crate) struct Stdio {
 
 impl Stdio {
     /// A server on `output`, with at most `max_calls` calls at once. `broken` is called when output cannot be written any
-    /// more, on whatever thread finds out.
+    /// more, on whatever thread finds out; by then runs are interrupted, and stored where they are kept.
     pub(crate) fn new(
         server: Arc<Server>,
         max_calls: usize,
@@ -62,6 +62,13 @@ impl Stdio {
             poller: Poller::new(server.clone()),
             server,
         };
+        let runs = services.server.kept.runs.clone();
+        let broken = move || {
+            let runs = runs.clone();
+            // Within a limit, as this thread may be one that writes a run.
+            within(ABORT_GRACE, move || _ = runs.interrupt_all());
+            broken();
+        };
         let writer = Arc::new(Writer::new(output, broken));
         Stdio { pipe: Pipe::new(services, Session::stdio(), writer.clone(), true), writer }
     }
@@ -69,8 +76,24 @@ impl Stdio {
     /// Serves `input` to its end, then gives running calls [`STDIO_DRAIN`] to finish.
     ///
     /// # Errors
-    /// Those of reading `input`.
+    /// Those of reading `input`, which count as its end.
     pub(crate) fn serve(self: &Arc<Self>, input: impl Read) -> io::Result<()> {
+        let read = self.read(input);
+        let stdio = self.clone();
+        within(STDIO_DRAIN + ABORT_GRACE, move || {
+            stdio.pipe.end_listening();
+            if !stdio.is_idle_within(STDIO_DRAIN) {
+                // Before cancelling, so that interrupted runs are not stored as cancelled.
+                stdio.runs().interrupt_all();
+                stdio.pipe.inflight.cancel_all();
+            }
+            stdio.writer.flush();
+        });
+        self.runs().interrupt_all();
+        read
+    }
+
+    fn read(&self, input: impl Read) -> io::Result<()> {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
         let pass = Arc::new(Pass::local());
@@ -89,17 +112,6 @@ impl Stdio {
                 self.writer.flush();
             }
         }
-        let stdio = self.clone();
-        within(STDIO_DRAIN + ABORT_GRACE, move || {
-            stdio.pipe.end_listening();
-            if !stdio.is_idle_within(STDIO_DRAIN) {
-                // Before cancelling, so that interrupted runs are not stored as cancelled.
-                stdio.runs().interrupt_all();
-                stdio.pipe.inflight.cancel_all();
-            }
-            stdio.writer.flush();
-        });
-        self.runs().interrupt_all();
         Ok(())
     }
 
@@ -222,7 +234,7 @@ struct Writer {
     out: Mutex<LineOut>,
     /// Senders that wait for the lock: the last of them flushes for all.
     waiting: AtomicUsize,
-    broken: fn(),
+    broken: Box<dyn Fn() + Send + Sync>,
 }
 
 struct LineOut {
@@ -231,9 +243,9 @@ struct LineOut {
 }
 
 impl Writer {
-    fn new(output: impl Write + Send + 'static, broken: fn()) -> Writer {
+    fn new(output: impl Write + Send + 'static, broken: impl Fn() + Send + Sync + 'static) -> Writer {
         let out = LineOut { output: Box::new(output), buffer: Vec::with_capacity(BUFFER) };
-        Writer { out: Mutex::new(out), waiting: AtomicUsize::new(0), broken }
+        Writer { out: Mutex::new(out), waiting: AtomicUsize::new(0), broken: Box::new(broken) }
     }
 
     fn flush(&self) {

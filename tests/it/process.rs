@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::fabric::{FakeFabric, closed_port};
+use crate::support::folder::TempFolder;
 use crate::support::process::{Output, Program};
 use crate::support::reply::{Reply, Step};
 use crate::support::stdio::{Stdio, deaf, unread, with_meta};
@@ -115,6 +116,22 @@ fn a_stdout_closed_in_mid_run_stops_the_run() {
     let status = client.wait_exit(DEADLINE);
     assert!(status.code().is_some(), "{status}\n{}", client.stderr());
     fabric.wait_none_open();
+}
+
+#[test]
+fn a_stdout_closed_in_mid_run_loses_no_text() {
+    let (fabric, folder) = (FakeFabric::start(), TempFolder::new("deaf"));
+    let program = || Program::with(&fabric).arg("--state-dir").arg(folder.path("state").to_str().unwrap());
+    let mut client = deaf(program());
+    fabric.once("POST /chat", Reply::sse().content("paid").gate());
+    let params = with_meta(json!({"name": "fabric_run_pattern", "arguments": run(), "_meta": {"progressToken": 1}}));
+    client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
+    client.wait_exit(DEADLINE);
+    let mut next = Stdio::speaking(Era::Legacy("2025-11-25"), program());
+    let runs = next.call("fabric_get_run", json!({}));
+    let run_id = &runs["structuredContent"]["runs"][0]["run_id"];
+    let kept = &next.call("fabric_get_run", json!({"run_id": run_id}))["structuredContent"];
+    assert_eq!((&kept["status"], &kept["output_text"]), (&json!("interrupted"), &json!("paid")), "{runs}");
 }
 
 #[test]

@@ -54,6 +54,7 @@ const MAX_RETRY_AFTER: u64 = 24 * 3600;
 /// A client for one Fabric. Shared by all threads.
 pub(crate) struct Client {
     url: String,
+    is_proxied: bool,
     key: Option<HeaderValue>,
     kept: Agent,
     fresh: Agent,
@@ -130,6 +131,7 @@ impl Client {
         };
         Ok(Client {
             url: settings.url.clone(),
+            is_proxied: proxy.is_some(),
             key,
             kept: agent(KEPT),
             fresh: agent(0),
@@ -279,8 +281,8 @@ impl<'c> Attempt<'c> {
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
-                if status == 400 && wants_tls(&said) {
-                    let url = &self.client.url;
+                let url = &self.client.url;
+                if status == 400 && url.starts_with("http:") && wants_tls(&said) {
                     failure.error.cause = Some(Cause::WantsTls);
                     failure.error.detail =
                         format!("What listens at {url} wants TLS (HTTP 400): write https:// in FABRIC_BASE_URL.");
@@ -394,6 +396,9 @@ impl<'c> Attempt<'c> {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
         let cause = if phase == Stage::Body { None } else { cause::of(&error, is_https) };
+        // With a proxy, its name alone is looked up.
+        let by_proxy = self.client.is_proxied && matches!(error, ureq::Error::HostNotFound);
+        let cause = if by_proxy { Some(Cause::Proxy) } else { cause };
         let unavailable = match phase {
             Stage::Request | Stage::Head => Kind::ApiUnavailable,
             Stage::Body => Kind::StreamInterrupted,
@@ -421,13 +426,20 @@ impl<'c> Attempt<'c> {
             ureq::Error::Tls(why) => (unavailable, false, self.no_tls(why, cause)),
             #[cfg(feature = "tls")]
             ureq::Error::Rustls(e) => (unavailable, false, self.no_tls(&e.to_string(), cause)),
+            ureq::Error::HostNotFound if by_proxy => {
+                let detail = format!(
+                    "The host name of the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names cannot be resolved. If \
+                     Fabric at {url} needs no proxy, add its host to NO_PROXY."
+                );
+                (unavailable, true, detail)
+            }
             ureq::Error::HostNotFound => {
                 let detail = format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
                 (unavailable, true, detail)
             }
             ureq::Error::Other(other) if other.is::<NoThread>() => {
                 let detail = format!(
-                    "The system has no thread to look up the host name in {url}: nothing was sent. Try again in a moment."
+                    "The system has no thread to look up a host name for {url}: nothing was sent. Try again in a moment."
                 );
                 (unavailable, true, detail)
             }

@@ -86,7 +86,7 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     assert_eq!((failure.error.kind, failure.error.cause, failure.retryable), (Kind::ApiUnavailable, None, true));
     assert_eq!(
         failure.error.detail,
-        "The system has no thread to look up the host name in http://h:1: nothing was sent. Try again in a moment."
+        "The system has no thread to look up a host name for http://h:1: nothing was sent. Try again in a moment."
     );
 }
 
