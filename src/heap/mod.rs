@@ -15,7 +15,7 @@ pub(crate) use glibc::{trim, tune};
 #[global_allocator]
 static CACHE: striped::Striped = striped::Striped::new();
 
-/// Other allocators need no tuning, or have none.
+/// Other allocators need no tuning, or have none: musl's releases memory by itself.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub(crate) fn tune() {}
 
