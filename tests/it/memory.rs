@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::support::fabric::FakeFabric;
 use crate::support::http::{Http, HttpServer};
-use crate::support::process::{Output, Program};
+#[cfg(target_os = "linux")]
+use crate::support::process::Output;
+use crate::support::process::Program;
 use crate::support::reply::{Reply, Step, content, line};
 use crate::support::stdio::{Stdio, with_meta};
 use crate::support::transports::{Wire, serve};
