@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,8 +24,8 @@ const SHARED: Duration = Duration::from_secs(30);
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const STACK: usize = 2 << 20;
 
-/// Finds the addresses of a host and port.
-type LookUp = dyn Fn(&str) -> Found + Send + Sync;
+/// Finds the addresses of a host, with a port.
+type LookUp = dyn Fn(&str, u16) -> Found + Send + Sync;
 /// What a lookup found.
 type Found = io::Result<Vec<SocketAddr>>;
 /// Asks the caller of this thread whether to continue.
@@ -44,8 +44,8 @@ pub(crate) struct Lookups {
 }
 
 struct Lookup {
-    /// Host and port.
-    name: String,
+    host: String,
+    port: u16,
     begun: Instant,
     found: Mutex<Option<Found>>,
     landed: Condvar,
@@ -66,7 +66,15 @@ impl std::error::Error for NoThread {}
 impl Lookups {
     /// With the system's lookup. Callers who wait are asked by `ask`, on their own thread.
     pub(crate) fn new(ask: fn() -> Result<(), ureq::Error>) -> Lookups {
-        let look_up = |name: &str| Ok(name.to_socket_addrs()?.collect());
+        let look_up = |host: &str, port| {
+            let found = (host, port).to_socket_addrs().map(Iterator::collect);
+            #[cfg(target_env = "musl")]
+            let found = found.or_else(|error| {
+                let found = super::getent::find(host, port).unwrap_or_default();
+                if found.is_empty() { Err(error) } else { Ok(found) }
+            });
+            found
+        };
         Lookups {
             current: Arc::default(),
             look_up: Arc::new(look_up),
@@ -76,20 +84,22 @@ impl Lookups {
         }
     }
 
-    /// The lookup of `name` that is in flight, or a new one.
-    fn current(&self, name: &str) -> Result<Arc<Lookup>, NoThread> {
+    /// The lookup of `host` that is in flight, or a new one.
+    fn current(&self, host: &str, port: u16) -> Result<Arc<Lookup>, NoThread> {
         let mut current = lock(&self.current);
         let is_shared = |lookup: &&Arc<Lookup>| {
-            lookup.name == name && lookup.begun.elapsed() < self.shared && lock(&lookup.found).is_none()
+            (&*lookup.host, lookup.port) == (host, port)
+                && lookup.begun.elapsed() < self.shared
+                && lock(&lookup.found).is_none()
         };
         if let Some(lookup) = current.as_ref().filter(is_shared) {
             return Ok(Arc::clone(lookup));
         }
-        let (name, begun) = (name.to_owned(), Instant::now());
-        let lookup = Arc::new(Lookup { name, begun, found: Mutex::default(), landed: Condvar::new() });
+        let (host, begun) = (host.to_owned(), Instant::now());
+        let lookup = Arc::new(Lookup { host, port, begun, found: Mutex::default(), landed: Condvar::new() });
         let (flight, look_up) = (Arc::clone(&lookup), Arc::clone(&self.look_up));
         let fly = move || {
-            let found = look_up(&flight.name);
+            let found = look_up(&flight.host, flight.port);
             *lock(&flight.found) = Some(found);
             flight.landed.notify_all();
         };
@@ -99,10 +109,10 @@ impl Lookups {
         Ok(lookup)
     }
 
-    /// The addresses of `name`, by a lookup that others may share.
-    fn shared(&self, name: &str, timeout: NextTimeout) -> Result<Vec<SocketAddr>, ureq::Error> {
+    /// The addresses of `host`, by a lookup that others may share.
+    fn shared(&self, host: &str, port: u16, timeout: NextTimeout) -> Result<Vec<SocketAddr>, ureq::Error> {
         let begun = Instant::now();
-        let lookup = self.current(name).map_err(|none| ureq::Error::Other(Box::new(none)))?;
+        let lookup = self.current(host, port).map_err(|none| ureq::Error::Other(Box::new(none)))?;
         loop {
             let left = timeout.after.saturating_sub(begun.elapsed());
             let (found, _) = wait_while(&lookup.landed, lock(&lookup.found), left.min(SLICE), |found| found.is_none());
@@ -137,11 +147,15 @@ impl Resolver for Lookups {
         let name = DefaultResolver::host_and_port(scheme, authority).ok_or(ureq::Error::HostNotFound)?;
         // musl compares with /etc/hosts by the letter.
         let name = name.to_ascii_lowercase();
-        let host = authority.host().trim_matches(['[', ']']);
-        let is_at_hand = host.parse::<IpAddr>().is_ok() || host.eq_ignore_ascii_case("localhost");
-        let found = match is_at_hand {
-            true => (self.look_up)(&name).map_err(|error| failure(&error))?,
-            false => self.shared(&name, timeout)?,
+        let (host, port) = name.rsplit_once(':').ok_or(ureq::Error::HostNotFound)?;
+        let (host, port) = (host.trim_matches(['[', ']']), port.parse().map_err(|_| ureq::Error::HostNotFound)?);
+        let found = match host.parse::<IpAddr>() {
+            Ok(address) => vec![(address, port).into()],
+            // RFC 6761, section 6.3: names below it, too, whatever the system knows.
+            Err(_) if super::is_loopback(host) => {
+                vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+            }
+            Err(_) => self.shared(host, port, timeout)?,
         };
         let mut addresses = self.empty();
         // As many as ureq has room for.
@@ -189,8 +203,8 @@ mod tests {
     fn held() -> Held {
         let ((named, names), (results, held), (asked, waits)) = (channel(), channel(), channel());
         let held = Mutex::new(held);
-        let look_up = move |name: &str| {
-            let _ = named.send(name.to_owned());
+        let look_up = move |host: &str, port: u16| {
+            let _ = named.send(format!("{host}:{port}"));
             lock(&held).recv().unwrap()
         };
         let ask = move || {
@@ -288,7 +302,10 @@ mod tests {
         for (url, expected) in [("http://192.0.2.1", "192.0.2.1:80"), ("https://[::1]:8443", "[::1]:8443")] {
             assert_eq!(resolve(&starved, url, LONG).unwrap(), [expected.parse().unwrap()], "{url}");
         }
-        assert!(resolve(&starved, "http://LocalHost:8080", LONG).unwrap().iter().all(|found| found.ip().is_loopback()));
+        for url in ["http://LocalHost:8080", "http://a.localhost:8080"] {
+            let expected = ["127.0.0.1:8080", "[::1]:8080"].map(|address| address.parse().unwrap());
+            assert_eq!(resolve(&starved, url, LONG).unwrap(), expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! What the two clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
+#[cfg(any(target_env = "musl", test))]
+mod getent;
 mod lookup;
 
 use std::net::IpAddr;

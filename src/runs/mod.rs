@@ -17,7 +17,7 @@
 //!   of its [`Run`].
 //! - A [`Run`] of this process stays readable while it is held, kept or not.
 //! - A failing folder never fails a run: what cannot be written stays in memory, with a warning, and is tried again when
-//!   the folder is read, once a minute at most, and at the end of the process.
+//!   the folder is read or another run ends, once a minute at most, and at the end of the process.
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
 //!   process, once a second; expired runs are removed when the store is next used.
 

@@ -6,7 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -32,6 +32,8 @@ const ENTRY: usize = 256;
 const TIDY_EVERY: u64 = 1_000;
 /// How often the folder is read while runs end, and how often what could not be written is tried again.
 const REFRESH: Duration = Duration::from_secs(60);
+/// Ends that may fail to be written in one attempt at all of them: then the folder is still full, or slow to say so.
+const FAILURES: usize = 8;
 /// Threads that write open runs at the end of the process: a disk syncs many files in the time of one.
 const WRITERS: usize = 16;
 
@@ -187,7 +189,9 @@ impl Store {
         let Some(record) = live.begin_close(end, self.clock.today()) else {
             return live.wait_closed();
         };
-        self.write_end(live, record, false);
+        if self.write_end(live, record, false) == Stored::Yes {
+            self.write_unwritten();
+        }
         self.tidy_if_due();
     }
 
@@ -223,7 +227,7 @@ impl Store {
         live.close_again().is_none_or(|record| self.write_end(live, record, true) != Stored::NotYet)
     }
 
-    /// The runs whose end is in memory only.
+    /// The runs whose end is in memory only, the smallest first: little room is better used for many of them.
     pub(super) fn unstored(&self) -> Vec<Arc<LiveRun>> {
         let table = lock(&self.table);
         let closed = table.values().filter_map(|entry| match entry {
@@ -231,15 +235,19 @@ impl Store {
             // What is stored is no longer in the table as live.
             RunEntry::Live(_) | RunEntry::Stored(_) => None,
         });
-        closed.collect()
+        let mut closed: Vec<Arc<LiveRun>> = closed.collect();
+        drop(table);
+        closed.sort_by_cached_key(|live| live.record().bytes);
+        closed
     }
 
-    /// Now and then, tries again to write the ends that could not be written, up to the first that still cannot.
+    /// Now and then, tries again to write the ends that could not be written.
     fn write_unwritten(&self) {
         let now = self.clock.steady();
         if now.saturating_sub(Duration::from_millis(self.tried.load(Ordering::Relaxed))) >= REFRESH {
             self.tried.store(whole(now), Ordering::Relaxed);
-            self.unstored().iter().all(|live| self.write_again(live));
+            let failures = self.unstored().into_iter().filter(|live| !self.write_again(live));
+            failures.take(FAILURES).for_each(drop);
         }
     }
 
@@ -440,23 +448,22 @@ impl Store {
         let today = self.clock.today();
         open.iter().for_each(|live| live.interrupt(today));
         let count = open.len();
-        let ends: Vec<Arc<LiveRun>> = self.unstored().into_iter().chain(open).collect();
-        let fails = AtomicBool::new(false);
-        thread::scope(|scope| {
-            for part in ends.chunks(ends.len().div_ceil(WRITERS).max(1)) {
-                let write = || {
-                    part.iter().for_each(|live| {
-                        if !live.was_closed() {
-                            self.close(live, End::interrupted());
-                        } else if !fails.load(Ordering::Relaxed) && !self.write_again(live) {
-                            fails.store(true, Ordering::Relaxed);
-                        }
-                    })
-                };
-                if thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write).is_err() {
-                    write();
+        let ends: Vec<Arc<LiveRun>> = open.into_iter().chain(self.unstored()).collect();
+        let (next, failures) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let write = || {
+            while let Some(live) = ends.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if !live.was_closed() {
+                    self.close(live, End::interrupted());
+                } else if failures.load(Ordering::Relaxed) < FAILURES && !self.write_again(live) {
+                    failures.fetch_add(1, Ordering::Relaxed);
                 }
             }
+        };
+        thread::scope(|scope| {
+            for _ in 1..ends.len().min(WRITERS) {
+                let _ = thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write);
+            }
+            write();
         });
         count
     }

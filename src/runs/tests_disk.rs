@@ -76,11 +76,43 @@ fn an_end_that_was_shown_is_no_longer_cancelled() {
 }
 
 #[test]
-fn one_end_that_cannot_be_written_is_enough_at_a_time() {
+fn the_next_end_that_is_written_brings_those_before_it() {
     let (at, hand, runs) = one_process();
-    let ends: Vec<(Run, PathBuf)> = (0..3).map(|_| unwritten(&at, &hand, &runs, &Owner::Folder)).collect();
+    let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
+    assert!(list(&runs) == 1, "the folder is read");
+    fs::remove_dir(obstacle).unwrap();
+    hand.pass(MINUTE - Duration::from_secs(1));
+    finished(&runs, &Owner::Folder, "early");
+    assert_eq!(seen(&at, &hand, &run).0, RunState::Working);
+    hand.pass(Duration::from_secs(1));
+    finished(&runs, &Owner::Folder, "in time");
+    assert_eq!(seen(&at, &hand, &run), whole());
+}
+
+#[test]
+fn the_smallest_are_written_first() {
+    let (at, hand, runs) = one_process();
+    let _obstacles: Vec<PathBuf> = [30_000, 2, 700, 9]
+        .map(|size: usize| {
+            let writer = runs.begin(start(&Owner::Folder));
+            let obstacle = at.file(&writer.run().id(), "json.tmp");
+            fs::create_dir(&obstacle).unwrap();
+            writer.append(&"x".repeat(size)).unwrap();
+            writer.finish(End::completed());
+            obstacle
+        })
+        .into();
+    hand.pass(MINUTE);
+    let sizes: Vec<u64> = runs.0.unstored().iter().map(|live| live.record().bytes).collect();
+    assert_eq!(sizes, [2, 9, 700, 30_000]);
+}
+
+#[test]
+fn ends_that_cannot_be_written_are_no_end_of_others() {
+    let (at, hand, runs) = one_process();
+    let ends: Vec<(Run, PathBuf)> = (0..20).map(|_| unwritten(&at, &hand, &runs, &Owner::Folder)).collect();
     runs.interrupt_all();
-    assert_eq!((runs.tally().working, runs.tally().kept), (0, 3));
+    assert_eq!((runs.tally().working, runs.tally().kept), (0, 20));
     ends.iter().for_each(|(_, obstacle)| fs::remove_dir(obstacle).unwrap());
     assert_eq!(runs.interrupt_all(), 0);
     for (run, _) in &ends {
