@@ -1,7 +1,7 @@
 //! What the two clients of HTTP share in how they reach a server: name lookup, TLS, the proxy of the environment, no
 //! redirects.
 
-#[cfg(any(target_env = "musl", test))]
+#[cfg(any(target_env = "musl", all(target_os = "linux", test)))]
 mod getent;
 mod lookup;
 
