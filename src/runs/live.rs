@@ -243,6 +243,19 @@ impl LiveRun {
         Some(inner.record())
     }
 
+    /// Gives it those files, if it is open and has none. False if there are none. No more text comes meanwhile, nor is it
+    /// closed: a record of a working run must not come after that of its end.
+    pub(super) fn begin_files(&self, begin: impl FnOnce(&Record) -> Option<Files>) -> bool {
+        let inner = lock(&self.inner);
+        if inner.phase != Phase::Open || self.has_files() {
+            return true;
+        }
+        let files = begin(&Record { state: RunState::Working, ended: None, ..inner.record() });
+        let begun = files.is_some();
+        self.add_files(files);
+        begun
+    }
+
     /// Gives it files, if it has none.
     pub(super) fn add_files(&self, files: Option<Files>) {
         if let Some(files) = files {

@@ -241,13 +241,25 @@ impl Store {
         closed
     }
 
-    /// Now and then, tries again to write the ends that could not be written.
+    /// The runs of the folder that work and have no files.
+    fn without_files(&self) -> Vec<Arc<LiveRun>> {
+        let table = lock(&self.table);
+        let open = table.values().filter_map(|entry| match entry {
+            RunEntry::Live(live) if live.owner != Owner::Process && !live.has_files() => Some(live.clone()),
+            RunEntry::Live(_) | RunEntry::Stored(_) => None,
+        });
+        open.collect()
+    }
+
+    /// Now and then, tries again to write what could not be written: ends, and the beginnings of runs that work.
     fn write_unwritten(&self) {
         let now = self.clock.steady();
         if now.saturating_sub(Duration::from_millis(self.tried.load(Ordering::Relaxed))) >= REFRESH {
             self.tried.store(whole(now), Ordering::Relaxed);
             let failures = self.unstored().into_iter().filter(|live| !self.write_again(live));
             failures.take(FAILURES).for_each(drop);
+            let begun = |live: &Arc<LiveRun>| live.begin_files(|record| self.begin_files(record));
+            self.without_files().into_iter().filter(|live| !begun(live)).take(FAILURES).for_each(drop);
         }
     }
 

@@ -146,6 +146,21 @@ fn a_run_that_began_without_files_gets_them_later() {
     back();
     ended(&writer);
     assert_eq!(seen(&at, &hand, &run), whole(), "there was room at its end");
+
+    let (run, writer) = begin(Owner::Folder);
+    back();
+    writer.append("one ").unwrap();
+    assert!(find(&process(&at, &hand), &run).is_none());
+    hand.pass(MINUTE);
+    list(&runs);
+    hand.pass(MINUTE);
+    assert!(!writer.is_cancelled());
+    assert_eq!(seen(&at, &hand, &run), (RunState::Working, "one ".into()), "there was room while it worked");
+    assert!(find(&process(&at, &hand), &run).unwrap().cancel().unwrap());
+    hand.pass(MINUTE);
+    assert!(writer.is_cancelled());
+    writer.finish(End::completed());
+    assert_eq!(seen(&at, &hand, &run), (RunState::Cancelled, "one ".into()));
     for owner in [Owner::Folder, Owner::Process] {
         let (run, writer) = begin(owner.clone());
         ended(&writer);
@@ -154,7 +169,7 @@ fn a_run_that_began_without_files_gets_them_later() {
         assert!(list(&runs) > 0);
         runs.interrupt_all();
         match owner {
-            Owner::Process => assert_eq!(at.names().len(), 4, "it is written nowhere"),
+            Owner::Process => assert_eq!(at.names().len(), 6, "it is written nowhere"),
             _ => assert_eq!(seen(&at, &hand, &run), whole()),
         }
     }
