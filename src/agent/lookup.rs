@@ -12,7 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ureq::http::Uri;
-use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
+use ureq::http::uri::Scheme;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use crate::sync::{lock, wait_while};
@@ -25,9 +26,9 @@ const SHARED: Duration = Duration::from_secs(30);
 const STACK: usize = 2 << 20;
 
 /// Finds the addresses of a host, with a port.
-type LookUp = dyn Fn(&str, u16) -> Found + Send + Sync;
+type LookUp = dyn Fn(&str, u16) -> LookupResult + Send + Sync;
 /// What a lookup found.
-type Found = io::Result<Vec<SocketAddr>>;
+type LookupResult = io::Result<Vec<SocketAddr>>;
 /// Asks the caller of this thread whether to continue.
 type Ask = dyn Fn() -> Result<(), ureq::Error> + Send + Sync;
 
@@ -47,7 +48,7 @@ struct Lookup {
     host: String,
     port: u16,
     begun: Instant,
-    found: Mutex<Option<Found>>,
+    found: Mutex<Option<LookupResult>>,
     landed: Condvar,
 }
 
@@ -144,18 +145,16 @@ impl Resolver for Lookups {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(ureq::Error::HostNotFound);
         };
-        let name = DefaultResolver::host_and_port(scheme, authority).ok_or(ureq::Error::HostNotFound)?;
+        let port = authority.port_u16().unwrap_or(if *scheme == Scheme::HTTPS { 443 } else { 80 });
         // musl compares with /etc/hosts by the letter.
-        let name = name.to_ascii_lowercase();
-        let (host, port) = name.rsplit_once(':').ok_or(ureq::Error::HostNotFound)?;
-        let (host, port) = (host.trim_matches(['[', ']']), port.parse().map_err(|_| ureq::Error::HostNotFound)?);
+        let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![(address, port).into()],
             // RFC 6761, section 6.3: names below it, too, whatever the system knows.
-            Err(_) if super::is_loopback(host) => {
+            Err(_) if super::is_loopback(&host) => {
                 vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
             }
-            Err(_) => self.shared(host, port, timeout)?,
+            Err(_) => self.shared(&host, port, timeout)?,
         };
         let mut addresses = self.empty();
         // As many as ureq has room for.
@@ -193,14 +192,14 @@ mod tests {
 
     /// Lookups whose results the test sends one by one; each reports its name first. Callers who wait report their
     /// thread again and again.
-    struct Held {
+    struct HeldLookups {
         lookups: Lookups,
         names: Receiver<String>,
-        results: Sender<Found>,
+        results: Sender<LookupResult>,
         waits: Receiver<ThreadId>,
     }
 
-    fn held() -> Held {
+    fn held() -> HeldLookups {
         let ((named, names), (results, held), (asked, waits)) = (channel(), channel(), channel());
         let held = Mutex::new(held);
         let look_up = move |host: &str, port: u16| {
@@ -213,7 +212,7 @@ mod tests {
         };
         let (look_up, ask) = (Arc::new(look_up), Arc::new(ask));
         let lookups = Lookups { look_up, ask, ..Lookups::new(|| Ok(())) };
-        Held { lookups, names, results, waits }
+        HeldLookups { lookups, names, results, waits }
     }
 
     fn resolve(lookups: &Lookups, url: &str, after: Duration) -> Result<Vec<SocketAddr>, ureq::Error> {
@@ -228,7 +227,7 @@ mod tests {
 
     #[test]
     fn callers_share_the_lookup_that_is_in_flight_and_no_later_one() {
-        let Held { lookups, names, results, waits } = held();
+        let HeldLookups { lookups, names, results, waits } = held();
         for _ in 0..2 {
             thread::scope(|scope| {
                 let callers: Vec<_> = (0..8).map(|_| scope.spawn(|| resolve(&lookups, "http://h/x", LONG))).collect();
@@ -246,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_gives_up_leaves_the_lookup_to_the_next() {
-        let Held { mut lookups, names, results, waits } = held();
+        let HeldLookups { mut lookups, names, results, waits } = held();
         for _ in 0..3 {
             let late = resolve(&lookups, "http://h", Duration::ZERO);
             assert!(matches!(late, Err(ureq::Error::Timeout(ureq::Timeout::Resolve))), "{late:?}");
@@ -264,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_lookup_that_does_not_land_is_not_waited_for_for_good() {
-        let Held { mut lookups, names, results, .. } = held();
+        let HeldLookups { mut lookups, names, results, .. } = held();
         lookups.shared = Duration::ZERO;
         for _ in 0..2 {
             assert!(resolve(&lookups, "http://h", Duration::ZERO).is_err());
@@ -275,7 +274,7 @@ mod tests {
 
     #[test]
     fn another_name_has_a_lookup_of_its_own() {
-        let Held { lookups, names, results, .. } = held();
+        let HeldLookups { lookups, names, results, .. } = held();
         for (url, name) in [("https://a", "a:443"), ("https://B", "b:443")] {
             assert!(resolve(&lookups, url, Duration::ZERO).is_err());
             assert_eq!(names.recv().unwrap(), name);
@@ -285,7 +284,7 @@ mod tests {
 
     #[test]
     fn without_a_thread_a_lookup_is_an_error_and_the_next_one_is_tried() {
-        let Held { lookups, names, results, .. } = held();
+        let HeldLookups { lookups, names, results, .. } = held();
         let starved = Lookups { stack: 1 << 47, ..lookups.clone() };
         for _ in 0..2 {
             let none = resolve(&starved, "http://h", LONG);
@@ -310,7 +309,7 @@ mod tests {
 
     #[test]
     fn what_a_lookup_finds_is_told() {
-        let Held { lookups, results, .. } = held();
+        let HeldLookups { lookups, results, .. } = held();
         let resolved = |found| {
             results.send(found).unwrap();
             resolve(&lookups, "http://h", LONG)

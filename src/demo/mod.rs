@@ -119,13 +119,13 @@ struct DemoPrompt<'a>(&'a Value);
 #[serde(tag = "type", rename_all = "lowercase")]
 enum RunEvent<'a> {
     Content { format: &'a str, content: &'a str },
-    Usage { usage: TokenCounts },
+    Usage { usage: DemoTokens },
     Error { format: &'a str, content: &'a str },
     Complete { format: &'a str },
 }
 
 #[derive(Serialize)]
-struct TokenCounts {
+struct DemoTokens {
     input_tokens: usize,
     output_tokens: usize,
     total_tokens: usize,
@@ -248,7 +248,7 @@ fn answer(text: &str, pause: Duration, send: &mut impl FnMut(RunEvent<'_>) -> io
     }
     let input = text.split_whitespace().count();
     send(RunEvent::Usage {
-        usage: TokenCounts { input_tokens: input, output_tokens: words, total_tokens: input + words },
+        usage: DemoTokens { input_tokens: input, output_tokens: words, total_tokens: input + words },
     })
 }
 

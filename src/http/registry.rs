@@ -220,7 +220,7 @@ impl Drop for Lease {
         let emptied = slots.has_emptied();
         drop(slots);
         self.registry.changed.notify_all();
-        if emptied {
+        if emptied && heap::KEEPS {
             // Delayed, because the threads of those connections have not ended yet. If it fails, memory stays resident.
             let _ = thread::Builder::new().name("http-trim".to_owned()).spawn(|| {
                 thread::sleep(TRIM_DELAY);

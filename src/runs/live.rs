@@ -51,7 +51,7 @@ struct Inner {
     /// How many threads wait for more of it: without any, a piece costs no wake-up, which is a system call.
     readers: usize,
     phase: Phase,
-    stored: Stored,
+    stored: StoredEnd,
     held: Held,
     /// Once closed, what it counts for in the bounds of a store.
     bytes: u64,
@@ -69,7 +69,7 @@ enum Phase {
 
 /// Is the end of a run on disk?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum StoredEnd {
     Yes,
     /// It is to be tried again.
     NotYet,
@@ -106,7 +106,7 @@ impl LiveRun {
                 text: Text::default(),
                 readers: 0,
                 phase: Phase::Open,
-                stored: Stored::No,
+                stored: StoredEnd::No,
                 held,
                 bytes: 0,
                 until: Duration::ZERO,
@@ -236,7 +236,7 @@ impl LiveRun {
     /// not to be written.
     pub(super) fn close_again(&self) -> Option<Record> {
         let mut inner = lock(&self.inner);
-        if inner.phase != Phase::Closed || inner.stored != Stored::NotYet {
+        if inner.phase != Phase::Closed || inner.stored != StoredEnd::NotYet {
             return None;
         }
         inner.phase = Phase::Closing;
@@ -264,21 +264,21 @@ impl LiveRun {
     }
 
     /// Writes the end to disk. If that fails, the files stay locked. `told`: this end has been shown.
-    pub(super) fn store(&self, record: &mut Record, told: bool) -> Stored {
-        let Some(files) = self.files.get() else { return Stored::NotYet };
+    pub(super) fn store(&self, record: &mut Record, told: bool) -> StoredEnd {
+        let Some(files) = self.files.get() else { return StoredEnd::NotYet };
         let mut files = lock(files);
         let stored = match self.write_text(&mut files).and_then(|()| files.finish(record, told)) {
-            Ok(()) => Stored::Yes,
+            Ok(()) => StoredEnd::Yes,
             // It is too large, and will be the next time.
-            Err(error) if error.kind() == ErrorKind::InvalidData => Stored::No,
-            Err(_) => return Stored::NotYet,
+            Err(error) if error.kind() == ErrorKind::InvalidData => StoredEnd::No,
+            Err(_) => return StoredEnd::NotYet,
         };
         files.release();
         stored
     }
 
     /// Closes it with this record; it is kept for `keep` from the first time on.
-    pub(super) fn closed(&self, record: Record, stored: Stored, now: Duration, keep: Duration) {
+    pub(super) fn closed(&self, record: Record, stored: StoredEnd, now: Duration, keep: Duration) {
         let size = record.size();
         let mut inner = lock(&self.inner);
         if inner.until.is_zero() {

@@ -17,7 +17,7 @@ use super::clock::{Clock, whole};
 use super::evict::{Bounds, KeptRun, has_room, victims};
 use super::files::Files;
 use super::folder::{Folder, FoundRun, Loaded, Part, Parts, SHARDS};
-use super::live::{LiveRun, Stored};
+use super::live::{LiveRun, StoredEnd};
 use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, RunState, Start};
 
@@ -189,7 +189,7 @@ impl Store {
         let Some(record) = live.begin_close(end, self.clock.today()) else {
             return live.wait_closed();
         };
-        if self.write_end(live, record, false) == Stored::Yes {
+        if self.write_end(live, record, false) == StoredEnd::Yes {
             self.write_unwritten();
         }
         self.tidy_if_due();
@@ -197,8 +197,8 @@ impl Store {
 
     /// Writes the end of a closing run, where there is a folder, and closes it. If it cannot be written, the run keeps
     /// its files and their lock: for other processes it works until it is written. `told`: this end has been shown.
-    fn write_end(&self, live: &Arc<LiveRun>, mut record: Record, told: bool) -> Stored {
-        let mut stored = Stored::No;
+    fn write_end(&self, live: &Arc<LiveRun>, mut record: Record, told: bool) -> StoredEnd {
+        let mut stored = StoredEnd::No;
         if self.keeps() && self.folder.is_some() && live.owner != Owner::Process {
             if !live.has_files() {
                 // If there was no room for them when it began, there may be now.
@@ -207,7 +207,8 @@ impl Store {
             stored = live.store(&mut record, told);
         }
         let now = self.clock.steady();
-        let entry = (stored == Stored::Yes).then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
+        let entry =
+            (stored == StoredEnd::Yes).then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
         {
             let mut table = lock(&self.table);
             match entry {
@@ -224,7 +225,7 @@ impl Store {
     /// Writes the end of a run that could not be written before. False if it still cannot. Meanwhile it is closing, so
     /// that it is not evicted.
     pub(super) fn write_again(&self, live: &Arc<LiveRun>) -> bool {
-        live.close_again().is_none_or(|record| self.write_end(live, record, true) != Stored::NotYet)
+        live.close_again().is_none_or(|record| self.write_end(live, record, true) != StoredEnd::NotYet)
     }
 
     /// The runs whose end is in memory only, the smallest first: little room is better used for many of them.

@@ -341,13 +341,13 @@ fn memory_is_charged_and_given_back() {
     let charged = Arc::new(AtomicUsize::new(0));
     let told = charged.clone();
     let accounts: Accounts = Box::new(move || {
-        struct Share(Arc<AtomicUsize>, usize);
-        impl Drop for Share {
+        struct CountedShare(Arc<AtomicUsize>, usize);
+        impl Drop for CountedShare {
             fn drop(&mut self) {
                 self.0.fetch_sub(self.1, Ordering::Relaxed);
             }
         }
-        let mut share = Share(told.clone(), 0);
+        let mut share = CountedShare(told.clone(), 0);
         Box::new(move |bytes| {
             let others = share.0.load(Ordering::Relaxed) - share.1;
             let fits = bytes < share.1 || others + bytes <= 200_000;

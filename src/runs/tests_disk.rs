@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::clock::Clock;
-use super::live::Stored;
+use super::live::StoredEnd;
 use super::tests::{Hand, KEEP, finished, named, start};
 use super::tests_folder::{Temporary, find, one_process, process};
 use super::*;
@@ -183,7 +183,7 @@ fn making_room_in_memory_leaves_what_is_being_written() {
     let closed = runs.0.unstored();
     let record = closed[0].close_again().unwrap();
     runs.shrink(usize::MAX);
-    closed[0].closed(record, Stored::NotYet, hand.steady(), KEEP);
+    closed[0].closed(record, StoredEnd::NotYet, hand.steady(), KEEP);
     assert!(runs.0.write_again(&closed[0]));
     assert_eq!(seen(&at, &hand, &run), whole());
 }

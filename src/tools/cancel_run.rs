@@ -53,8 +53,8 @@ pub(crate) fn cancel(run: &Run) -> Result<bool, Error> {
     run.cancel().map_err(|_logged| {
         Error::new(
             Kind::Internal,
-            "The run goes on: another process works on it, and that it is to stop could not be written to the state \
-             folder. Its disk may be full; the server's log says more. Cancel again when that is mended.",
+            "The run goes on: another process works on it and could not be told to stop, as the state folder cannot be \
+             written or read. Its disk may be full; the server's log says more. Cancel again when that is mended.",
         )
     })
 }

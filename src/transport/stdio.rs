@@ -180,7 +180,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<
     if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
         return Ok(None);
     }
-    let mut rest = Rest { input, is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit };
+    let mut rest = LineRest { input, is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit };
     if line.last() == Some(&b'\n') {
         line.pop();
     }
@@ -208,12 +208,12 @@ fn id_of(message: impl Read) -> Option<Id> {
 }
 
 /// The rest of a line.
-struct Rest<'a, R> {
+struct LineRest<'a, R> {
     input: &'a mut R,
     is_over: bool,
 }
 
-impl<R: BufRead> Read for Rest<'_, R> {
+impl<R: BufRead> Read for LineRest<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         if self.is_over {
             return Ok(0);

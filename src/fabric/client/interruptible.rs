@@ -189,11 +189,11 @@ mod tests {
 
     /// A connection on which input is there, or never comes.
     #[derive(Debug)]
-    struct Connection {
+    struct FakeConnection {
         has_input: bool,
     }
 
-    impl Transport for Connection {
+    impl Transport for FakeConnection {
         fn buffers(&mut self) -> &mut dyn Buffers {
             unreachable!("nothing is read")
         }
@@ -221,7 +221,7 @@ mod tests {
         let scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn Wait>));
         let read = |has_input| {
             let over = NextTimeout { after: Duration::ZERO.into(), reason: Timeout::PerRead, ..NextTimeout::default() };
-            let connection: Box<dyn Transport> = Box::new(Connection { has_input });
+            let connection: Box<dyn Transport> = Box::new(FakeConnection { has_input });
             Interruptible::new(connection).await_input(over)
         };
         assert!(matches!(read(true), Ok(true)));
