@@ -72,17 +72,26 @@ impl Budget {
 
     /// An empty charge.
     pub(crate) const fn open(&'static self) -> Charge {
-        Charge { budget: self, held: 0, charged: 0, large: false }
+        Charge {
+            budget: self,
+            held: 0,
+            charged: 0,
+            large: false,
+        }
     }
 
     /// Takes `more` bytes for a charge that has `total` afterwards.
     fn take(&self, more: usize, total: usize) -> Result<(), Full> {
         let limit = self.limit.load(Ordering::Relaxed);
         // In f64, because the product may overflow a 32-bit usize.
-        let left_to_others = (limit / RESERVE_SHARE) as f64 * (total.min(LARGE) as f64 / LARGE as f64);
+        let left_to_others =
+            (limit / RESERVE_SHARE) as f64 * (total.min(LARGE) as f64 / LARGE as f64);
         let ceiling = limit - left_to_others as usize;
         let fits = |used: usize| used.checked_add(more).filter(|sum| *sum <= ceiling);
-        let before = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).map_err(|_| Full)?;
+        let before = self
+            .used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .map_err(|_| Full)?;
         self.peak.fetch_max(before + more, Ordering::Relaxed);
         Ok(())
     }
@@ -92,7 +101,12 @@ impl Budget {
         let used = self.used.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         let peak = self.peak.load(Ordering::Relaxed);
         let is_much = peak.saturating_sub(used) >= MUCH;
-        if is_much && self.peak.compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if is_much
+            && self
+                .peak
+                .compare_exchange(peak, used, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
+        {
             heap::trim();
         }
     }
@@ -127,8 +141,16 @@ impl Charge {
     /// [`Full`], and nothing has changed.
     pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
         self.grow_into_free(more).or_else(|Full| {
-            let reclaimed = self.budget.reclaim.get().map_or(0, |reclaim| reclaim(more.saturating_add(STEP)));
-            if reclaimed > 0 { self.grow_into_free(more) } else { Err(Full) }
+            let reclaimed = self
+                .budget
+                .reclaim
+                .get()
+                .map_or(0, |reclaim| reclaim(more.saturating_add(STEP)));
+            if reclaimed > 0 {
+                self.grow_into_free(more)
+            } else {
+                Err(Full)
+            }
         })
     }
 
@@ -215,11 +237,20 @@ mod tests {
     fn dispensable_memory_is_reclaimed_before_a_charge_is_refused() {
         let budget = budget(4 << 20);
         let kept = std::sync::Mutex::new(Some(budget.charge(2 << 20).unwrap()));
-        budget.reclaim_with(move |bytes| kept.lock().unwrap().take().map_or(0, |kept| kept.held().min(bytes)));
+        budget.reclaim_with(move |bytes| {
+            kept.lock()
+                .unwrap()
+                .take()
+                .map_or(0, |kept| kept.held().min(bytes))
+        });
         assert_eq!(budget.open().grow_into_free(2 << 20), Err(Full));
         let charge = budget.charge(2 << 20).unwrap();
         assert_eq!(budget.used(), 2 << 20);
-        assert_eq!(budget.charge(2 << 20).err(), Some(Full), "nothing is left to go");
+        assert_eq!(
+            budget.charge(2 << 20).err(),
+            Some(Full),
+            "nothing is left to go"
+        );
         drop(charge);
     }
 
@@ -228,12 +259,20 @@ mod tests {
         let budget = budget(16 << 20);
         let large: Vec<Charge> = std::iter::from_fn(|| budget.charge(LARGE).ok()).collect();
         assert_eq!(budget.used(), 12 << 20, "a quarter is left");
-        assert!(budget.charge(STEP).is_ok_and(|charge| charge.held() == STEP));
+        assert!(
+            budget
+                .charge(STEP)
+                .is_ok_and(|charge| charge.held() == STEP)
+        );
         assert_eq!(budget.open().without_reserve().grow(STEP), Err(Full));
         let half: Vec<Charge> = std::iter::from_fn(|| budget.charge(LARGE / 2).ok()).collect();
         assert_eq!(budget.used(), 14 << 20, "half of it is left");
         let small: Vec<Charge> = std::iter::from_fn(|| budget.charge(STEP).ok()).collect();
-        assert!(small.len() > 400 && budget.used() <= 16 << 20, "{}", small.len());
+        assert!(
+            small.len() > 400 && budget.used() <= 16 << 20,
+            "{}",
+            small.len()
+        );
         drop((large, half, small));
         assert_eq!(budget.used(), 0);
     }

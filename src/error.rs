@@ -115,7 +115,10 @@ impl Kind {
 
     /// Does the detail of such an error quote what the caller sent?
     pub(crate) fn quotes_caller(self) -> bool {
-        matches!(self, Kind::InvalidRequest | Kind::PatternNotFound | Kind::Cancelled)
+        matches!(
+            self,
+            Kind::InvalidRequest | Kind::PatternNotFound | Kind::Cancelled
+        )
     }
 
     /// What an HTTP status of Fabric other than 200 means.
@@ -199,17 +202,29 @@ pub(crate) enum Cause {
 impl Error {
     /// An error of `kind`, described by `detail`.
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Error {
-        Error { kind, detail: detail.into(), retry_after: None, cause: None, status: None }
+        Error {
+            kind,
+            detail: detail.into(),
+            retry_after: None,
+            cause: None,
+            status: None,
+        }
     }
 
     /// The same error with its cause.
     pub(crate) fn caused_by(self, cause: impl Into<Option<Cause>>) -> Error {
-        Error { cause: cause.into(), ..self }
+        Error {
+            cause: cause.into(),
+            ..self
+        }
     }
 
     /// The same error with the HTTP status that led to it.
     pub(crate) fn after_status(self, status: u16) -> Error {
-        Error { status: Some(status), ..self }
+        Error {
+            status: Some(status),
+            ..self
+        }
     }
 
     /// A panic.
@@ -220,7 +235,8 @@ impl Error {
 
     /// The process ends first.
     pub(crate) fn stopped() -> Error {
-        let detail = "The server was stopped before this call had ended. Try again once it is back.";
+        let detail =
+            "The server was stopped before this call had ended. Try again once it is back.";
         Error::new(Kind::Cancelled, detail)
     }
 
@@ -246,8 +262,14 @@ mod tests {
     fn every_kind_has_its_own_urn_and_title() {
         let names: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.name()).collect();
         let titles: std::collections::HashSet<_> = Kind::ALL.iter().map(|k| k.title()).collect();
-        assert_eq!((names.len(), titles.len()), (Kind::ALL.len(), Kind::ALL.len()));
-        assert_eq!(Kind::ApiUnavailable.urn(), "urn:fabric-mcp:error:fabric-api-unavailable");
+        assert_eq!(
+            (names.len(), titles.len()),
+            (Kind::ALL.len(), Kind::ALL.len())
+        );
+        assert_eq!(
+            Kind::ApiUnavailable.urn(),
+            "urn:fabric-mcp:error:fabric-api-unavailable"
+        );
     }
 
     #[test]

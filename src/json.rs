@@ -127,17 +127,39 @@ mod tests {
             "{}",
             r#"{"a":[1,{"b":null}],"a":[2.5,"c"]}"#,
         ] {
-            assert_eq!(value(text).unwrap(), serde_json::from_str::<Value>(text).unwrap(), "{text}");
+            assert_eq!(
+                value(text).unwrap(),
+                serde_json::from_str::<Value>(text).unwrap(),
+                "{text}"
+            );
         }
-        for text in ["", "1 2", "1e999", "NaN", "\"\\ud800\"", "{1:2}", &"[".repeat(200)] {
-            assert!(value(text).is_err() && serde_json::from_str::<Value>(text).is_err(), "{text}");
+        for text in [
+            "",
+            "1 2",
+            "1e999",
+            "NaN",
+            "\"\\ud800\"",
+            "{1:2}",
+            &"[".repeat(200),
+        ] {
+            assert!(
+                value(text).is_err() && serde_json::from_str::<Value>(text).is_err(),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn the_private_key_of_raw_values_is_any_key() {
         let text = r#"{"$serde_json::private::RawValue":"[1]"}"#;
-        assert_eq!(serde_json::from_str::<Value>(text).unwrap(), json!([1]), "this module is no longer needed");
-        assert_eq!(value(text).unwrap(), json!({"$serde_json::private::RawValue": "[1]"}));
+        assert_eq!(
+            serde_json::from_str::<Value>(text).unwrap(),
+            json!([1]),
+            "this module is no longer needed"
+        );
+        assert_eq!(
+            value(text).unwrap(),
+            json!({"$serde_json::private::RawValue": "[1]"})
+        );
     }
 }

@@ -101,11 +101,18 @@ Clients start it themselves. What you may want to type instead:
 ";
 
 fn main() -> ExitCode {
-    let command = cli::parse(std::env::args_os().skip(1), &|name| std::env::var_os(name), &cli::read_secret);
-    let code = command.map_err(ExitReason::from).and_then(run).unwrap_or_else(|exit| {
-        tell(&exit.reason);
-        ExitCode::from(exit.code)
-    });
+    let command = cli::parse(
+        std::env::args_os().skip(1),
+        &|name| std::env::var_os(name),
+        &cli::read_secret,
+    );
+    let code = command
+        .map_err(ExitReason::from)
+        .and_then(run)
+        .unwrap_or_else(|exit| {
+            tell(&exit.reason);
+            ExitCode::from(exit.code)
+        });
     logging::flush(LOG_FLUSH);
     code
 }
@@ -122,13 +129,26 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
         Command::Version => print(&format!("{}\n", cli::version())),
         Command::ListTools => print(&tools::catalogue()),
         Command::Generate(what) => generate(&what),
-        Command::Install { client, launch, yes } => {
+        Command::Install {
+            client,
+            launch,
+            yes,
+        } => {
             let (program, env) = (program()?, |name: &str| std::env::var_os(name));
-            let task =
-                install::Task { client, program: &program.to_string_lossy(), launch: launch.as_ref(), env: &env };
+            let task = install::Task {
+                client,
+                program: &program.to_string_lossy(),
+                launch: launch.as_ref(),
+                env: &env,
+            };
             install::run(&task, yes).map_err(ExitReason::failed)
         }
-        Command::Call { tool, arguments, json, config } => {
+        Command::Call {
+            tool,
+            arguments,
+            json,
+            config,
+        } => {
             let mut config = *config;
             // The run ends with this process, so wait for it; it is kept only where another process can find it.
             config.kept.answer_within = Duration::ZERO;
@@ -155,7 +175,14 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             };
             let say = |text: &str| drop(io::stderr().write_all(text.as_bytes()));
             let patient = !json && io::stderr().is_terminal();
-            let good = check::run(&server, &config, &access, look, &mut io::stdout(), patient.then_some(&say));
+            let good = check::run(
+                &server,
+                &config,
+                &access,
+                look,
+                &mut io::stdout(),
+                patient.then_some(&say),
+            );
             good.or_else(ExitReason::unwritable)
         }
         Command::Serve(config) => {
@@ -188,7 +215,9 @@ fn start(config: Config) -> Result<(), ExitReason> {
 }
 
 fn print(text: &str) -> Result<bool, ExitReason> {
-    let written = io::stdout().write_all(text.as_bytes()).and_then(|()| io::stdout().flush());
+    let written = io::stdout()
+        .write_all(text.as_bytes())
+        .and_then(|()| io::stdout().flush());
     written.map(|()| true).or_else(ExitReason::unwritable)
 }
 
@@ -201,10 +230,16 @@ fn has_colours(is_terminal: bool) -> bool {
 /// The path of this program.
 fn program() -> Result<PathBuf, ExitReason> {
     // Without /proc, the path from the command line.
-    let started = || std::env::args_os().next().filter(|path| path.as_encoded_bytes().contains(&b'/'));
+    let started = || {
+        std::env::args_os()
+            .next()
+            .filter(|path| path.as_encoded_bytes().contains(&b'/'))
+    };
     std::env::current_exe()
         .or_else(|error| started().map_or(Err(error), std::path::absolute))
-        .map_err(|error| ExitReason::failed(format!("the path of this program cannot be found: {error}")))
+        .map_err(|error| {
+            ExitReason::failed(format!("the path of this program cannot be found: {error}"))
+        })
 }
 
 /// Prints the file to stdout and, if stderr is a terminal, where to save it.
@@ -219,11 +254,15 @@ fn generate(what: &Generate) -> Result<bool, ExitReason> {
 }
 
 /// Builds everything but the transport. With `--demo`, the built-in Fabric runs while [`Demo`] is kept.
-fn assemble(mut config: Config, warn: impl Fn(&str)) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
+fn assemble(
+    mut config: Config,
+    warn: impl Fn(&str),
+) -> Result<(Arc<Server>, Config, Option<Demo>), ExitReason> {
     let mut demo = None;
     if config.demo {
-        let started = demo::start()
-            .map_err(|error| ExitReason::failed(format!("the demo's Fabric cannot be started: {error}")))?;
+        let started = demo::start().map_err(|error| {
+            ExitReason::failed(format!("the demo's Fabric cannot be started: {error}"))
+        })?;
         config.fabric.url.clone_from(&started.url);
         demo = Some(started);
     }
@@ -233,15 +272,29 @@ fn assemble(mut config: Config, warn: impl Fn(&str)) -> Result<(Arc<Server>, Con
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
-    let kept = Kept { runs: keep_runs(&config.kept, warn), settings: config.kept.clone(), lists };
-    Ok((Arc::new(Server::new(client, catalog, config.policy.clone(), kept)), config, demo))
+    let kept = Kept {
+        runs: keep_runs(&config.kept, warn),
+        settings: config.kept.clone(),
+        lists,
+    };
+    Ok((
+        Arc::new(Server::new(client, catalog, config.policy.clone(), kept)),
+        config,
+        demo,
+    ))
 }
 
 /// The store of runs; in memory if its folder cannot be used.
 fn keep_runs(kept: &config::RunSettings, warn: impl Fn(&str)) -> Runs {
-    let folder = kept.state_dir.as_ref().filter(|_| !kept.keep.is_zero()).and_then(|path| {
-        Folder::open(path).inspect_err(|reason| warn(&format!("{reason}; runs are kept in memory only"))).ok()
-    });
+    let folder = kept
+        .state_dir
+        .as_ref()
+        .filter(|_| !kept.keep.is_zero())
+        .and_then(|path| {
+            Folder::open(path)
+                .inspect_err(|reason| warn(&format!("{reason}; runs are kept in memory only")))
+                .ok()
+        });
     let accounts: Accounts = Box::new(|| {
         let mut charge = MEMORY.open();
         Box::new(move |bytes| match bytes.checked_sub(charge.held()) {
@@ -265,7 +318,10 @@ fn log_connection(server: &Arc<Server>) {
         runs.sweep();
         check::log_connection(&client);
     };
-    if let Err(error) = thread::Builder::new().name("log_connection".into()).spawn(log) {
+    if let Err(error) = thread::Builder::new()
+        .name("log_connection".into())
+        .spawn(log)
+    {
         log::warn!("the connection to Fabric could not be tested: {error}");
     }
 }
@@ -276,7 +332,12 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         logging::flush(LOG_FLUSH);
         exit(0)
     };
-    let stdio = Arc::new(Stdio::new(server.clone(), config.max_runs, io::stdout(), left));
+    let stdio = Arc::new(Stdio::new(
+        server.clone(),
+        config.max_runs,
+        io::stdout(),
+        left,
+    ));
     let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each additional thread delays the first answer.
@@ -302,7 +363,8 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
 /// Access control over HTTP, from `config`.
 fn access(config: &Config) -> Result<Access, String> {
     let oauth = |settings: &config::OAuthFlags| {
-        let url = |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
+        let url =
+            |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
         OAuth::new(OAuthSettings {
             issuer: url("--oauth-issuer", &settings.issuer)?,
             resource: url("--oauth-resource", &settings.resource)?,
@@ -312,7 +374,10 @@ fn access(config: &Config) -> Result<Access, String> {
         })
     };
     let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
-    Ok(Access::new(tokens, config.http.oauth.as_ref().map(oauth).transpose()?))
+    Ok(Access::new(
+        tokens,
+        config.http.oauth.as_ref().map(oauth).transpose()?,
+    ))
 }
 
 fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
@@ -321,9 +386,13 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     // closed terminal and there is no file to reload.
     let reloads = config.http.tokens_file.is_some() || !io::stderr().is_terminal();
     let signals = signals::install(reloads);
-    let listening = Listening::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
+    let listening =
+        Listening::start(server.clone(), access.clone(), config).map_err(ExitReason::failed)?;
     log_connection(&server);
-    let auth = match (config.http.token.is_some() || config.http.tokens_file.is_some(), &config.http.oauth) {
+    let auth = match (
+        config.http.token.is_some() || config.http.tokens_file.is_some(),
+        &config.http.oauth,
+    ) {
         (true, Some(_)) => "token,oauth",
         (true, None) => "token",
         (false, Some(_)) => "oauth",

@@ -105,32 +105,51 @@ impl Authority {
                 let address: Ipv6Addr = address.parse().map_err(|_| AuthorityError::NotIpv6)?;
                 let port = match after {
                     "" => None,
-                    _ => Some(after.strip_prefix(':').ok_or(AuthorityError::AfterBracket)?),
+                    _ => Some(
+                        after
+                            .strip_prefix(':')
+                            .ok_or(AuthorityError::AfterBracket)?,
+                    ),
                 };
                 (Host::Ip(address.into()), port)
             }
             None => {
-                let (host, port) = text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port)));
+                let (host, port) = text
+                    .split_once(':')
+                    .map_or((text, None), |(host, port)| (host, Some(port)));
                 if port.is_some_and(|port| port.contains(':')) {
                     return Err(AuthorityError::Colons);
                 }
                 if host.is_empty() {
                     return Err(AuthorityError::NoHost);
                 }
-                if !host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b)) {
+                if !host
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+                {
                     return Err(AuthorityError::Name);
                 }
-                (host.parse().map_or_else(|_| Host::Name(host.to_ascii_lowercase()), Host::Ip), port)
+                (
+                    host.parse()
+                        .map_or_else(|_| Host::Name(host.to_ascii_lowercase()), Host::Ip),
+                    port,
+                )
             }
         };
-        Ok(Authority { host, port: port.map(parse_port).transpose()? })
+        Ok(Authority {
+            host,
+            port: port.map(parse_port).transpose()?,
+        })
     }
 }
 
 fn parse_port(text: &str) -> Result<u16, AuthorityError> {
     // `parse` alone accepts a plus sign.
     let digits = text.bytes().all(|b| b.is_ascii_digit());
-    text.parse().ok().filter(|port| digits && *port > 0).ok_or(AuthorityError::Port)
+    text.parse()
+        .ok()
+        .filter(|port| digits && *port > 0)
+        .ok_or(AuthorityError::Port)
 }
 
 impl fmt::Display for Authority {
@@ -156,7 +175,11 @@ mod tests {
             ("[0:0::1]", "[::1]"),
             ("[::FFFF:10.0.0.1]:1", "[::ffff:10.0.0.1]:1"),
         ] {
-            assert_eq!(Authority::parse(given).map(|a| a.to_string()).as_deref(), Ok(written), "{given}");
+            assert_eq!(
+                Authority::parse(given).map(|a| a.to_string()).as_deref(),
+                Ok(written),
+                "{given}"
+            );
         }
     }
 
@@ -197,9 +220,16 @@ mod tests {
             ("0.0.0.0", false),
             ("::ffff:10.0.0.1", false),
         ] {
-            assert_eq!(Host::parse(given).map(|host| host.is_loopback()), Ok(loopback), "{given}");
+            assert_eq!(
+                Host::parse(given).map(|host| host.is_loopback()),
+                Ok(loopback),
+                "{given}"
+            );
         }
         assert_eq!(Host::parse("a:80"), Err(AuthorityError::Port));
-        assert_eq!(Host::parse("[::ffff:10.0.0.1]").unwrap().address(), "10.0.0.1".parse().ok());
+        assert_eq!(
+            Host::parse("[::ffff:10.0.0.1]").unwrap().address(),
+            "10.0.0.1".parse().ok()
+        );
     }
 }

@@ -34,12 +34,19 @@ const WAIT: &str = "wait_seconds";
 ///
 /// # Errors
 /// Why it was not called.
-pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, json: bool) -> Result<bool, ExitReason> {
+pub(crate) fn run(
+    server: &Arc<Server>,
+    tool: &str,
+    arguments: Option<&str>,
+    json: bool,
+) -> Result<bool, ExitReason> {
     check_name(tool)?;
     let mut arguments = parsed(arguments)?;
     if tool == RUN && !arguments.get(WAIT).is_none_or(Value::is_null) {
         // The run would end with this process.
-        return Err(ExitReason::usage(format!("--call: a run is waited for to its end; leave {WAIT} out")));
+        return Err(ExitReason::usage(format!(
+            "--call: a run is waited for to its end; leave {WAIT} out"
+        )));
     }
     if tool == RUN && !json {
         // A result cut by `max_chars` is shown only once it is cut.
@@ -49,7 +56,10 @@ pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, jso
     let stdin = io::stdin();
     if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) {
         if stdin.is_terminal() {
-            let _ = writeln!(io::stderr(), "fabric-mcp: no {INPUT} is given, and nothing is piped in: it runs without");
+            let _ = writeln!(
+                io::stderr(),
+                "fabric-mcp: no {INPUT} is given, and nothing is piped in: it runs without"
+            );
         } else {
             let text = input(stdin.lock())?;
             if !text.is_empty() {
@@ -57,11 +67,17 @@ pub(crate) fn run(server: &Arc<Server>, tool: &str, arguments: Option<&str>, jso
             }
         }
     }
-    let screen = Arc::new(Screen { text_wanted: !json, ..Screen::default() });
+    let screen = Arc::new(Screen {
+        text_wanted: !json,
+        ..Screen::default()
+    });
     cancel_on_signal(&screen);
     let answer = called(server, tool, &arguments, &screen);
     let good = screen.finish(&answer, json);
-    lock(&screen.state).lost.take().map_or(Ok(good), ExitReason::unwritable)
+    lock(&screen.state)
+        .lost
+        .take()
+        .map_or(Ok(good), ExitReason::unwritable)
 }
 
 /// Refuses a name that no tool has.
@@ -76,11 +92,15 @@ fn check_name(tool: &str) -> Result<(), ExitReason> {
         None => flags::hint(tool, names(), "the tools are"),
     };
     let shown: String = tool.chars().take(64).flat_map(char::escape_debug).collect();
-    Err(ExitReason::usage(format!("--call: there is no tool \"{shown}\"; {hint}")))
+    Err(ExitReason::usage(format!(
+        "--call: there is no tool \"{shown}\"; {hint}"
+    )))
 }
 
 fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
-    let Some(text) = arguments else { return Ok(Map::new()) };
+    let Some(text) = arguments else {
+        return Ok(Map::new());
+    };
     let wrong = |what: String| {
         ExitReason::usage(format!(
             "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
@@ -90,7 +110,10 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err(wrong("are no JSON object".to_owned())),
         // Some shells pass single quotes on, others take double quotes away.
-        Err(_) if text.starts_with('\'') || text.len() > 2 && text.starts_with('{') && !text.contains('"') => {
+        Err(_)
+            if text.starts_with('\'')
+                || text.len() > 2 && text.starts_with('{') && !text.contains('"') =>
+        {
             Err(ExitReason::usage(format!(
                 "--call: the shell has changed the quotes of the arguments: they came as {}; sh takes them in single \
                  quotes, cmd.exe and PowerShell 5 as \"{{\\\"pattern_name\\\":\\\"summarize\\\"}}\"",
@@ -114,23 +137,35 @@ fn input(stdin: impl Read) -> Result<String, ExitReason> {
             MAX_MESSAGE >> 20
         )));
     }
-    String::from_utf8(bytes)
-        .map_err(|_| ExitReason::failed("what is piped in is not UTF-8; convert it, for example with iconv".to_owned()))
+    String::from_utf8(bytes).map_err(|_| {
+        ExitReason::failed(
+            "what is piped in is not UTF-8; convert it, for example with iconv".to_owned(),
+        )
+    })
 }
 
 /// From here on, the first Ctrl-C cancels the call, and the second ends the process.
 fn cancel_on_signal(screen: &Arc<Screen>) {
-    let Some(mut signals) = signals::install(false) else { return };
+    let Some(mut signals) = signals::install(false) else {
+        return;
+    };
     let screen = screen.clone();
     // Without this thread, the second Ctrl-C ends the process all the same.
-    let _ = thread::Builder::new().name("signals".into()).spawn(move || {
-        signals.wait();
-        screen.stopped.store(true, Ordering::Release);
-    });
+    let _ = thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            signals.wait();
+            screen.stopped.store(true, Ordering::Release);
+        });
 }
 
 /// The server's JSON-RPC response.
-fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, screen: &Arc<Screen>) -> Value {
+fn called(
+    server: &Arc<Server>,
+    tool: &str,
+    arguments: &Map<String, Value>,
+    screen: &Arc<Screen>,
+) -> Value {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
     // The text comes as log messages; progress only counts.
     let ask = |method: &str, params: Value| {
@@ -138,11 +173,22 @@ fn called(server: &Arc<Server>, tool: &str, arguments: &Map<String, Value>, scre
     };
     let level = ask("logging/setLevel", json!({"level": "info"}));
     server.receive(&session, Inbound::read(level.as_bytes(), false), None);
-    let call = ask("tools/call", json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}));
+    let call = ask(
+        "tools/call",
+        json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}),
+    );
     let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
         Action::Call(call) => {
             let owner = server.owner(&Identity::Local);
-            call.run(server, Visitor { identity: Identity::Local, owner, sink: screen.clone(), held: None })
+            call.run(
+                server,
+                Visitor {
+                    identity: Identity::Local,
+                    owner,
+                    sink: screen.clone(),
+                    held: None,
+                },
+            )
         }
         Action::Answer(answer) => answer,
         _ => return Value::Null,
@@ -179,7 +225,11 @@ impl Screen {
             return;
         }
         let mut out = io::stdout().lock();
-        let shown = if out.is_terminal() { harmless(text) } else { Cow::Borrowed(text) };
+        let shown = if out.is_terminal() {
+            harmless(text)
+        } else {
+            Cow::Borrowed(text)
+        };
         if let Err(error) = out.write_all(shown.as_bytes()).and_then(|()| out.flush()) {
             // The reader has gone: cancel, since the rest would cost money.
             state.lost = Some(error);
@@ -194,19 +244,32 @@ impl Screen {
         let mut state = lock(&self.state);
         tell(&mut state);
         let result = &answer["result"];
-        let texts = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let texts = result["content"]
+            .as_array()
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         let text = |item: &Value| item["text"].as_str().unwrap_or_default().to_owned();
         let good = result.is_object() && result["isError"] != true;
         if json {
             // Of a failure, only the error.
-            let error = if answer["error"].is_object() { &answer["error"] } else { &result["_meta"]["error"] };
-            let shown = if good { &result["structuredContent"] } else { error };
+            let error = if answer["error"].is_object() {
+                &answer["error"]
+            } else {
+                &result["_meta"]["error"]
+            };
+            let shown = if good {
+                &result["structuredContent"]
+            } else {
+                error
+            };
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if good && !state.printed {
             let text = texts.first().map(text).unwrap_or_default();
             match json::value(&text) {
                 // Indented for people.
-                Ok(value) if io::stdout().is_terminal() => self.print(&mut state, &format!("{value:#}")),
+                Ok(value) if io::stdout().is_terminal() => {
+                    self.print(&mut state, &format!("{value:#}"))
+                }
                 _ => self.print(&mut state, &text),
             }
         } else if !good && !state.printed {
@@ -225,7 +288,10 @@ impl Screen {
             texts.iter().skip(1).map(text).collect()
         } else {
             let refused = answer["error"]["message"].as_str();
-            vec![refused.map_or_else(|| texts.first().map(text).unwrap_or_default(), str::to_owned)]
+            vec![refused.map_or_else(
+                || texts.first().map(text).unwrap_or_default(),
+                str::to_owned,
+            )]
         };
         for text in said {
             // Fails if stderr is closed.
@@ -238,7 +304,11 @@ impl Screen {
 /// What a terminal would take for commands becomes U+FFFD: an answer may tell it to write the clipboard or to hide lines.
 fn harmless(text: &str) -> Cow<'_, str> {
     let is_command = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-    if text.contains(is_command) { text.replace(is_command, "\u{fffd}").into() } else { text.into() }
+    if text.contains(is_command) {
+        text.replace(is_command, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
 }
 
 /// Prints the pending progress message.
@@ -250,17 +320,29 @@ fn tell(state: &mut CallState) {
 
 impl Sink for Screen {
     fn notify(&self, message: &[u8]) {
-        let Ok(message) = serde_json::from_slice::<Value>(message) else { return };
-        let (method, params) = (message["method"].as_str().unwrap_or_default(), &message["params"]);
+        let Ok(message) = serde_json::from_slice::<Value>(message) else {
+            return;
+        };
+        let (method, params) = (
+            message["method"].as_str().unwrap_or_default(),
+            &message["params"],
+        );
         let mut state = lock(&self.state);
         match method {
             "notifications/progress" => {
                 tell(&mut state);
                 state.news = params["message"].as_str().map(str::to_owned);
                 // Shows after some silence that the call still runs.
-                if state.news.is_none() && !state.printed && !state.told_wait && io::stderr().is_terminal() {
+                if state.news.is_none()
+                    && !state.printed
+                    && !state.told_wait
+                    && io::stderr().is_terminal()
+                {
                     state.told_wait = true;
-                    let _ = writeln!(io::stderr(), "fabric-mcp: waiting for Fabric; Ctrl-C cancels");
+                    let _ = writeln!(
+                        io::stderr(),
+                        "fabric-mcp: waiting for Fabric; Ctrl-C cancels"
+                    );
                 }
             }
             "notifications/message" if params["data"]["type"] == "content" => {
@@ -289,7 +371,10 @@ mod tests {
 
     #[test]
     fn a_terminal_is_told_nothing_by_an_answer() {
-        assert_eq!(harmless("\u{1b}]52;c;eA==\u{7} \u{9b}2J\u{7f}"), "\u{fffd}]52;c;eA==\u{fffd} \u{fffd}2J\u{fffd}");
+        assert_eq!(
+            harmless("\u{1b}]52;c;eA==\u{7} \u{9b}2J\u{7f}"),
+            "\u{fffd}]52;c;eA==\u{fffd} \u{fffd}2J\u{fffd}"
+        );
         let text = "a\tb\r\n\u{e9}\u{1f600}";
         assert!(matches!(harmless(text), Cow::Borrowed(same) if same == text));
     }
@@ -301,18 +386,31 @@ mod tests {
                 "fabric_list_patern",
                 "--call: there is no tool \"fabric_list_patern\"; did you mean fabric_list_patterns?",
             ),
-            ("list_models", "--call: there is no tool \"list_models\"; did you mean fabric_list_models?"),
+            (
+                "list_models",
+                "--call: there is no tool \"list_models\"; did you mean fabric_list_models?",
+            ),
         ] {
             assert_eq!(check_name(tool), Err(ExitReason::usage(message)));
         }
         let unknown = check_name("x\u{1b}").unwrap_err().reason;
-        assert!(unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"), "{unknown}");
+        assert!(
+            unknown.starts_with("--call: there is no tool \"x\\u{1b}\"; the tools are fabric_"),
+            "{unknown}"
+        );
         for (arguments, what) in [
             ("5", "are no JSON object"),
-            ("{", "are not JSON: EOF while parsing an object at line 1 column 1"),
-            ("{\"a\":1,}", "are not JSON: trailing comma at line 1 column 8"),
+            (
+                "{",
+                "are not JSON: EOF while parsing an object at line 1 column 1",
+            ),
+            (
+                "{\"a\":1,}",
+                "are not JSON: trailing comma at line 1 column 8",
+            ),
         ] {
-            let hint = "give an object in single quotes, such as '{\"pattern_name\":\"summarize\"}'";
+            let hint =
+                "give an object in single quotes, such as '{\"pattern_name\":\"summarize\"}'";
             let message = format!("--call: the arguments {what}; {hint}");
             assert_eq!(parsed(Some(arguments)), Err(ExitReason::usage(message)));
         }
@@ -329,7 +427,10 @@ mod tests {
         assert_eq!(input(&b"abc\n"[..]), Ok("abc\n".to_owned()));
         let large = vec![b'x'; MAX_MESSAGE];
         assert_eq!(input(&large[..]).map(|text| text.len()), Ok(MAX_MESSAGE));
-        for (bytes, what) in [(vec![b'x'; MAX_MESSAGE + 1], "larger than 8 MiB"), (b"\xff".to_vec(), "not UTF-8")] {
+        for (bytes, what) in [
+            (vec![b'x'; MAX_MESSAGE + 1], "larger than 8 MiB"),
+            (b"\xff".to_vec(), "not UTF-8"),
+        ] {
             let error = input(&bytes[..]).unwrap_err();
             assert!(error.code == 1 && error.reason.contains(what), "{error:?}");
         }

@@ -13,8 +13,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// matter. Where there is none, from std's `RandomState`: SipHash with keys of the system's random generator.
 pub(crate) fn number() -> u128 {
     // Elsewhere this path may be a file that anybody can create.
-    static DEVICE: LazyLock<Option<File>> =
-        LazyLock::new(|| if cfg!(unix) { File::open("/dev/urandom").ok() } else { None });
+    static DEVICE: LazyLock<Option<File>> = LazyLock::new(|| {
+        if cfg!(unix) {
+            File::open("/dev/urandom").ok()
+        } else {
+            None
+        }
+    });
     read(DEVICE.as_ref()).unwrap_or_else(hashed)
 }
 
@@ -34,7 +39,10 @@ pub(crate) fn request_id() -> String {
     // Truncated on purpose.
     static PROCESS: LazyLock<u32> = LazyLock::new(|| hashed() as u32);
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{:016x}", u64::from(*PROCESS) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed)))
+    format!(
+        "{:016x}",
+        u64::from(*PROCESS) << 32 | u64::from(NEXT.fetch_add(1, Ordering::Relaxed))
+    )
 }
 
 fn read(device: Option<&File>) -> Option<u128> {
@@ -55,7 +63,8 @@ mod tests {
     use std::collections::HashSet;
 
     fn is_hex(id: &str) -> bool {
-        id.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
+        id.bytes()
+            .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
     }
 
     #[test]
@@ -69,7 +78,10 @@ mod tests {
     fn without_the_device_numbers_still_differ_in_both_halves() {
         assert_eq!(read(None), None);
         let numbers: Vec<_> = (0..1000).map(|_| hashed()).collect();
-        let halves: HashSet<_> = numbers.iter().flat_map(|&n| [n as u64, (n >> 64) as u64]).collect();
+        let halves: HashSet<_> = numbers
+            .iter()
+            .flat_map(|&n| [n as u64, (n >> 64) as u64])
+            .collect();
         assert_eq!(halves.len(), 2000);
     }
 

@@ -15,7 +15,13 @@ const ANSWER: Duration = Duration::from_secs(10);
 pub(crate) fn ready(address: SocketAddr) {
     tell("READY=1");
     let variable = |name| std::env::var(name).ok();
-    let Some(period) = period(variable("WATCHDOG_USEC"), variable("WATCHDOG_PID"), std::process::id()) else { return };
+    let Some(period) = period(
+        variable("WATCHDOG_USEC"),
+        variable("WATCHDOG_PID"),
+        std::process::id(),
+    ) else {
+        return;
+    };
     let address = reachable(address);
     let watch = move || {
         loop {
@@ -36,7 +42,10 @@ pub(crate) fn ready(address: SocketAddr) {
 /// Half of systemd's watchdog interval; `None` if there is none for this process.
 fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
     let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
-    let microseconds = microseconds?.parse::<u64>().ok().filter(|time| *time > 0 && is_ours)?;
+    let microseconds = microseconds?
+        .parse::<u64>()
+        .ok()
+        .filter(|time| *time > 0 && is_ours)?;
     Some(Duration::from_micros(microseconds) / 2)
 }
 
@@ -54,7 +63,8 @@ fn is_alive(address: SocketAddr) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
-        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        stream
+            .write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
         let mut begin = [0; 12];
         stream.read_exact(&mut begin)?;
         std::io::Result::Ok(begin.ends_with(b" 200"))
@@ -68,11 +78,15 @@ pub(crate) fn tell(state: &str) {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else { return };
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
+        return;
+    };
     let send = || {
         let address = match name.as_bytes().strip_prefix(b"@") {
             #[cfg(target_os = "linux")]
-            Some(name) => <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)?,
+            Some(name) => {
+                <SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(name)?
+            }
             _ => SocketAddr::from_pathname(&name)?,
         };
         UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)
@@ -91,18 +105,29 @@ mod tests {
 
     #[test]
     fn the_watchdog_is_told_twice_as_often_as_it_wants() {
-        let period = |time: &str, pid: Option<&str>| period(Some(time.to_owned()), pid.map(str::to_owned), 7);
+        let period = |time: &str, pid: Option<&str>| {
+            period(Some(time.to_owned()), pid.map(str::to_owned), 7)
+        };
         assert_eq!(period("30000000", None), Some(Duration::from_secs(15)));
         assert_eq!(period("2", Some("7")), Some(Duration::from_micros(1)));
-        for (time, pid) in [("30000000", Some("8")), ("30000000", Some("x")), ("0", None), ("", None), ("-1", None)] {
+        for (time, pid) in [
+            ("30000000", Some("8")),
+            ("30000000", Some("x")),
+            ("0", None),
+            ("", None),
+            ("-1", None),
+        ] {
             assert_eq!(period(time, pid), None, "{time} {pid:?}");
         }
     }
 
     #[test]
     fn an_address_that_means_all_is_reached_on_this_machine() {
-        for (bound, asked) in [("0.0.0.0:80", "127.0.0.1:80"), ("[::]:80", "[::1]:80"), ("10.0.0.1:80", "10.0.0.1:80")]
-        {
+        for (bound, asked) in [
+            ("0.0.0.0:80", "127.0.0.1:80"),
+            ("[::]:80", "[::1]:80"),
+            ("10.0.0.1:80", "10.0.0.1:80"),
+        ] {
             assert_eq!(reachable(bound.parse().unwrap()).to_string(), asked);
         }
     }

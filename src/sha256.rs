@@ -2,19 +2,20 @@
 
 /// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 const ROUNDS: [u32; 64] = [
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98,
-    0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
-    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8,
-    0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
-    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819,
-    0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
-    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7,
-    0xc67178f2,
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
 ];
 
 /// The initial state: the same of the square roots of the first eight primes.
-const START: [u32; 8] =
-    [0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19];
+const START: [u32; 8] = [
+    0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
+];
 
 /// The digest of some bytes.
 pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
@@ -28,9 +29,13 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     last.push(0x80);
     last.resize(if last.len() > 56 { 120 } else { 56 }, 0);
     last.extend((bytes.len() as u64 * 8).to_be_bytes());
-    last.chunks_exact(64).for_each(|block| mix(&mut state, block));
+    last.chunks_exact(64)
+        .for_each(|block| mix(&mut state, block));
     let mut digest = [0; 32];
-    digest.chunks_exact_mut(4).zip(state).for_each(|(four, word)| four.copy_from_slice(&word.to_be_bytes()));
+    digest
+        .chunks_exact_mut(4)
+        .zip(state)
+        .for_each(|(four, word)| four.copy_from_slice(&word.to_be_bytes()));
     digest
 }
 
@@ -45,25 +50,49 @@ pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
 
 fn mix(state: &mut [u32; 8], block: &[u8]) {
     let mut words = [0_u32; 64];
-    words.iter_mut().zip(block.chunks_exact(4)).for_each(|(word, four)| {
-        *word = four.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
-    });
+    words
+        .iter_mut()
+        .zip(block.chunks_exact(4))
+        .for_each(|(word, four)| {
+            *word = four
+                .iter()
+                .fold(0, |word, byte| word << 8 | u32::from(*byte));
+        });
     for at in 16..64 {
         let (x, y) = (words[at - 15], words[at - 2]);
         let small = x.rotate_right(7) ^ x.rotate_right(18) ^ (x >> 3);
         let large = y.rotate_right(17) ^ y.rotate_right(19) ^ (y >> 10);
-        words[at] = words[at - 16].wrapping_add(small).wrapping_add(words[at - 7]).wrapping_add(large);
+        words[at] = words[at - 16]
+            .wrapping_add(small)
+            .wrapping_add(words[at - 7])
+            .wrapping_add(large);
     }
     let [mut a, mut b, mut c, mut d, mut e, mut f, mut g, mut h] = *state;
     for (round, word) in ROUNDS.iter().zip(words) {
         let large = e.rotate_right(6) ^ e.rotate_right(11) ^ e.rotate_right(25);
         let choice = (e & f) ^ (!e & g);
-        let first = h.wrapping_add(large).wrapping_add(choice).wrapping_add(*round).wrapping_add(word);
+        let first = h
+            .wrapping_add(large)
+            .wrapping_add(choice)
+            .wrapping_add(*round)
+            .wrapping_add(word);
         let small = a.rotate_right(2) ^ a.rotate_right(13) ^ a.rotate_right(22);
         let second = small.wrapping_add((a & b) ^ (a & c) ^ (b & c));
-        (h, g, f, e, d, c, b, a) = (g, f, e, d.wrapping_add(first), c, b, a, first.wrapping_add(second));
+        (h, g, f, e, d, c, b, a) = (
+            g,
+            f,
+            e,
+            d.wrapping_add(first),
+            c,
+            b,
+            a,
+            first.wrapping_add(second),
+        );
     }
-    state.iter_mut().zip([a, b, c, d, e, f, g, h]).for_each(|(sum, new)| *sum = sum.wrapping_add(new));
+    state
+        .iter_mut()
+        .zip([a, b, c, d, e, f, g, h])
+        .for_each(|(sum, new)| *sum = sum.wrapping_add(new));
 }
 
 #[cfg(test)]
@@ -75,14 +104,26 @@ mod tests {
         let long = b"abcdefghbcdefghicdefghijdefghijkefghijklfghijklmghijklmnhijklmnoijklmnopjklmnopqklmnopqrlmnopqrsmnopqrstnopqrstu";
         let million = vec![b'a'; 1_000_000];
         for (bytes, digest) in [
-            (&b""[..], "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"),
-            (b"abc", "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"),
+            (
+                &b""[..],
+                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+            ),
+            (
+                b"abc",
+                "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad",
+            ),
             (
                 b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq",
                 "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
             ),
-            (long, "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1"),
-            (&million, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0"),
+            (
+                long,
+                "cf5b16a778af8380036ce59e7b0492370b249b11e8f07a51afac45037afee9d1",
+            ),
+            (
+                &million,
+                "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0",
+            ),
         ] {
             assert_eq!(sha256_hex(bytes), digest);
         }
@@ -97,11 +138,29 @@ mod tests {
     }
 
     const LENGTHS: [(usize, &str); 6] = [
-        (55, "d5e285683cd4efc02d021a5c62014694958901005d6f71e89e0989fac77e4072"),
-        (56, "04c26261370ee7541549d16dee320c723e3fd14671e66a099afe0a377c16888e"),
-        (63, "75220b47218278e656f2013bb8f0c455a25eaf01e86c64924e9d48d89776d6f2"),
-        (64, "7ce100971f64e7001e8fe5a51973ecdfe1ced42befe7ee8d5fd6219506b5393c"),
-        (119, "000b48d4edf0fa7bee3c6236ecd2785baa5db4eeb8bb54341b029e0d9fa5fb0c"),
-        (120, "13f05a0b594787f5ecd315edc96141bd3243203d1b7d4f0836f37308b276ba98"),
+        (
+            55,
+            "d5e285683cd4efc02d021a5c62014694958901005d6f71e89e0989fac77e4072",
+        ),
+        (
+            56,
+            "04c26261370ee7541549d16dee320c723e3fd14671e66a099afe0a377c16888e",
+        ),
+        (
+            63,
+            "75220b47218278e656f2013bb8f0c455a25eaf01e86c64924e9d48d89776d6f2",
+        ),
+        (
+            64,
+            "7ce100971f64e7001e8fe5a51973ecdfe1ced42befe7ee8d5fd6219506b5393c",
+        ),
+        (
+            119,
+            "000b48d4edf0fa7bee3c6236ecd2785baa5db4eeb8bb54341b029e0d9fa5fb0c",
+        ),
+        (
+            120,
+            "13f05a0b594787f5ecd315edc96141bd3243203d1b7d4f0836f37308b276ba98",
+        ),
     ];
 }

@@ -59,7 +59,10 @@ mod unix {
     /// Whether a SIGHUP has not been told yet, so that many of them cannot fill the pipe.
     static HANGUP: AtomicBool = AtomicBool::new(false);
 
-    #[allow(unsafe_code, reason = "std has no signals; these are POSIX functions with their POSIX signatures")]
+    #[allow(
+        unsafe_code,
+        reason = "std has no signals; these are POSIX functions with their POSIX signatures"
+    )]
     unsafe extern "C" {
         fn signal(number: c_int, handler: usize) -> usize;
         fn write(fd: c_int, bytes: *const u8, count: usize) -> isize;
@@ -75,7 +78,9 @@ mod unix {
     /// started to ignore (`nohup`, a background job of a script) stays ignored. SIGHUP is left as it is unless `hangup`.
     pub(crate) fn install(hangup: bool) -> Option<Signals> {
         let (reader, writer) = std::io::pipe().ok()?;
-        let free = PIPE.compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst).is_ok();
+        let free = PIPE
+            .compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok();
         if !free {
             return None;
         }
@@ -132,7 +137,10 @@ mod unix {
                 return;
             }
         } else if RECEIVED.swap(true, Ordering::SeqCst) {
-            #[allow(unsafe_code, reason = "the only way to end a process that is safe in a handler")]
+            #[allow(
+                unsafe_code,
+                reason = "the only way to end a process that is safe in a handler"
+            )]
             // SAFETY: async-signal-safe by POSIX; takes any int.
             unsafe {
                 _exit(128 + number)
@@ -208,7 +216,13 @@ mod tests {
 
     fn start_with(variables: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "signals::tests::child", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "signals::tests::child",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .envs(variables.iter().map(|name| (name, "1")))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -220,19 +234,29 @@ mod tests {
     }
 
     fn said(lines: &mut Lines<BufReader<ChildStdout>>) -> String {
-        lines.map_while(Result::ok).find_map(|line| line.strip_prefix("said ").map(str::to_owned)).unwrap()
+        lines
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix("said ").map(str::to_owned))
+            .unwrap()
     }
 
     fn send(child: &Child, signal: &str) {
         let kill = format!("kill -{signal} {}", child.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &kill])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// Whether this process, and so its children, ignores SIGINT, as background jobs of a shell do. Known on Linux only.
     fn ignores_interrupts() -> bool {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & 2 != 0)
     }
 
     #[test]
@@ -272,7 +296,11 @@ mod tests {
 
     #[test]
     fn the_second_signal_ends_the_process_at_once() {
-        for (first, second, code) in [("TERM", "TERM", 143), ("TERM", "INT", 130), ("INT", "TERM", 143)] {
+        for (first, second, code) in [
+            ("TERM", "TERM", 143),
+            ("TERM", "INT", 130),
+            ("INT", "TERM", 143),
+        ] {
             if (first == "INT" || second == "INT") && ignores_interrupts() {
                 continue;
             }

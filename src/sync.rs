@@ -32,7 +32,10 @@ pub(crate) fn wait_while<'a, T>(
         if left.is_zero() {
             return (guard, false);
         }
-        guard = condvar.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0;
+        guard = condvar
+            .wait_timeout(guard, left)
+            .unwrap_or_else(PoisonError::into_inner)
+            .0;
     }
     (guard, true)
 }
@@ -72,7 +75,8 @@ mod tests {
                 let _ = asked.send(());
                 *value < 2
             };
-            let waiter = scope.spawn(|| *wait_while(&changed, lock(&value), Duration::from_secs(20), is_low).0);
+            let waiter = scope
+                .spawn(|| *wait_while(&changed, lock(&value), Duration::from_secs(20), is_low).0);
             // The condition is evaluated under the lock, so each change happens during the wait.
             for _ in 0..2 {
                 asks.recv().unwrap();

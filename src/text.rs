@@ -7,7 +7,9 @@ pub(crate) fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => encoded.push(char::from(byte)),
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                encoded.push(char::from(byte))
+            }
             // Writing to a String cannot fail.
             _ => _ = write!(encoded, "%{byte:02X}"),
         }
@@ -31,7 +33,10 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
 
 /// Untrusted text for an error message: its first `most` characters, without control characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
-    text.chars().filter(|c| !c.is_control()).take(most).collect()
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(most)
+        .collect()
 }
 
 /// Line width of texts for people, in characters.
@@ -115,7 +120,12 @@ mod tests {
 
     #[test]
     fn edit_distances() {
-        let distance = |a: &str, b: &str| edit_distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
+        let distance = |a: &str, b: &str| {
+            edit_distance(
+                &a.chars().collect::<Vec<_>>(),
+                &b.chars().collect::<Vec<_>>(),
+            )
+        };
         for (a, b, edits) in [
             ("", "", 0),
             ("", "ab", 2),
@@ -133,7 +143,11 @@ mod tests {
     fn paragraphs_are_broken_between_words() {
         let text = wrapped(&"word ".repeat(30), 10);
         assert!(text.lines().all(|line| line.chars().count() <= 80));
-        assert!(text.lines().skip(1).all(|line| line.starts_with("          word") || line.trim().is_empty()));
+        assert!(
+            text.lines()
+                .skip(1)
+                .all(|line| line.starts_with("          word") || line.trim().is_empty())
+        );
         assert_eq!(wrapped(&"x".repeat(100), 4), "x".repeat(100));
     }
 }

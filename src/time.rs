@@ -49,14 +49,22 @@ fn milliseconds(time: SystemTime) -> i64 {
     let whole = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => whole(after),
-        Err(before) => -whole(before.duration().saturating_add(Duration::from_nanos(999_999))),
+        Err(before) => -whole(
+            before
+                .duration()
+                .saturating_add(Duration::from_nanos(999_999)),
+        ),
     }
 }
 
 /// Milliseconds since 1970 as `2026-07-28T12:00:00.000Z`.
 pub(crate) fn rfc3339_to_the_millisecond(milliseconds: i64) -> String {
     let seconds = rfc3339(milliseconds.div_euclid(1000));
-    format!("{}.{:03}Z", seconds.trim_end_matches('Z'), milliseconds.rem_euclid(1000))
+    format!(
+        "{}.{:03}Z",
+        seconds.trim_end_matches('Z'),
+        milliseconds.rem_euclid(1000)
+    )
 }
 
 fn rfc3339(seconds: i64) -> String {
@@ -81,7 +89,10 @@ pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
     const MONTHS: [i64; 12] = [0, 31, 61, 92, 122, 153, 184, 214, 245, 275, 306, 337];
 
     let day = days_since_1970 + FROM_MARCH_0000;
-    let (cycles, day) = (day.div_euclid(FOUR_CENTURIES), day.rem_euclid(FOUR_CENTURIES));
+    let (cycles, day) = (
+        day.div_euclid(FOUR_CENTURIES),
+        day.rem_euclid(FOUR_CENTURIES),
+    );
     let centuries = (day / CENTURY).min(3);
     let day = day - centuries * CENTURY;
     let (fours, day) = (day / FOUR_YEARS, day % FOUR_YEARS);
@@ -137,8 +148,16 @@ mod tests {
                 4 | 6 | 9 | 11 => 30,
                 _ => 31,
             };
-            (day, month) = if day < length { (day + 1, month) } else { (1, month + 1) };
-            (month, year) = if month <= 12 { (month, year) } else { (1, year + 1) };
+            (day, month) = if day < length {
+                (day + 1, month)
+            } else {
+                (1, month + 1)
+            };
+            (month, year) = if month <= 12 {
+                (month, year)
+            } else {
+                (1, year + 1)
+            };
         }
         assert_eq!((year, month, day), (10_000, 1, 1));
     }
@@ -155,7 +174,10 @@ mod tests {
 
     #[test]
     fn the_log_has_milliseconds() {
-        assert_eq!(rfc3339_to_the_millisecond(1_785_240_000_007), "2026-07-28T12:00:00.007Z");
+        assert_eq!(
+            rfc3339_to_the_millisecond(1_785_240_000_007),
+            "2026-07-28T12:00:00.007Z"
+        );
         assert_eq!((now().len(), Stamp::now().to_string().len()), (20, 24));
     }
 }

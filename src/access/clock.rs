@@ -22,7 +22,12 @@ pub(super) struct Now {
 impl Now {
     /// This moment.
     pub(super) fn read() -> Now {
-        let date = time_of_day().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs() as i64);
-        Now { instant: Instant::now(), date }
+        let date = time_of_day()
+            .duration_since(UNIX_EPOCH)
+            .map_or(0, |time| time.as_secs() as i64);
+        Now {
+            instant: Instant::now(),
+            date,
+        }
     }
 }

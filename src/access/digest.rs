@@ -67,7 +67,11 @@ mod tests {
         let keyed = Keyed::new();
         let digest = keyed.digest(b"abc");
         assert_eq!(digest, keyed.digest(b"abc"));
-        assert_ne!(digest >> 64, digest & u128::from(u64::MAX), "the halves have keys of their own");
+        assert_ne!(
+            digest >> 64,
+            digest & u128::from(u64::MAX),
+            "the halves have keys of their own"
+        );
         for other in ["", "abd", "abc\0", "ab", "Abc"] {
             assert_ne!(digest, keyed.digest(other.as_bytes()), "{other:?}");
         }

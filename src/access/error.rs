@@ -45,11 +45,18 @@ impl Flaw {
     pub(super) fn words(self) -> (&'static str, &'static str) {
         match self {
             Flaw::Unknown => ("unknown", "nobody here has this token"),
-            Flaw::Malformed => ("malformed", "this is not a token: it is too long or holds other characters"),
-            Flaw::Inactive => ("inactive", "the issuer does not know the token, or it has ended or was revoked"),
-            Flaw::Audience => {
-                ("audience", "the token was not issued for this server: ask for it with this server as resource")
-            }
+            Flaw::Malformed => (
+                "malformed",
+                "this is not a token: it is too long or holds other characters",
+            ),
+            Flaw::Inactive => (
+                "inactive",
+                "the issuer does not know the token, or it has ended or was revoked",
+            ),
+            Flaw::Audience => (
+                "audience",
+                "the token was not issued for this server: ask for it with this server as resource",
+            ),
             Flaw::Issuer => ("issuer", "the token is of another issuer"),
             Flaw::Expired => ("expired", "the token has expired"),
             Flaw::Early => ("early", "the token is not good yet"),
@@ -82,8 +89,12 @@ impl AccessError {
     /// What happened, why, and what to do.
     pub(crate) fn detail(self) -> String {
         match self {
-            AccessError::NoToken => "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned(),
-            AccessError::BadToken(flaw) => format!("The bearer token is refused: {}.", flaw.words().1),
+            AccessError::NoToken => {
+                "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned()
+            }
+            AccessError::BadToken(flaw) => {
+                format!("The bearer token is refused: {}.", flaw.words().1)
+            }
             AccessError::Forbidden(role) => format!(
                 "This token may not do that: it takes the role {}, or the OAuth scope {}.",
                 role.name(),
@@ -138,9 +149,15 @@ mod tests {
                 "Whether this token is good cannot be told now, because its issuer gives no usable answer. Try again in 2 s.",
             ),
         ] {
-            assert_eq!((refusal.status(), refusal.label(), refusal.detail().as_str()), (status, label, detail));
+            assert_eq!(
+                (refusal.status(), refusal.label(), refusal.detail().as_str()),
+                (status, label, detail)
+            );
         }
-        assert_eq!(AccessError::Unavailable(Duration::ZERO).retry_after(), Some(1));
+        assert_eq!(
+            AccessError::Unavailable(Duration::ZERO).retry_after(),
+            Some(1)
+        );
         assert_eq!(AccessError::NoToken.retry_after(), None);
     }
 }

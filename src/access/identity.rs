@@ -161,39 +161,80 @@ mod tests {
         for bad in ["", "Run", "admin", "run "] {
             assert_eq!(Role::named(bad), None, "{bad}");
         }
-        assert_eq!(Role::ALL.map(Role::scope), ["fabric:read", "fabric:read", "fabric:run"]);
+        assert_eq!(
+            Role::ALL.map(Role::scope),
+            ["fabric:read", "fabric:read", "fabric:run"]
+        );
     }
 
     #[test]
     fn identities_are_shown_so_that_no_line_breaks() {
-        let user = |subject: &str| Identity::User { issuer: "https://as.example/t".into(), subject: subject.into() };
+        let user = |subject: &str| Identity::User {
+            issuer: "https://as.example/t".into(),
+            subject: subject.into(),
+        };
         for (identity, shown, name) in [
             (Identity::Token("ci-1".into()), "token:ci-1", "ci-1"),
-            (user("auth0|42"), "oauth:https://as.example/t#auth0|42", "auth0|42"),
+            (
+                user("auth0|42"),
+                "oauth:https://as.example/t#auth0|42",
+                "auth0|42",
+            ),
             (
                 user("a b=\"c\"\r\nx%20é#"),
                 "oauth:https://as.example/t#a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
                 "a%20b%3D%22c%22%0D%0Ax%2520%C3%A9%23",
             ),
             (
-                Identity::Client { issuer: "https://as.example".into(), id: "app".into() },
+                Identity::Client {
+                    issuer: "https://as.example".into(),
+                    id: "app".into(),
+                },
                 "oauth:https://as.example#app",
                 "app",
             ),
-            (Identity::peer("10.0.0.1".parse().unwrap()), "peer:10.0.0.1", "10.0.0.1"),
-            (Identity::peer("::ffff:10.0.0.1".parse().unwrap()), "peer:10.0.0.1", "10.0.0.1"),
-            (Identity::peer("2001:db8::7:1".parse().unwrap()), "peer:2001:db8::", "2001:db8::"),
-            (Identity::peer("2001:db8:0:1::1".parse().unwrap()), "peer:2001:db8:0:1::", "2001:db8:0:1::"),
+            (
+                Identity::peer("10.0.0.1".parse().unwrap()),
+                "peer:10.0.0.1",
+                "10.0.0.1",
+            ),
+            (
+                Identity::peer("::ffff:10.0.0.1".parse().unwrap()),
+                "peer:10.0.0.1",
+                "10.0.0.1",
+            ),
+            (
+                Identity::peer("2001:db8::7:1".parse().unwrap()),
+                "peer:2001:db8::",
+                "2001:db8::",
+            ),
+            (
+                Identity::peer("2001:db8:0:1::1".parse().unwrap()),
+                "peer:2001:db8:0:1::",
+                "2001:db8:0:1::",
+            ),
         ] {
-            assert_eq!((identity.to_string().as_str(), identity.name().to_string().as_str()), (shown, name));
+            assert_eq!(
+                (
+                    identity.to_string().as_str(),
+                    identity.name().to_string().as_str()
+                ),
+                (shown, name)
+            );
         }
     }
 
     #[test]
     fn a_client_is_not_the_user_of_the_same_name() {
         let issuer: Arc<str> = "https://as.example".into();
-        let user = Identity::User { issuer: issuer.clone(), subject: "alice".into() };
-        let client = Identity::Client { issuer, id: "alice".into() };
+        let user = Identity::User {
+            issuer: issuer.clone(),
+            subject: "alice".into(),
+        };
+        let client = Identity::Client {
+            issuer,
+            id: "alice".into(),
+        };
         assert_ne!(user, client);
         assert_ne!(user, Identity::Token("alice".into()));
         assert_eq!(user.owner(), "oauth:https://as.example#alice");

@@ -70,16 +70,31 @@ impl Access {
         peer: IpAddr,
     ) -> Result<Pass, AccessError> {
         if self.is_open() {
-            return Ok(Pass { identity: Identity::peer(peer), role: Role::Run, proof: Proof::None });
+            return Ok(Pass {
+                identity: Identity::peer(peer),
+                role: Role::Run,
+                proof: Proof::None,
+            });
         }
         let token = bearer(authorization).ok_or(AccessError::NoToken)?;
         self.tokens.poll();
         if let Some((identity, role, shown)) = self.tokens.find(token) {
-            return Ok(Pass { identity, role, proof: Proof::Token(shown) });
+            return Ok(Pass {
+                identity,
+                role,
+                proof: Proof::Token(shown),
+            });
         }
-        let oauth = self.oauth.as_ref().ok_or(AccessError::BadToken(Flaw::Unknown))?;
+        let oauth = self
+            .oauth
+            .as_ref()
+            .ok_or(AccessError::BadToken(Flaw::Unknown))?;
         let (identity, role, shown) = oauth.check(token)?;
-        Ok(Pass { identity, role, proof: Proof::OAuth(shown) })
+        Ok(Pass {
+            identity,
+            role,
+            proof: Proof::OAuth(shown),
+        })
     }
 
     /// Is the caller's token still valid? Asked about every second while one of its streams is open. Cheap, except once a
@@ -91,7 +106,10 @@ impl Access {
                 self.tokens.poll();
                 self.tokens.is_good(*shown, &pass.identity, pass.role)
             }
-            Proof::OAuth(shown) => self.oauth.as_ref().is_some_and(|oauth| oauth.is_good(shown)),
+            Proof::OAuth(shown) => self
+                .oauth
+                .as_ref()
+                .is_some_and(|oauth| oauth.is_good(shown)),
         }
     }
 
@@ -130,7 +148,11 @@ impl Access {
 impl Pass {
     /// The pass of the user who started this program, over stdio.
     pub(crate) fn local() -> Pass {
-        Pass { identity: Identity::Local, role: Role::Run, proof: Proof::None }
+        Pass {
+            identity: Identity::Local,
+            role: Role::Run,
+            proof: Proof::None,
+        }
     }
 
     /// Does the caller have this role?
@@ -138,14 +160,20 @@ impl Pass {
     /// # Errors
     /// [`AccessError::Forbidden`].
     pub(crate) fn require(&self, role: Role) -> Result<(), AccessError> {
-        if self.role >= role { Ok(()) } else { Err(AccessError::Forbidden(role)) }
+        if self.role >= role {
+            Ok(())
+        } else {
+            Err(AccessError::Forbidden(role))
+        }
     }
 }
 
 /// The token of the `Authorization` header, if there is exactly one.
 fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let mut values = values.into_iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return None };
+    let (Some(value), None) = (values.next(), values.next()) else {
+        return None;
+    };
     let (scheme, token) = value.split_once(' ')?;
     let token = token.trim_matches(' ');
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
@@ -160,7 +188,10 @@ mod tests {
 
     fn access(token: Option<&str>, oauth: bool) -> Access {
         let settings = OAuthSettings::of("http://localhost:1/as", "id", "secret");
-        Access::new(Tokens::open(token.map(Secret::new), None).unwrap(), oauth.then(|| OAuth::new(settings).unwrap()))
+        Access::new(
+            Tokens::open(token.map(Secret::new), None).unwrap(),
+            oauth.then(|| OAuth::new(settings).unwrap()),
+        )
     }
 
     #[test]
@@ -185,8 +216,13 @@ mod tests {
     #[test]
     fn without_tokens_and_oauth_anybody_may_come_in() {
         let open = access(None, false);
-        let pass = open.admit(["Bearer x"], "10.0.0.1".parse().unwrap()).unwrap();
-        assert_eq!((pass.identity.to_string().as_str(), pass.role), ("peer:10.0.0.1", Role::Run));
+        let pass = open
+            .admit(["Bearer x"], "10.0.0.1".parse().unwrap())
+            .unwrap();
+        assert_eq!(
+            (pass.identity.to_string().as_str(), pass.role),
+            ("peer:10.0.0.1", Role::Run)
+        );
         assert!(open.is_open() && open.is_good(&pass));
         assert!(!access(Some("t"), false).is_open() && !access(None, true).is_open());
     }
@@ -195,16 +231,28 @@ mod tests {
     fn named_tokens_and_oauth_can_be_on_together() {
         let both = access(Some("a-token"), true);
         let pass = both.admit(["Bearer a-token"], PEER).unwrap();
-        assert_eq!((pass.identity.to_string().as_str(), pass.role), ("token:default", Role::Run));
+        assert_eq!(
+            (pass.identity.to_string().as_str(), pass.role),
+            ("token:default", Role::Run)
+        );
         assert!(both.is_good(&pass) && !format!("{pass:?}").contains("a-token"));
         assert_eq!(both.admit([], PEER).err(), Some(AccessError::NoToken));
-        assert_eq!(both.admit(["Bearer fmcp_1"], PEER).err(), Some(AccessError::BadToken(Flaw::Unknown)));
+        assert_eq!(
+            both.admit(["Bearer fmcp_1"], PEER).err(),
+            Some(AccessError::BadToken(Flaw::Unknown))
+        );
         assert!(
-            matches!(both.admit(["Bearer jwt"], PEER).err(), Some(AccessError::Unavailable(_))),
+            matches!(
+                both.admit(["Bearer jwt"], PEER).err(),
+                Some(AccessError::Unavailable(_))
+            ),
             "nobody is at port 1"
         );
         let named = access(Some("a-token"), false);
-        assert_eq!(named.admit(["Bearer jwt"], PEER).err(), Some(AccessError::BadToken(Flaw::Unknown)));
+        assert_eq!(
+            named.admit(["Bearer jwt"], PEER).err(),
+            Some(AccessError::BadToken(Flaw::Unknown))
+        );
     }
 
     #[test]
@@ -213,15 +261,38 @@ mod tests {
         let mut pass = both.admit(["Bearer 0123"], PEER).unwrap();
         assert_eq!(pass.require(Role::Run), Ok(()));
         pass.role = Role::Read;
-        assert_eq!((pass.require(Role::Read), pass.require(Role::Metrics)), (Ok(()), Ok(())));
+        assert_eq!(
+            (pass.require(Role::Read), pass.require(Role::Metrics)),
+            (Ok(()), Ok(()))
+        );
         let forbidden = pass.require(Role::Run).unwrap_err();
         assert_eq!(forbidden, AccessError::Forbidden(Role::Run));
         assert_eq!(both.challenge(forbidden, Some(&pass)), None);
-        assert!(both.challenge(forbidden, None).is_some_and(|value| value.contains("insufficient_scope")));
-        assert_eq!(named.challenge(AccessError::NoToken, None).as_deref(), Some("Bearer"));
-        assert_eq!(named.challenge(AccessError::BadToken(Flaw::Unknown), None).as_deref(), Some("Bearer"));
-        assert!(both.challenge(AccessError::NoToken, None).is_some_and(|value| value.contains("resource_metadata")));
-        assert_eq!(named.document("/.well-known/oauth-protected-resource", "/mcp"), None);
-        assert!(both.document("/.well-known/oauth-protected-resource", "/mcp").is_some());
+        assert!(
+            both.challenge(forbidden, None)
+                .is_some_and(|value| value.contains("insufficient_scope"))
+        );
+        assert_eq!(
+            named.challenge(AccessError::NoToken, None).as_deref(),
+            Some("Bearer")
+        );
+        assert_eq!(
+            named
+                .challenge(AccessError::BadToken(Flaw::Unknown), None)
+                .as_deref(),
+            Some("Bearer")
+        );
+        assert!(
+            both.challenge(AccessError::NoToken, None)
+                .is_some_and(|value| value.contains("resource_metadata"))
+        );
+        assert_eq!(
+            named.document("/.well-known/oauth-protected-resource", "/mcp"),
+            None
+        );
+        assert!(
+            both.document("/.well-known/oauth-protected-resource", "/mcp")
+                .is_some()
+        );
     }
 }

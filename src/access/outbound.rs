@@ -89,10 +89,16 @@ impl Outbound {
         let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
         let lookups = Lookups::new(|| Ok(()));
         let agent = |kept| {
-            let config = tls.config(proxy.clone(), BUFFER, kept).accept("application/json").build();
+            let config = tls
+                .config(proxy.clone(), BUFFER, kept)
+                .accept("application/json")
+                .build();
             Agent::with_parts(config, DefaultConnector::new(), lookups.clone())
         };
-        Ok(Outbound { kept: agent(KEPT), fresh: agent(0) })
+        Ok(Outbound {
+            kept: agent(KEPT),
+            fresh: agent(0),
+        })
     }
 
     /// One exchange that ends within `time`, with an answer of at most `limit` bytes.
@@ -105,10 +111,20 @@ impl Outbound {
     ) -> Result<OutboundAnswer, OutboundFailure> {
         let deadline = Instant::now() + time;
         let send = |agent: &Agent| {
-            let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            let left = deadline
+                .saturating_duration_since(Instant::now())
+                .max(Duration::from_millis(1));
             match request {
-                OutboundRequest::Get => agent.get(url).config().timeout_global(Some(left)).build().call(),
-                OutboundRequest::Form { authorization, body } => agent
+                OutboundRequest::Get => agent
+                    .get(url)
+                    .config()
+                    .timeout_global(Some(left))
+                    .build()
+                    .call(),
+                OutboundRequest::Form {
+                    authorization,
+                    body,
+                } => agent
                     .post(url)
                     .header(header::AUTHORIZATION, &authorization.0)
                     .content_type("application/x-www-form-urlencoded")
@@ -120,24 +136,40 @@ impl Outbound {
         };
         // A kept connection may just be closing.
         let sent = match send(&self.kept) {
-            Err(ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_)) => send(&self.fresh),
+            Err(ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_)) => {
+                send(&self.fresh)
+            }
             sent => sent,
         };
         read(sent.map_err(|error| failure(error, time))?, limit, time)
     }
 }
 
-fn read(response: Response<Body>, limit: usize, time: Duration) -> Result<OutboundAnswer, OutboundFailure> {
+fn read(
+    response: Response<Body>,
+    limit: usize,
+    time: Duration,
+) -> Result<OutboundAnswer, OutboundFailure> {
     let (head, body) = response.into_parts();
     let too_large = || OutboundFailure::Unusable(format!("answers with more than {limit} bytes"));
-    if body.content_length().is_some_and(|length| length > limit as u64) {
+    if body
+        .content_length()
+        .is_some_and(|length| length > limit as u64)
+    {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    let mut reader = body.into_with_config().limit(u64::MAX).reader().take(limit as u64 + 1);
+    let mut reader = body
+        .into_with_config()
+        .limit(u64::MAX)
+        .reader()
+        .take(limit as u64 + 1);
     match reader.read_to_end(&mut bytes) {
         Ok(read) if read > limit => Err(too_large()),
-        Ok(_) => Ok(OutboundAnswer { status: head.status.as_u16(), body: bytes }),
+        Ok(_) => Ok(OutboundAnswer {
+            status: head.status.as_u16(),
+            body: bytes,
+        }),
         Err(error) => Err(failure(error.into(), time)),
     }
 }
@@ -149,20 +181,27 @@ fn failure(error: ureq::Error, time: Duration) -> OutboundFailure {
         ureq::Error::Timeout(_) => format!("does not answer within {seconds} s"),
         ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
         ureq::Error::ConnectProxyFailed(_) => {
-            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names".to_owned()
+            "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
+                .to_owned()
         }
         // rustls puts its errors into this kind.
         ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
             format!("does not speak TLS and HTTP as expected: {error}")
         }
-        ureq::Error::Io(error) if agent::is_out_of_sockets(&error) => format!("cannot be reached: {error}"),
+        ureq::Error::Io(error) if agent::is_out_of_sockets(&error) => {
+            format!("cannot be reached: {error}")
+        }
         ureq::Error::Io(error) => format!("cannot be reached ({})", error.kind()),
         ureq::Error::Tls(why) => format!("offers no secure connection: {why}"),
         #[cfg(feature = "tls")]
         ureq::Error::Rustls(error) => format!("offers no secure connection: {error}"),
-        ureq::Error::LargeResponseHeader(..) => "answers with headers that are too large".to_owned(),
+        ureq::Error::LargeResponseHeader(..) => {
+            "answers with headers that are too large".to_owned()
+        }
         ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
-        ureq::Error::Other(other) if other.is::<NoThread>() => format!("cannot be reached ({NoThread})"),
+        ureq::Error::Other(other) if other.is::<NoThread>() => {
+            format!("cannot be reached ({NoThread})")
+        }
         _ => "does not speak HTTP".to_owned(),
     })
 }
@@ -192,7 +231,13 @@ mod tests {
             OutboundFailure::Unusable(why) => panic!("{why}"),
         };
         let none = ureq::Error::Other(Box::new(NoThread));
-        assert_eq!(unreachable(none), "cannot be reached (no thread for a name lookup)");
-        assert_eq!(unreachable(ureq::Error::HostNotFound), "has a host name that cannot be resolved");
+        assert_eq!(
+            unreachable(none),
+            "cannot be reached (no thread for a name lookup)"
+        );
+        assert_eq!(
+            unreachable(ureq::Error::HostNotFound),
+            "has a host name that cannot be resolved"
+        );
     }
 }

@@ -50,10 +50,18 @@ pub(super) struct Holder {
 
 impl TokenTable {
     /// The tokens of the file's `text`, and `default`, the one of the environment.
-    pub(super) fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<TokenTable, Mistake> {
+    pub(super) fn parse(
+        text: &[u8],
+        default: Option<&Secret>,
+        keyed: &Keyed,
+    ) -> Result<TokenTable, Mistake> {
         let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
         let text = std::str::from_utf8(text).map_err(|error| Mistake {
-            line: text[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1,
+            line: text[..error.valid_up_to()]
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count()
+                + 1,
             why: "this is not UTF-8 text".to_owned(),
         })?;
         let mut table = TokenTable::of(default, keyed);
@@ -67,15 +75,23 @@ impl TokenTable {
         for (at, line) in text.lines().enumerate() {
             let at = at + 1;
             let mistake = |why: String| Mistake { line: at, why };
-            let Some((name, role, token)) = line_of(line).map_err(|why| mistake(why.to_owned()))? else { continue };
+            let Some((name, role, token)) = line_of(line).map_err(|why| mistake(why.to_owned()))?
+            else {
+                continue;
+            };
             let (before, first) = *names.entry(name).or_insert((at, role));
             if first != role {
                 let (role, first, place) = (role.name(), first.name(), place(before));
-                let why = format!("this name has the role {role} here and {first} {place}; give it one role");
+                let why = format!(
+                    "this name has the role {role} here and {first} {place}; give it one role"
+                );
                 return Err(mistake(why));
             }
             if let Some(before) = tokens.insert(token, at) {
-                return Err(mistake(format!("this token stands {} too; give each line its own", place(before))));
+                return Err(mistake(format!(
+                    "this token stands {} too; give each line its own",
+                    place(before)
+                )));
             }
             table.add(name, role, Secret::new(token), keyed);
         }
@@ -84,7 +100,10 @@ impl TokenTable {
 
     /// The token of the environment alone.
     pub(super) fn of(default: Option<&Secret>, keyed: &Keyed) -> TokenTable {
-        let mut table = TokenTable { digests: Vec::new(), holders: Vec::new() };
+        let mut table = TokenTable {
+            digests: Vec::new(),
+            holders: Vec::new(),
+        };
         if let Some(token) = default {
             table.add(DEFAULT, Role::Run, token.clone(), keyed);
         }
@@ -93,7 +112,11 @@ impl TokenTable {
 
     fn add(&mut self, name: &str, role: Role, token: Secret, keyed: &Keyed) {
         self.digests.push(keyed.digest(token.expose().as_bytes()));
-        self.holders.push(Holder { token, identity: Identity::Token(Arc::from(name)), role });
+        self.holders.push(Holder {
+            token,
+            identity: Identity::Token(Arc::from(name)),
+            role,
+        });
     }
 
     /// The holder of this token, in a time that depends on the length of `given` and the number of tokens alone.
@@ -116,29 +139,44 @@ impl TokenTable {
     /// How many of these the other does not have, or not with this name and role.
     pub(super) fn beyond(&self, other: &TokenTable) -> usize {
         let has = |(digest, holder): (&Digest, &Holder)| {
-            other.holder(*digest).is_some_and(|known| known.identity == holder.identity && known.role == holder.role)
+            other
+                .holder(*digest)
+                .is_some_and(|known| known.identity == holder.identity && known.role == holder.role)
         };
-        self.digests.iter().zip(&self.holders).filter(|entry| !has(*entry)).count()
+        self.digests
+            .iter()
+            .zip(&self.holders)
+            .filter(|entry| !has(*entry))
+            .count()
     }
 }
 
 /// Name, role and token of a line; `None` if there is nothing on it. A word that begins with `#` begins a comment.
 fn line_of(line: &str) -> Result<Option<(&str, Role, &str)>, &'static str> {
-    let mut words = line.split_ascii_whitespace().take_while(|word| !word.starts_with('#'));
-    let Some(name) = words.next() else { return Ok(None) };
+    let mut words = line
+        .split_ascii_whitespace()
+        .take_while(|word| !word.starts_with('#'));
+    let Some(name) = words.next() else {
+        return Ok(None);
+    };
     let (Some(role), Some(token)) = (words.next(), words.next()) else {
         return Err("a line is NAME ROLE TOKEN, with spaces between");
     };
     if words.next().is_some() {
-        return Err("something follows the token; a line is NAME ROLE TOKEN, and a comment begins with #");
+        return Err(
+            "something follows the token; a line is NAME ROLE TOKEN, and a comment begins with #",
+        );
     }
     check_name(name)?;
-    let role = Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
+    let role =
+        Role::named(role).ok_or("the role, the second word, is none of run, read and metrics")?;
     if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err("the token holds other characters than visible ASCII");
     }
     if token.len() < MIN_TOKEN {
-        return Err("the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one");
+        return Err(
+            "the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one",
+        );
     }
     if token.len() > MAX_SECRET {
         return Err("the token is longer than 4096 characters");
@@ -167,7 +205,12 @@ fn place(line: usize) -> String {
 /// What is wrong with the name.
 pub(crate) fn generate(name: &str, role: Role) -> Result<String, &'static str> {
     check_name(name)?;
-    Ok(format!("{name} {} {PREFIX}{}{}\n", role.name(), random::id(), random::id()))
+    Ok(format!(
+        "{name} {} {PREFIX}{}{}\n",
+        role.name(),
+        random::id(),
+        random::id()
+    ))
 }
 
 #[cfg(test)]
@@ -195,13 +238,19 @@ mod tests {
         let text = format!(
             "\u{feff}# the team\r\n\r\nalice run {A}\r\n\t bob.b@x-1_  read\t{B}  # his laptop\r\n   # more\r\nalice run {A}2"
         );
-        let table = TokenTable::parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
+        let table =
+            TokenTable::parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
         let find = |token: &str| {
-            table.find(token, keyed.digest(token.as_bytes())).map(|holder| (holder.identity.to_string(), holder.role))
+            table
+                .find(token, keyed.digest(token.as_bytes()))
+                .map(|holder| (holder.identity.to_string(), holder.role))
         };
         assert_eq!(table.len(), 4);
         assert_eq!(find(A), Some(("token:alice".into(), Role::Run)));
-        assert_eq!(find(&format!("{A}2")), Some(("token:alice".into(), Role::Run)));
+        assert_eq!(
+            find(&format!("{A}2")),
+            Some(("token:alice".into(), Role::Run))
+        );
         assert_eq!(find(B), Some(("token:bob.b@x-1_".into(), Role::Read)));
         assert_eq!(find("short"), Some(("token:default".into(), Role::Run)));
         for bad in ["", "alice", &A[1..], &format!("{A}1"), "#"] {
@@ -259,7 +308,11 @@ mod tests {
             assert_eq!(found, expected);
             assert!(!found.contains("aaaa") && !found.contains("bbbb"));
         }
-        assert_eq!(mistake(&format!("default run {A}"), Some(B)), "", "the token of the environment can be rotated");
+        assert_eq!(
+            mistake(&format!("default run {A}"), Some(B)),
+            "",
+            "the token of the environment can be rotated"
+        );
         assert_eq!(
             mistake(&format!("default read {A}"), Some(B)),
             "line 1: this name has the role read here and run in FABRIC_MCP_AUTH_TOKEN; give it one role"
@@ -268,7 +321,9 @@ mod tests {
             mistake(&format!("\nalice run {A}"), Some(A)),
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
-        let utf16 = TokenTable::parse(b"# x\n\xff\xfea\0", None, &Keyed::new()).err().map(|m| m.to_string());
+        let utf16 = TokenTable::parse(b"# x\n\xff\xfea\0", None, &Keyed::new())
+            .err()
+            .map(|m| m.to_string());
         assert_eq!(utf16.as_deref(), Some("line 2: this is not UTF-8 text"));
     }
 

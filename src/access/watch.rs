@@ -72,11 +72,20 @@ impl SeenFile {
         let inode = {
             use std::os::unix::fs::MetadataExt;
             // Only ever compared: a cut does no harm.
-            [metadata.dev() as i64, metadata.ino() as i64, metadata.ctime(), metadata.ctime_nsec()]
+            [
+                metadata.dev() as i64,
+                metadata.ino() as i64,
+                metadata.ctime(),
+                metadata.ctime_nsec(),
+            ]
         };
         #[cfg(not(unix))]
         let inode = [0; 4];
-        SeenFile::There { len: metadata.len(), modified: metadata.modified().ok(), inode }
+        SeenFile::There {
+            len: metadata.len(),
+            modified: metadata.modified().ok(),
+            inode,
+        }
     }
 
     fn has_rested(&self, now: TimeOfDay) -> bool {
@@ -153,7 +162,11 @@ impl Tokens {
         let table = lock(&self.table).clone();
         let digest = self.keyed.digest(given.as_bytes());
         let holder = table.find(given, digest)?;
-        Some((holder.identity.clone(), holder.role, HeldNamedToken { digest, generation }))
+        Some((
+            holder.identity.clone(),
+            holder.role,
+            HeldNamedToken { digest, generation },
+        ))
     }
 
     /// Is the token still valid, with the same name and role?
@@ -162,18 +175,26 @@ impl Tokens {
             return true;
         }
         let table = lock(&self.table).clone();
-        table.holder(shown.digest).is_some_and(|holder| holder.identity == *identity && holder.role == role)
+        table
+            .holder(shown.digest)
+            .is_some_and(|holder| holder.identity == *identity && holder.role == role)
     }
 
     /// `None` if there was nothing to do.
-    fn look(&self, file: &Path, now: Duration, time: &dyn Fn() -> TimeOfDay) -> Option<Result<Option<Change>, String>> {
+    fn look(
+        &self,
+        file: &Path,
+        now: Duration,
+        time: &dyn Fn() -> TimeOfDay,
+    ) -> Option<Result<Option<Change>, String>> {
         let now = now.as_millis() as u64;
         if now < self.due.load(Ordering::Relaxed) {
             return None;
         }
         // Not while another thread is checking.
         let mut watch = try_lock(&self.watch)?;
-        self.due.store(now + LOOK.as_millis() as u64, Ordering::Relaxed);
+        self.due
+            .store(now + LOOK.as_millis() as u64, Ordering::Relaxed);
         let seen = match fs::metadata(file) {
             Ok(metadata) => SeenFile::of(&metadata),
             Err(error) => SeenFile::Missing(error.kind()),
@@ -183,14 +204,20 @@ impl Tokens {
         }
         let time = time();
         if !seen.has_rested(time) {
-            self.due.store(now + REST.as_millis() as u64, Ordering::Relaxed);
+            self.due
+                .store(now + REST.as_millis() as u64, Ordering::Relaxed);
             return None;
         }
         Some(self.read(file, &mut watch, time))
     }
 
     /// Loads the file's tokens, if it is valid and has changed.
-    fn read(&self, file: &Path, watch: &mut Watch, time: TimeOfDay) -> Result<Option<Change>, String> {
+    fn read(
+        &self,
+        file: &Path,
+        watch: &mut Watch,
+        time: TimeOfDay,
+    ) -> Result<Option<Change>, String> {
         let content = content(file, watch);
         // A file that was just written is read again later.
         watch.seen.take_if(|seen| !seen.has_rested(time));
@@ -202,7 +229,11 @@ impl Tokens {
         let table = TokenTable::parse(&content, self.default.as_ref(), &self.keyed)
             .map_err(|mistake| format!("{SETTING}: \"{}\", {mistake}", file.display()))?;
         let mut current = lock(&self.table);
-        let change = Change { tokens: table.len(), new: table.beyond(&current), gone: current.beyond(&table) };
+        let change = Change {
+            tokens: table.len(),
+            new: table.beyond(&current),
+            gone: current.beyond(&table),
+        };
         *current = Arc::new(table);
         self.generation.fetch_add(1, Ordering::Release);
         Ok(Some(change))
@@ -212,25 +243,34 @@ impl Tokens {
 /// The bytes of the file. Notes in `watch` which state of it that is.
 fn content(path: &Path, watch: &mut Watch) -> Result<Vec<u8>, String> {
     let shown = path.display();
-    let unreadable = |error: &std::io::Error| format!("{SETTING}: \"{shown}\" cannot be read: {}", error.kind());
+    let unreadable =
+        |error: &std::io::Error| format!("{SETTING}: \"{shown}\" cannot be read: {}", error.kind());
     // Before it is opened: that alone would wait for ever at a pipe.
-    let metadata = fs::metadata(path).inspect_err(|error| watch.seen = Some(SeenFile::Missing(error.kind())));
+    let metadata =
+        fs::metadata(path).inspect_err(|error| watch.seen = Some(SeenFile::Missing(error.kind())));
     let metadata = metadata.map_err(|error| unreadable(&error))?;
     watch.seen = Some(SeenFile::of(&metadata));
     if !metadata.is_file() {
-        return Err(format!("{SETTING}: \"{shown}\" is no regular file, so it could not be read again"));
+        return Err(format!(
+            "{SETTING}: \"{shown}\" is no regular file, so it could not be read again"
+        ));
     }
     let mut file = File::open(path).map_err(|error| unreadable(&error))?;
     let metadata = file.metadata().map_err(|error| unreadable(&error))?;
     watch.seen = Some(SeenFile::of(&metadata));
     let mut content = Vec::new();
-    (&mut file).take(MAX_FILE + 1).read_to_end(&mut content).map_err(|error| unreadable(&error))?;
+    (&mut file)
+        .take(MAX_FILE + 1)
+        .read_to_end(&mut content)
+        .map_err(|error| unreadable(&error))?;
     if content.len() as u64 > MAX_FILE {
         return Err(format!("{SETTING}: \"{shown}\" is larger than 1 MiB"));
     }
     let open = is_open(&metadata);
     if open && !watch.warned {
-        log::warn!("{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it");
+        log::warn!(
+            "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
+        );
     }
     watch.warned = open;
     Ok(content)
@@ -251,7 +291,10 @@ fn report(file: &Path, result: Result<Option<Change>, String>) {
     match result {
         Ok(None) => {}
         Ok(Some(Change { tokens, new, gone })) => {
-            log::info!("{SETTING}: \"{}\" was read: {tokens} tokens, {new} of them new, {gone} gone", file.display());
+            log::info!(
+                "{SETTING}: \"{}\" was read: {tokens} tokens, {new} of them new, {gone} gone",
+                file.display()
+            );
         }
         Err(why) => log::error!("{why}; the tokens that were good before stay so"),
     }
@@ -278,19 +321,38 @@ mod tests {
     impl Bench {
         fn new(content: &str) -> Bench {
             static COUNT: AtomicUsize = AtomicUsize::new(0);
-            let name = format!("fabric-mcp-{}-tokens-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+            let name = format!(
+                "fabric-mcp-{}-tokens-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            );
             let path = std::env::temp_dir().join(name);
             fs::write(&path, content).unwrap();
             let time = time_of_day();
-            File::options().write(true).open(&path).unwrap().set_modified(time - Duration::from_secs(9)).unwrap();
+            File::options()
+                .write(true)
+                .open(&path)
+                .unwrap()
+                .set_modified(time - Duration::from_secs(9))
+                .unwrap();
             let tokens = Tokens::open(None, Some(path.clone())).unwrap();
-            Bench { path, tokens, time, now: Duration::ZERO }
+            Bench {
+                path,
+                tokens,
+                time,
+                now: Duration::ZERO,
+            }
         }
 
         /// Writes the file, `age` ago.
         fn write(&self, content: impl AsRef<[u8]>, age: Duration) {
             fs::write(&self.path, content).unwrap();
-            File::options().write(true).open(&self.path).unwrap().set_modified(self.time - age).unwrap();
+            File::options()
+                .write(true)
+                .open(&self.path)
+                .unwrap()
+                .set_modified(self.time - age)
+                .unwrap();
         }
 
         /// Looks, some time after the last look.
@@ -301,7 +363,10 @@ mod tests {
 
         fn names(&self) -> Vec<String> {
             let all = [A, B, C].map(|line| line.split_whitespace().nth(2).unwrap());
-            all.iter().filter_map(|token| self.tokens.find(token)).map(|found| found.0.name().to_string()).collect()
+            all.iter()
+                .filter_map(|token| self.tokens.find(token))
+                .map(|found| found.0.name().to_string())
+                .collect()
         }
     }
 
@@ -330,9 +395,16 @@ mod tests {
         // Of the same length and time: a file of another inode, or one that was written in place.
         bench.write(format!("{A}{C}"), OLD);
         assert_eq!(bench.after(1000), change(2, 1, 1));
-        assert!(bench.tokens.is_good(alice.2, &alice.0, alice.1), "who is not concerned stays");
+        assert!(
+            bench.tokens.is_good(alice.2, &alice.0, alice.1),
+            "who is not concerned stays"
+        );
         bench.write(format!("{A}{C}"), OLD * 2);
-        assert_eq!(bench.after(1000), Some(Ok(None)), "only its time is another");
+        assert_eq!(
+            bench.after(1000),
+            Some(Ok(None)),
+            "only its time is another"
+        );
         bench.write(C, OLD);
         assert_eq!(bench.after(1000), change(1, 0, 1));
         assert!(!bench.tokens.is_good(alice.2, &alice.0, alice.1));
@@ -359,35 +431,57 @@ mod tests {
     fn a_file_that_is_being_written_is_left_alone() {
         let mut bench = Bench::new(A);
         bench.write("", OLD - Duration::from_millis(1));
-        assert_eq!((bench.after(1000), bench.names()), (None, vec!["alice".to_owned()]));
+        assert_eq!(
+            (bench.after(1000), bench.names()),
+            (None, vec!["alice".to_owned()])
+        );
         bench.write(B, OLD);
         assert_eq!(bench.after(99), None);
-        assert_eq!((bench.after(1), bench.names()), (change(1, 1, 1), vec!["bob".to_owned()]));
+        assert_eq!(
+            (bench.after(1), bench.names()),
+            (change(1, 1, 1), vec!["bob".to_owned()])
+        );
         // A clock that is ahead of ours must not keep it unread.
         fs::write(&bench.path, A).unwrap();
-        File::options().write(true).open(&bench.path).unwrap().set_modified(bench.time + OLD * 9).unwrap();
+        File::options()
+            .write(true)
+            .open(&bench.path)
+            .unwrap()
+            .set_modified(bench.time + OLD * 9)
+            .unwrap();
         assert_eq!(bench.after(1000), change(1, 1, 1));
         // On demand at once, and then once more when it has rested.
         bench.write(B, Duration::ZERO);
         bench.tokens.reload();
         assert_eq!(bench.names(), ["bob"]);
         bench.time += OLD;
-        assert_eq!((bench.after(1000), bench.after(1000)), (Some(Ok(None)), None));
+        assert_eq!(
+            (bench.after(1000), bench.after(1000)),
+            (Some(Ok(None)), None)
+        );
     }
 
     #[test]
     fn a_bad_file_changes_nothing_and_is_told_once() {
         let mut bench = Bench::new(A);
-        let shown = format!("--tokens-file (FABRIC_MCP_TOKENS_FILE): \"{}\"", bench.path.display());
+        let shown = format!(
+            "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"{}\"",
+            bench.path.display()
+        );
         let told = |why: &str| Some(Err(format!("{shown}{why}")));
         bench.write(format!("{B}cyd read short"), OLD);
-        let short =
-            ", line 2: the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
+        let short = ", line 2: the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
         assert_eq!((bench.after(1000), bench.after(1000)), (told(short), None));
         bench.write(vec![b'\n'; (1 << 20) + 1], OLD);
-        assert_eq!((bench.after(1000), bench.after(1000)), (told(" is larger than 1 MiB"), None));
+        assert_eq!(
+            (bench.after(1000), bench.after(1000)),
+            (told(" is larger than 1 MiB"), None)
+        );
         fs::remove_file(&bench.path).unwrap();
-        assert_eq!((bench.after(1000), bench.after(1000)), (told(" cannot be read: entity not found"), None));
+        assert_eq!(
+            (bench.after(1000), bench.after(1000)),
+            (told(" cannot be read: entity not found"), None)
+        );
         fs::create_dir(&bench.path).unwrap();
         bench.time += Duration::from_secs(60);
         let folder = told(" is no regular file, so it could not be read again");
@@ -395,13 +489,21 @@ mod tests {
         fs::remove_dir(&bench.path).unwrap();
         assert_eq!(bench.names(), ["alice"]);
         bench.write(B, OLD);
-        assert_eq!((bench.after(1000), bench.names()), (change(1, 1, 1), vec!["bob".to_owned()]));
+        assert_eq!(
+            (bench.after(1000), bench.names()),
+            (change(1, 1, 1), vec!["bob".to_owned()])
+        );
     }
 
     #[test]
     fn a_bad_file_is_no_start() {
-        let open = |path: &str| Tokens::open(Some(Secret::new("x")), Some(path.into())).err().unwrap();
-        let missing = "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"/no/such\" cannot be read: entity not found";
+        let open = |path: &str| {
+            Tokens::open(Some(Secret::new("x")), Some(path.into()))
+                .err()
+                .unwrap()
+        };
+        let missing =
+            "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"/no/such\" cannot be read: entity not found";
         assert_eq!(open("/no/such"), missing);
         assert!(Tokens::open(None, None).unwrap().is_empty());
         let only = Tokens::open(Some(Secret::new("x")), None).unwrap();
@@ -413,9 +515,19 @@ mod tests {
     fn who_may_read_the_file_is_known() {
         use std::os::unix::fs::PermissionsExt;
         let bench = Bench::new(A);
-        for (mode, open) in [(0o600, false), (0o640, false), (0o660, false), (0o644, true), (0o602, true)] {
+        for (mode, open) in [
+            (0o600, false),
+            (0o640, false),
+            (0o660, false),
+            (0o644, true),
+            (0o602, true),
+        ] {
             fs::set_permissions(&bench.path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(is_open(&fs::metadata(&bench.path).unwrap()), open, "{mode:o}");
+            assert_eq!(
+                is_open(&fs::metadata(&bench.path).unwrap()),
+                open,
+                "{mode:o}"
+            );
         }
     }
 }

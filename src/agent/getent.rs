@@ -20,14 +20,21 @@ pub(super) fn find(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     if host.starts_with('-') || !host.bytes().all(is_name) {
         return Ok(Vec::new());
     }
-    let output = Command::new(GETENT).args(["ahosts", host]).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
+    let output = Command::new(GETENT)
+        .args(["ahosts", host])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()?;
     Ok(listed(&String::from_utf8_lossy(&output.stdout), port))
 }
 
 /// A line for each kind of socket of each address, which is its first word.
 fn listed(lines: &str, port: u16) -> Vec<SocketAddr> {
     let mut found = Vec::new();
-    for address in lines.lines().filter_map(|line| line.split_whitespace().next()?.parse::<IpAddr>().ok()) {
+    for address in lines
+        .lines()
+        .filter_map(|line| line.split_whitespace().next()?.parse::<IpAddr>().ok())
+    {
         let address = SocketAddr::from((address, port));
         if !found.contains(&address) {
             found.push(address);
@@ -43,7 +50,13 @@ mod tests {
     #[test]
     fn each_address_is_listed_once() {
         let lines = "::1             STREAM localhost\n::1             DGRAM  \n192.0.2.7 STREAM\n192.0.2.7 RAW\n\nfe80::1%e 1\n";
-        assert_eq!(listed(lines, 8080), ["[::1]:8080".parse().unwrap(), "192.0.2.7:8080".parse().unwrap()]);
+        assert_eq!(
+            listed(lines, 8080),
+            [
+                "[::1]:8080".parse().unwrap(),
+                "192.0.2.7:8080".parse().unwrap()
+            ]
+        );
         assert_eq!(listed("", 1), []);
     }
 
@@ -52,7 +65,12 @@ mod tests {
         if !std::path::Path::new(GETENT).exists() {
             return;
         }
-        assert!(find("localhost", 80).unwrap().iter().any(|found| found.ip().is_loopback()));
+        assert!(
+            find("localhost", 80)
+                .unwrap()
+                .iter()
+                .any(|found| found.ip().is_loopback())
+        );
         for odd in ["--help", "-s", "a b", "a;b", "h/x", "h:1"] {
             assert_eq!(find(odd, 80).unwrap(), [], "{odd}");
         }

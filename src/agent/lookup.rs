@@ -72,7 +72,11 @@ impl Lookups {
             #[cfg(target_env = "musl")]
             let found = found.or_else(|error| {
                 let found = super::getent::find(host, port).unwrap_or_default();
-                if found.is_empty() { Err(error) } else { Ok(found) }
+                if found.is_empty() {
+                    Err(error)
+                } else {
+                    Ok(found)
+                }
             });
             found
         };
@@ -97,26 +101,46 @@ impl Lookups {
             return Ok(Arc::clone(lookup));
         }
         let (host, begun) = (host.to_owned(), Instant::now());
-        let lookup = Arc::new(Lookup { host, port, begun, found: Mutex::default(), landed: Condvar::new() });
+        let lookup = Arc::new(Lookup {
+            host,
+            port,
+            begun,
+            found: Mutex::default(),
+            landed: Condvar::new(),
+        });
         let (flight, look_up) = (Arc::clone(&lookup), Arc::clone(&self.look_up));
         let fly = move || {
             let found = look_up(&flight.host, flight.port);
             *lock(&flight.found) = Some(found);
             flight.landed.notify_all();
         };
-        let thread = thread::Builder::new().name("lookup".into()).stack_size(self.stack);
+        let thread = thread::Builder::new()
+            .name("lookup".into())
+            .stack_size(self.stack);
         thread.spawn(fly).map_err(|_| NoThread)?;
         *current = Some(Arc::clone(&lookup));
         Ok(lookup)
     }
 
     /// The addresses of `host`, by a lookup that others may share.
-    fn shared(&self, host: &str, port: u16, timeout: NextTimeout) -> Result<Vec<SocketAddr>, ureq::Error> {
+    fn shared(
+        &self,
+        host: &str,
+        port: u16,
+        timeout: NextTimeout,
+    ) -> Result<Vec<SocketAddr>, ureq::Error> {
         let begun = Instant::now();
-        let lookup = self.current(host, port).map_err(|none| ureq::Error::Other(Box::new(none)))?;
+        let lookup = self
+            .current(host, port)
+            .map_err(|none| ureq::Error::Other(Box::new(none)))?;
         loop {
             let left = timeout.after.saturating_sub(begun.elapsed());
-            let (found, _) = wait_while(&lookup.landed, lock(&lookup.found), left.min(SLICE), |found| found.is_none());
+            let (found, _) = wait_while(
+                &lookup.landed,
+                lock(&lookup.found),
+                left.min(SLICE),
+                |found| found.is_none(),
+            );
             match &*found {
                 Some(Ok(addresses)) => return Ok(addresses.clone()),
                 Some(Err(error)) => return Err(failure(error)),
@@ -145,28 +169,44 @@ impl Resolver for Lookups {
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(ureq::Error::HostNotFound);
         };
-        let port = authority.port_u16().unwrap_or(if *scheme == Scheme::HTTPS { 443 } else { 80 });
+        let port = authority
+            .port_u16()
+            .unwrap_or(if *scheme == Scheme::HTTPS { 443 } else { 80 });
         // musl compares with /etc/hosts by the letter.
-        let host = authority.host().trim_matches(['[', ']']).to_ascii_lowercase();
+        let host = authority
+            .host()
+            .trim_matches(['[', ']'])
+            .to_ascii_lowercase();
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![(address, port).into()],
             // RFC 6761, section 6.3: names below it, too, whatever the system knows.
             Err(_) if super::is_loopback(&host) => {
-                vec![(Ipv4Addr::LOCALHOST, port).into(), (Ipv6Addr::LOCALHOST, port).into()]
+                vec![
+                    (Ipv4Addr::LOCALHOST, port).into(),
+                    (Ipv6Addr::LOCALHOST, port).into(),
+                ]
             }
             Err(_) => self.shared(&host, port, timeout)?,
         };
         let mut addresses = self.empty();
         // As many as ureq has room for.
-        let _ = found.into_iter().try_for_each(|address| addresses.try_push(address));
-        if addresses.is_empty() { Err(ureq::Error::HostNotFound) } else { Ok(addresses) }
+        let _ = found
+            .into_iter()
+            .try_for_each(|address| addresses.try_push(address));
+        if addresses.is_empty() {
+            Err(ureq::Error::HostNotFound)
+        } else {
+            Ok(addresses)
+        }
     }
 }
 
 /// The system may fail to look up a name for want of a file, which says nothing about the name.
 fn failure(error: &io::Error) -> ureq::Error {
     match error.raw_os_error() {
-        Some(code) if is_out_of_sockets(error) => ureq::Error::Io(io::Error::from_raw_os_error(code)),
+        Some(code) if is_out_of_sockets(error) => {
+            ureq::Error::Io(io::Error::from_raw_os_error(code))
+        }
         _ => ureq::Error::HostNotFound,
     }
 }
@@ -211,14 +251,33 @@ mod tests {
             Ok(())
         };
         let (look_up, ask) = (Arc::new(look_up), Arc::new(ask));
-        let lookups = Lookups { look_up, ask, ..Lookups::new(|| Ok(())) };
-        HeldLookups { lookups, names, results, waits }
+        let lookups = Lookups {
+            look_up,
+            ask,
+            ..Lookups::new(|| Ok(()))
+        };
+        HeldLookups {
+            lookups,
+            names,
+            results,
+            waits,
+        }
     }
 
-    fn resolve(lookups: &Lookups, url: &str, after: Duration) -> Result<Vec<SocketAddr>, ureq::Error> {
-        let timeout = NextTimeout { after: after.into(), reason: ureq::Timeout::Resolve, ..NextTimeout::default() };
+    fn resolve(
+        lookups: &Lookups,
+        url: &str,
+        after: Duration,
+    ) -> Result<Vec<SocketAddr>, ureq::Error> {
+        let timeout = NextTimeout {
+            after: after.into(),
+            reason: ureq::Timeout::Resolve,
+            ..NextTimeout::default()
+        };
         let config = ureq::Agent::config_builder().build();
-        lookups.resolve(&url.parse().unwrap(), &config, timeout).map(|found| found.to_vec())
+        lookups
+            .resolve(&url.parse().unwrap(), &config, timeout)
+            .map(|found| found.to_vec())
     }
 
     fn found() -> Vec<SocketAddr> {
@@ -227,17 +286,27 @@ mod tests {
 
     #[test]
     fn callers_share_the_lookup_that_is_in_flight_and_no_later_one() {
-        let HeldLookups { lookups, names, results, waits } = held();
+        let HeldLookups {
+            lookups,
+            names,
+            results,
+            waits,
+        } = held();
         for _ in 0..2 {
             thread::scope(|scope| {
-                let callers: Vec<_> = (0..8).map(|_| scope.spawn(|| resolve(&lookups, "http://h/x", LONG))).collect();
-                let mut waiting: HashSet<_> = callers.iter().map(|caller| caller.thread().id()).collect();
+                let callers: Vec<_> = (0..8)
+                    .map(|_| scope.spawn(|| resolve(&lookups, "http://h/x", LONG)))
+                    .collect();
+                let mut waiting: HashSet<_> =
+                    callers.iter().map(|caller| caller.thread().id()).collect();
                 while !waiting.is_empty() {
                     waiting.remove(&waits.recv_timeout(LONG).unwrap());
                 }
                 names.recv().unwrap();
                 results.send(Ok(found())).unwrap();
-                callers.into_iter().for_each(|caller| assert_eq!(caller.join().unwrap().unwrap(), found()));
+                callers
+                    .into_iter()
+                    .for_each(|caller| assert_eq!(caller.join().unwrap().unwrap(), found()));
             });
             assert!(names.try_recv().is_err(), "a second lookup");
         }
@@ -245,25 +314,44 @@ mod tests {
 
     #[test]
     fn a_caller_that_gives_up_leaves_the_lookup_to_the_next() {
-        let HeldLookups { mut lookups, names, results, waits } = held();
+        let HeldLookups {
+            mut lookups,
+            names,
+            results,
+            waits,
+        } = held();
         for _ in 0..3 {
             let late = resolve(&lookups, "http://h", Duration::ZERO);
-            assert!(matches!(late, Err(ureq::Error::Timeout(ureq::Timeout::Resolve))), "{late:?}");
+            assert!(
+                matches!(late, Err(ureq::Error::Timeout(ureq::Timeout::Resolve))),
+                "{late:?}"
+            );
         }
         let waiting = lookups.clone();
         lookups.ask = Arc::new(|| Err(ureq::Error::ConnectionFailed));
         let stopped = resolve(&lookups, "http://h", LONG);
-        assert!(matches!(stopped, Err(ureq::Error::ConnectionFailed)), "{stopped:?}");
+        assert!(
+            matches!(stopped, Err(ureq::Error::ConnectionFailed)),
+            "{stopped:?}"
+        );
         let patient = thread::spawn(move || resolve(&waiting, "http://h", LONG));
         waits.recv().unwrap();
         results.send(Ok(found())).unwrap();
         assert_eq!(patient.join().unwrap().unwrap(), found());
-        assert_eq!((names.recv().unwrap().as_str(), names.try_recv().is_err()), ("h:80", true));
+        assert_eq!(
+            (names.recv().unwrap().as_str(), names.try_recv().is_err()),
+            ("h:80", true)
+        );
     }
 
     #[test]
     fn a_lookup_that_does_not_land_is_not_waited_for_for_good() {
-        let HeldLookups { mut lookups, names, results, .. } = held();
+        let HeldLookups {
+            mut lookups,
+            names,
+            results,
+            ..
+        } = held();
         lookups.shared = Duration::ZERO;
         for _ in 0..2 {
             assert!(resolve(&lookups, "http://h", Duration::ZERO).is_err());
@@ -274,7 +362,12 @@ mod tests {
 
     #[test]
     fn another_name_has_a_lookup_of_its_own() {
-        let HeldLookups { lookups, names, results, .. } = held();
+        let HeldLookups {
+            lookups,
+            names,
+            results,
+            ..
+        } = held();
         for (url, name) in [("https://a", "a:443"), ("https://B", "b:443")] {
             assert!(resolve(&lookups, url, Duration::ZERO).is_err());
             assert_eq!(names.recv().unwrap(), name);
@@ -284,11 +377,22 @@ mod tests {
 
     #[test]
     fn without_a_thread_a_lookup_is_an_error_and_the_next_one_is_tried() {
-        let HeldLookups { lookups, names, results, .. } = held();
-        let starved = Lookups { stack: 1 << 47, ..lookups.clone() };
+        let HeldLookups {
+            lookups,
+            names,
+            results,
+            ..
+        } = held();
+        let starved = Lookups {
+            stack: 1 << 47,
+            ..lookups.clone()
+        };
         for _ in 0..2 {
             let none = resolve(&starved, "http://h", LONG);
-            assert!(matches!(&none, Err(ureq::Error::Other(why)) if why.is::<NoThread>()), "{none:?}");
+            assert!(
+                matches!(&none, Err(ureq::Error::Other(why)) if why.is::<NoThread>()),
+                "{none:?}"
+            );
         }
         results.send(Ok(found())).unwrap();
         assert_eq!(resolve(&lookups, "http://h", LONG).unwrap(), found());
@@ -297,9 +401,19 @@ mod tests {
 
     #[test]
     fn addresses_and_localhost_need_no_thread() {
-        let starved = Lookups { stack: 1 << 47, ..Lookups::new(|| Ok(())) };
-        for (url, expected) in [("http://192.0.2.1", "192.0.2.1:80"), ("https://[::1]:8443", "[::1]:8443")] {
-            assert_eq!(resolve(&starved, url, LONG).unwrap(), [expected.parse().unwrap()], "{url}");
+        let starved = Lookups {
+            stack: 1 << 47,
+            ..Lookups::new(|| Ok(()))
+        };
+        for (url, expected) in [
+            ("http://192.0.2.1", "192.0.2.1:80"),
+            ("https://[::1]:8443", "[::1]:8443"),
+        ] {
+            assert_eq!(
+                resolve(&starved, url, LONG).unwrap(),
+                [expected.parse().unwrap()],
+                "{url}"
+            );
         }
         for url in ["http://LocalHost:8080", "http://a.localhost:8080"] {
             let expected = ["127.0.0.1:8080", "[::1]:8080"].map(|address| address.parse().unwrap());
@@ -309,7 +423,9 @@ mod tests {
 
     #[test]
     fn what_a_lookup_finds_is_told() {
-        let HeldLookups { lookups, results, .. } = held();
+        let HeldLookups {
+            lookups, results, ..
+        } = held();
         let resolved = |found| {
             results.send(found).unwrap();
             resolve(&lookups, "http://h", LONG)
@@ -321,7 +437,10 @@ mod tests {
         #[cfg(unix)]
         {
             let full = resolved(Err(io::Error::from_raw_os_error(24)));
-            assert!(matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error)), "{full:?}");
+            assert!(
+                matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error)),
+                "{full:?}"
+            );
         }
     }
 }

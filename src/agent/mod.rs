@@ -29,9 +29,12 @@ impl Tls {
     /// Why it cannot work, in words for the user.
     #[cfg(feature = "tls")]
     pub(crate) fn new(_: &str, ca_file: Option<&Path>, is_https: bool) -> Result<Tls, String> {
-        let Some(file) = ca_file.filter(|_| is_https) else { return Ok(Tls { roots: None }) };
+        let Some(file) = ca_file.filter(|_| is_https) else {
+            return Ok(Tls { roots: None });
+        };
         let shown = file.display();
-        let pem = std::fs::read(file).map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
+        let pem = std::fs::read(file)
+            .map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
         let mut certificates = Vec::new();
         for item in ureq::tls::parse_pem(&pem) {
             match item {
@@ -43,13 +46,17 @@ impl Tls {
         if certificates.is_empty() {
             return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
         }
-        Ok(Tls { roots: Some(ureq::tls::RootCerts::Specific(Arc::new(certificates))) })
+        Ok(Tls {
+            roots: Some(ureq::tls::RootCerts::Specific(Arc::new(certificates))),
+        })
     }
 
     #[cfg(not(feature = "tls"))]
     pub(crate) fn new(name: &str, _: Option<&Path>, is_https: bool) -> Result<Tls, String> {
         match is_https {
-            true => Err(format!("{name} is https, but this build has no TLS: use http, or build with `tls`")),
+            true => Err(format!(
+                "{name} is https, but this build has no TLS: use http, or build with `tls`"
+            )),
             false => Ok(Tls {}),
         }
     }
@@ -72,7 +79,11 @@ impl Tls {
             .max_idle_connections_per_host(kept);
         #[cfg(feature = "tls")]
         if let Some(roots) = &self.roots {
-            return builder.tls_config(ureq::tls::TlsConfig::builder().root_certs(roots.clone()).build());
+            return builder.tls_config(
+                ureq::tls::TlsConfig::builder()
+                    .root_certs(roots.clone())
+                    .build(),
+            );
         }
         builder
     }
@@ -85,7 +96,9 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
     host == "localhost"
         || host.ends_with(".localhost")
-        || host.parse::<IpAddr>().is_ok_and(|address| address.to_canonical().is_loopback())
+        || host
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.to_canonical().is_loopback())
 }
 
 /// The proxy of the environment, if `uri`, which is at `host`, is reached through one.
@@ -93,11 +106,17 @@ pub(crate) fn is_loopback(host: &str) -> bool {
 /// # Errors
 /// Why it cannot be used, in words for the user.
 pub(crate) fn proxy(host: &str, uri: &Uri) -> Result<Option<Proxy>, String> {
-    if is_loopback(host) { Ok(None) } else { usable(Proxy::try_from_env(), uri) }
+    if is_loopback(host) {
+        Ok(None)
+    } else {
+        usable(Proxy::try_from_env(), uri)
+    }
 }
 
 fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
-    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else { return Ok(None) };
+    let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else {
+        return Ok(None);
+    };
     match proxy.protocol() {
         ProxyProtocol::Http => Ok(Some(proxy)),
         ProxyProtocol::Https if cfg!(feature = "tls") => Ok(Some(proxy)),
@@ -114,12 +133,26 @@ mod tests {
 
     #[test]
     fn loopback_is_known_in_every_spelling() {
-        for host in
-            ["127.0.0.1", "127.9.9.9", "[::1]", "::1", "[::ffff:127.0.0.1]", "localhost", "LOCALHOST", "a.localhost"]
-        {
+        for host in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "[::1]",
+            "::1",
+            "[::ffff:127.0.0.1]",
+            "localhost",
+            "LOCALHOST",
+            "a.localhost",
+        ] {
             assert!(is_loopback(host), "{host}");
         }
-        for host in ["10.0.0.1", "example.com", "localhost.example.com", "[::2]", "0.0.0.0", "127.0.0.1.example.com"] {
+        for host in [
+            "10.0.0.1",
+            "example.com",
+            "localhost.example.com",
+            "[::2]",
+            "0.0.0.0",
+            "127.0.0.1.example.com",
+        ] {
             assert!(!is_loopback(host), "{host}");
         }
     }
@@ -129,9 +162,18 @@ mod tests {
         let uri: Uri = "http://issuer.example".parse().unwrap();
         let proxy = |url: &str| Some(Proxy::new(url).unwrap());
         assert_eq!(usable(None, &uri), Ok(None));
-        assert_eq!(usable(proxy("http://proxy:3128"), &uri), Ok(proxy("http://proxy:3128")));
-        assert!(usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY")));
-        let exempt = Proxy::builder(ProxyProtocol::Socks5).host("p").no_proxy("issuer.example").build().unwrap();
+        assert_eq!(
+            usable(proxy("http://proxy:3128"), &uri),
+            Ok(proxy("http://proxy:3128"))
+        );
+        assert!(
+            usable(proxy("socks5://proxy:1080"), &uri).is_err_and(|why| why.contains("NO_PROXY"))
+        );
+        let exempt = Proxy::builder(ProxyProtocol::Socks5)
+            .host("p")
+            .no_proxy("issuer.example")
+            .build()
+            .unwrap();
         assert_eq!(usable(Some(exempt), &uri), Ok(None));
     }
 }

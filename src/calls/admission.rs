@@ -54,12 +54,28 @@ impl Admission {
     /// At most `max_runs` runs at once, and for each caller `per_caller` at once and `per_minute` new ones a minute; of
     /// these two 0 is no limit.
     pub(crate) fn new(max_runs: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
-        Admission::bounded(max_runs, usize::MAX, per_caller, per_minute, Shares::unlimited())
+        Admission::bounded(
+            max_runs,
+            usize::MAX,
+            per_caller,
+            per_minute,
+            Shares::unlimited(),
+        )
     }
 
     /// The same where all other calls have `max_runs` threads, of which one caller may have its share.
-    pub(crate) fn with_threads(max_runs: usize, per_caller: usize, per_minute: u32) -> Arc<Admission> {
-        Admission::bounded(max_runs, usize::MAX, per_caller, per_minute, Shares::of(max_runs))
+    pub(crate) fn with_threads(
+        max_runs: usize,
+        per_caller: usize,
+        per_minute: u32,
+    ) -> Arc<Admission> {
+        Admission::bounded(
+            max_runs,
+            usize::MAX,
+            per_caller,
+            per_minute,
+            Shares::of(max_runs),
+        )
     }
 
     /// For calls that wait for a thread: the bound on runs is applied once they have one.
@@ -95,12 +111,18 @@ impl Admission {
     pub(crate) fn admit(self: &Arc<Admission>, call: &Call, pass: &Pass) -> Result<Permit, Error> {
         self.still_open(call)?;
         if call.is_run() {
-            pass.require(Role::Run).map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
+            pass.require(Role::Run)
+                .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
         }
         self.enter(call.runs(), &pass.identity, Instant::now())
     }
 
-    fn enter(self: &Arc<Admission>, runs: u32, who: &Identity, now: Instant) -> Result<Permit, Error> {
+    fn enter(
+        self: &Arc<Admission>,
+        runs: u32,
+        who: &Identity,
+        now: Instant,
+    ) -> Result<Permit, Error> {
         let mut running = self.running();
         let run = runs > 0;
         let mut spent_until = now;
@@ -129,7 +151,11 @@ impl Admission {
             unmade: runs,
             spent_until,
         });
-        Ok(Permit { admission: self.clone(), run, _share: share })
+        Ok(Permit {
+            admission: self.clone(),
+            run,
+            _share: share,
+        })
     }
 
     /// Counts runs against the caller's rate. Returns until when they use it up.
@@ -171,7 +197,9 @@ impl Admission {
 
     /// Gives back what was spent for runs that were never made, but for what has come back by itself since.
     fn refund(&self, runs: u32, who: &Identity, spent_until: Instant, now: Instant) {
-        let Some(interval) = MINUTE.checked_div(self.per_minute) else { return };
+        let Some(interval) = MINUTE.checked_div(self.per_minute) else {
+            return;
+        };
         let left = (interval * runs).min(spent_until.saturating_duration_since(now));
         if let Some(used_until) = lock(&self.rates).get_mut(who)
             && let Some(earlier) = used_until.checked_sub(left)
@@ -195,7 +223,11 @@ impl Admission {
     /// # Errors
     /// For a run, once it is closed.
     pub(crate) fn still_open(&self, call: &Call) -> Result<(), Error> {
-        if call.is_run() && self.is_closed() { Err(Error::stopped()) } else { Ok(()) }
+        if call.is_run() && self.is_closed() {
+            Err(Error::stopped())
+        } else {
+            Ok(())
+        }
     }
 
     /// From now on every call is told to stop.
@@ -211,7 +243,10 @@ impl Admission {
     /// Waits until nothing runs, neither a call nor a run that outlives its call, at most until `deadline`. True if none does.
     pub(crate) fn wait_idle(&self, deadline: Instant) -> bool {
         let left = deadline.saturating_duration_since(Instant::now());
-        wait_while(&self.changed, self.running(), left, |running| running.calls + running.runs > 0).1
+        wait_while(&self.changed, self.running(), left, |running| {
+            running.calls + running.runs > 0
+        })
+        .1
     }
 
     fn running(&self) -> MutexGuard<'_, Counts> {
@@ -224,7 +259,10 @@ fn make_room(rates: &mut HashMap<Identity, Instant>, now: Instant) {
     let before = rates.len();
     rates.retain(|_, used_until| *used_until > now);
     if rates.len() == before
-        && let Some(least) = rates.iter().min_by_key(|(_, used_until)| **used_until).map(|(who, _)| who.clone())
+        && let Some(least) = rates
+            .iter()
+            .min_by_key(|(_, used_until)| **used_until)
+            .map(|(who, _)| who.clone())
     {
         rates.remove(&least);
     }
@@ -260,7 +298,11 @@ pub(crate) struct Stops {
 impl Stops {
     /// Stops when `cancel` says so, or `admission` aborts.
     pub(crate) fn new(cancel: Cancel, admission: Arc<Admission>) -> Stops {
-        Stops { cancel, admission, aborted: AtomicBool::new(false) }
+        Stops {
+            cancel,
+            admission,
+            aborted: AtomicBool::new(false),
+        }
     }
 
     /// Has the caller cancelled? Then nothing more is sent to it.
@@ -279,7 +321,11 @@ impl Stops {
 
     /// The answer of a call that has ended: an error that says so, if shutdown has stopped it.
     pub(crate) fn answer(&self, call: &Call, answer: Answer) -> Answer {
-        if self.aborted.load(Ordering::Relaxed) { call.fail(Error::stopped()) } else { answer }
+        if self.aborted.load(Ordering::Relaxed) {
+            call.fail(Error::stopped())
+        } else {
+            answer
+        }
     }
 }
 
@@ -296,7 +342,9 @@ impl Permit {
     /// # Errors
     /// `too-many-requests`: too many runs are still working, though their calls have been answered.
     pub(crate) fn begin(&mut self) -> Result<Option<Box<dyn RunSlot>>, Error> {
-        let Some(mut run) = self.run.take() else { return Ok(None) };
+        let Some(mut run) = self.run.take() else {
+            return Ok(None);
+        };
         let mut running = self.admission.running();
         if running.begun >= self.admission.max_begun {
             drop(running);
@@ -328,7 +376,8 @@ impl RunSlot for RunPermit {
 
 impl Drop for RunPermit {
     fn drop(&mut self) {
-        self.admission.refund(self.unmade, &self.who, self.spent_until, Instant::now());
+        self.admission
+            .refund(self.unmade, &self.who, self.spent_until, Instant::now());
         let mut running = self.admission.running();
         running.runs -= 1;
         running.begun -= usize::from(self.begun);
@@ -360,7 +409,13 @@ mod tests {
         let now = Instant::now();
         let run = admission.enter(1, &Identity::Local, now).unwrap();
         let _call = admission.enter(0, &Identity::Local, now).unwrap();
-        assert_eq!(admission.enter(1, &Identity::Local, now).err().map(|e| e.kind), Some(Kind::TooManyRequests));
+        assert_eq!(
+            admission
+                .enter(1, &Identity::Local, now)
+                .err()
+                .map(|e| e.kind),
+            Some(Kind::TooManyRequests)
+        );
         drop(run);
         assert!(admission.enter(1, &Identity::Local, now).is_ok());
     }
@@ -372,12 +427,22 @@ mod tests {
         let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
         let enter = |who| admission.enter(1, who, now);
         let (first, _second) = (enter(&a).unwrap(), enter(&a).unwrap());
-        assert!(enter(&a).err().unwrap().detail.contains("at most 2 runs at once from one caller"));
+        assert!(
+            enter(&a)
+                .err()
+                .unwrap()
+                .detail
+                .contains("at most 2 runs at once from one caller")
+        );
         let other = enter(&b).unwrap();
         assert!(admission.enter(0, &a, now).is_ok(), "only runs count");
         drop((first, other));
         assert!(enter(&a).is_ok());
-        assert_eq!(admission.running().by_caller, HashMap::from([(a, 1)]), "nobody is remembered for nothing");
+        assert_eq!(
+            admission.running().by_caller,
+            HashMap::from([(a, 1)]),
+            "nobody is remembered for nothing"
+        );
     }
 
     #[test]
@@ -385,8 +450,17 @@ mod tests {
         let admission = Admission::with_threads(4, 0, 0);
         let now = Instant::now();
         let [a, b] = ["a", "b"].map(|name| Identity::Token(name.into()));
-        let mut hers: Vec<_> = (0..3).map(|_| admission.enter(0, &a, now).unwrap()).collect();
-        assert!(admission.enter(0, &a, now).err().unwrap().detail.starts_with("You have as many calls under way"));
+        let mut hers: Vec<_> = (0..3)
+            .map(|_| admission.enter(0, &a, now).unwrap())
+            .collect();
+        assert!(
+            admission
+                .enter(0, &a, now)
+                .err()
+                .unwrap()
+                .detail
+                .starts_with("You have as many calls under way")
+        );
         assert!(admission.enter(0, &b, now).is_ok() && admission.enter(1, &a, now).is_ok());
         hers.pop();
         assert!(admission.enter(0, &a, now).is_ok());
@@ -406,10 +480,25 @@ mod tests {
         let queued = Admission::queued(1);
         let mut calls = [(); 2].map(|()| queued.enter(1, &Identity::Local, now).unwrap());
         let run = calls[0].begin().unwrap();
-        assert_eq!(calls[1].begin().err().map(|error| error.kind), Some(Kind::TooManyRequests));
+        assert_eq!(
+            calls[1].begin().err().map(|error| error.kind),
+            Some(Kind::TooManyRequests)
+        );
         drop(run);
-        assert!(queued.enter(1, &Identity::Local, now).unwrap().begin().is_ok_and(|run| run.is_some()));
-        assert!(queued.enter(0, &Identity::Local, now).unwrap().begin().is_ok_and(|run| run.is_none()));
+        assert!(
+            queued
+                .enter(1, &Identity::Local, now)
+                .unwrap()
+                .begin()
+                .is_ok_and(|run| run.is_some())
+        );
+        assert!(
+            queued
+                .enter(0, &Identity::Local, now)
+                .unwrap()
+                .begin()
+                .is_ok_and(|run| run.is_none())
+        );
     }
 
     #[test]
@@ -417,7 +506,9 @@ mod tests {
         let admission = Admission::new(100, 0, 2);
         let begin = Instant::now();
         let made = |runs, who: &Identity, now| {
-            admission.enter(runs, who, now).map(|mut call| call.begin().unwrap().unwrap().end(runs))
+            admission
+                .enter(runs, who, now)
+                .map(|mut call| call.begin().unwrap().unwrap().end(runs))
         };
         let at = |seconds| made(1, &Identity::Local, begin + Duration::from_secs(seconds));
         assert!(at(0).is_ok() && at(0).is_ok());
@@ -426,10 +517,21 @@ mod tests {
         assert!(at(29).is_err() && at(30).is_ok() && at(30).is_err());
         let other = &Identity::peer("10.0.0.1".parse().unwrap());
         assert!(made(1, other, begin).is_ok(), "each has its own");
-        assert!(admission.enter(0, &Identity::Local, begin).is_ok(), "only runs count");
+        assert!(
+            admission.enter(0, &Identity::Local, begin).is_ok(),
+            "only runs count"
+        );
         let third = &Identity::peer("10.0.0.2".parse().unwrap());
-        assert!(admission.enter(3, third, begin).is_err_and(|error| error.retry_after.is_none()), "never allowed");
-        assert!(made(2, third, begin).is_ok() && made(1, third, begin).is_err(), "each step counts");
+        assert!(
+            admission
+                .enter(3, third, begin)
+                .is_err_and(|error| error.retry_after.is_none()),
+            "never allowed"
+        );
+        assert!(
+            made(2, third, begin).is_ok() && made(1, third, begin).is_err(),
+            "each step counts"
+        );
     }
 
     #[test]
@@ -471,7 +573,15 @@ mod tests {
         let admission = Admission::new(usize::MAX, 0, 1);
         let now = Instant::now();
         for n in 0..=MAX_RATED_CALLERS as u32 {
-            assert!(admission.enter(1, &Identity::peer(std::net::Ipv4Addr::from_bits(n).into()), now).is_ok());
+            assert!(
+                admission
+                    .enter(
+                        1,
+                        &Identity::peer(std::net::Ipv4Addr::from_bits(n).into()),
+                        now
+                    )
+                    .is_ok()
+            );
         }
         assert_eq!(admission.rates.lock().unwrap().len(), MAX_RATED_CALLERS);
     }

@@ -23,7 +23,11 @@ impl Room {
         }
         let answer = run();
         let fits = |left: usize| left.checked_sub(answer.body.len());
-        if self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_ok() {
+        if self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits)
+            .is_ok()
+        {
             return answer;
         }
         self.0.store(0, Ordering::Relaxed);

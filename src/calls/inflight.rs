@@ -94,7 +94,9 @@ impl Inflight {
         if state.stopped {
             cancel.cancel();
         } else {
-            state.entries.insert(id.clone(), InFlightEntry::Call(cancel.clone()));
+            state
+                .entries
+                .insert(id.clone(), InFlightEntry::Call(cancel.clone()));
         }
         Some(cancel)
     }
@@ -111,7 +113,14 @@ impl Inflight {
         if state.entries.contains_key(id) {
             return false;
         }
-        state.entries.insert(id.clone(), InFlightEntry::Listen { _place: place(), end, _memory: memory });
+        state.entries.insert(
+            id.clone(),
+            InFlightEntry::Listen {
+                _place: place(),
+                end,
+                _memory: memory,
+            },
+        );
         true
     }
 
@@ -160,7 +169,9 @@ impl Inflight {
     /// Ends all subscriptions. Returns what has to be sent for that.
     pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
         let mut state = self.lock();
-        let ended = state.entries.extract_if(|_, entry| matches!(entry, InFlightEntry::Listen { .. }));
+        let ended = state
+            .entries
+            .extract_if(|_, entry| matches!(entry, InFlightEntry::Listen { .. }));
         let messages = ended.map(|(_, entry)| match entry {
             InFlightEntry::Listen { end, .. } => end,
             InFlightEntry::Call(_) => Vec::new(),
@@ -170,13 +181,21 @@ impl Inflight {
 
     /// How many subscriptions there are.
     pub(crate) fn listening(&self) -> usize {
-        self.lock().entries.values().filter(|e| matches!(e, InFlightEntry::Listen { .. })).count()
+        self.lock()
+            .entries
+            .values()
+            .filter(|e| matches!(e, InFlightEntry::Listen { .. }))
+            .count()
     }
 
     /// Waits until no call is in flight and no answer is being written, at most for `limit`. False if time ran out.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let is_busy = |state: &mut InFlightState| {
-            state.writing > 0 || state.entries.values().any(|e| matches!(e, InFlightEntry::Call(_)))
+            state.writing > 0
+                || state
+                    .entries
+                    .values()
+                    .any(|e| matches!(e, InFlightEntry::Call(_)))
         };
         wait_while(&self.changed, self.lock(), limit, is_busy).1
     }
@@ -196,7 +215,10 @@ mod tests {
         let all = Inflight::default();
         let first = all.begin(&id("1")).unwrap();
         assert!(all.begin(&id("1")).is_none());
-        assert!(all.begin(&id("\"1\"")).is_some(), "a string is another id than a number");
+        assert!(
+            all.begin(&id("\"1\"")).is_some(),
+            "a string is another id than a number"
+        );
         assert!(all.finish(&id("1"), &first));
         assert!(all.begin(&id("1")).is_some());
     }

@@ -33,7 +33,12 @@ pub(crate) fn run(server: &Server, call: &Call, visitor: Visitor) -> Answer {
 
 /// The answer to a request whose id is in use: the first one goes on.
 pub(crate) fn duplicate(id: &Id, modern: bool) -> Answer {
-    refuse(Refusal::new(INVALID_REQUEST, ID_IN_USE), Some(id), NoId::Absent, modern)
+    refuse(
+        Refusal::new(INVALID_REQUEST, ID_IN_USE),
+        Some(id),
+        NoId::Absent,
+        modern,
+    )
 }
 
 #[cfg(test)]
@@ -62,12 +67,32 @@ mod tests {
         let message = br#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"fabric_run_pattern",
             "arguments":{"pattern_name":"ai"},"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
             "io.modelcontextprotocol/clientCapabilities":{}}}}"#;
-        let action = server.receive(&Arc::new(Session::stdio()), Inbound::read(message, false), None);
-        let Action::Call(call) = action else { panic!("no call") };
-        let visitor = Visitor { identity: Identity::Local, owner: Owner::Process, sink: Arc::new(Broken), held: None };
+        let action = server.receive(
+            &Arc::new(Session::stdio()),
+            Inbound::read(message, false),
+            None,
+        );
+        let Action::Call(call) = action else {
+            panic!("no call")
+        };
+        let visitor = Visitor {
+            identity: Identity::Local,
+            owner: Owner::Process,
+            sink: Arc::new(Broken),
+            held: None,
+        };
         let text = String::from_utf8(run(&server, &call, visitor).body.into_bytes()).unwrap();
-        assert!(text.starts_with(r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":["#), "{text}");
-        assert!(text.contains("urn:fabric-mcp:error:internal-server-error") && text.contains("request_id"), "{text}");
+        assert!(
+            text.starts_with(
+                r#"{"jsonrpc":"2.0","id":7,"result":{"resultType":"complete","content":["#
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("urn:fabric-mcp:error:internal-server-error")
+                && text.contains("request_id"),
+            "{text}"
+        );
         assert!(!text.contains("s3cret"), "{text}");
     }
 }

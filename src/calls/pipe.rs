@@ -90,7 +90,12 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     /// A client that has sent nothing yet.
-    pub(crate) fn new(services: Services, session: Session, line: Arc<dyn Line>, cancels_subscriptions: bool) -> Pipe {
+    pub(crate) fn new(
+        services: Services,
+        session: Session,
+        line: Arc<dyn Line>,
+        cancels_subscriptions: bool,
+    ) -> Pipe {
         Pipe {
             services,
             session: Arc::new(session),
@@ -112,7 +117,12 @@ impl Pipe {
         self.act_in(action, pass, &CallReply::Line(self.line.clone()));
         if self.session.follows_lists() && self.follower.get().is_none() {
             let sink = Arc::new(Told(self.line.clone()));
-            let _ = self.follower.set(self.services.server.subscriptions.add(Listener::legacy(sink)));
+            let _ = self.follower.set(
+                self.services
+                    .server
+                    .subscriptions
+                    .add(Listener::legacy(sink)),
+            );
             self.services.poller.listened();
         }
     }
@@ -168,24 +178,44 @@ impl Pipe {
         };
         let call = Arc::new(call);
         let job = {
-            let (server, inflight, call, cancel, reply) =
-                (self.services.server.clone(), self.inflight.clone(), call.clone(), cancel.clone(), reply.clone());
+            let (server, inflight, call, cancel, reply) = (
+                self.services.server.clone(),
+                self.inflight.clone(),
+                call.clone(),
+                cancel.clone(),
+                reply.clone(),
+            );
             let admission = self.services.admission.clone();
             let identity = pass.identity.clone();
             let stops = Stops::new(cancel.clone(), admission.clone());
-            let sink = Arc::new(CallSink { line: self.line.clone(), stops });
+            let sink = Arc::new(CallSink {
+                line: self.line.clone(),
+                stops,
+            });
             move || {
                 // It may have been cancelled while it waited for a thread.
                 if cancel.is_cancelled() {
                     return;
                 }
-                let end = Ending { inflight: &inflight, call: &call, cancel: &cancel };
-                let answer = reply.room(&call, || match admission.still_open(&call).and_then(|()| permit.begin()) {
-                    Ok(held) => {
-                        let visitor = Visitor { owner: server.owner(&identity), identity, sink: sink.clone(), held };
-                        sink.stops.answer(&call, super::run(&server, &call, visitor))
+                let end = Ending {
+                    inflight: &inflight,
+                    call: &call,
+                    cancel: &cancel,
+                };
+                let answer = reply.room(&call, || {
+                    match admission.still_open(&call).and_then(|()| permit.begin()) {
+                        Ok(held) => {
+                            let visitor = Visitor {
+                                owner: server.owner(&identity),
+                                identity,
+                                sink: sink.clone(),
+                                held,
+                            };
+                            sink.stops
+                                .answer(&call, super::run(&server, &call, visitor))
+                        }
+                        Err(error) => call.fail(error),
                     }
-                    Err(error) => call.fail(error),
                 });
                 let _writing = Writing::begin(&inflight);
                 let wanted = inflight.finish(call.id(), &cancel);
@@ -204,7 +234,10 @@ impl Pipe {
     }
 
     fn listen(&self, listen: &Listen) {
-        let refuse = |error| self.line.send(&listen.fail(error).body.parts(), Flush::Later);
+        let refuse = |error| {
+            self.line
+                .send(&listen.fail(error).body.parts(), Flush::Later)
+        };
         if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
             return refuse(too_many_subscriptions());
         }
@@ -224,12 +257,18 @@ impl Pipe {
         let place = || {
             // The acknowledgement comes first: only then can anything be told.
             self.line.send(&[&listen.acknowledgement()], Flush::Later);
-            self.services.server.subscriptions.add(listen.listener(sink))
+            self.services
+                .server
+                .subscriptions
+                .add(listen.listener(sink))
         };
         if self.inflight.listen(listen.id(), place, end, memory) {
             self.services.poller.listened();
         } else {
-            self.line.send(&super::duplicate(listen.id(), true).body.parts(), Flush::Later);
+            self.line.send(
+                &super::duplicate(listen.id(), true).body.parts(),
+                Flush::Later,
+            );
         }
     }
 }
@@ -238,7 +277,9 @@ impl Pipe {
 fn too_many_subscriptions() -> Error {
     Error::new(
         Kind::TooManyRequests,
-        format!("There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."),
+        format!(
+            "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
+        ),
     )
 }
 
@@ -277,9 +318,15 @@ struct Batch {
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let answers = self.answers.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let answers = self
+            .answers
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner);
         if !answers.is_empty() {
-            self.line.send(&jsonrpc::array(answers.iter().map(|answer| answer.body.parts())), Flush::Now);
+            self.line.send(
+                &jsonrpc::array(answers.iter().map(|answer| answer.body.parts())),
+                Flush::Now,
+            );
         }
     }
 }
@@ -307,7 +354,8 @@ struct CallSink {
 
 impl Sink for CallSink {
     fn notify(&self, message: &[u8]) {
-        self.line.send_if(&[message], Flush::Now, &|| !self.stops.is_cancelled());
+        self.line
+            .send_if(&[message], Flush::Now, &|| !self.stops.is_cancelled());
     }
 
     fn stopped(&self) -> bool {

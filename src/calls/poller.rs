@@ -17,7 +17,10 @@ pub(crate) struct Poller {
 impl Poller {
     /// A poller that is not running.
     pub(crate) fn new(server: Arc<Server>) -> Arc<Poller> {
-        Arc::new(Poller { server, running: Mutex::new(false) })
+        Arc::new(Poller {
+            server,
+            running: Mutex::new(false),
+        })
     }
 
     /// A subscriber was added: reads the list of names once per time-to-live of the catalogue until there are no subscribers. The
@@ -28,7 +31,9 @@ impl Poller {
             return;
         }
         let poller = self.clone();
-        let thread = thread::Builder::new().name("poller".into()).stack_size(WORKER_STACK);
+        let thread = thread::Builder::new()
+            .name("poller".into())
+            .stack_size(WORKER_STACK);
         match thread.spawn(move || poller.run()) {
             Ok(_) => *running = true,
             Err(error) => log::warn!("changes of the lists cannot be watched for: {error}"),

@@ -17,12 +17,18 @@ pub(crate) struct Shares {
 impl Shares {
     /// Each named caller may hold three quarters of `all`, at least one.
     pub(crate) fn of(all: usize) -> Arc<Shares> {
-        Arc::new(Shares { most: (all - all / 4).max(1), held: Mutex::default() })
+        Arc::new(Shares {
+            most: (all - all / 4).max(1),
+            held: Mutex::default(),
+        })
     }
 
     /// Everybody may hold everything.
     pub(crate) fn unlimited() -> Arc<Shares> {
-        Arc::new(Shares { most: usize::MAX, held: Mutex::default() })
+        Arc::new(Shares {
+            most: usize::MAX,
+            held: Mutex::default(),
+        })
     }
 
     /// One more for this caller; `None` if it has its share, unless it `replaces` one that ends now. Callers without a
@@ -64,7 +70,10 @@ mod tests {
     #[test]
     fn a_named_caller_has_its_share_and_gets_it_back() {
         let shares = Shares::of(4);
-        let (alice, bob) = (Identity::Token("alice".into()), Identity::Token("bob".into()));
+        let (alice, bob) = (
+            Identity::Token("alice".into()),
+            Identity::Token("bob".into()),
+        );
         let mut hers: Vec<_> = std::iter::from_fn(|| shares.take(&alice, false)).collect();
         assert_eq!(hers.len(), 3);
         assert!(shares.take(&bob, false).is_some(), "the rest is for others");

@@ -37,8 +37,15 @@ struct PoolState {
 impl Workers {
     /// A pool of at most `threads` threads with a queue of `queue` tasks.
     pub(crate) fn new(threads: usize, queue: usize) -> Workers {
-        let pool = Pool { state: Mutex::default(), wake: Condvar::new() };
-        Workers { pool: Arc::new(pool), threads, queue }
+        let pool = Pool {
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        };
+        Workers {
+            pool: Arc::new(pool),
+            threads,
+            queue,
+        }
     }
 
     /// Runs `task` as soon as a thread is free. A panic in it costs this task only.
@@ -55,7 +62,9 @@ impl Workers {
         }
         if state.threads < self.threads {
             let pool = self.pool.clone();
-            let thread = thread::Builder::new().name("call".into()).stack_size(WORKER_STACK);
+            let thread = thread::Builder::new()
+                .name("call".into())
+                .stack_size(WORKER_STACK);
             match thread.spawn(move || pool.work()) {
                 Ok(_) => {
                     state.threads += 1;
@@ -89,7 +98,10 @@ impl Pool {
                 state = self.lock();
             }
             state.idle += 1;
-            let (woken, waited) = self.wake.wait_timeout(state, WORKER_IDLE).unwrap_or_else(PoisonError::into_inner);
+            let (woken, waited) = self
+                .wake
+                .wait_timeout(state, WORKER_IDLE)
+                .unwrap_or_else(PoisonError::into_inner);
             state = woken;
             state.idle -= 1;
             if waited.timed_out() && state.tasks.is_empty() {
@@ -112,10 +124,19 @@ mod tests {
         assert!(workers.submit(Box::new(|| panic!("on purpose"))).is_ok());
         for _ in 0..2 {
             let ended = ended.clone();
-            assert!(workers.submit(Box::new(move || ended.send(thread::current().id()).unwrap())).is_ok());
+            assert!(
+                workers
+                    .submit(Box::new(move || ended
+                        .send(thread::current().id())
+                        .unwrap()))
+                    .is_ok()
+            );
         }
         let patience = std::time::Duration::from_secs(20);
-        assert_eq!(ends.recv_timeout(patience).unwrap(), ends.recv_timeout(patience).unwrap());
+        assert_eq!(
+            ends.recv_timeout(patience).unwrap(),
+            ends.recv_timeout(patience).unwrap()
+        );
     }
 
     #[test]

@@ -51,16 +51,24 @@ pub(super) fn run(
     show: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<Result<DemoRun, Problem>> {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
-    let Action::Call(call) = server.receive(&session, Inbound::read(CALL.as_bytes(), false), None) else {
+    let Action::Call(call) = server.receive(&session, Inbound::read(CALL.as_bytes(), false), None)
+    else {
         return Ok(Err(failed("the call was refused".into())));
     };
     let started = Instant::now();
     let (pieces, arrived) = mpsc::channel();
     let sink = Arc::new(TextChannel(Mutex::new(pieces)));
-    let visitor = Visitor { identity: Identity::Local, owner: Owner::Process, sink, held: None };
+    let visitor = Visitor {
+        identity: Identity::Local,
+        owner: Owner::Process,
+        sink,
+        held: None,
+    };
     let server = server.clone();
     // The thread drops the sink and with it the only sender, which ends the loop below.
-    let running = thread::Builder::new().name("demo run".into()).spawn(move || call.run(&server, visitor))?;
+    let running = thread::Builder::new()
+        .name("demo run".into())
+        .spawn(move || call.run(&server, visitor))?;
     let mut seen = DemoRun::default();
     for piece in arrived {
         if seen.pieces == 0 {
@@ -70,9 +78,14 @@ pub(super) fn run(
         show(&piece)?;
     }
     seen.total = started.elapsed();
-    let Ok(answer) = running.join() else { return Ok(Err(failed("it panicked".into()))) };
-    let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body.into_bytes())).unwrap_or_default();
-    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    let Ok(answer) = running.join() else {
+        return Ok(Err(failed("it panicked".into())));
+    };
+    let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body.into_bytes()))
+        .unwrap_or_default();
+    let text = answer["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_default();
     seen.characters = text.chars().count();
     if answer["result"]["isError"] == true || seen.characters == 0 {
         return Ok(Err(failed(format!("the answer was {text:?}"))));
@@ -85,7 +98,11 @@ pub(super) fn run(
 
 fn failed(why: String) -> Problem {
     let what = format!("The demo's run failed: {why}.");
-    Problem::error("demo-run", what, "This is a bug of fabric-mcp: please report it.")
+    Problem::error(
+        "demo-run",
+        what,
+        "This is a bug of fabric-mcp: please report it.",
+    )
 }
 
 /// Sends the text of progress notifications to a channel.
@@ -93,7 +110,8 @@ struct TextChannel(Mutex<Sender<String>>);
 
 impl Sink for TextChannel {
     fn notify(&self, message: &[u8]) {
-        let notification: Value = serde_json::from_str(&String::from_utf8_lossy(message)).unwrap_or_default();
+        let notification: Value =
+            serde_json::from_str(&String::from_utf8_lossy(message)).unwrap_or_default();
         if let Some(text) = notification["params"]["message"].as_str() {
             // Fails once the receiver has stopped reading.
             let _ = lock(&self.0).send(text.to_owned());

@@ -19,13 +19,31 @@ pub(super) struct Problem {
 
 impl Problem {
     /// A problem that does not fail the check.
-    pub(super) fn warning(code: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Problem {
-        Problem { code, is_error: false, what: what.into(), fix: fix.into() }
+    pub(super) fn warning(
+        code: &'static str,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            code,
+            is_error: false,
+            what: what.into(),
+            fix: fix.into(),
+        }
     }
 
     /// A problem that fails the check.
-    pub(super) fn error(code: &'static str, what: impl Into<String>, fix: impl Into<String>) -> Problem {
-        Problem { code, is_error: true, what: what.into(), fix: fix.into() }
+    pub(super) fn error(
+        code: &'static str,
+        what: impl Into<String>,
+        fix: impl Into<String>,
+    ) -> Problem {
+        Problem {
+            code,
+            is_error: true,
+            what: what.into(),
+            fix: fix.into(),
+        }
     }
 }
 
@@ -36,12 +54,15 @@ pub(super) fn diagnose(error: &Error, url: &str, elsewhere: Option<&str>) -> Pro
             Kind::ApiUnavailable | Kind::StreamInterrupted => {
                 "Check the network between here and Fabric, and that `fabric --serve` runs."
             }
-            Kind::Timeout => "Look into Fabric's own log: the model may have failed; a slow one needs --idle-timeout.",
+            Kind::Timeout => {
+                "Look into Fabric's own log: the model may have failed; a slow one needs --idle-timeout."
+            }
             _ => "Look into Fabric's own log.",
         };
         return Problem::error(error.kind.name(), error.detail.clone(), fix);
     };
-    let moved = elsewhere.map(|found| format!("A Fabric answers at {found}: set FABRIC_BASE_URL to that."));
+    let moved =
+        elsewhere.map(|found| format!("A Fabric answers at {found}: set FABRIC_BASE_URL to that."));
     let (code, what, fix) = match cause {
         Cause::Refused => (
             "connection-refused",
@@ -187,10 +208,25 @@ mod tests {
             let error = Error::new(Kind::ApiUnavailable, "what it was.").caused_by(cause);
             let problem = diagnose(&error, "http://f:1", None);
             assert!(codes.insert(problem.code), "{cause:?}");
-            assert!(problem.is_error && problem.what.ends_with('.'), "{problem:?}");
-            assert!(problem.fix.ends_with(['.']) || problem.fix.contains('`'), "{problem:?}");
-            assert!(!problem.fix.contains('\n') && problem.fix.len() <= 110, "{problem:?}");
-            assert!(problem.code.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{problem:?}");
+            assert!(
+                problem.is_error && problem.what.ends_with('.'),
+                "{problem:?}"
+            );
+            assert!(
+                problem.fix.ends_with(['.']) || problem.fix.contains('`'),
+                "{problem:?}"
+            );
+            assert!(
+                !problem.fix.contains('\n') && problem.fix.len() <= 110,
+                "{problem:?}"
+            );
+            assert!(
+                problem
+                    .code
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b == b'-'),
+                "{problem:?}"
+            );
         }
     }
 
@@ -198,17 +234,39 @@ mod tests {
     fn a_certificate_made_as_told_is_taken() {
         let error = Error::new(Kind::ApiUnavailable, "").caused_by(Cause::CertificateOfAuthority);
         let fix = diagnose(&error, "https://f", None).fix;
-        assert!(fix.contains("basicConstraints=CA:FALSE -addext subjectAltName=DNS:"), "{fix}");
+        assert!(
+            fix.contains("basicConstraints=CA:FALSE -addext subjectAltName=DNS:"),
+            "{fix}"
+        );
     }
 
     #[test]
     fn an_unknown_cause_is_reported_as_it_is() {
-        let problem = diagnose(&Error::new(Kind::FabricInternal, "It failed."), "http://f", None);
-        assert_eq!(problem, Problem::error("fabric-internal-error", "It failed.", "Look into Fabric's own log."));
-        let silent = diagnose(&Error::new(Kind::Timeout, "It was silent."), "http://f", None);
-        assert_eq!((silent.code, silent.what.as_str()), ("fabric-timeout", "It was silent."));
+        let problem = diagnose(
+            &Error::new(Kind::FabricInternal, "It failed."),
+            "http://f",
+            None,
+        );
+        assert_eq!(
+            problem,
+            Problem::error(
+                "fabric-internal-error",
+                "It failed.",
+                "Look into Fabric's own log."
+            )
+        );
+        let silent = diagnose(
+            &Error::new(Kind::Timeout, "It was silent."),
+            "http://f",
+            None,
+        );
+        assert_eq!(
+            (silent.code, silent.what.as_str()),
+            ("fabric-timeout", "It was silent.")
+        );
         assert!(
-            silent.fix.contains("the model may have failed") && silent.fix.contains("--idle-timeout"),
+            silent.fix.contains("the model may have failed")
+                && silent.fix.contains("--idle-timeout"),
             "{silent:?}"
         );
     }
@@ -217,6 +275,9 @@ mod tests {
     fn a_fabric_that_was_found_elsewhere_is_named() {
         let error = Error::new(Kind::ApiUnavailable, "").caused_by(Cause::Refused);
         let problem = diagnose(&error, "http://127.0.0.1:9", Some("http://127.0.0.1:8080"));
-        assert_eq!(problem.fix, "A Fabric answers at http://127.0.0.1:8080: set FABRIC_BASE_URL to that.");
+        assert_eq!(
+            problem.fix,
+            "A Fabric answers at http://127.0.0.1:8080: set FABRIC_BASE_URL to that."
+        );
     }
 }

@@ -25,7 +25,11 @@ impl Era {
     pub(super) fn problem(&self) -> Option<Problem> {
         let why = self.tools.as_ref().err()?;
         let what = format!("A client of MCP {} would fail: {why}", self.revision);
-        Some(Problem::error("mcp-handshake", what, "This is a bug of fabric-mcp: please report it."))
+        Some(Problem::error(
+            "mcp-handshake",
+            what,
+            "This is a bug of fabric-mcp: please report it.",
+        ))
     }
 }
 
@@ -39,26 +43,44 @@ fn legacy(server: &Server) -> Era {
     let revision = Revision::NEWEST_LEGACY.name();
     let client = json!({"name": "fabric-mcp --check", "version": env!("CARGO_PKG_VERSION")});
     let params = json!({"protocolVersion": revision, "capabilities": {}, "clientInfo": client});
-    let tools =
-        ask(server, &session, "initialize", params).and_then(|agreed| match agreed["protocolVersion"].as_str() {
+    let tools = ask(server, &session, "initialize", params).and_then(|agreed| {
+        match agreed["protocolVersion"].as_str() {
             Some(agreed) if agreed == revision => count_tools(server, &session, json!({})),
             other => Err(format!("initialize agreed on {other:?}.")),
-        });
-    Era { revision, opening: "initialize", tools }
+        }
+    });
+    Era {
+        revision,
+        opening: "initialize",
+        tools,
+    }
 }
 
 fn modern(server: &Server) -> Era {
     let session = Arc::new(Session::stdio());
-    let revision = Revision::ALL.iter().rfind(|revision| !revision.is_legacy()).map_or("", |revision| revision.name());
+    let revision = Revision::ALL
+        .iter()
+        .rfind(|revision| !revision.is_legacy())
+        .map_or("", |revision| revision.name());
     let params = json!({"_meta": {
         "io.modelcontextprotocol/protocolVersion": revision,
         "io.modelcontextprotocol/clientCapabilities": {},
     }});
     let tools = ask(server, &session, "server/discover", params.clone()).and_then(|discovered| {
-        let supported = discovered["supportedVersions"].as_array().is_some_and(|all| all.contains(&json!(revision)));
-        if supported { count_tools(server, &session, params) } else { Err("server/discover does not offer it.".into()) }
+        let supported = discovered["supportedVersions"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!(revision)));
+        if supported {
+            count_tools(server, &session, params)
+        } else {
+            Err("server/discover does not offer it.".into())
+        }
     });
-    Era { revision, opening: "server/discover", tools }
+    Era {
+        revision,
+        opening: "server/discover",
+        tools,
+    }
 }
 
 fn count_tools(server: &Server, session: &Arc<Session>, params: Value) -> Result<usize, String> {
@@ -68,17 +90,25 @@ fn count_tools(server: &Server, session: &Arc<Session>, params: Value) -> Result
     }
 }
 
-fn ask(server: &Server, session: &Arc<Session>, method: &str, params: Value) -> Result<Value, String> {
+fn ask(
+    server: &Server,
+    session: &Arc<Session>,
+    method: &str,
+    params: Value,
+) -> Result<Value, String> {
     let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
     let request = request.to_string();
-    let Action::Answer(answer) = server.receive(session, Inbound::read(request.as_bytes(), false), None) else {
+    let Action::Answer(answer) =
+        server.receive(session, Inbound::read(request.as_bytes(), false), None)
+    else {
         return Err(format!("{method} was not answered."));
     };
     match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body.into_bytes())) {
         Ok(mut answer) if answer["result"].is_object() => Ok(answer["result"].take()),
-        Ok(answer) => {
-            Err(format!("{method} was refused: {:?}", answer["error"]["message"].as_str().unwrap_or_default()))
-        }
+        Ok(answer) => Err(format!(
+            "{method} was refused: {:?}",
+            answer["error"]["message"].as_str().unwrap_or_default()
+        )),
         Err(error) => Err(format!("the answer to {method} is not JSON: {error}.")),
     }
 }

@@ -37,7 +37,11 @@ const OTHER_PORT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(crate) fn log_connection(client: &Client) {
     match client.pattern_names(&no_wait()) {
         Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
-        Err(error) => log::error!("Failed to connect to Fabric API at {}. Details: {}", client.url(), error.detail),
+        Err(error) => log::error!(
+            "Failed to connect to Fabric API at {}. Details: {}",
+            client.url(),
+            error.detail
+        ),
     }
 }
 
@@ -55,7 +59,11 @@ pub(crate) fn run(
     say: Say<'_>,
 ) -> io::Result<bool> {
     let mut writer = ReportWriter::new(out, look);
-    let mut report = Report { url: config.fabric.url.clone(), demo: config.demo, ..Report::default() };
+    let mut report = Report {
+        url: config.fabric.url.clone(),
+        demo: config.demo,
+        ..Report::default()
+    };
     writer.begin(&report)?;
     for warning in &config.warnings {
         report.problems.push(Problem::warning(
@@ -78,7 +86,9 @@ pub(crate) fn run(
         ));
     }
     report.mcp = handshake::all(server);
-    report.problems.extend(report.mcp.iter().filter_map(|era| era.problem()));
+    report
+        .problems
+        .extend(report.mcp.iter().filter_map(|era| era.problem()));
     writer.mcp(&report)?;
     if config.demo && reachable {
         writer.demo_run_begins()?;
@@ -96,7 +106,9 @@ pub(crate) fn run(
 fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: Say<'_>) -> bool {
     let started = Instant::now();
     let limit = config.fabric.request_timeout;
-    let answer = patiently(say, "Fabric's list of patterns", limit, || client.pattern_names(&no_wait()));
+    let answer = patiently(say, "Fabric's list of patterns", limit, || {
+        client.pattern_names(&no_wait())
+    });
     match answer {
         Ok(names) => {
             report.reachable = true;
@@ -132,8 +144,12 @@ fn ask_for_patterns(client: &Client, config: &Config, report: &mut Report, say: 
                 Some(Cause::KeyRefused) => KeyStatus::Refused,
                 _ => KeyStatus::Unknown,
             };
-            let elsewhere = (error.cause == Some(Cause::Refused)).then(|| other_port(config)).flatten();
-            report.problems.push(diagnose(&error, &config.fabric.url, elsewhere.as_deref()));
+            let elsewhere = (error.cause == Some(Cause::Refused))
+                .then(|| other_port(config))
+                .flatten();
+            report
+                .problems
+                .push(diagnose(&error, &config.fabric.url, elsewhere.as_deref()));
             false
         }
     }
@@ -144,9 +160,15 @@ fn key_state(config: &Config) -> KeyStatus {
     if config.fabric.api_key.is_none() {
         return KeyStatus::NotNeeded;
     }
-    let without = config::Fabric { api_key: None, ..config.fabric.clone() };
+    let without = config::Fabric {
+        api_key: None,
+        ..config.fabric.clone()
+    };
     match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
-        Ok(Err(Error { cause: Some(Cause::KeyMissing), .. })) => KeyStatus::Accepted,
+        Ok(Err(Error {
+            cause: Some(Cause::KeyMissing),
+            ..
+        })) => KeyStatus::Accepted,
         Ok(Ok(_)) => KeyStatus::Unused,
         _ => KeyStatus::Unknown,
     }
@@ -156,7 +178,10 @@ fn key_state(config: &Config) -> KeyStatus {
 fn other_port(config: &Config) -> Option<String> {
     let rest = config.fabric.url.strip_prefix("http://")?;
     let authority = rest.split('/').next().unwrap_or(rest);
-    let host = Authority::parse(authority).ok().map(|authority| authority.host).filter(Host::is_loopback)?;
+    let host = Authority::parse(authority)
+        .ok()
+        .map(|authority| authority.host)
+        .filter(Host::is_loopback)?;
     let url = format!("http://{host}:{FABRIC_DEFAULT_PORT}");
     if url == config.fabric.url {
         return None;
@@ -169,7 +194,14 @@ fn other_port(config: &Config) -> Option<String> {
         ..config.fabric.clone()
     };
     let answer = Client::new(&settings).ok()?.pattern_names(&no_wait());
-    let is_fabric = matches!(answer, Ok(_) | Err(Error { cause: Some(Cause::KeyMissing), .. }));
+    let is_fabric = matches!(
+        answer,
+        Ok(_)
+            | Err(Error {
+                cause: Some(Cause::KeyMissing),
+                ..
+            })
+    );
     is_fabric.then_some(url)
 }
 
@@ -199,7 +231,9 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: 
         )),
         Err(error) => report.problems.push(diagnose(&error, &url, None)),
     }
-    match patiently(say, "Fabric's strategies", limit, || client.strategies(&wait)) {
+    match patiently(say, "Fabric's strategies", limit, || {
+        client.strategies(&wait)
+    }) {
         Ok(Some(strategies)) => report.strategies = Some(strategies.len()),
         Ok(None) => {
             report.strategies = Some(0);
@@ -211,11 +245,16 @@ fn ask_for_the_rest(client: &Client, config: &Config, report: &mut Report, say: 
         }
         Err(error) => report.problems.push(Problem::warning(
             "no-strategies",
-            format!("Fabric cannot list its strategies; runs without one work. {}", error.detail),
+            format!(
+                "Fabric cannot list its strategies; runs without one work. {}",
+                error.detail
+            ),
             "Look into Fabric's own log.",
         )),
     }
-    match patiently(say, "Fabric's configuration", limit, || client.configuration(&wait)) {
+    match patiently(say, "Fabric's configuration", limit, || {
+        client.configuration(&wait)
+    }) {
         Ok(configuration) => {
             // The demo shows its made-up keys unmasked.
             report.looks_old = !report.demo && looks_old(&configuration);
@@ -242,7 +281,9 @@ fn looks_old(configuration: &Map<String, Value>) -> bool {
     let unmasked = |(name, value): (&String, &Value)| {
         // These hold an address, not a key.
         !matches!(name.as_str(), "ollama" | "lmstudio")
-            && value.as_str().is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
+            && value
+                .as_str()
+                .is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
     };
     configuration.contains_key("anthropic_use_oauth_login") || configuration.iter().any(unmasked)
 }
@@ -264,8 +305,17 @@ mod tests {
         let old_with_key = json!({"groq": "abcde", "mistral": "abcd", "openai": ""});
         let new = json!({"anthropic": "", "groq": "*bcde", "mistral": "abcd", "openai": "********abcd",
                          "lmstudio": "http://127.0.0.1:1234/v1", "ollama": "my-host"});
-        for (configuration, is_old) in [(old, true), (old_with_key, true), (new, false), (json!({}), false)] {
-            assert_eq!(looks_old(configuration.as_object().unwrap()), is_old, "{configuration}");
+        for (configuration, is_old) in [
+            (old, true),
+            (old_with_key, true),
+            (new, false),
+            (json!({}), false),
+        ] {
+            assert_eq!(
+                looks_old(configuration.as_object().unwrap()),
+                is_old,
+                "{configuration}"
+            );
         }
     }
 }

@@ -11,9 +11,23 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(crate) type Say<'a> = Option<&'a (dyn Fn(&str) + Sync)>;
 
 /// Does `work`; if it takes longer than a second, says what is waited for and the time limit.
-pub(super) fn patiently<T>(say: Say<'_>, what: &str, limit: Duration, work: impl FnOnce() -> T) -> T {
+pub(super) fn patiently<T>(
+    say: Say<'_>,
+    what: &str,
+    limit: Duration,
+    work: impl FnOnce() -> T,
+) -> T {
     let Some(say) = say else { return work() };
-    after(QUIET, &|| say(&format!("  ..  waiting for {what}, for {} s at most\n", limit.as_secs_f64())), work)
+    after(
+        QUIET,
+        &|| {
+            say(&format!(
+                "  ..  waiting for {what}, for {} s at most\n",
+                limit.as_secs_f64()
+            ))
+        },
+        work,
+    )
 }
 
 /// Does `work`, and calls `tell` if it takes longer than `quiet`.
@@ -26,7 +40,9 @@ fn after<T>(quiet: Duration, tell: &(dyn Fn() + Sync), work: impl FnOnce() -> T)
             }
         };
         // Without the thread, nothing is printed.
-        let _ = thread::Builder::new().name("patience".into()).spawn_scoped(scope, watch);
+        let _ = thread::Builder::new()
+            .name("patience".into())
+            .spawn_scoped(scope, watch);
         let result = work();
         drop(done);
         result
@@ -43,9 +59,16 @@ mod tests {
         let (told, heard) = mpsc::channel();
         let told = Mutex::new(told);
         // The work goes on until it has been told of.
-        let result = after(Duration::from_millis(1), &|| told.lock().unwrap().send(()).unwrap(), || heard.recv());
+        let result = after(
+            Duration::from_millis(1),
+            &|| told.lock().unwrap().send(()).unwrap(),
+            || heard.recv(),
+        );
         assert_eq!(result, Ok(()));
-        assert_eq!(after(Duration::from_secs(3600), &|| panic!("told"), || 5), 5);
+        assert_eq!(
+            after(Duration::from_secs(3600), &|| panic!("told"), || 5),
+            5
+        );
         assert_eq!(patiently(None, "nothing", QUIET, || 6), 6);
     }
 }

@@ -93,7 +93,11 @@ impl Report {
     }
 
     fn json(&self) -> Value {
-        let eras: BTreeMap<_, _> = self.mcp.iter().map(|era| (era.revision, era.tools.is_ok())).collect();
+        let eras: BTreeMap<_, _> = self
+            .mcp
+            .iter()
+            .map(|era| (era.revision, era.tools.is_ok()))
+            .collect();
         let problems: Vec<Value> = self.problems.iter().map(problem_json).collect();
         json!({
             "schema_version": 1,
@@ -162,7 +166,12 @@ pub(super) struct ReportWriter<'a> {
 impl<'a> ReportWriter<'a> {
     /// Writes to `out`; JSON only at the end.
     pub(super) fn new(out: &'a mut dyn Write, look: Look) -> ReportWriter<'a> {
-        ReportWriter { out, look, column: 0, blanks: 0 }
+        ReportWriter {
+            out,
+            look,
+            column: 0,
+            blanks: 0,
+        }
     }
 
     fn coloured(&self, colour: &str, text: &str) -> String {
@@ -173,8 +182,16 @@ impl<'a> ReportWriter<'a> {
     }
 
     pub(super) fn begin(&mut self, report: &Report) -> io::Result<()> {
-        let demo = if report.demo { " (the built-in demo)" } else { "" };
-        self.write(&format!("fabric-mcp {}: checking Fabric at {}{demo}\n\n", env!("CARGO_PKG_VERSION"), report.url))
+        let demo = if report.demo {
+            " (the built-in demo)"
+        } else {
+            ""
+        };
+        self.write(&format!(
+            "fabric-mcp {}: checking Fabric at {}{demo}\n\n",
+            env!("CARGO_PKG_VERSION"),
+            report.url
+        ))
     }
 
     pub(super) fn connection(&mut self, report: &Report) -> io::Result<()> {
@@ -185,7 +202,11 @@ impl<'a> ReportWriter<'a> {
         };
         self.line(report.reachable, "address", &address)?;
         if report.reachable {
-            self.line(!matches!(report.key, KeyStatus::Missing | KeyStatus::Refused), "key", report.key.shown().1)?;
+            self.line(
+                !matches!(report.key, KeyStatus::Missing | KeyStatus::Refused),
+                "key",
+                report.key.shown().1,
+            )?;
         }
         match report.patterns {
             Some(count) => self.line(count > 0, "patterns", &count.to_string()),
@@ -197,7 +218,11 @@ impl<'a> ReportWriter<'a> {
         match report.models {
             Some((models, vendors)) => {
                 let plural = if vendors == 1 { "" } else { "s" };
-                self.line(models > 0, "models", &format!("{models}, from {vendors} vendor{plural}"))?;
+                self.line(
+                    models > 0,
+                    "models",
+                    &format!("{models}, from {vendors} vendor{plural}"),
+                )?;
             }
             None => self.line(false, "models", "cannot be listed")?,
         }
@@ -278,25 +303,50 @@ impl<'a> ReportWriter<'a> {
             return self.out.flush();
         }
         for problem in &report.problems {
-            let (colour, severity) = if problem.is_error { (RED, "Problem") } else { (YELLOW, "Warning") };
-            let what = wrapped(&format!("{severity}: {} [{}]", problem.what, problem.code), 0);
+            let (colour, severity) = if problem.is_error {
+                (RED, "Problem")
+            } else {
+                (YELLOW, "Warning")
+            };
+            let what = wrapped(
+                &format!("{severity}: {} [{}]", problem.what, problem.code),
+                0,
+            );
             let what = what.replacen(severity, &self.coloured(colour, severity), 1);
-            self.write(&format!("\n{what}\n    {}\n", wrapped(&format!("Fix: {}", problem.fix), 4)))?;
+            self.write(&format!(
+                "\n{what}\n    {}\n",
+                wrapped(&format!("Fix: {}", problem.fix), 4)
+            ))?;
         }
         let (verdict, next) = match (report.is_good(), report.problems.is_empty()) {
             (false, _) => (self.coloured(RED, "Not everything works."), MEND),
             (true, clean) => {
-                let text = if clean { "Everything works." } else { "Everything works, but see above." };
+                let text = if clean {
+                    "Everything works."
+                } else {
+                    "Everything works, but see above."
+                };
                 let colour = if clean { GREEN } else { YELLOW };
-                (self.coloured(colour, text), if report.demo { NEXT_AFTER_DEMO } else { NEXT })
+                (
+                    self.coloured(colour, text),
+                    if report.demo { NEXT_AFTER_DEMO } else { NEXT },
+                )
             }
         };
-        let next = if report.has_summarize { next.replace("NAME", "summarize") } else { next.to_owned() };
+        let next = if report.has_summarize {
+            next.replace("NAME", "summarize")
+        } else {
+            next.to_owned()
+        };
         self.write(&format!("\n{verdict}\n{next}"))
     }
 
     fn line(&mut self, good: bool, name: &str, text: &str) -> io::Result<()> {
-        let mark = if good { self.coloured(GREEN, "ok") } else { self.coloured(RED, "--") };
+        let mark = if good {
+            self.coloured(GREEN, "ok")
+        } else {
+            self.coloured(RED, "--")
+        };
         self.write(&format!("  {mark}  {name:<15} {text}\n"))
     }
 
@@ -323,7 +373,11 @@ mod tests {
             has_summarize: true,
             models: Some((5, 1)),
             strategies: Some(0),
-            mcp: vec![Era { revision: "2025-11-25", opening: "initialize", tools: Ok(6) }],
+            mcp: vec![Era {
+                revision: "2025-11-25",
+                opening: "initialize",
+                tools: Ok(6),
+            }],
             ..Report::default()
         }
     }
@@ -342,7 +396,9 @@ mod tests {
     #[test]
     fn the_text_reads_like_this() {
         let mut report = report();
-        report.problems.push(Problem::warning("no-models", "No models.", "Set one up."));
+        report
+            .problems
+            .push(Problem::warning("no-models", "No models.", "Set one up."));
         assert_eq!(
             written(&report, Look::Plain),
             format!(
@@ -371,28 +427,54 @@ mod tests {
     fn a_terminal_gets_colours_and_the_end_is_the_next_step() {
         let mut report = report();
         let good = written(&report, Look::Coloured);
-        assert!(good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"), "{good}");
-        assert!(good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: try a run"), "{good}");
+        assert!(
+            good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"),
+            "{good}"
+        );
+        assert!(
+            good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: try a run"),
+            "{good}"
+        );
         report.demo = true;
-        assert!(written(&report, Look::Plain).ends_with("own Fabric, and check it: fabric-mcp --check\n"));
+        assert!(
+            written(&report, Look::Plain)
+                .ends_with("own Fabric, and check it: fabric-mcp --check\n")
+        );
         report.patterns = Some(0);
         report.problems.push(Problem::warning("w", "W.", "F."));
         let warned = written(&report, Look::Coloured);
-        assert!(warned.contains("  \x1b[31m--\x1b[0m  patterns        0\n"), "{warned}");
-        assert!(warned.contains("\n\x1b[33mWarning\x1b[0m: W. [w]\n    Fix: F.\n"), "{warned}");
+        assert!(
+            warned.contains("  \x1b[31m--\x1b[0m  patterns        0\n"),
+            "{warned}"
+        );
+        assert!(
+            warned.contains("\n\x1b[33mWarning\x1b[0m: W. [w]\n    Fix: F.\n"),
+            "{warned}"
+        );
         report.problems.push(Problem::error("e", "E.", "F."));
         let bad = written(&report, Look::Coloured);
-        let end =
-            "\n\x1b[31mNot everything works.\x1b[0m\nNext: mend the first problem above, and run the check again.\n";
-        assert!(bad.contains("\n\x1b[31mProblem\x1b[0m: E. [e]\n") && bad.ends_with(end), "{bad}");
-        assert!(!written(&report, Look::Plain).contains('\x1b') && !written(&report, Look::Json).contains('\x1b'));
+        let end = "\n\x1b[31mNot everything works.\x1b[0m\nNext: mend the first problem above, and run the check again.\n";
+        assert!(
+            bad.contains("\n\x1b[31mProblem\x1b[0m: E. [e]\n") && bad.ends_with(end),
+            "{bad}"
+        );
+        assert!(
+            !written(&report, Look::Plain).contains('\x1b')
+                && !written(&report, Look::Json).contains('\x1b')
+        );
     }
 
     #[test]
     fn scripts_can_rely_on_these_keys() {
         let mut report = report();
-        report.problems.push(Problem::error("key-refused", "Refused.", "Set it."));
-        report.demo_run = Some(DemoRun { pieces: 2, characters: 9, ..DemoRun::default() });
+        report
+            .problems
+            .push(Problem::error("key-refused", "Refused.", "Set it."));
+        report.demo_run = Some(DemoRun {
+            pieces: 2,
+            characters: 9,
+            ..DemoRun::default()
+        });
         let text = written(&report, Look::Json);
         let json: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(
@@ -416,7 +498,10 @@ mod tests {
             writer.demo_run_text(word).unwrap();
         }
         let text = String::from_utf8(out).unwrap();
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
         assert!(text.ends_with(" end\n\n  - next"), "{text}");
         assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
         assert_eq!(text.matches("abc").count(), 40);

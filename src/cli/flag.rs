@@ -53,8 +53,13 @@ pub(crate) enum Section {
 
 impl Section {
     /// Every section.
-    pub(crate) const ALL: [Section; 5] =
-        [Section::Server, Section::Fabric, Section::Runs, Section::Http, Section::Command];
+    pub(crate) const ALL: [Section; 5] = [
+        Section::Server,
+        Section::Fabric,
+        Section::Runs,
+        Section::Http,
+        Section::Command,
+    ];
 
     /// The heading.
     pub(crate) fn title(self) -> &'static str {
@@ -97,7 +102,10 @@ impl Flag {
     /// The name of its variable, if it has one.
     pub(crate) fn env(&self) -> Option<String> {
         match self.variable {
-            Variable::Derived => Some(format!("FABRIC_MCP_{}", self.long.to_ascii_uppercase().replace('-', "_"))),
+            Variable::Derived => Some(format!(
+                "FABRIC_MCP_{}",
+                self.long.to_ascii_uppercase().replace('-', "_")
+            )),
             Variable::Named(name) => Some(name.to_owned()),
             Variable::None => None,
         }
@@ -107,7 +115,10 @@ impl Flag {
     pub(crate) fn placeholder(&self) -> &'static str {
         match self.takes {
             Takes::Nothing | Takes::Switch(_) => "",
-            Takes::One(name, _) | Takes::Many(name, _) | Takes::Path(name, _) | Takes::Raw(name) => name,
+            Takes::One(name, _)
+            | Takes::Many(name, _)
+            | Takes::Path(name, _)
+            | Takes::Raw(name) => name,
         }
     }
 
@@ -128,7 +139,11 @@ impl Flag {
 
     /// All values that can be completed.
     pub(crate) fn values(&self) -> &'static [&'static str] {
-        if self.placeholder() == "CLIENT" { CLIENTS } else { self.choices }
+        if self.placeholder() == "CLIENT" {
+            CLIENTS
+        } else {
+            self.choices
+        }
     }
 
     /// Its long names.

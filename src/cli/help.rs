@@ -10,7 +10,10 @@ const FIRST_FLAGS: [(&str, &str); 10] = [
     ("check", "Test the connection to Fabric"),
     ("demo", "Use a small Fabric built into this program"),
     ("install", "Add the server to a client's configuration file"),
-    ("generate", "Print client-config [CLIENT], man, systemd-unit, …"),
+    (
+        "generate",
+        "Print client-config [CLIENT], man, systemd-unit, …",
+    ),
     ("list-tools", "Print the tools and their arguments"),
     ("call", "Call a tool, with its arguments as JSON after it"),
     ("fabric-url", "Where fabric --serve listens"),
@@ -51,12 +54,21 @@ const EXAMPLES: &str = "  fabric-mcp --demo --check      see it work without any
 
 fn short() -> String {
     let mut text = format!("{}{EXAMPLES}\n", head());
-    let heads: Vec<String> = FIRST_FLAGS.iter().map(|(long, _)| names(flags::get(long))).collect();
+    let heads: Vec<String> = FIRST_FLAGS
+        .iter()
+        .map(|(long, _)| names(flags::get(long)))
+        .collect();
     let width = heads.iter().map(String::len).max().unwrap_or(0);
     for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
         text.push_str(&format!("  {head:<width$}  {line}\n"));
     }
-    text.push_str(&format!("\n{}\n", wrapped(&format!("More: --help, or --help and one of {}.", topic_names()), 0)));
+    text.push_str(&format!(
+        "\n{}\n",
+        wrapped(
+            &format!("More: --help, or --help and one of {}.", topic_names()),
+            0
+        )
+    ));
     text
 }
 
@@ -67,10 +79,18 @@ fn full() -> String {
     }
     text.push_str("\nOnly as variables:\n");
     for variable in VARIABLES {
-        text.push_str(&format!("  {}\n          {}\n", variable.name, wrapped(variable.help, 10)));
+        text.push_str(&format!(
+            "  {}\n          {}\n",
+            variable.name,
+            wrapped(variable.help, 10)
+        ));
     }
     let more = format!("More: fabric-mcp --help and one of {}.", topic_names());
-    text.push_str(&format!("\n{}\n\n{}\n", wrapped(PRECEDENCE, 0), wrapped(&more, 0)));
+    text.push_str(&format!(
+        "\n{}\n\n{}\n",
+        wrapped(PRECEDENCE, 0),
+        wrapped(&more, 0)
+    ));
     text
 }
 
@@ -106,28 +126,53 @@ fn about(topic: &Topic) -> String {
 }
 
 fn topic_names() -> String {
-    TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>().join(", ")
+    TOPICS
+        .iter()
+        .map(|topic| topic.name)
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn flags_of(section: Section) -> String {
     let flags = FLAGS.iter().filter(|flag| flag.section == section);
-    format!("\n{}:\n{}", section.title(), flags.map(entry).collect::<String>())
+    format!(
+        "\n{}:\n{}",
+        section.title(),
+        flags.map(entry).collect::<String>()
+    )
 }
 
 fn names(flag: &Flag) -> String {
-    let short = flag.short.map(|letter| format!("-{letter}, ")).unwrap_or_default();
-    let alias = flag.alias.map(|alias| format!(", --{alias}")).unwrap_or_default();
+    let short = flag
+        .short
+        .map(|letter| format!("-{letter}, "))
+        .unwrap_or_default();
+    let alias = flag
+        .alias
+        .map(|alias| format!(", --{alias}"))
+        .unwrap_or_default();
     let space = if flag.takes_value() { " " } else { "" };
     format!("{short}--{}{alias}{space}{}", flag.long, flag.placeholder())
 }
 
 fn default(flag: &Flag) -> String {
-    if flag.default.is_empty() { String::new() } else { format!(" [default: {}]", flag.shown_default()) }
+    if flag.default.is_empty() {
+        String::new()
+    } else {
+        format!(" [default: {}]", flag.shown_default())
+    }
 }
 
 fn entry(flag: &Flag) -> String {
-    let repeated = if flag.is_repeated() { "; can be repeated" } else { "" };
-    let variable = flag.env().map(|name| format!(" [{name}]")).unwrap_or_default();
+    let repeated = if flag.is_repeated() {
+        "; can be repeated"
+    } else {
+        ""
+    };
+    let variable = flag
+        .env()
+        .map(|name| format!(" [{name}]"))
+        .unwrap_or_default();
     let text = wrapped(&format!("{}{repeated}{}", flag.help, default(flag)), 10);
     format!("  {}{variable}\n          {text}\n", names(flag))
 }
@@ -140,16 +185,28 @@ mod tests {
     /// Every text, as it fits on a terminal.
     fn all() -> Vec<String> {
         let topics = TOPICS.iter().map(Help::Topic);
-        [Help::Short, Help::Full].into_iter().chain(topics).map(help).collect()
+        [Help::Short, Help::Full]
+            .into_iter()
+            .chain(topics)
+            .map(help)
+            .collect()
     }
 
     #[test]
     fn every_text_fits_a_terminal() {
         for text in all() {
-            assert!(text.lines().all(|line| line.chars().count() <= WIDTH && line.trim_end() == line), "{text}");
+            assert!(
+                text.lines()
+                    .all(|line| line.chars().count() <= WIDTH && line.trim_end() == line),
+                "{text}"
+            );
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{text}");
         }
-        assert!(help(Help::Short).lines().count() <= 25, "a screenful\n{}", help(Help::Short));
+        assert!(
+            help(Help::Short).lines().count() <= 25,
+            "a screenful\n{}",
+            help(Help::Short)
+        );
     }
 
     #[test]
@@ -157,13 +214,34 @@ mod tests {
         let text = help(Help::Full);
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         for flag in FLAGS {
-            assert!(text.contains(&format!("--{}", flag.long)) && line.contains(flag.help), "--{}", flag.long);
-            let repeated = if flag.is_repeated() { "; can be repeated" } else { "" };
-            assert!(line.contains(&format!("{}{repeated}{}", flag.help, default(flag))), "--{}", flag.long);
-            assert!(flag.env().is_none_or(|name| text.contains(&format!("[{name}]"))), "--{}", flag.long);
+            assert!(
+                text.contains(&format!("--{}", flag.long)) && line.contains(flag.help),
+                "--{}",
+                flag.long
+            );
+            let repeated = if flag.is_repeated() {
+                "; can be repeated"
+            } else {
+                ""
+            };
+            assert!(
+                line.contains(&format!("{}{repeated}{}", flag.help, default(flag))),
+                "--{}",
+                flag.long
+            );
+            assert!(
+                flag.env()
+                    .is_none_or(|name| text.contains(&format!("[{name}]"))),
+                "--{}",
+                flag.long
+            );
         }
         for variable in VARIABLES {
-            assert!(line.contains(&format!("{} {}", variable.name, variable.help)), "{}", variable.name);
+            assert!(
+                line.contains(&format!("{} {}", variable.name, variable.help)),
+                "{}",
+                variable.name
+            );
         }
         assert!(TOPICS.iter().all(|topic| text.contains(topic.name)));
         assert!(text.ends_with(".\n"));
@@ -183,11 +261,21 @@ mod tests {
         ] {
             assert!(text.contains(entry), "{entry}{text}");
         }
-        let topic = help(Help::Topic(TOPICS.iter().find(|topic| topic.name == "network").unwrap()));
-        assert!(topic.starts_with("Serving a network\n\n--transport http serves many clients"), "{topic}");
-        assert!(topic.contains("\n    fabric-mcp --transport http --host 0.0.0.0"), "{topic}");
+        let topic = help(Help::Topic(
+            TOPICS.iter().find(|topic| topic.name == "network").unwrap(),
+        ));
         assert!(
-            topic.contains("\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n"),
+            topic.starts_with("Serving a network\n\n--transport http serves many clients"),
+            "{topic}"
+        );
+        assert!(
+            topic.contains("\n    fabric-mcp --transport http --host 0.0.0.0"),
+            "{topic}"
+        );
+        assert!(
+            topic.contains(
+                "\nNetwork (http and sse):\n  --allowed-host HOST [FABRIC_MCP_ALLOWED_HOST]\n"
+            ),
             "{topic}"
         );
     }

@@ -77,17 +77,31 @@ fn is_for_http(flag: &Flag) -> bool {
 }
 
 /// From flags and variables, all of which must be right.
-pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Launch, UsageError> {
+pub(super) fn launch(
+    raw: &RawFlags,
+    env: Env<'_>,
+    read_file: ReadFile<'_>,
+) -> Result<Launch, UsageError> {
     let settings = FlagsAndEnv { raw, env };
     if let Some(url) = settings.one("url", values::server_url)? {
         let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);
-        return Ok(if is_sse { Launch::Sse(url) } else { Launch::Url(url) });
+        return Ok(if is_sse {
+            Launch::Sse(url)
+        } else {
+            Launch::Url(url)
+        });
     }
     // A client starts it on stdio, whatever this process would do.
-    let is_unused =
-        |name: &str| FLAGS.iter().any(|flag| is_for_http(flag) && flag.env().is_some_and(|own| own == name));
+    let is_unused = |name: &str| {
+        FLAGS
+            .iter()
+            .any(|flag| is_for_http(flag) && flag.env().is_some_and(|own| own == name))
+    };
     let stdio = |name: &str| if is_unused(name) { None } else { env(name) };
-    let mut local = RawFlags { given: raw.given.clone(), words: Vec::new() };
+    let mut local = RawFlags {
+        given: raw.given.clone(),
+        words: Vec::new(),
+    };
     local.given.retain(|(flag, _)| !is_for_http(flag));
     let config = resolve::resolve(&local, &stdio, read_file)?;
     let mut args = Vec::new();
@@ -101,7 +115,11 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
             continue;
         }
         for text in settings.texts(flag)?.1 {
-            let text = if matches!(flag.takes, Takes::Path(..)) { absolute(text) } else { text };
+            let text = if matches!(flag.takes, Takes::Path(..)) {
+                absolute(text)
+            } else {
+                text
+            };
             args.extend([name.clone(), text]);
         }
     }
@@ -111,7 +129,10 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
         let has_tls = config.fabric.url.starts_with("https://");
         variables.push((name, config.fabric.url));
         if let Some(file) = settings.variable(CERT_FILE).filter(|_| has_tls) {
-            variables.push((CERT_FILE.to_owned(), absolute(values::utf8(file, CERT_FILE)?)));
+            variables.push((
+                CERT_FILE.to_owned(),
+                absolute(values::utf8(file, CERT_FILE)?),
+            ));
         }
     }
     let key = match settings.variable(API_KEY) {
@@ -119,10 +140,17 @@ pub(super) fn launch(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> R
         Some(_) => Key::Set,
         None => Key::Unset,
     };
-    Ok(Launch::Program { args, env: variables, key })
+    Ok(Launch::Program {
+        args,
+        env: variables,
+        key,
+    })
 }
 
 /// The client starts the program in a folder of its own.
 fn absolute(path: String) -> String {
-    std::path::absolute(&path).ok().and_then(|path| path.into_os_string().into_string().ok()).unwrap_or(path)
+    std::path::absolute(&path)
+        .ok()
+        .and_then(|path| path.into_os_string().into_string().ok())
+        .unwrap_or(path)
 }

@@ -153,7 +153,10 @@ impl McpClient {
             McpClient::Windsurf => (60, "not known, taken for 60 s"),
             McpClient::Cline => (60, "60 s, timeout in its entry"),
             McpClient::Continue => (60, "60 s"),
-            McpClient::Codex => (60, "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry"),
+            McpClient::Codex => (
+                60,
+                "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry",
+            ),
             McpClient::GeminiCli => (600, "10 min, timeout in its entry"),
             McpClient::JetBrains => (60, "not known, taken for 60 s"),
             // Its default is 300 s; the entry made for it sets this.
@@ -197,19 +200,27 @@ pub(crate) struct ExitReason {
 impl ExitReason {
     /// It cannot be done.
     pub(crate) fn failed(reason: impl Into<String>) -> ExitReason {
-        ExitReason { code: 1, reason: reason.into() }
+        ExitReason {
+            code: 1,
+            reason: reason.into(),
+        }
     }
 
     /// A mistake in what was typed or set.
     pub(crate) fn usage(reason: impl Into<String>) -> ExitReason {
-        ExitReason { code: 2, reason: reason.into() }
+        ExitReason {
+            code: 2,
+            reason: reason.into(),
+        }
     }
 
     /// The result of a command that could not write to stdout: true if the reader has closed the pipe, as `| head` does.
     pub(crate) fn unwritable(error: io::Error) -> Result<bool, ExitReason> {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Ok(true),
-            _ => Err(ExitReason::failed(format!("stdout cannot be written: {error}"))),
+            _ => Err(ExitReason::failed(format!(
+                "stdout cannot be written: {error}"
+            ))),
         }
     }
 }
@@ -243,7 +254,8 @@ pub(crate) fn parse(
     }
     raw.refuse_strays()?;
     if let Some(what) = raw.last("generate") {
-        return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file)).map(Command::Generate);
+        return values::generate(what, &raw.words, &|| launch::launch(&raw, env, read_file))
+            .map(Command::Generate);
     }
     let json = raw.has("json");
     let words = usize::from(raw.has("call"));
@@ -254,11 +266,19 @@ pub(crate) fn parse(
     if let Some(client) = raw.last("install") {
         let client = values::client("--install", Some(client))?;
         let launch = launch::launch(&raw, env, read_file)?.for_client(client)?;
-        return Ok(Command::Install { client, launch: Some(launch), yes });
+        return Ok(Command::Install {
+            client,
+            launch: Some(launch),
+            yes,
+        });
     }
     if let Some(client) = raw.last("uninstall") {
         let client = values::client("--uninstall", Some(client))?;
-        return Ok(Command::Install { client, launch: None, yes });
+        return Ok(Command::Install {
+            client,
+            launch: None,
+            yes,
+        });
     }
     if raw.has("list-tools") {
         return Ok(Command::ListTools);
@@ -266,19 +286,37 @@ pub(crate) fn parse(
     let config = Box::new(resolve::resolve(&raw, env, read_file)?);
     if let Some(tool) = raw.last("call") {
         let tool = tool.to_string_lossy().into_owned();
-        let arguments = raw.words.first().map(|word| values::utf8(word.clone(), "--call")).transpose()?;
-        return Ok(Command::Call { tool, arguments, json, config });
+        let arguments = raw
+            .words
+            .first()
+            .map(|word| values::utf8(word.clone(), "--call"))
+            .transpose()?;
+        return Ok(Command::Call {
+            tool,
+            arguments,
+            json,
+            config,
+        });
     }
-    Ok(if raw.has("check") { Command::Check { json, config } } else { Command::Serve(config) })
+    Ok(if raw.has("check") {
+        Command::Check { json, config }
+    } else {
+        Command::Serve(config)
+    })
 }
 
 /// Reads a file that holds a token: text of [`MAX_SECRET`] bytes at most.
 pub(crate) fn read_secret(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let limit = MAX_SECRET as u64 + 1;
-    std::fs::File::open(path)?.take(limit).read_to_string(&mut text)?;
+    std::fs::File::open(path)?
+        .take(limit)
+        .read_to_string(&mut text)?;
     if text.len() > MAX_SECRET {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is larger than {MAX_SECRET} bytes")));
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("it is larger than {MAX_SECRET} bytes"),
+        ));
     }
     Ok(text)
 }
@@ -298,14 +336,24 @@ impl RawFlags {
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(explain)? {
             let (flag, letter) = match arg {
-                Arg::Long(name) => (flags::by_long(name).ok_or_else(|| unknown_long(name))?, String::new()),
-                Arg::Short(c) => (flags::by_short(c).ok_or_else(|| unknown_short(c))?, c.to_string()),
+                Arg::Long(name) => (
+                    flags::by_long(name).ok_or_else(|| unknown_long(name))?,
+                    String::new(),
+                ),
+                Arg::Short(c) => (
+                    flags::by_short(c).ok_or_else(|| unknown_short(c))?,
+                    c.to_string(),
+                ),
                 Arg::Value(word) => {
                     raw.words.push(word);
                     continue;
                 }
             };
-            let value = if flag.takes_value() { value_of(flag, &mut parser)? } else { OsString::from(letter) };
+            let value = if flag.takes_value() {
+                value_of(flag, &mut parser)?
+            } else {
+                OsString::from(letter)
+            };
             raw.given.push((flag, value));
         }
         Ok(raw)
@@ -316,19 +364,31 @@ impl RawFlags {
         let asks = ["check", "call", "install", "uninstall"];
         let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
-            return Err(UsageError(format!("--{one} and --{other} are two commands; give one of them")));
+            return Err(UsageError(format!(
+                "--{one} and --{other} are two commands; give one of them"
+            )));
         }
         let clients = || {
             let what = self.last("generate").and_then(OsStr::to_str);
             self.has("install") || what.is_some_and(|what| what.starts_with("client-"))
         };
         for (long, is_used, partners) in [
-            ("json", self.has("check") || self.has("call"), "--check and --call"),
-            ("yes", self.has("install") || self.has("uninstall"), "--install and --uninstall"),
+            (
+                "json",
+                self.has("check") || self.has("call"),
+                "--check and --call",
+            ),
+            (
+                "yes",
+                self.has("install") || self.has("uninstall"),
+                "--install and --uninstall",
+            ),
             ("url", clients(), "--install and --generate client-config"),
         ] {
             if self.has(long) && !is_used {
-                return Err(UsageError(format!("--{long} only goes with {partners}; add one of them or leave it out")));
+                return Err(UsageError(format!(
+                    "--{long} only goes with {partners}; add one of them or leave it out"
+                )));
             }
         }
         Ok(())
@@ -345,7 +405,10 @@ impl RawFlags {
 
     fn all(&self, long: &str) -> impl Iterator<Item = &OsStr> {
         let long = flags::get(long).long;
-        self.given.iter().filter(move |(flag, _)| flag.long == long).map(|(_, value)| value.as_os_str())
+        self.given
+            .iter()
+            .filter(move |(flag, _)| flag.long == long)
+            .map(|(_, value)| value.as_os_str())
     }
 }
 
@@ -356,13 +419,19 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, UsageE
     match parser.value() {
         // No valid value begins with this: the value is missing.
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => Ok(value),
-        _ => Err(UsageError(format!("--{} needs a value: --{0} {}", flag.long, flag.placeholder()))),
+        _ => Err(UsageError(format!(
+            "--{} needs a value: --{0} {}",
+            flag.long,
+            flag.placeholder()
+        ))),
     }
 }
 
 fn explain(error: lexopt::Error) -> UsageError {
     UsageError(match error {
-        lexopt::Error::UnexpectedValue { option, .. } => format!("{option} takes no value; write {option} alone"),
+        lexopt::Error::UnexpectedValue { option, .. } => {
+            format!("{option} takes no value; write {option} alone")
+        }
         other => other.to_string(),
     })
 }
@@ -389,28 +458,45 @@ fn unknown_long(name: &str) -> UsageError {
              {variable} instead"
         ));
     }
-    UsageError(match flags::closest(&usual, flags::FLAGS.iter().flat_map(Flag::names)) {
-        Some(close) => format!("--{name} is not a flag; did you mean --{close}?"),
-        None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
-    })
+    UsageError(
+        match flags::closest(&usual, flags::FLAGS.iter().flat_map(Flag::names)) {
+            Some(close) => format!("--{name} is not a flag; did you mean --{close}?"),
+            None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
+        },
+    )
 }
 
 fn unknown_short(letter: char) -> UsageError {
     let letter = letter.escape_debug();
-    UsageError(format!("-{letter} is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"))
+    UsageError(format!(
+        "-{letter} is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"
+    ))
 }
 
 fn unexpected_word(word: &OsStr, is_call: bool) -> UsageError {
     let word = word.to_string_lossy();
-    let hint = match flags::get("transport").choices.iter().find(|choice| **choice == word) {
-        _ if is_call => "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'".to_owned(),
+    let hint = match flags::get("transport")
+        .choices
+        .iter()
+        .find(|choice| **choice == word)
+    {
+        _ if is_call => {
+            "put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'"
+                .to_owned()
+        }
         Some(transport) => format!("did you mean --transport {transport}?"),
-        None => match flags::closest(&word.to_ascii_lowercase(), flags::FLAGS.iter().flat_map(Flag::names)) {
+        None => match flags::closest(
+            &word.to_ascii_lowercase(),
+            flags::FLAGS.iter().flat_map(Flag::names),
+        ) {
             Some(close) => format!("did you mean --{close}?"),
             None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
         },
     };
-    UsageError(format!("\"{}\" belongs to no flag; {hint}", values::shown(&word)))
+    UsageError(format!(
+        "\"{}\" belongs to no flag; {hint}",
+        values::shown(&word)
+    ))
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::fmt::Display;
 use std::path::PathBuf;
 
 use super::flags::{
-    self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, Takes,
+    self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
+    OAUTH_CLIENT_SECRET, Takes,
 };
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Policy, Secret, Transport};
@@ -17,7 +18,11 @@ use crate::net::Host;
 const SHORT_TOKEN: usize = 16;
 
 /// The configuration, or the first mistake.
-pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> Result<Config, UsageError> {
+pub(super) fn resolve(
+    raw: &RawFlags,
+    env: Env<'_>,
+    read_file: ReadFile<'_>,
+) -> Result<Config, UsageError> {
     let settings = FlagsAndEnv { raw, env };
     let mut config = Config::default();
     for flag in FLAGS {
@@ -30,7 +35,9 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
         config.path = "/sse".to_owned();
     }
     if config.demo && raw.has("fabric-url") {
-        config.warnings.push("--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned());
+        config.warnings.push(
+            "--demo uses the Fabric built into this program: --fabric-url is ignored.".to_owned(),
+        );
     }
     // The key is for another Fabric.
     config.fabric.api_key = settings.secret(API_KEY)?.filter(|_| !config.demo);
@@ -46,7 +53,10 @@ pub(super) fn resolve(raw: &RawFlags, env: Env<'_>, read_file: ReadFile<'_>) -> 
 fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
     let issuer = settings.one("oauth-issuer", values::web_url)?;
     let resource = settings.one("oauth-resource", values::web_url)?;
-    let (client_id, client_secret) = (settings.secret(OAUTH_CLIENT_ID)?, settings.secret(OAUTH_CLIENT_SECRET)?);
+    let (client_id, client_secret) = (
+        settings.secret(OAUTH_CLIENT_ID)?,
+        settings.secret(OAUTH_CLIENT_SECRET)?,
+    );
     let missing = [
         ("--oauth-issuer", issuer.is_none()),
         ("--oauth-resource", resource.is_none()),
@@ -56,19 +66,33 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
     let (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) =
         (issuer, resource, client_id, client_secret)
     else {
-        let named =
-            |wanted: bool| move |(name, is_missing): &(&'static str, bool)| (*is_missing == wanted).then_some(*name);
+        let named = |wanted: bool| {
+            move |(name, is_missing): &(&'static str, bool)| {
+                (*is_missing == wanted).then_some(*name)
+            }
+        };
         let missed: Vec<&str> = missing.iter().filter_map(named(true)).collect();
         return match missing.iter().find_map(named(false)) {
             None => Ok(None),
             Some(given) => Err(named_error(given, &missed)),
         };
     };
-    Ok(Some(OAuthFlags { issuer, resource, client_id, client_secret }))
+    Ok(Some(OAuthFlags {
+        issuer,
+        resource,
+        client_id,
+        client_secret,
+    }))
 }
 
 fn named_error(given: &str, missed: &[&str]) -> UsageError {
-    named(given, format_args!("OAuth needs {} too; set it, or unset the rest", missed.join(" and ")))
+    named(
+        given,
+        format_args!(
+            "OAuth needs {} too; set it, or unset the rest",
+            missed.join(" and ")
+        ),
+    )
 }
 
 /// Requires an allowed default model, since a run without one would get Fabric's own default.
@@ -76,9 +100,16 @@ fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<
     let allowed = &policy.allowed_models;
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
         let name = settings.name("default-vendor");
-        return Err(named(&name, "there is no --default-model; a vendor alone names nothing, so give both"));
+        return Err(named(
+            &name,
+            "there is no --default-model; a vendor alone names nothing, so give both",
+        ));
     }
-    if allowed.is_empty() || allowed.iter().any(|model| model.eq_ignore_ascii_case(&policy.default_model)) {
+    if allowed.is_empty()
+        || allowed
+            .iter()
+            .any(|model| model.eq_ignore_ascii_case(&policy.default_model))
+    {
         return Ok(());
     }
     let name = settings.name("allow-model");
@@ -97,21 +128,34 @@ fn token(
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<Option<Secret>, UsageError> {
-    let (name, token) = match (settings.secret(AUTH_TOKEN)?, settings.path(flags::get("auth-token-file"))) {
+    let (name, token) = match (
+        settings.secret(AUTH_TOKEN)?,
+        settings.path(flags::get("auth-token-file")),
+    ) {
         (Some(_), Some((_, name))) => {
-            return Err(UsageError(format!("{AUTH_TOKEN} and {name} are both set; unset one of them")));
+            return Err(UsageError(format!(
+                "{AUTH_TOKEN} and {name} are both set; unset one of them"
+            )));
         }
         (Some(token), None) => (AUTH_TOKEN.to_owned(), token),
         (None, None) => return Ok(None),
         (None, Some((file, name))) => {
             let shown = values::shown(&file.to_string_lossy());
             let text = read_file(&file).map_err(|error| {
-                named(&name, format_args!("\"{shown}\" cannot be read: {error}; give a file that holds the token"))
+                named(
+                    &name,
+                    format_args!(
+                        "\"{shown}\" cannot be read: {error}; give a file that holds the token"
+                    ),
+                )
             })?;
             // Editors and shells add a line end.
             let text = text.trim_ascii();
             if text.is_empty() {
-                return Err(named(&name, format_args!("\"{shown}\" is empty; put the token into it")));
+                return Err(named(
+                    &name,
+                    format_args!("\"{shown}\" is empty; put the token into it"),
+                ));
             }
             values::secret(text).map_err(|reason| named(&name, reason))?;
             let token = Secret::new(text);
@@ -135,11 +179,21 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     let is_local = |host: &str| Host::parse(host).is_ok_and(|host| host.is_loopback());
     let host = (!is_local(&config.host)).then(|| {
         let name = settings.name("host");
-        (name, format!("{} can be reached from other machines", config.host))
+        (
+            name,
+            format!("{} can be reached from other machines", config.host),
+        )
     });
     let open = host.or_else(|| {
-        let foreign = config.http.allowed_hosts.iter().find(|authority| !authority.host.is_loopback())?;
-        Some((settings.name("allowed-host"), format!("{foreign} is what other machines call a server")))
+        let foreign = config
+            .http
+            .allowed_hosts
+            .iter()
+            .find(|authority| !authority.host.is_loopback())?;
+        Some((
+            settings.name("allowed-host"),
+            format!("{foreign} is what other machines call a server"),
+        ))
     });
     match open {
         Some((name, why)) if !config.http.allow_unauthenticated => {
@@ -156,7 +210,11 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
         )),
         None => {}
     }
-    let pages = config.http.allowed_origins.iter().filter(|origin| !values::is_local_origin(origin));
+    let pages = config
+        .http
+        .allowed_origins
+        .iter()
+        .filter(|origin| !values::is_local_origin(origin));
     let pages: Vec<&str> = pages.map(String::as_str).collect();
     if !pages.is_empty() {
         config.warnings.push(format!(
@@ -185,7 +243,9 @@ impl FlagsAndEnv<'_> {
     }
 
     fn secret(&self, name: &str) -> Result<Option<Secret>, UsageError> {
-        let Some(value) = self.variable(name) else { return Ok(None) };
+        let Some(value) = self.variable(name) else {
+            return Ok(None);
+        };
         let text = values::utf8(value, name)?;
         values::secret(&text).map_err(|reason| named(name, reason))?;
         Ok(Some(Secret::new(text)))
@@ -222,7 +282,12 @@ impl FlagsAndEnv<'_> {
         for value in values {
             let text = values::utf8(value, &name)?;
             match flag.is_repeated() && !self.raw.has(flag.long) {
-                true => texts.extend(text.split(',').map(str::trim_ascii).filter(|t| !t.is_empty()).map(str::to_owned)),
+                true => texts.extend(
+                    text.split(',')
+                        .map(str::trim_ascii)
+                        .filter(|t| !t.is_empty())
+                        .map(str::to_owned),
+                ),
                 false => texts.push(text),
             }
         }
@@ -235,9 +300,17 @@ impl FlagsAndEnv<'_> {
         values.pop().map(|path| (PathBuf::from(path), name))
     }
 
-    pub(super) fn one<T>(&self, long: &str, value: fn(&str) -> Result<T, String>) -> Result<Option<T>, UsageError> {
+    pub(super) fn one<T>(
+        &self,
+        long: &str,
+        value: fn(&str) -> Result<T, String>,
+    ) -> Result<Option<T>, UsageError> {
         let (name, texts) = self.texts(flags::get(long))?;
-        texts.first().map(|text| value(text)).transpose().map_err(|reason| named(&name, reason))
+        texts
+            .first()
+            .map(|text| value(text))
+            .transpose()
+            .map_err(|reason| named(&name, reason))
     }
 
     /// A switch on the command line wins over its variable.

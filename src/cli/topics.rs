@@ -97,7 +97,9 @@ pub(crate) const TOPICS: &[Topic] = &[
                 "Fabric's REST API is served by fabric --serve. With --api-key KEY it asks callers for that key, which \
                  this program takes from FABRIC_API_KEY only, never from the command line.",
             ),
-            Code("export FABRIC_BASE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=KEY\nfabric-mcp --check"),
+            Code(
+                "export FABRIC_BASE_URL=http://127.0.0.1:8080 FABRIC_API_KEY=KEY\nfabric-mcp --check",
+            ),
             Text(
                 "--check names the fix of each problem. Scripts use its exit code, 0 or 1, and --check \
                  --json: ok, fabric (reachable, api_key, latency_ms, patterns, models, ...), mcp, and problems with \
@@ -323,7 +325,9 @@ server {
         section: Some(Section::Server),
         blocks: &[
             Text("A hardened unit for systemd, whose first lines say how to make the token:"),
-            Code("fabric-mcp --generate systemd-unit |\n  sudo tee /etc/systemd/system/fabric-mcp.service"),
+            Code(
+                "fabric-mcp --generate systemd-unit |\n  sudo tee /etc/systemd/system/fabric-mcp.service",
+            ),
             Text(
                 "It runs as a user that exists only while it runs, with a read-only view of the system and no \
                  privileges, and reads the tokens by its group. Other settings come from /etc/fabric-mcp/env, which \
@@ -396,22 +400,43 @@ server {
                 ("input_text", "As the message"),
                 ("Other strings; names", "4 KiB; 128 characters"),
                 ("Variables; value of one", "256; 64 KiB"),
-                ("A pattern with its variables and input in place", "8 MiB, if there are variables"),
+                (
+                    "A pattern with its variables and input in place",
+                    "8 MiB, if there are variables",
+                ),
                 ("Attachments", "64"),
                 ("Output of a run; other answers of Fabric", "32 MiB; 16 MiB"),
                 ("Text of a failed run that is kept", "64 KiB"),
-                ("Messages in a batch (2025-03-26); their answers", "1000; 32 MiB"),
+                (
+                    "Messages in a batch (2025-03-26); their answers",
+                    "1000; 32 MiB",
+                ),
                 ("Id of a request; progress token", "1 KiB each"),
                 (
                     "All requests, runs and answers in memory",
                     "256 MiB, --max-memory; large ones leave a quarter to small ones",
                 ),
-                ("Runs at once", "16 on stdio (64 more wait), 512 over HTTP; --max-runs"),
-                ("Connections; legacy sessions", "512, --max-connections; 10000"),
-                ("Of these, held by one token or OAuth caller", "Three quarters of the connections"),
+                (
+                    "Runs at once",
+                    "16 on stdio (64 more wait), 512 over HTTP; --max-runs",
+                ),
+                (
+                    "Connections; legacy sessions",
+                    "512, --max-connections; 10000",
+                ),
+                (
+                    "Of these, held by one token or OAuth caller",
+                    "Three quarters of the connections",
+                ),
                 ("Request line and headers; headers", "16 KiB; 100"),
-                ("Runs that are kept, in memory; in --state-dir", "1,000 and 64 MiB; 10,000 and 1 GiB"),
-                ("Of these, tasks of one token or OAuth caller", "As many as are left to others"),
+                (
+                    "Runs that are kept, in memory; in --state-dir",
+                    "1,000 and 64 MiB; 10,000 and 1 GiB",
+                ),
+                (
+                    "Of these, tasks of one token or OAuth caller",
+                    "As many as are left to others",
+                ),
                 ("Times", "The flags that take seconds: --help has them"),
             ]),
             Text(
@@ -465,7 +490,10 @@ server {
                     "fabric_mcp_calls_total{tool,outcome}",
                     "Calls, refused ones included; the outcome is ok or the last part of the URN",
                 ),
-                ("fabric_mcp_call_duration_seconds{tool}", "How long they took, a histogram"),
+                (
+                    "fabric_mcp_call_duration_seconds{tool}",
+                    "How long they took, a histogram",
+                ),
                 ("fabric_mcp_runs_in_flight", "Runs at this moment"),
                 (
                     "fabric_mcp_memory_bytes, fabric_mcp_memory_limit_bytes",
@@ -475,8 +503,14 @@ server {
                     "fabric_mcp_tokens_total{model,direction}",
                     "Tokens that models read (input) and wrote (output), where Fabric reports them",
                 ),
-                ("fabric_mcp_caller_tokens_total{caller,direction}", "The same by caller: the first 100, then other"),
-                ("fabric_mcp_http_responses_total{status}", "Answers over HTTP"),
+                (
+                    "fabric_mcp_caller_tokens_total{caller,direction}",
+                    "The same by caller: the first 100, then other",
+                ),
+                (
+                    "fabric_mcp_http_responses_total{status}",
+                    "Answers over HTTP",
+                ),
                 (
                     "fabric_mcp_callers_refused_total{reason}",
                     "Requests without a good token, or without the role they need",
@@ -486,9 +520,18 @@ server {
                     "process_resident_memory_bytes, process_cpu_seconds_total, process_open_fds, …",
                     "The process, on Linux",
                 ),
-                ("fabric_mcp_runs_kept", "Runs that have ended and can still be read"),
-                ("fabric_mcp_connections, fabric_mcp_sessions", "Connections, and legacy sessions that are remembered"),
-                ("fabric_mcp_relayed_bytes_total", "Text of runs that came from Fabric"),
+                (
+                    "fabric_mcp_runs_kept",
+                    "Runs that have ended and can still be read",
+                ),
+                (
+                    "fabric_mcp_connections, fabric_mcp_sessions",
+                    "Connections, and legacy sessions that are remembered",
+                ),
+                (
+                    "fabric_mcp_relayed_bytes_total",
+                    "Text of runs that came from Fabric",
+                ),
                 ("fabric_mcp_fabric_errors_total{kind}", "Failures of Fabric"),
                 ("fabric_mcp_build_info{version}", "The version that runs"),
             ]),
@@ -508,15 +551,30 @@ mod tests {
         let names: HashSet<_> = TOPICS.iter().map(|topic| topic.name).collect();
         assert_eq!(names.len(), TOPICS.len());
         for section in Section::ALL {
-            let found = TOPICS.iter().filter(|topic| topic.section == Some(section)).count();
-            assert_eq!(found, usize::from(section != Section::Command), "{section:?}");
+            let found = TOPICS
+                .iter()
+                .filter(|topic| topic.section == Some(section))
+                .count();
+            assert_eq!(
+                found,
+                usize::from(section != Section::Command),
+                "{section:?}"
+            );
         }
         for topic in TOPICS {
             for block in topic.blocks {
                 match block {
-                    Text(text) => assert!(!text.contains("  ") && text.ends_with(['.', ':']), "{text}"),
-                    List(terms) => assert!(terms.iter().all(|(term, _)| term.chars().count() <= 78), "{terms:?}"),
-                    Code(code) => assert!(code.lines().all(|line| line.chars().count() <= 68), "{code}"),
+                    Text(text) => {
+                        assert!(!text.contains("  ") && text.ends_with(['.', ':']), "{text}")
+                    }
+                    List(terms) => assert!(
+                        terms.iter().all(|(term, _)| term.chars().count() <= 78),
+                        "{terms:?}"
+                    ),
+                    Code(code) => assert!(
+                        code.lines().all(|line| line.chars().count() <= 68),
+                        "{code}"
+                    ),
                 }
             }
         }

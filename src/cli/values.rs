@@ -13,7 +13,9 @@ use super::flags::{self, CLIENTS};
 use super::topics::TOPICS;
 use super::{Generate, Help, Launch, McpClient, UsageError};
 use crate::access::{self, Role, WebUrl};
-use crate::config::{self, LogFormat, LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Secret, Transport};
+use crate::config::{
+    self, LogFormat, LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Secret, Transport,
+};
 use crate::net::{Authority, Host};
 
 /// Shortest time that can be set.
@@ -33,7 +35,11 @@ pub(super) fn shown(text: &str) -> String {
     if let Some((_, after)) = text.rsplit_once('@') {
         return format!("…@{}", shown(after));
     }
-    let mut start: String = text.chars().take(MOST).flat_map(char::escape_debug).collect();
+    let mut start: String = text
+        .chars()
+        .take(MOST)
+        .flat_map(char::escape_debug)
+        .collect();
     if text.chars().nth(MOST).is_some() {
         start.push('…');
     }
@@ -61,7 +67,10 @@ pub(super) fn log_level(text: &str) -> Result<LogLevel, String> {
         "warning" | "warn" => Ok(LogLevel::Warning),
         "error" => Ok(LogLevel::Error),
         "critical" => Ok(LogLevel::Critical),
-        _ => Err(wrong(text, "is not a log level; give debug, info, warning, error or critical")),
+        _ => Err(wrong(
+            text,
+            "is not a log level; give debug, info, warning, error or critical",
+        )),
     }
 }
 
@@ -69,7 +78,10 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
     match text.to_ascii_lowercase().as_str() {
         "logfmt" => Ok(LogFormat::Logfmt),
         "json" => Ok(LogFormat::Json),
-        _ => Err(wrong(text, "is not a format of the log; give logfmt or json")),
+        _ => Err(wrong(
+            text,
+            "is not a format of the log; give logfmt or json",
+        )),
     }
 }
 
@@ -77,7 +89,12 @@ pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
 pub(super) fn address(text: &str) -> Result<IpAddr, String> {
     text.parse::<IpAddr>()
         .map(|ip| ip.to_canonical())
-        .map_err(|_| wrong(text, "is not an address; give one without a port, such as 127.0.0.1"))
+        .map_err(|_| {
+            wrong(
+                text,
+                "is not an address; give one without a port, such as 127.0.0.1",
+            )
+        })
 }
 
 /// An URL of OAuth. The error repeats nothing of it.
@@ -88,8 +105,13 @@ pub(super) fn web_url(text: &str) -> Result<String, String> {
 /// The name of a model or vendor.
 pub(super) fn model(text: &str) -> Result<String, String> {
     match text.chars().count() {
-        1..=MAX_NAME if !text.chars().any(char::is_control) && text.trim() == text => Ok(text.to_owned()),
-        _ => Err(wrong(text, format_args!("is no such name; give 1 to {MAX_NAME} characters, as Fabric lists it"))),
+        1..=MAX_NAME if !text.chars().any(char::is_control) && text.trim() == text => {
+            Ok(text.to_owned())
+        }
+        _ => Err(wrong(
+            text,
+            format_args!("is no such name; give 1 to {MAX_NAME} characters, as Fabric lists it"),
+        )),
     }
 }
 
@@ -115,7 +137,9 @@ pub(super) fn host(text: &str) -> Result<String, String> {
 
 /// Whether pages of this origin, as [`allowed_origin`] gives it, come from this machine.
 pub(super) fn is_local_origin(origin: &str) -> bool {
-    let Some(("http" | "https", authority)) = origin.split_once("://") else { return false };
+    let Some(("http" | "https", authority)) = origin.split_once("://") else {
+        return false;
+    };
     Authority::parse(authority).is_ok_and(|authority| authority.host.is_loopback())
 }
 
@@ -132,10 +156,19 @@ pub(super) fn port(text: &str) -> Result<u16, String> {
 }
 
 /// A whole number from `least` to `most`.
-pub(super) fn count<T: FromStr + PartialOrd + Display>(text: &str, least: T, most: T) -> Result<T, String> {
+pub(super) fn count<T: FromStr + PartialOrd + Display>(
+    text: &str,
+    least: T,
+    most: T,
+) -> Result<T, String> {
     whole(text)
         .filter(|number| (&least..=&most).contains(&number))
-        .ok_or_else(|| wrong(text, format_args!("is not a number from {least} to {most}; give one")))
+        .ok_or_else(|| {
+            wrong(
+                text,
+                format_args!("is not a number from {least} to {most}; give one"),
+            )
+        })
 }
 
 fn whole<T: FromStr>(text: &str) -> Option<T> {
@@ -150,10 +183,16 @@ pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let seconds = text.parse().ok().filter(|_| digits);
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-    time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time)).ok_or_else(|| {
-        let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs_f64());
-        wrong(text, format_args!("is not a time; give seconds from {least} to {most}, such as 30 or 0.5"))
-    })
+    time.filter(|time| (MIN_TIME..=MAX_TIME).contains(time))
+        .ok_or_else(|| {
+            let (least, most) = (MIN_TIME.as_secs_f64(), MAX_TIME.as_secs_f64());
+            wrong(
+                text,
+                format_args!(
+                    "is not a time; give seconds from {least} to {most}, such as 30 or 0.5"
+                ),
+            )
+        })
 }
 
 /// The URL of an MCP endpoint.
@@ -164,17 +203,26 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    let url =
-        config::base_url(text).map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
-    match url.split_once("://").is_some_and(|(_, rest)| rest.contains('/')) {
+    let url = config::base_url(text)
+        .map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
+    match url
+        .split_once("://")
+        .is_some_and(|(_, rest)| rest.contains('/'))
+    {
         true => Ok(url),
-        false => Err(format!("the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?")),
+        false => Err(format!(
+            "the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?"
+        )),
     }
 }
 
 /// [`seconds`], or 0.
 pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
-    if text == "0" { Ok(Duration::ZERO) } else { seconds(text) }
+    if text == "0" {
+        Ok(Duration::ZERO)
+    } else {
+        seconds(text)
+    }
 }
 
 /// The path of the MCP endpoint.
@@ -183,13 +231,24 @@ pub(super) fn path(text: &str) -> Result<String, String> {
         return Err(wrong(text, "is not a path; begin it with /, as in /mcp"));
     }
     if text.len() > MAX_ADDRESS {
-        return Err(format!("the path is longer than {MAX_ADDRESS} bytes; give a shorter one"));
+        return Err(format!(
+            "the path is longer than {MAX_ADDRESS} bytes; give a shorter one"
+        ));
     }
-    if !text.bytes().all(|b| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b)) {
-        return Err(wrong(text, "holds what a path must not; give visible ASCII characters without ? # \" < > \\"));
+    if !text
+        .bytes()
+        .all(|b| b.is_ascii_graphic() && !b"?#\"<>\\".contains(&b))
+    {
+        return Err(wrong(
+            text,
+            "holds what a path must not; give visible ASCII characters without ? # \" < > \\",
+        ));
     }
     if OPERATIONS_PATHS.contains(&text) {
-        return Err(wrong(text, "is taken by the server itself; give another one, such as /mcp"));
+        return Err(wrong(
+            text,
+            "is taken by the server itself; give another one, such as /mcp",
+        ));
     }
     Ok(text.to_owned())
 }
@@ -198,11 +257,15 @@ pub(super) fn path(text: &str) -> Result<String, String> {
 pub(super) fn pattern(text: &str) -> Result<String, String> {
     if text.is_empty()
         || text.chars().count() > MAX_NAME
-        || text.chars().any(|c| c.is_control() || c == '/' || c == '\\')
+        || text
+            .chars()
+            .any(|c| c.is_control() || c == '/' || c == '\\')
     {
         return Err(wrong(
             text,
-            format_args!("is not a pattern's name; give 1 to {MAX_NAME} characters without / and \\"),
+            format_args!(
+                "is not a pattern's name; give 1 to {MAX_NAME} characters without / and \\"
+            ),
         ));
     }
     Ok(text.to_owned())
@@ -211,25 +274,43 @@ pub(super) fn pattern(text: &str) -> Result<String, String> {
 /// A value of the header `Host`.
 pub(super) fn allowed_host(text: &str) -> Result<Authority, String> {
     if text.contains("://") {
-        return Err(wrong(text, "is a URL; give the host alone, such as mcp.example.com"));
+        return Err(wrong(
+            text,
+            "is a URL; give the host alone, such as mcp.example.com",
+        ));
     }
     if text.contains('*') {
-        return Err(wrong(text, "has a wildcard, which is not supported; give each host by its name"));
+        return Err(wrong(
+            text,
+            "has a wildcard, which is not supported; give each host by its name",
+        ));
     }
-    let authority = Host::parse(text).map(|host| Authority { host, port: None }).or_else(|_| Authority::parse(text));
-    authority.map_err(|_| wrong(text, "is not a host; give something like mcp.example.com or mcp.example.com:8443"))
+    let authority = Host::parse(text)
+        .map(|host| Authority { host, port: None })
+        .or_else(|_| Authority::parse(text));
+    authority.map_err(|_| {
+        wrong(
+            text,
+            "is not a host; give something like mcp.example.com or mcp.example.com:8443",
+        )
+    })
 }
 
 /// A value of the header `Origin`, as a browser writes it.
 pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
     if text.contains('*') {
-        return Err(wrong(text, "has a wildcard, which is not supported; give each origin in full"));
+        return Err(wrong(
+            text,
+            "has a wildcard, which is not supported; give each origin in full",
+        ));
     }
     let lower = text.to_ascii_lowercase();
     let origin = lower.strip_suffix('/').unwrap_or(&lower);
     let scheme = |scheme: &str| {
         scheme.starts_with(|c: char| c.is_ascii_lowercase())
-            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+            && scheme
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     };
     match origin.split_once("://") {
         Some((name, rest)) if scheme(name) && Authority::parse(rest).is_ok() => Ok(match name {
@@ -238,14 +319,19 @@ pub(super) fn allowed_origin(text: &str) -> Result<String, String> {
             _ => origin,
         }
         .to_owned()),
-        _ => Err(wrong(text, "is not an origin; give scheme and host, such as https://app.example.com")),
+        _ => Err(wrong(
+            text,
+            "is not an origin; give scheme and host, such as https://app.example.com",
+        )),
     }
 }
 
 /// Checks that a key or token can be sent in a header. The error never repeats any of it.
 pub(super) fn secret(text: &str) -> Result<(), String> {
     if text.len() > MAX_SECRET {
-        return Err(format!("the value is longer than {MAX_SECRET} bytes; copy it again"));
+        return Err(format!(
+            "the value is longer than {MAX_SECRET} bytes; copy it again"
+        ));
     }
     match text.bytes().all(|b| b.is_ascii_graphic()) {
         true => Ok(()),
@@ -257,19 +343,36 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
 
 /// Text given for `name`.
 pub(super) fn utf8(value: OsString, name: &str) -> Result<String, UsageError> {
-    value.into_string().map_err(|_| UsageError(format!("{name}: the value is not UTF-8; write it in UTF-8")))
+    value
+        .into_string()
+        .map_err(|_| UsageError(format!("{name}: the value is not UTF-8; write it in UTF-8")))
 }
 
 /// Which help: `written` is the letter, if that was used.
 pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, UsageError> {
     let Some(word) = words.first() else {
-        return Ok(if written.is_empty() { Help::Full } else { Help::Short });
+        return Ok(if written.is_empty() {
+            Help::Full
+        } else {
+            Help::Short
+        });
     };
     let word = word.to_string_lossy();
-    TOPICS.iter().find(|topic| topic.name == word).map(Help::Topic).ok_or_else(|| {
-        let hint = flags::hint(&word, TOPICS.iter().map(|topic| topic.name), "the topics are");
-        UsageError(format!("--help: {}", wrong(&word, format_args!("is not a topic; {hint}"))))
-    })
+    TOPICS
+        .iter()
+        .find(|topic| topic.name == word)
+        .map(Help::Topic)
+        .ok_or_else(|| {
+            let hint = flags::hint(
+                &word,
+                TOPICS.iter().map(|topic| topic.name),
+                "the topics are",
+            );
+            UsageError(format!(
+                "--help: {}",
+                wrong(&word, format_args!("is not a topic; {hint}"))
+            ))
+        })
 }
 
 /// What `--generate` prints; `words` are those that belong to no flag, and `launch` is for clients.
@@ -294,15 +397,22 @@ pub(super) fn generate(
     Ok(match &*what {
         "token" => token(words)?,
         "client-config" if word.is_none() => Generate::Clients,
-        "client-config" => for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?,
-        "client-command" => for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?,
+        "client-config" => {
+            for_client("--generate client-config").map(|(c, l)| Generate::ClientConfig(c, l))?
+        }
+        "client-command" => {
+            for_client("--generate client-command").map(|(c, l)| Generate::ClientCommand(c, l))?
+        }
         _ => {
             let choices = flags::get("generate").choices;
             if let Some(name) = choices.iter().find(|choice| **choice == what) {
                 return Ok(Generate::File(name));
             }
             let hint = flags::hint(&what, choices.iter().copied(), "give one of");
-            return Err(UsageError(format!("--generate: {}", wrong(&what, format_args!("is unknown; {hint}")))));
+            return Err(UsageError(format!(
+                "--generate: {}",
+                wrong(&what, format_args!("is unknown; {hint}"))
+            )));
         }
     })
 }
@@ -327,12 +437,21 @@ fn token(words: &[OsString]) -> Result<Generate, UsageError> {
 pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<McpClient, UsageError> {
     let word = word.map(OsStr::to_string_lossy).unwrap_or_default();
     if word.is_empty() {
-        return Err(UsageError(format!("{flag} needs a client; add one of {}", CLIENTS.join(", "))));
+        return Err(UsageError(format!(
+            "{flag} needs a client; add one of {}",
+            CLIENTS.join(", ")
+        )));
     }
-    McpClient::ALL.into_iter().find(|client| client.name() == word).ok_or_else(|| {
-        let hint = flags::hint(&word, CLIENTS.iter().copied(), "give one of");
-        UsageError(format!("{flag}: {}", wrong(&word, format_args!("is not a client we know; {hint}"))))
-    })
+    McpClient::ALL
+        .into_iter()
+        .find(|client| client.name() == word)
+        .ok_or_else(|| {
+            let hint = flags::hint(&word, CLIENTS.iter().copied(), "give one of");
+            UsageError(format!(
+                "{flag}: {}",
+                wrong(&word, format_args!("is not a client we know; {hint}"))
+            ))
+        })
 }
 
 #[cfg(test)]
@@ -349,7 +468,11 @@ mod tests {
             ("0.001", 1_000_000),
             ("1.0000000019", 1_000_000_002),
         ] {
-            assert_eq!(seconds(text), Ok(Duration::from_nanos(nanoseconds)), "{text}");
+            assert_eq!(
+                seconds(text),
+                Ok(Duration::from_nanos(nanoseconds)),
+                "{text}"
+            );
         }
     }
 }

@@ -17,7 +17,11 @@ pub(crate) fn command(
     launch: &Launch,
 ) -> Result<String, &'static str> {
     const NONE: &str = "has no command that adds such a server";
-    let transport = if matches!(launch, Launch::Sse(_)) { "sse" } else { "http" };
+    let transport = if matches!(launch, Launch::Sse(_)) {
+        "sse"
+    } else {
+        "http"
+    };
     let words = match (client, launch) {
         (McpClient::ClaudeCode, Launch::Program { args, env, key }) => {
             // --env takes all words up to the next flag.
@@ -28,15 +32,36 @@ pub(crate) fn command(
             words
         }
         (McpClient::ClaudeCode, Launch::Url(url) | Launch::Sse(url)) => {
-            let mut words = words(["claude", "mcp", "add", "--transport", transport, "--scope", "user", NAME, url]);
-            words.extend(["--header".to_owned(), format!("Authorization: {}", authorization(client))]);
+            let mut words = words([
+                "claude",
+                "mcp",
+                "add",
+                "--transport",
+                transport,
+                "--scope",
+                "user",
+                NAME,
+                url,
+            ]);
+            words.extend([
+                "--header".to_owned(),
+                format!("Authorization: {}", authorization(client)),
+            ]);
             words
         }
         (McpClient::Vscode, launch) => {
-            let Node::Object(members) = entry(client, program, launch) else { return Err(NONE) };
+            let Node::Object(members) = entry(client, program, launch) else {
+                return Err(NONE);
+            };
             let named = [("name".to_owned(), Node::text_of(NAME))];
             let server = Node::object(named.into_iter().chain(members));
-            let text = server.text(&Layout { unit: None, newline: "\n" }, "");
+            let text = server.text(
+                &Layout {
+                    unit: None,
+                    newline: "\n",
+                },
+                "",
+            );
             vec!["code".to_owned(), "--add-mcp".to_owned(), text]
         }
         (McpClient::Codex, Launch::Program { key: Key::Set, .. }) => {
@@ -49,9 +74,16 @@ pub(crate) fn command(
             words.extend(args.iter().cloned());
             words
         }
-        (McpClient::Codex, Launch::Url(url)) => {
-            words(["codex", "mcp", "add", NAME, "--url", url, "--bearer-token-env-var", AUTH_TOKEN])
-        }
+        (McpClient::Codex, Launch::Url(url)) => words([
+            "codex",
+            "mcp",
+            "add",
+            NAME,
+            "--url",
+            url,
+            "--bearer-token-env-var",
+            AUTH_TOKEN,
+        ]),
         (McpClient::GeminiCli, Launch::Program { args, env, key }) => {
             let mut words = words(["gemini", "mcp", "add", "--scope", "user"]);
             words.extend(pairs("--env", client, env, *key));
@@ -64,11 +96,27 @@ pub(crate) fn command(
         }
         (McpClient::GeminiCli, Launch::Url(url) | Launch::Sse(url)) => {
             let header = format!("Authorization: {}", authorization(client));
-            words(["gemini", "mcp", "add", "--scope", "user", "--transport", transport, "--header", &header, NAME, url])
+            words([
+                "gemini",
+                "mcp",
+                "add",
+                "--scope",
+                "user",
+                "--transport",
+                transport,
+                "--header",
+                &header,
+                NAME,
+                url,
+            ])
         }
         _ => return Err(NONE),
     };
-    Ok(words.iter().map(|word| quoted(word, system)).collect::<Vec<_>>().join(" "))
+    Ok(words
+        .iter()
+        .map(|word| quoted(word, system))
+        .collect::<Vec<_>>()
+        .join(" "))
 }
 
 fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
@@ -79,13 +127,18 @@ fn words<const N: usize>(words: [&str; N]) -> Vec<String> {
 fn pairs(flag: &str, client: McpClient, env: &[(String, String)], key: Key) -> Vec<String> {
     let key = (key == Key::Set).then(|| (API_KEY.to_owned(), reference(client, API_KEY, "")));
     let all = env.iter().cloned().chain(key);
-    all.flat_map(|(name, value)| [flag.to_owned(), format!("{name}={value}")]).collect()
+    all.flat_map(|(name, value)| [flag.to_owned(), format!("{name}={value}")])
+        .collect()
 }
 
 /// Quotes a word for a POSIX shell or for Windows.
 fn quoted(word: &str, system: System) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@".contains(c);
-    if !word.is_empty() && word.chars().all(|c| plain(c) || (system == System::Windows && c == '\\')) {
+    if !word.is_empty()
+        && word
+            .chars()
+            .all(|c| plain(c) || (system == System::Windows && c == '\\'))
+    {
         return word.to_owned();
     }
     match system {
@@ -101,7 +154,11 @@ mod tests {
     #[test]
     fn each_command_is_that_of_the_clients_documentation() {
         let env = vec![("FABRIC_BASE_URL".to_owned(), "http://f:1".to_owned())];
-        let start = Launch::Program { args: vec!["--max-runs".into(), "3".into()], env, key: Key::Set };
+        let start = Launch::Program {
+            args: vec!["--max-runs".into(), "3".into()],
+            env,
+            key: Key::Set,
+        };
         let url = Launch::Url("https://m/mcp".into());
         let mut unset = start.clone();
         if let Launch::Program { key, .. } = &mut unset {
@@ -137,29 +194,58 @@ mod tests {
                  ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
             ),
         ] {
-            let start = if client == McpClient::Codex { &unset } else { &start };
+            let start = if client == McpClient::Codex {
+                &unset
+            } else {
+                &start
+            };
             assert_eq!(on(client, start).as_deref(), Ok(by_program));
             assert_eq!(on(client, &url).as_deref(), Ok(by_url));
         }
         let sse = Launch::Sse("https://m/sse".into());
         for (client, expected) in [
-            (McpClient::ClaudeCode, "claude mcp add --transport sse --scope user fabric https://m/sse --header "),
-            (McpClient::Vscode, "code --add-mcp '{\"name\": \"fabric\", \"type\": \"sse\", \"url\": \"https://m/sse\""),
-            (McpClient::GeminiCli, "gemini mcp add --scope user --transport sse --header "),
+            (
+                McpClient::ClaudeCode,
+                "claude mcp add --transport sse --scope user fabric https://m/sse --header ",
+            ),
+            (
+                McpClient::Vscode,
+                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"sse\", \"url\": \"https://m/sse\"",
+            ),
+            (
+                McpClient::GeminiCli,
+                "gemini mcp add --scope user --transport sse --header ",
+            ),
         ] {
             let command = on(client, &sse).unwrap();
             assert!(command.starts_with(expected), "{command}");
         }
         for client in McpClient::ALL {
-            let known = [McpClient::ClaudeCode, McpClient::Vscode, McpClient::Codex, McpClient::GeminiCli];
-            assert_eq!(on(client, &unset).is_ok(), known.contains(&client), "{client:?}");
+            let known = [
+                McpClient::ClaudeCode,
+                McpClient::Vscode,
+                McpClient::Codex,
+                McpClient::GeminiCli,
+            ];
+            assert_eq!(
+                on(client, &unset).is_ok(),
+                known.contains(&client),
+                "{client:?}"
+            );
         }
-        assert!(on(McpClient::Codex, &start).unwrap_err().contains("FABRIC_API_KEY"));
+        assert!(
+            on(McpClient::Codex, &start)
+                .unwrap_err()
+                .contains("FABRIC_API_KEY")
+        );
     }
 
     #[test]
     fn windows_quotes_differently() {
-        assert_eq!(quoted("C:\\a b\\f.exe", System::Windows), "\"C:\\\\a b\\\\f.exe\"");
+        assert_eq!(
+            quoted("C:\\a b\\f.exe", System::Windows),
+            "\"C:\\\\a b\\\\f.exe\""
+        );
         assert_eq!(quoted("C:\\f.exe", System::Windows), "C:\\f.exe");
         assert_eq!(quoted("{\"a\"}", System::Windows), "\"{\\\"a\\\"}\"");
     }

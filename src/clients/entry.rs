@@ -7,8 +7,17 @@ use super::node::quoted;
 use super::{Layout, NAME, Node, TOKEN_PLACEHOLDER, facts};
 
 /// Every key that [`entry`] writes for some client: a change of settings takes the others' out.
-pub(crate) const KEYS: [&str; 9] =
-    ["type", "source", "command", "args", "env", "url", "serverUrl", "httpUrl", "headers"];
+pub(crate) const KEYS: [&str; 9] = [
+    "type",
+    "source",
+    "command",
+    "args",
+    "env",
+    "url",
+    "serverUrl",
+    "httpUrl",
+    "headers",
+];
 
 /// The entry for clients that take JSON.
 pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
@@ -20,9 +29,14 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
                 McpClient::Zed => Some(("source", "custom")),
                 _ => None,
             };
-            let reference = (*key == Key::Set).then(|| (API_KEY.to_owned(), reference(client, API_KEY, "")));
-            let variables = variables(env, *key).chain(reference).map(|(name, value)| (name, Node::text_of(value)));
-            let kind = kind.into_iter().map(|(name, value)| (name, Node::text_of(value)));
+            let reference =
+                (*key == Key::Set).then(|| (API_KEY.to_owned(), reference(client, API_KEY, "")));
+            let variables = variables(env, *key)
+                .chain(reference)
+                .map(|(name, value)| (name, Node::text_of(value)));
+            let kind = kind
+                .into_iter()
+                .map(|(name, value)| (name, Node::text_of(value)));
             let rest = [
                 ("command", Node::text_of(program)),
                 ("args", Node::List(args.clone())),
@@ -33,7 +47,12 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
         Launch::Url(url) | Launch::Sse(url) => {
             let is_sse = matches!(launch, Launch::Sse(_));
             let kind = match client {
-                McpClient::ClaudeCode | McpClient::Vscode | McpClient::Continue | McpClient::Cline if is_sse => {
+                McpClient::ClaudeCode
+                | McpClient::Vscode
+                | McpClient::Continue
+                | McpClient::Cline
+                    if is_sse =>
+                {
                     Some("sse")
                 }
                 McpClient::ClaudeCode | McpClient::Vscode | McpClient::Continue => Some("http"),
@@ -49,7 +68,10 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
             let kind = kind.into_iter().map(|kind| ("type", Node::text_of(kind)));
             let rest = [
                 (name, Node::text_of(url)),
-                ("headers", Node::object([("Authorization", Node::text_of(authorization(client)))])),
+                (
+                    "headers",
+                    Node::object([("Authorization", Node::text_of(authorization(client)))]),
+                ),
             ];
             Node::object(kind.chain(rest))
         }
@@ -58,7 +80,10 @@ pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
 
 /// The value of the header `Authorization`.
 pub(super) fn authorization(client: McpClient) -> String {
-    format!("Bearer {}", reference(client, AUTH_TOKEN, TOKEN_PLACEHOLDER))
+    format!(
+        "Bearer {}",
+        reference(client, AUTH_TOKEN, TOKEN_PLACEHOLDER)
+    )
 }
 
 /// The client's reference to a variable, or `otherwise` if it has none.
@@ -85,15 +110,30 @@ pub(super) fn toml(program: &str, launch: &Launch) -> String {
     match launch {
         // Codex has no HTTP+SSE: `Launch::for_client` refuses that.
         Launch::Url(url) | Launch::Sse(url) => {
-            format!("{table}url = {}\nbearer_token_env_var = {}\n", quoted(url), quoted(AUTH_TOKEN))
+            format!(
+                "{table}url = {}\nbearer_token_env_var = {}\n",
+                quoted(url),
+                quoted(AUTH_TOKEN)
+            )
         }
         Launch::Program { args, env, key } => {
             // Codex passes on only the variables named here.
-            let forwarded =
-                if *key == Key::Set { format!("env_vars = [{}]\n", quoted(API_KEY)) } else { String::new() };
-            let mut text = format!("{table}command = {}\nargs = {}\n{forwarded}", quoted(program), list(args));
+            let forwarded = if *key == Key::Set {
+                format!("env_vars = [{}]\n", quoted(API_KEY))
+            } else {
+                String::new()
+            };
+            let mut text = format!(
+                "{table}command = {}\nargs = {}\n{forwarded}",
+                quoted(program),
+                list(args)
+            );
             for (i, (name, value)) in variables(env, *key).enumerate() {
-                let head = if i == 0 { format!("\n[mcp_servers.{NAME}.env]\n") } else { String::new() };
+                let head = if i == 0 {
+                    format!("\n[mcp_servers.{NAME}.env]\n")
+                } else {
+                    String::new()
+                };
                 text.push_str(&format!("{head}{name} = {}\n", quoted(&value)));
             }
             text
@@ -115,10 +155,19 @@ pub(super) fn yaml(program: &str, launch: &Launch) -> String {
             quoted(&format!("Bearer ${AUTH_TOKEN}"))
         ),
         Launch::Program { args, env, key } => {
-            let keys = if *key == Key::Set { quoted(API_KEY) } else { String::new() };
-            let variables: String =
-                variables(env, *key).map(|(name, value)| format!("\n      {name}: {}", quoted(&value))).collect();
-            let variables = if variables.is_empty() { " {}".to_owned() } else { variables };
+            let keys = if *key == Key::Set {
+                quoted(API_KEY)
+            } else {
+                String::new()
+            };
+            let variables: String = variables(env, *key)
+                .map(|(name, value)| format!("\n      {name}: {}", quoted(&value)))
+                .collect();
+            let variables = if variables.is_empty() {
+                " {}".to_owned()
+            } else {
+                variables
+            };
             format!(
                 "    type: stdio\n    cmd: {}\n    args: {}\n    description: {about}\n    env_keys: [{keys}]\n    \
                  envs:{variables}\n",
@@ -127,7 +176,9 @@ pub(super) fn yaml(program: &str, launch: &Launch) -> String {
             )
         }
     };
-    format!("extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n{own}")
+    format!(
+        "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n{own}"
+    )
 }
 
 #[cfg(test)]
@@ -156,7 +207,11 @@ mod tests {
             )
         };
         for (client, head, key) in [
-            (McpClient::ClaudeDesktop, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", ""),
+            (
+                McpClient::ClaudeDesktop,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "",
+            ),
             (
                 McpClient::ClaudeCode,
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
@@ -167,20 +222,52 @@ mod tests {
                 "{\n  \"servers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
                 "${env:FABRIC_API_KEY}",
             ),
-            (McpClient::Cursor, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${env:FABRIC_API_KEY}"),
+            (
+                McpClient::Cursor,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "${env:FABRIC_API_KEY}",
+            ),
             (
                 McpClient::Zed,
                 "{\n  \"context_servers\": {\n    \"fabric\": {\n      \"source\": \"custom\",\n      ",
                 "",
             ),
-            (McpClient::Windsurf, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${env:FABRIC_API_KEY}"),
-            (McpClient::Cline, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${env:FABRIC_API_KEY}"),
-            (McpClient::Continue, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", ""),
-            (McpClient::GeminiCli, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", "${FABRIC_API_KEY}"),
-            (McpClient::JetBrains, "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ", ""),
+            (
+                McpClient::Windsurf,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "${env:FABRIC_API_KEY}",
+            ),
+            (
+                McpClient::Cline,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "${env:FABRIC_API_KEY}",
+            ),
+            (
+                McpClient::Continue,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "",
+            ),
+            (
+                McpClient::GeminiCli,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "${FABRIC_API_KEY}",
+            ),
+            (
+                McpClient::JetBrains,
+                "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
+                "",
+            ),
         ] {
-            assert_eq!(config(client, "/opt/f", &program(Key::Set)), format!("{head}{}", rest(key)), "{client:?}");
-            assert_eq!(config(client, "/opt/f", &program(Key::Unset)), format!("{head}{}", rest("")), "{client:?}");
+            assert_eq!(
+                config(client, "/opt/f", &program(Key::Set)),
+                format!("{head}{}", rest(key)),
+                "{client:?}"
+            );
+            assert_eq!(
+                config(client, "/opt/f", &program(Key::Unset)),
+                format!("{head}{}", rest("")),
+                "{client:?}"
+            );
         }
     }
 
@@ -195,8 +282,14 @@ mod tests {
                 McpClient::Vscode,
                 r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
-            (McpClient::Cursor, r#""url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#),
-            (McpClient::Zed, r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
+            (
+                McpClient::Cursor,
+                r#""url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
+            ),
+            (
+                McpClient::Zed,
+                r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
+            ),
             (
                 McpClient::Windsurf,
                 r#""serverUrl": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
@@ -205,16 +298,32 @@ mod tests {
                 McpClient::Cline,
                 r#""type": "streamableHttp", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
-            (McpClient::Continue, r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
+            (
+                McpClient::Continue,
+                r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
+            ),
             (
                 McpClient::GeminiCli,
                 r#""httpUrl": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
-            (McpClient::JetBrains, r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#),
+            (
+                McpClient::JetBrains,
+                r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
+            ),
         ] {
-            let line = Layout { unit: None, newline: "\n" };
+            let line = Layout {
+                unit: None,
+                newline: "\n",
+            };
             let text = entry(client, "/opt/f", &url()).text(&line, "");
-            assert_eq!(text, format!("{{{}}}", expected.replace("URL", "https://mcp.example.com/mcp")), "{client:?}");
+            assert_eq!(
+                text,
+                format!(
+                    "{{{}}}",
+                    expected.replace("URL", "https://mcp.example.com/mcp")
+                ),
+                "{client:?}"
+            );
         }
     }
 
@@ -230,7 +339,10 @@ mod tests {
             (McpClient::GeminiCli, r#"{"url": "U", "#),
             (McpClient::JetBrains, r#"{"url": "U", "#),
         ] {
-            let line = Layout { unit: None, newline: "\n" };
+            let line = Layout {
+                unit: None,
+                newline: "\n",
+            };
             let text = entry(client, "/opt/f", &Launch::Sse("U".into())).text(&line, "");
             assert!(text.starts_with(expected), "{client:?}: {text}");
         }
@@ -243,7 +355,11 @@ mod tests {
             "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \"3\"]\nenv_vars = \
              [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL = \"http://f:1\"\n"
         );
-        let demo = Launch::Program { args: vec!["--demo".into()], env: Vec::new(), key: Key::Unused };
+        let demo = Launch::Program {
+            args: vec!["--demo".into()],
+            env: Vec::new(),
+            key: Key::Unused,
+        };
         assert_eq!(
             config(McpClient::Codex, "/opt/f", &demo),
             "[mcp_servers.fabric]\ncommand = \"/opt/f\"\nargs = [\"--demo\"]\n"

@@ -53,31 +53,85 @@ pub(crate) fn facts(client: McpClient) -> Facts {
     let servers = Format::Json("mcpServers");
     let of_env = Some(("${env:", "}"));
     let (title, format, reference, then) = match client {
-        McpClient::ClaudeDesktop => ("Claude Desktop", servers, None, "quit Claude Desktop and start it again"),
+        McpClient::ClaudeDesktop => (
+            "Claude Desktop",
+            servers,
+            None,
+            "quit Claude Desktop and start it again",
+        ),
         McpClient::ClaudeCode => (
             "Claude Code",
             servers,
             Some(("${", "}")),
             "start claude in this folder, approve the server there, and see it with /mcp",
         ),
-        McpClient::Vscode => {
-            ("VS Code", Format::Json("servers"), of_env, "run \"MCP: List Servers\" in VS Code and start it there")
-        }
-        McpClient::Cursor => ("Cursor", servers, of_env, "see it in Cursor's settings, under MCP"),
-        McpClient::Zed => ("Zed", Format::Json("context_servers"), None, "see it in Zed's agent panel, under settings"),
-        McpClient::Windsurf => ("Windsurf", servers, of_env, "press refresh in Windsurf's list of MCP servers"),
-        McpClient::Cline => ("Cline", servers, of_env, "see it in Cline, under MCP Servers"),
-        McpClient::Continue => ("Continue", servers, None, "see it in Continue's agent mode, under tools"),
-        McpClient::Codex => ("Codex", Format::Toml, None, "start codex, and see it with /mcp"),
-        McpClient::GeminiCli => {
-            ("Gemini CLI", servers, Some(("${", "}")), "start gemini in a folder that it trusts, and see it with /mcp")
-        }
-        McpClient::JetBrains => {
-            ("JetBrains AI Assistant", Format::Dialog("mcpServers"), None, "press Apply in the same dialog")
-        }
-        McpClient::Goose => ("Goose", Format::Yaml, None, "start goose, and see it with goose info -v"),
+        McpClient::Vscode => (
+            "VS Code",
+            Format::Json("servers"),
+            of_env,
+            "run \"MCP: List Servers\" in VS Code and start it there",
+        ),
+        McpClient::Cursor => (
+            "Cursor",
+            servers,
+            of_env,
+            "see it in Cursor's settings, under MCP",
+        ),
+        McpClient::Zed => (
+            "Zed",
+            Format::Json("context_servers"),
+            None,
+            "see it in Zed's agent panel, under settings",
+        ),
+        McpClient::Windsurf => (
+            "Windsurf",
+            servers,
+            of_env,
+            "press refresh in Windsurf's list of MCP servers",
+        ),
+        McpClient::Cline => (
+            "Cline",
+            servers,
+            of_env,
+            "see it in Cline, under MCP Servers",
+        ),
+        McpClient::Continue => (
+            "Continue",
+            servers,
+            None,
+            "see it in Continue's agent mode, under tools",
+        ),
+        McpClient::Codex => (
+            "Codex",
+            Format::Toml,
+            None,
+            "start codex, and see it with /mcp",
+        ),
+        McpClient::GeminiCli => (
+            "Gemini CLI",
+            servers,
+            Some(("${", "}")),
+            "start gemini in a folder that it trusts, and see it with /mcp",
+        ),
+        McpClient::JetBrains => (
+            "JetBrains AI Assistant",
+            Format::Dialog("mcpServers"),
+            None,
+            "press Apply in the same dialog",
+        ),
+        McpClient::Goose => (
+            "Goose",
+            Format::Yaml,
+            None,
+            "start goose, and see it with goose info -v",
+        ),
     };
-    Facts { title, format, reference, then }
+    Facts {
+        title,
+        format,
+        reference,
+        then,
+    }
 }
 
 /// The operating systems that clients tell apart.
@@ -104,9 +158,23 @@ impl System {
 
 /// The file that a client reads its servers from, for this user or, with Claude Code, in the current folder. `None` for
 /// a dialog, and if the variables of the home folder are not set.
-pub(crate) fn file(client: McpClient, system: System, env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-    let folder = |name: &str| env(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let home = || folder(if system == System::Windows { "USERPROFILE" } else { "HOME" });
+pub(crate) fn file(
+    client: McpClient,
+    system: System,
+    env: &dyn Fn(&str) -> Option<OsString>,
+) -> Option<PathBuf> {
+    let folder = |name: &str| {
+        env(name)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    let home = || {
+        folder(if system == System::Windows {
+            "USERPROFILE"
+        } else {
+            "HOME"
+        })
+    };
     let dot_config = || folder("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")));
     // Where desktop programs keep their settings.
     let settings = || match system {
@@ -124,10 +192,15 @@ pub(crate) fn file(client: McpClient, system: System, env: &dyn Fn(&str) -> Opti
         McpClient::Windsurf => (home()?, ".codeium/windsurf/mcp_config.json"),
         McpClient::Cline => (home()?, ".cline/data/settings/cline_mcp_settings.json"),
         McpClient::Continue => (home()?, ".continue/mcpServers/fabric.json"),
-        McpClient::Codex => (folder("CODEX_HOME").or_else(|| Some(home()?.join(".codex")))?, "config.toml"),
+        McpClient::Codex => (
+            folder("CODEX_HOME").or_else(|| Some(home()?.join(".codex")))?,
+            "config.toml",
+        ),
         McpClient::GeminiCli => (home()?, ".gemini/settings.json"),
         McpClient::JetBrains => return None,
-        McpClient::Goose if system == System::Windows => (settings()?, "Block/goose/config/config.yaml"),
+        McpClient::Goose if system == System::Windows => {
+            (settings()?, "Block/goose/config/config.yaml")
+        }
         McpClient::Goose => (dot_config()?, "goose/config.yaml"),
     };
     // One separator throughout, also on Windows.
@@ -135,10 +208,16 @@ pub(crate) fn file(client: McpClient, system: System, env: &dyn Fn(&str) -> Opti
 }
 
 /// The place of a client's servers, for people.
-pub(crate) fn place(client: McpClient, system: System, env: &dyn Fn(&str) -> Option<OsString>) -> String {
+pub(crate) fn place(
+    client: McpClient,
+    system: System,
+    env: &dyn Fn(&str) -> Option<OsString>,
+) -> String {
     match (file(client, system, env), facts(client).format) {
         (_, Format::Dialog(_)) => "Settings, Tools, AI Assistant, MCP: Add, As JSON".to_owned(),
-        (Some(path), _) if client == McpClient::ClaudeCode => format!("{} in the project's folder", path.display()),
+        (Some(path), _) if client == McpClient::ClaudeCode => {
+            format!("{} in the project's folder", path.display())
+        }
         (Some(path), _) => path.display().to_string(),
         (None, _) => "(HOME is not set)".to_owned(),
     }
@@ -148,7 +227,8 @@ pub(crate) fn place(client: McpClient, system: System, env: &dyn Fn(&str) -> Opt
 pub(crate) fn config(client: McpClient, program: &str, launch: &Launch) -> String {
     match facts(client).format {
         Format::Json(key) | Format::Dialog(key) => {
-            let file = Node::object([(key, Node::object([(NAME, entry(client, program, launch))]))]);
+            let file =
+                Node::object([(key, Node::object([(NAME, entry(client, program, launch))]))]);
             format!("{}\n", file.text(&Layout::default(), ""))
         }
         Format::Toml => entry::toml(program, launch),
@@ -206,7 +286,10 @@ mod tests {
         for (client, rest) in [
             (McpClient::Cursor, ".cursor/mcp.json"),
             (McpClient::Windsurf, ".codeium/windsurf/mcp_config.json"),
-            (McpClient::Cline, ".cline/data/settings/cline_mcp_settings.json"),
+            (
+                McpClient::Cline,
+                ".cline/data/settings/cline_mcp_settings.json",
+            ),
             (McpClient::Continue, ".continue/mcpServers/fabric.json"),
             (McpClient::Codex, ".codex/config.toml"),
             (McpClient::GeminiCli, ".gemini/settings.json"),
@@ -220,11 +303,24 @@ mod tests {
     #[test]
     fn variables_that_move_files_count_and_a_missing_home_is_noticed() {
         let moved = |name: &str| (name != "HOME").then(|| OsString::from(format!("/moved/{name}")));
-        let path = |client| file(client, System::Linux, &moved).map(|path| path.display().to_string());
-        assert_eq!(path(McpClient::Zed).as_deref(), Some("/moved/XDG_CONFIG_HOME/zed/settings.json"));
-        assert_eq!(path(McpClient::Codex).as_deref(), Some("/moved/CODEX_HOME/config.toml"));
+        let path =
+            |client| file(client, System::Linux, &moved).map(|path| path.display().to_string());
+        assert_eq!(
+            path(McpClient::Zed).as_deref(),
+            Some("/moved/XDG_CONFIG_HOME/zed/settings.json")
+        );
+        assert_eq!(
+            path(McpClient::Codex).as_deref(),
+            Some("/moved/CODEX_HOME/config.toml")
+        );
         assert_eq!(path(McpClient::Cursor), None);
-        assert_eq!(place(McpClient::Cursor, System::Linux, &moved), "(HOME is not set)");
-        assert_eq!(file(McpClient::Vscode, System::Linux, &|_| Some(OsString::new())), None);
+        assert_eq!(
+            place(McpClient::Cursor, System::Linux, &moved),
+            "(HOME is not set)"
+        );
+        assert_eq!(
+            file(McpClient::Vscode, System::Linux, &|_| Some(OsString::new())),
+            None
+        );
     }
 }

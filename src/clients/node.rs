@@ -26,14 +26,22 @@ pub(crate) struct Layout {
 
 impl Default for Layout {
     fn default() -> Layout {
-        Layout { unit: Some("  ".to_owned()), newline: "\n" }
+        Layout {
+            unit: Some("  ".to_owned()),
+            newline: "\n",
+        }
     }
 }
 
 impl Node {
     /// An object of these members.
     pub(crate) fn object<K: Into<String>>(members: impl IntoIterator<Item = (K, Node)>) -> Node {
-        Node::Object(members.into_iter().map(|(key, value)| (key.into(), value)).collect())
+        Node::Object(
+            members
+                .into_iter()
+                .map(|(key, value)| (key.into(), value))
+                .collect(),
+        )
     }
 
     /// A string.
@@ -44,7 +52,10 @@ impl Node {
     /// A member of an object.
     pub(crate) fn get_mut(&mut self, name: &str) -> Option<&mut Node> {
         match self {
-            Node::Object(members) => members.iter_mut().find(|(key, _)| key == name).map(|(_, value)| value),
+            Node::Object(members) => members
+                .iter_mut()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value),
             Node::List(_) | Node::Text(_) | Node::Found(_) => None,
         }
     }
@@ -61,14 +72,19 @@ impl Node {
             Node::Object(members) if members.is_empty() => "{}".to_owned(),
             Node::Object(members) => {
                 let inner = format!("{indent}{}", layout.unit.as_deref().unwrap_or_default());
-                let members: Vec<String> =
-                    members.iter().map(|(key, value)| member(key, &value.text(layout, &inner))).collect();
+                let members: Vec<String> = members
+                    .iter()
+                    .map(|(key, value)| member(key, &value.text(layout, &inner)))
+                    .collect();
                 match layout.unit {
                     None => format!("{{{}}}", members.join(", ")),
                     Some(_) => {
                         let newline = layout.newline;
                         let between = format!(",{newline}{inner}");
-                        format!("{{{newline}{inner}{}{newline}{indent}}}", members.join(&between))
+                        format!(
+                            "{{{newline}{inner}{}{newline}{indent}}}",
+                            members.join(&between)
+                        )
                     }
                 }
             }
@@ -81,9 +97,12 @@ impl Node {
             Node::Text(text) => json!(text),
             Node::Found(value) => value.clone(),
             Node::List(items) => json!(items),
-            Node::Object(members) => {
-                Value::Object(members.iter().map(|(key, value)| (key.clone(), value.value())).collect::<Map<_, _>>())
-            }
+            Node::Object(members) => Value::Object(
+                members
+                    .iter()
+                    .map(|(key, value)| (key.clone(), value.value()))
+                    .collect::<Map<_, _>>(),
+            ),
         }
     }
 }
@@ -108,18 +127,30 @@ mod tests {
         let node = Node::object([
             ("type", Node::text_of("stdio")),
             ("args", Node::List(vec!["--a".into(), "b \"c\"".into()])),
-            ("env", Node::object([("B", Node::text_of("1")), ("A", Node::text_of("2"))])),
+            (
+                "env",
+                Node::object([("B", Node::text_of("1")), ("A", Node::text_of("2"))]),
+            ),
             ("none", Node::Object(Vec::new())),
         ]);
-        let tabs = Layout { unit: Some("\t".into()), newline: "\r\n" };
+        let tabs = Layout {
+            unit: Some("\t".into()),
+            newline: "\r\n",
+        };
         assert_eq!(
             node.text(&tabs, "\t"),
             "{\r\n\t\t\"type\": \"stdio\",\r\n\t\t\"args\": [\"--a\", \"b \\\"c\\\"\"],\r\n\t\t\"env\": {\r\n\t\t\t\"B\": \
              \"1\",\r\n\t\t\t\"A\": \"2\"\r\n\t\t},\r\n\t\t\"none\": {}\r\n\t}"
         );
-        let line = Layout { unit: None, newline: "\n" };
+        let line = Layout {
+            unit: None,
+            newline: "\n",
+        };
         let text = node.text(&line, "");
-        assert_eq!(text, r#"{"type": "stdio", "args": ["--a", "b \"c\""], "env": {"B": "1", "A": "2"}, "none": {}}"#);
+        assert_eq!(
+            text,
+            r#"{"type": "stdio", "args": ["--a", "b \"c\""], "env": {"B": "1", "A": "2"}, "none": {}}"#
+        );
         assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), node.value());
     }
 }

@@ -329,7 +329,11 @@ impl Default for HttpLimits {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             write_timeout: Duration::from_secs(30),
-            stack_size: if cfg!(debug_assertions) { 1 << 20 } else { 256 << 10 },
+            stack_size: if cfg!(debug_assertions) {
+                1 << 20
+            } else {
+                256 << 10
+            },
         }
     }
 }

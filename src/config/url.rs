@@ -16,7 +16,9 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
         return Err(format!("the URL is empty; {EXAMPLE}"));
     }
     if text.len() > MAX_ADDRESS {
-        return Err(format!("the URL is longer than {MAX_ADDRESS} bytes; {EXAMPLE}"));
+        return Err(format!(
+            "the URL is longer than {MAX_ADDRESS} bytes; {EXAMPLE}"
+        ));
     }
     let (scheme, rest) = split_scheme(text)?;
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
@@ -26,13 +28,24 @@ pub(crate) fn base_url(text: &str) -> Result<String, String> {
             .to_owned());
     }
     if path.contains(['?', '#']) {
-        return Err(format!("the URL must end with the path, without ? or #; {EXAMPLE}"));
+        return Err(format!(
+            "the URL must end with the path, without ? or #; {EXAMPLE}"
+        ));
     }
-    if let Some(bad) = path.chars().find(|c| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c)) {
-        return Err(format!("the URL's path must not hold {}; write it percent-encoded", bad.escape_debug()));
+    if let Some(bad) = path
+        .chars()
+        .find(|c| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c))
+    {
+        return Err(format!(
+            "the URL's path must not hold {}; write it percent-encoded",
+            bad.escape_debug()
+        ));
     }
     let authority = Authority::parse(authority).map_err(explain)?;
-    Ok(format!("{scheme}://{authority}{}", path.trim_end_matches('/')))
+    Ok(format!(
+        "{scheme}://{authority}{}",
+        path.trim_end_matches('/')
+    ))
 }
 
 fn split_scheme(text: &str) -> Result<(&'static str, &str), String> {
@@ -40,16 +53,20 @@ fn split_scheme(text: &str) -> Result<(&'static str, &str), String> {
         // The guess is shown only if no part of it can be a password.
         let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
         let guess = text.trim_start_matches(['/', ':']);
-        return Err(if guess.chars().all(plain) && base_url(&format!("http://{guess}")).is_ok() {
-            format!("the URL has no scheme; did you mean http://{guess}?")
-        } else {
-            format!("the URL must begin with http:// or https://; {EXAMPLE}")
-        });
+        return Err(
+            if guess.chars().all(plain) && base_url(&format!("http://{guess}")).is_ok() {
+                format!("the URL has no scheme; did you mean http://{guess}?")
+            } else {
+                format!("the URL must begin with http:// or https://; {EXAMPLE}")
+            },
+        );
     };
     if scheme.eq_ignore_ascii_case("http") {
         Ok(("http", rest))
     } else if !scheme.eq_ignore_ascii_case("https") {
-        Err(format!("the URL must begin with http:// or https://; {EXAMPLE}"))
+        Err(format!(
+            "the URL must begin with http:// or https://; {EXAMPLE}"
+        ))
     } else if cfg!(feature = "tls") {
         Ok(("https", rest))
     } else {
@@ -68,7 +85,9 @@ fn explain(error: AuthorityError) -> String {
         AuthorityError::NotIpv6 => {
             "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080"
         }
-        AuthorityError::AfterBracket => "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
+        AuthorityError::AfterBracket => {
+            "after the URL's IPv6 address only a port may follow, as in [::1]:8080"
+        }
         AuthorityError::Colons => {
             "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080"
         }
@@ -87,8 +106,14 @@ mod tests {
             ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
             ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
             ("HTTP://Fabric.Example", "http://fabric.example"),
-            ("http://fabric.example/API/v1//", "http://fabric.example/API/v1"),
-            ("http://fabric.example/a@b/%20", "http://fabric.example/a@b/%20"),
+            (
+                "http://fabric.example/API/v1//",
+                "http://fabric.example/API/v1",
+            ),
+            (
+                "http://fabric.example/a@b/%20",
+                "http://fabric.example/a@b/%20",
+            ),
             ("http://[::1]:8080/x", "http://[::1]:8080/x"),
             ("http://[0:0:0:0:0:0:0:1]", "http://[::1]"),
             ("http://my_fabric:1", "http://my_fabric:1"),
@@ -111,17 +136,32 @@ mod tests {
         let ends = "the URL must end with the path, without ? or #; give something like http://127.0.0.1:8080";
         let no_host = "the URL has no host; give something like http://127.0.0.1:8080";
         for (given, reason) in [
-            ("", "the URL is empty; give something like http://127.0.0.1:8080"),
-            ("localhost:8080", "the URL has no scheme; did you mean http://localhost:8080?"),
-            ("//fabric/api", "the URL has no scheme; did you mean http://fabric/api?"),
-            ("[::1]:8080", "the URL has no scheme; did you mean http://[::1]:8080?"),
+            (
+                "",
+                "the URL is empty; give something like http://127.0.0.1:8080",
+            ),
+            (
+                "localhost:8080",
+                "the URL has no scheme; did you mean http://localhost:8080?",
+            ),
+            (
+                "//fabric/api",
+                "the URL has no scheme; did you mean http://fabric/api?",
+            ),
+            (
+                "[::1]:8080",
+                "the URL has no scheme; did you mean http://[::1]:8080?",
+            ),
             ("joe:pass@fabric", scheme),
             ("fabric?key=pass", scheme),
             ("ftp://fabric", scheme),
             ("http:/fabric", scheme),
             ("http:\\\\fabric", scheme),
             ("http://joe:pass@fabric:8080", user),
-            ("https://pass@fabric", if cfg!(feature = "tls") { user } else { NO_TLS }),
+            (
+                "https://pass@fabric",
+                if cfg!(feature = "tls") { user } else { NO_TLS },
+            ),
             ("http://joe:pa/ss@fabric", port),
             ("http://joe:pass/@fabric", port),
             ("http://fabric/?key=pass", ends),
@@ -139,16 +179,37 @@ mod tests {
             ("http://fäbric", host),
             ("http://fabric\r\nX: y", host),
             ("http://::1:8080", colons),
-            ("http://[::1", "the URL's IPv6 address lacks its closing bracket"),
-            ("http://[fabric]", "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080"),
-            ("http://[::1]8080", "after the URL's IPv6 address only a port may follow, as in [::1]:8080"),
-            ("http://fabric/a b", "the URL's path must not hold  ; write it percent-encoded"),
-            ("http://fabric/a\nb", "the URL's path must not hold \\n; write it percent-encoded"),
-            ("http://fabric/{x}", "the URL's path must not hold {; write it percent-encoded"),
+            (
+                "http://[::1",
+                "the URL's IPv6 address lacks its closing bracket",
+            ),
+            (
+                "http://[fabric]",
+                "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080",
+            ),
+            (
+                "http://[::1]8080",
+                "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
+            ),
+            (
+                "http://fabric/a b",
+                "the URL's path must not hold  ; write it percent-encoded",
+            ),
+            (
+                "http://fabric/a\nb",
+                "the URL's path must not hold \\n; write it percent-encoded",
+            ),
+            (
+                "http://fabric/{x}",
+                "the URL's path must not hold {; write it percent-encoded",
+            ),
         ] {
             let error = base_url(given).expect_err(given);
             assert_eq!(error, reason, "{given}");
-            assert!(!error.contains("pass") || error.contains("password"), "{error}");
+            assert!(
+                !error.contains("pass") || error.contains("password"),
+                "{error}"
+            );
             assert!(!error.contains("joe"), "{error}");
         }
     }
@@ -157,7 +218,11 @@ mod tests {
 
     #[test]
     fn https_needs_the_feature() {
-        let expected = if cfg!(feature = "tls") { Ok("https://fabric".to_owned()) } else { Err(NO_TLS.to_owned()) };
+        let expected = if cfg!(feature = "tls") {
+            Ok("https://fabric".to_owned())
+        } else {
+            Err(NO_TLS.to_owned())
+        };
         assert_eq!(base_url("https://fabric"), expected);
     }
 

@@ -30,12 +30,21 @@ const WORD_PAUSE: Duration = Duration::from_millis(15);
 const PATTERNS: [(&str, &str); 8] = [
     ("create_diagram", include_str!("patterns/create_diagram.md")),
     ("explain_code", include_str!("patterns/explain_code.md")),
-    ("extract_action_items", include_str!("patterns/extract_action_items.md")),
-    ("improve_writing", include_str!("patterns/improve_writing.md")),
+    (
+        "extract_action_items",
+        include_str!("patterns/extract_action_items.md"),
+    ),
+    (
+        "improve_writing",
+        include_str!("patterns/improve_writing.md"),
+    ),
     ("review_design", include_str!("patterns/review_design.md")),
     ("summarize", include_str!("patterns/summarize.md")),
     ("translate", include_str!("patterns/translate.md")),
-    ("write_commit_message", include_str!("patterns/write_commit_message.md")),
+    (
+        "write_commit_message",
+        include_str!("patterns/write_commit_message.md"),
+    ),
 ];
 
 const STRATEGIES: [DemoStrategy; 3] = [
@@ -57,14 +66,29 @@ const STRATEGIES: [DemoStrategy; 3] = [
 ];
 
 /// Contexts by name.
-const CONTEXTS: [(&str, &str); 1] = [("plain_english", "Write plain English for readers who are not native speakers.")];
+const CONTEXTS: [(&str, &str); 1] = [(
+    "plain_english",
+    "Write plain English for readers who are not native speakers.",
+)];
 
 /// Times and lines of the demo's only transcript, returned for every video.
 const TRANSCRIPT: [(&str, &str); 4] = [
-    ("00:00:00", "Welcome. Our team ships every Friday, and last Friday it went wrong."),
-    ("00:00:07", "The cache was down for nine minutes, and every page that needs it failed."),
-    ("00:00:15", "We agreed on two things: requests to the cache are tried twice, then the database is asked."),
-    ("00:00:24", "Mara builds that by Wednesday, and Tom writes the test that takes the cache away."),
+    (
+        "00:00:00",
+        "Welcome. Our team ships every Friday, and last Friday it went wrong.",
+    ),
+    (
+        "00:00:07",
+        "The cache was down for nine minutes, and every page that needs it failed.",
+    ),
+    (
+        "00:00:15",
+        "We agreed on two things: requests to the cache are tried twice, then the database is asked.",
+    ),
+    (
+        "00:00:24",
+        "Mara builds that by Wednesday, and Tom writes the test that takes the cache away.",
+    ),
 ];
 
 /// The response of `/config`, with made-up keys. Empty means not set.
@@ -93,7 +117,10 @@ pub(crate) struct Demo {
 pub(crate) fn start() -> io::Result<Demo> {
     let server = HttpServer::bind((Ipv4Addr::LOCALHOST, 0), HttpLimits::default())?;
     server.serve(Arc::new(Routes))?;
-    Ok(Demo { url: format!("http://{}", server.local_addr()), _server: server })
+    Ok(Demo {
+        url: format!("http://{}", server.local_addr()),
+        _server: server,
+    })
 }
 
 #[derive(Serialize)]
@@ -138,19 +165,31 @@ impl Handler for Routes {
         let head = exchange.head();
         let parts: Vec<&str> = head.path().trim_start_matches('/').split('/').collect();
         match (head.method(), parts.as_slice()) {
-            (Method::Get, ["patterns", "names"]) => json(exchange, 200, &PATTERNS.map(|(name, _)| name)),
+            (Method::Get, ["patterns", "names"]) => {
+                json(exchange, 200, &PATTERNS.map(|(name, _)| name))
+            }
             (Method::Get, ["patterns", name]) => raw_pattern(exchange, name),
             (Method::Post, ["patterns", name, "apply"]) => applied_pattern(exchange, name),
             (Method::Get, ["models", "names"]) => {
-                json(exchange, 200, &json!({"models": [DRY_RUN, INSTANT], "vendors": {VENDOR: [DRY_RUN, INSTANT]}}));
+                json(
+                    exchange,
+                    200,
+                    &json!({"models": [DRY_RUN, INSTANT], "vendors": {VENDOR: [DRY_RUN, INSTANT]}}),
+                );
             }
             (Method::Get, ["strategies"]) => json(exchange, 200, &STRATEGIES),
             (Method::Get, ["config"]) => json(exchange, 200, &BTreeMap::from(CONFIG)),
-            (Method::Get, ["contexts", "names"]) => json(exchange, 200, &CONTEXTS.map(|(name, _)| name)),
+            (Method::Get, ["contexts", "names"]) => {
+                json(exchange, 200, &CONTEXTS.map(|(name, _)| name))
+            }
             (Method::Get, ["sessions", "names"]) => json(exchange, 200, &[(); 0]),
             (Method::Post, ["chat"]) => chat(exchange),
             (Method::Post, ["youtube", "transcript"]) => transcript(exchange),
-            _ => exchange.respond(404, &[("Content-Type", "text/plain")], &[b"404 page not found"]),
+            _ => exchange.respond(
+                404,
+                &[("Content-Type", "text/plain")],
+                &[b"404 page not found"],
+            ),
         }
     }
 }
@@ -160,7 +199,11 @@ const WRITABLE: &str = "our types have string keys only";
 
 fn json(exchange: Exchange<'_>, status: u16, value: &impl Serialize) {
     let body = serde_json::to_vec(value).expect(WRITABLE);
-    exchange.respond(status, &[("Content-Type", "application/json; charset=utf-8")], &[&body]);
+    exchange.respond(
+        status,
+        &[("Content-Type", "application/json; charset=utf-8")],
+        &[&body],
+    );
 }
 
 fn bad_request(exchange: Exchange<'_>, why: &str) {
@@ -170,20 +213,39 @@ fn bad_request(exchange: Exchange<'_>, why: &str) {
 fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
     match pattern(&name) {
-        Ok(pattern) => json(exchange, 200, &DemoPattern { name: &name, description: "", pattern }),
+        Ok(pattern) => json(
+            exchange,
+            200,
+            &DemoPattern {
+                name: &name,
+                description: "",
+                pattern,
+            },
+        ),
         Err(message) => json(exchange, 500, &message),
     }
 }
 
 fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
     let name = percent_decode(encoded).unwrap_or_default();
-    let Some(body) = body(&mut exchange) else { return bad_request(exchange, "EOF") };
+    let Some(body) = body(&mut exchange) else {
+        return bad_request(exchange, "EOF");
+    };
     let asked: Value = match json::value(&body) {
         Ok(asked) => asked,
         Err(e) => return bad_request(exchange, &e.to_string()),
     };
-    match pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input"))) {
-        Ok(pattern) => json(exchange, 200, &DemoPattern { name: &name, description: "", pattern: &pattern }),
+    match pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input")))
+    {
+        Ok(pattern) => json(
+            exchange,
+            200,
+            &DemoPattern {
+                name: &name,
+                description: "",
+                pattern: &pattern,
+            },
+        ),
         Err(message) => json(exchange, 500, &message),
     }
 }
@@ -205,13 +267,24 @@ fn chat(mut exchange: Exchange<'_>) {
         ("X-Accel-Buffering", "no"),
     ]);
     let mut send = |event: RunEvent<'_>| stream.event(&serde_json::to_vec(&event).expect(WRITABLE));
-    for prompt in chat["prompts"].as_array().into_iter().flatten().map(DemoPrompt) {
+    for prompt in chat["prompts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(DemoPrompt)
+    {
         let sent = match prompt.text(field(&chat, "language")) {
             Ok(text) => answer(&text, prompt.pause(), &mut send),
-            Err(message) => send(RunEvent::Error { format: "plain", content: &format!("Error: {message}") }),
+            Err(message) => send(RunEvent::Error {
+                format: "plain",
+                content: &format!("Error: {message}"),
+            }),
         };
         // A failed write means that the caller disconnected; like Fabric, end the run.
-        if sent.and_then(|()| send(RunEvent::Complete { format: "plain" })).is_err() {
+        if sent
+            .and_then(|()| send(RunEvent::Complete { format: "plain" }))
+            .is_err()
+        {
             return;
         }
     }
@@ -219,14 +292,24 @@ fn chat(mut exchange: Exchange<'_>) {
 }
 
 fn transcript(mut exchange: Exchange<'_>) {
-    let asked = body(&mut exchange).and_then(|body| json::value(&body).ok()).unwrap_or(Value::Null);
-    let Some((_, id)) = field(&asked, "url").split_once("?v=") else { return bad_request(exchange, "invalid request") };
+    let asked = body(&mut exchange)
+        .and_then(|body| json::value(&body).ok())
+        .unwrap_or(Value::Null);
+    let Some((_, id)) = field(&asked, "url").split_once("?v=") else {
+        return bad_request(exchange, "invalid request");
+    };
     let text = match asked["timestamps"] == true {
-        true => TRANSCRIPT.map(|(time, line)| format!("[{time}] {line}")).join("\n"),
+        true => TRANSCRIPT
+            .map(|(time, line)| format!("[{time}] {line}"))
+            .join("\n"),
         false => TRANSCRIPT.map(|(_, line)| line).join(" "),
     };
-    let (title, description) = ("What broke on Friday", "A made-up video: the demo asks nobody for transcripts.");
-    let video = json!({"transcript": text, "videoId": id, "title": title, "description": description});
+    let (title, description) = (
+        "What broke on Friday",
+        "A made-up video: the demo asks nobody for transcripts.",
+    );
+    let video =
+        json!({"transcript": text, "videoId": id, "title": title, "description": description});
     json(exchange, 200, &video);
 }
 
@@ -236,8 +319,16 @@ fn field<'a>(object: &'a Value, name: &str) -> &'a str {
 }
 
 /// Streams `text` word by word, then the token counts.
-fn answer(text: &str, pause: Duration, send: &mut impl FnMut(RunEvent<'_>) -> io::Result<()>) -> io::Result<()> {
-    let format = if text.starts_with("flowchart") { "mermaid" } else { "markdown" };
+fn answer(
+    text: &str,
+    pause: Duration,
+    send: &mut impl FnMut(RunEvent<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let format = if text.starts_with("flowchart") {
+        "mermaid"
+    } else {
+        "markdown"
+    };
     let mut words = 0;
     for content in text.split_inclusive([' ', '\n']) {
         if words > 0 && !pause.is_zero() {
@@ -248,7 +339,11 @@ fn answer(text: &str, pause: Duration, send: &mut impl FnMut(RunEvent<'_>) -> io
     }
     let input = text.split_whitespace().count();
     send(RunEvent::Usage {
-        usage: DemoTokens { input_tokens: input, output_tokens: words, total_tokens: input + words },
+        usage: DemoTokens {
+            input_tokens: input,
+            output_tokens: words,
+            total_tokens: input + words,
+        },
     })
 }
 
@@ -258,27 +353,45 @@ impl<'a> DemoPrompt<'a> {
     }
 
     fn pause(&self) -> Duration {
-        if self.field("model").eq_ignore_ascii_case(INSTANT) { Duration::ZERO } else { WORD_PAUSE }
+        if self.field("model").eq_ignore_ascii_case(INSTANT) {
+            Duration::ZERO
+        } else {
+            WORD_PAUSE
+        }
     }
 
     /// The prompt: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's wording.
     fn text(&self, language: &str) -> Result<String, String> {
         let (vendor, model) = (self.field("vendor"), self.field("model"));
-        let known = ["", DRY_RUN, INSTANT].iter().any(|known| known.eq_ignore_ascii_case(model));
-        if !["", VENDOR].iter().any(|known| known.eq_ignore_ascii_case(vendor)) {
+        let known = ["", DRY_RUN, INSTANT]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(model));
+        if !["", VENDOR]
+            .iter()
+            .any(|known| known.eq_ignore_ascii_case(vendor))
+        {
             let model = if model.is_empty() { DRY_RUN } else { model };
             return Err(format!("model {model} not available for vendor {vendor}"));
         }
         if !known {
             let defaults = format!("Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.");
-            return Err(format!(" Requested Model = {model}\n {defaults}\n\ncould not find vendor"));
+            return Err(format!(
+                " Requested Model = {model}\n {defaults}\n\ncould not find vendor"
+            ));
         }
-        let (context, strategy, input) =
-            (self.field("contextName"), self.field("strategyName"), self.field("userInput"));
+        let (context, strategy, input) = (
+            self.field("contextName"),
+            self.field("strategyName"),
+            self.field("userInput"),
+        );
         let context = match CONTEXTS.iter().find(|(name, _)| *name == context) {
             Some((_, text)) => text,
             None if context.is_empty() => "",
-            None => return Err(format!("could not find context {context}: could not load {context}")),
+            None => {
+                return Err(format!(
+                    "could not find context {context}: could not load {context}"
+                ));
+            }
         };
         let pattern = match self.field("patternName") {
             "" => input.to_owned(),
@@ -289,23 +402,38 @@ impl<'a> DemoPrompt<'a> {
         let strategy = match STRATEGIES.iter().find(|known| known.name == strategy) {
             Some(strategy) => strategy.prompt,
             None if strategy.is_empty() => "",
-            None => return Err(format!("could not load strategy {strategy}: strategy {strategy} not found")),
+            None => {
+                return Err(format!(
+                    "could not load strategy {strategy}: strategy {strategy} not found"
+                ));
+            }
         };
         let sections = [strategy, context, &pattern].map(str::trim);
-        let mut text = sections.into_iter().filter(|section| !section.is_empty()).collect::<Vec<_>>().join("\n");
+        let mut text = sections
+            .into_iter()
+            .filter(|section| !section.is_empty())
+            .collect::<Vec<_>>()
+            .join("\n");
         if !["", "en"].contains(&language) {
-            let _ = write!(text, "\n\nIMPORTANT: Give the whole answer in this language: {language}");
+            let _ = write!(
+                text,
+                "\n\nIMPORTANT: Give the whole answer in this language: {language}"
+            );
         }
-        if text.is_empty() { Err("no session, pattern or user messages provided".to_owned()) } else { Ok(text) }
+        if text.is_empty() {
+            Err("no session, pattern or user messages provided".to_owned())
+        } else {
+            Ok(text)
+        }
     }
 }
 
 /// The text of a pattern, or Fabric's error message.
 fn pattern(name: &str) -> Result<&'static str, String> {
     let found = PATTERNS.iter().find(|(known, _)| *known == name);
-    found
-        .map(|(_, text)| *text)
-        .ok_or_else(|| format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns"))
+    found.map(|(_, text)| *text).ok_or_else(|| {
+        format!("pattern '{name}' not found. Run 'fabric -l' to see available patterns")
+    })
 }
 
 /// Replaces `{{input}}` and `{{variable}}` in one pass, so that braces in a value stay as they are.
@@ -319,7 +447,11 @@ fn fill_in(pattern: &str, variables: &Value, input: &str) -> Result<String, Stri
         filled.push_str(before);
         match name {
             "input" => filled.push_str(input),
-            _ => filled.push_str(variables[name].as_str().ok_or_else(|| format!("missing required variable: {name}"))?),
+            _ => filled.push_str(
+                variables[name]
+                    .as_str()
+                    .ok_or_else(|| format!("missing required variable: {name}"))?,
+            ),
         }
         rest = after;
     }
@@ -343,14 +475,20 @@ mod tests {
     /// Sends a request; returns status, head, and body with its chunks joined.
     fn ask(demo: &Demo, line: &str, body: &str) -> (u16, String, String) {
         let mut client = TcpStream::connect(demo.url.strip_prefix("http://").unwrap()).unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
         let length = body.len();
         write!(client, "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}")
             .unwrap();
         let mut answer = String::new();
         client.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let body = if head.contains("chunked") { joined(body) } else { body.to_owned() };
+        let body = if head.contains("chunked") {
+            joined(body)
+        } else {
+            body.to_owned()
+        };
         (head[9..12].parse().unwrap(), head.to_owned(), body)
     }
 
@@ -371,7 +509,10 @@ mod tests {
     fn run(demo: &Demo, prompt: Value) -> String {
         let body = json!({"prompts": [prompt], "language": "", "temperature": 0.7, "topP": 0.9, "search": false});
         let (status, head, body) = ask(demo, "POST /chat", &body.to_string());
-        assert!(status == 200 && head.contains("\r\nContent-Type: text/readystream\r\n"), "{head}");
+        assert!(
+            status == 200 && head.contains("\r\nContent-Type: text/readystream\r\n"),
+            "{head}"
+        );
         body
     }
 
@@ -381,24 +522,64 @@ mod tests {
         let not_found = r#""pattern 'nope' not found. Run 'fabric -l' to see available patterns""#;
         let missing = r#""missing required variable: lang_code""#;
         for (line, body, status, starts) in [
-            ("GET /patterns/names", "", 200, r#"["create_diagram","explain_code","extract_action_items","#),
+            (
+                "GET /patterns/names",
+                "",
+                200,
+                r#"["create_diagram","explain_code","extract_action_items","#,
+            ),
             (
                 "GET /patterns/summarize",
                 "",
                 200,
                 r##"{"Name":"summarize","Description":"","Pattern":"# IDENTITY and PU"##,
             ),
-            ("GET /patterns/summ%61rize", "", 200, r#"{"Name":"summarize""#),
+            (
+                "GET /patterns/summ%61rize",
+                "",
+                200,
+                r#"{"Name":"summarize""#,
+            ),
             ("GET /patterns/nope", "", 500, not_found),
             ("POST /patterns/nope/apply", "{}", 500, not_found),
-            ("POST /patterns/translate/apply", r#"{"input":"x"}"#, 500, missing),
-            ("POST /patterns/translate/apply", "nonsense", 400, r#"{"error":""#),
-            ("GET /models/names", "", 200, r#"{"models":["demo-dry-run","demo-instant"],"vendors":{"Demo":["demo-dry"#),
-            ("GET /strategies", "", 200, r#"[{"name":"cot","description":"Reason in steps before answering","prompt""#),
-            ("GET /config", "", 200, r#"{"anthropic":"demo-key-that-opens-nothing-0001","deepseek":"","#),
+            (
+                "POST /patterns/translate/apply",
+                r#"{"input":"x"}"#,
+                500,
+                missing,
+            ),
+            (
+                "POST /patterns/translate/apply",
+                "nonsense",
+                400,
+                r#"{"error":""#,
+            ),
+            (
+                "GET /models/names",
+                "",
+                200,
+                r#"{"models":["demo-dry-run","demo-instant"],"vendors":{"Demo":["demo-dry"#,
+            ),
+            (
+                "GET /strategies",
+                "",
+                200,
+                r#"[{"name":"cot","description":"Reason in steps before answering","prompt""#,
+            ),
+            (
+                "GET /config",
+                "",
+                200,
+                r#"{"anthropic":"demo-key-that-opens-nothing-0001","deepseek":"","#,
+            ),
             ("GET /contexts/names", "", 200, r#"["plain_english"]"#),
             ("GET /sessions/names", "", 200, "[]"),
-            ("POST /chat", "nonsense", 400, r#"{"error":"invalid request format: "#),
+            (
+                "POST /chat",
+                "nonsense",
+                400,
+                r#"{"error":"invalid request format: "#,
+            ),
             ("GET /chat", "", 404, "404 page not found"),
             (
                 "POST /youtube/transcript",
@@ -406,11 +587,19 @@ mod tests {
                 200,
                 r#"{"description":"A made-up video: the demo asks nobody for transcripts.","title":"What broke on Friday","transcript":"[00:00:00] Welcome. Our"#,
             ),
-            ("POST /youtube/transcript", "nonsense", 400, r#"{"error":"invalid request"}"#),
+            (
+                "POST /youtube/transcript",
+                "nonsense",
+                400,
+                r#"{"error":"invalid request"}"#,
+            ),
             ("GET /", "", 404, "404 page not found"),
         ] {
             let (got, _, answer) = ask(&demo, line, body);
-            assert!(got == status && answer.starts_with(starts), "{line}: {got} {answer}");
+            assert!(
+                got == status && answer.starts_with(starts),
+                "{line}: {got} {answer}"
+            );
         }
     }
 
@@ -419,13 +608,19 @@ mod tests {
         let demo = start().unwrap();
         let body = r#"{"input":"a {{lang_code}} b","variables":{"lang_code":"de"}}"#;
         let (_, _, answer) = ask(&demo, "POST /patterns/translate/apply", body);
-        assert!(answer.contains("the target language, de.") && answer.contains("a {{lang_code}} b"), "{answer}");
+        assert!(
+            answer.contains("the target language, de.") && answer.contains("a {{lang_code}} b"),
+            "{answer}"
+        );
     }
 
     #[test]
     fn a_run_streams_the_prompt_back_word_by_word() {
         let demo = start().unwrap();
-        let body = run(&demo, json!({"model": INSTANT, "userInput": "one two\nthree"}));
+        let body = run(
+            &demo,
+            json!({"model": INSTANT, "userInput": "one two\nthree"}),
+        );
         assert_eq!(
             body,
             "data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"one \"}\n\n\
@@ -438,11 +633,22 @@ mod tests {
             "strategyName": "cot", "contextName": "plain_english", "variables": {"lang_code": "fr"}});
         let text: String = run(&demo, whole)
             .lines()
-            .filter_map(|line| serde_json::from_str::<serde_json::Value>(line.strip_prefix("data: ")?).ok())
+            .filter_map(|line| {
+                serde_json::from_str::<serde_json::Value>(line.strip_prefix("data: ")?).ok()
+            })
             .filter_map(|event| event["content"].as_str().map(str::to_owned))
             .collect();
-        let order = [STRATEGIES[0].prompt, CONTEXTS[0].1, "# IDENTITY and PURPOSE", "into fr only", "Hallo {{x}}"];
-        let places: Vec<_> = order.iter().map(|part| text.find(part).expect(part)).collect();
+        let order = [
+            STRATEGIES[0].prompt,
+            CONTEXTS[0].1,
+            "# IDENTITY and PURPOSE",
+            "into fr only",
+            "Hallo {{x}}",
+        ];
+        let places: Vec<_> = order
+            .iter()
+            .map(|part| text.find(part).expect(part))
+            .collect();
         assert!(places.is_sorted(), "{text}");
     }
 
@@ -462,15 +668,29 @@ mod tests {
                 json!({"userInput": "x", "strategyName": "nope"}),
                 "could not load strategy nope: strategy nope not found",
             ),
-            (json!({"userInput": "x", "contextName": "nope"}), "could not find context nope: could not load nope"),
-            (json!({"userInput": "x", "model": "nope"}), " Requested Model = nope\\n Default Model = demo-dry-run\\n"),
-            (json!({"userInput": "x", "vendor": "nope"}), "model demo-dry-run not available for vendor nope"),
+            (
+                json!({"userInput": "x", "contextName": "nope"}),
+                "could not find context nope: could not load nope",
+            ),
+            (
+                json!({"userInput": "x", "model": "nope"}),
+                " Requested Model = nope\\n Default Model = demo-dry-run\\n",
+            ),
+            (
+                json!({"userInput": "x", "vendor": "nope"}),
+                "model demo-dry-run not available for vendor nope",
+            ),
             (json!({}), "no session, pattern or user messages provided"),
         ] {
             let body = run(&demo, prompt);
-            let start = format!("data: {{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: {message}");
+            let start = format!(
+                "data: {{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: {message}"
+            );
             assert!(body.starts_with(&start), "{body}");
-            assert!(body.ends_with("}\n\ndata: {\"type\":\"complete\",\"format\":\"plain\"}\n\n"), "{body}");
+            assert!(
+                body.ends_with("}\n\ndata: {\"type\":\"complete\",\"format\":\"plain\"}\n\n"),
+                "{body}"
+            );
         }
     }
 
@@ -478,7 +698,12 @@ mod tests {
     fn every_pattern_is_complete_and_sorted() {
         assert!(PATTERNS.map(|(name, _)| name).is_sorted());
         for (name, text) in PATTERNS {
-            for part in ["# IDENTITY and PURPOSE\n", "# STEPS\n", "# OUTPUT INSTRUCTIONS\n", "# INPUT\n\n{{input}}\n"] {
+            for part in [
+                "# IDENTITY and PURPOSE\n",
+                "# STEPS\n",
+                "# OUTPUT INSTRUCTIONS\n",
+                "# INPUT\n\n{{input}}\n",
+            ] {
                 assert!(text.contains(part), "{name} has no {part}");
             }
         }

@@ -42,24 +42,44 @@ struct Flight {
 impl<T> Cached<T> {
     /// An empty cache. `patience` bounds how long a read in flight is waited for.
     pub(crate) const fn new(patience: Duration) -> Cached<T> {
-        let entry = CacheState { value: None, flight: None, failed: None, flights: 0 };
-        Cached { patience, state: Mutex::new(entry), landed: Condvar::new() }
+        let entry = CacheState {
+            value: None,
+            flight: None,
+            failed: None,
+            flights: 0,
+        };
+        Cached {
+            patience,
+            state: Mutex::new(entry),
+            landed: Condvar::new(),
+        }
     }
 
     /// The newest value, however old.
     pub(crate) fn latest(&self) -> Option<Arc<T>> {
-        lock(&self.state).value.as_ref().map(|(_, value)| Arc::clone(value))
+        lock(&self.state)
+            .value
+            .as_ref()
+            .map(|(_, value)| Arc::clone(value))
     }
 
     /// The newest value if its read began after `begun`.
     pub(crate) fn latest_since(&self, begun: Instant) -> Option<Arc<T>> {
-        lock(&self.state).value.as_ref().filter(|(at, _)| *at > begun).map(|(_, value)| Arc::clone(value))
+        lock(&self.state)
+            .value
+            .as_ref()
+            .filter(|(at, _)| *at > begun)
+            .map(|(_, value)| Arc::clone(value))
     }
 
     /// Drops the value if `outdated` says so.
     pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) {
         let mut entry = lock(&self.state);
-        if entry.value.as_ref().is_some_and(|(_, value)| outdated(value)) {
+        if entry
+            .value
+            .as_ref()
+            .is_some_and(|(_, value)| outdated(value))
+        {
             entry.value = None;
         }
     }
@@ -81,17 +101,31 @@ impl<T> Cached<T> {
         let mut waited_for = None;
         let mut entry = lock(&self.state);
         loop {
-            if let Some((begun, value)) = entry.value.as_ref().filter(|(begun, _)| is_young(*begun)) {
+            if let Some((begun, value)) = entry.value.as_ref().filter(|(begun, _)| is_young(*begun))
+            {
                 return Ok((*begun, Arc::clone(value)));
             }
-            if let Some((_, error)) = entry.failed.as_ref().filter(|(number, _)| waited_for == Some(*number)) {
+            if let Some((_, error)) = entry
+                .failed
+                .as_ref()
+                .filter(|(number, _)| waited_for == Some(*number))
+            {
                 return Err(error.clone());
             }
-            let Some(flight) = entry.flight.filter(|flight| flight.begun.elapsed() < self.patience) else { break };
+            let Some(flight) = entry
+                .flight
+                .filter(|flight| flight.begun.elapsed() < self.patience)
+            else {
+                break;
+            };
             if is_young(flight.begun) {
                 waited_for = Some(flight.number);
             }
-            entry = self.landed.wait_timeout(entry, SLICE).unwrap_or_else(PoisonError::into_inner).0;
+            entry = self
+                .landed
+                .wait_timeout(entry, SLICE)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
             if entry.flight.is_some_and(|now| now.number == flight.number) {
                 drop(entry);
                 wait.still_waiting().map_err(|Stop| Error::cancelled())?;
@@ -107,19 +141,32 @@ impl<T> Cached<T> {
         read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
     ) -> Result<(Instant, Arc<T>), Error> {
         entry.flights += 1;
-        let flight = Flight { number: entry.flights, begun: Instant::now() };
+        let flight = Flight {
+            number: entry.flights,
+            begun: Instant::now(),
+        };
         entry.flight = Some(flight);
         let before = entry.value.as_ref().map(|(_, value)| Arc::clone(value));
         drop(entry);
         // Also on a panic, so that nobody waits for it.
-        let landing = Landing { cached: self, flight };
+        let landing = Landing {
+            cached: self,
+            flight,
+        };
         let result = read(before.as_ref());
         let mut entry = lock(&self.state);
         match &result {
-            Ok(value) if entry.value.as_ref().is_none_or(|(newest, _)| *newest <= flight.begun) => {
+            Ok(value)
+                if entry
+                    .value
+                    .as_ref()
+                    .is_none_or(|(newest, _)| *newest <= flight.begun) =>
+            {
                 entry.value = Some((flight.begun, Arc::clone(value)));
             }
-            Err(error) if error.kind != Kind::Cancelled => entry.failed = Some((flight.number, error.clone())),
+            Err(error) if error.kind != Kind::Cancelled => {
+                entry.failed = Some((flight.number, error.clone()))
+            }
             _ => {}
         }
         drop(entry);
@@ -137,7 +184,10 @@ struct Landing<'a, T> {
 impl<T> Drop for Landing<'_, T> {
     fn drop(&mut self) {
         let mut entry = lock(&self.cached.state);
-        if entry.flight.is_some_and(|flight| flight.number == self.flight.number) {
+        if entry
+            .flight
+            .is_some_and(|flight| flight.number == self.flight.number)
+        {
             entry.flight = None;
         }
         drop(entry);
@@ -163,8 +213,14 @@ mod tests {
         unreachable!("another caller reads")
     }
 
-    fn get(cached: &Cached<u32>, max_age: Duration, read: impl FnOnce() -> ReadResult) -> ReadResult {
-        cached.get(max_age, &NoWait, |_| read()).map(|(_, value)| value)
+    fn get(
+        cached: &Cached<u32>,
+        max_age: Duration,
+        read: impl FnOnce() -> ReadResult,
+    ) -> ReadResult {
+        cached
+            .get(max_age, &NoWait, |_| read())
+            .map(|(_, value)| value)
     }
 
     /// Reports its first callback: its caller is then waiting for another's read.
@@ -209,8 +265,14 @@ mod tests {
     fn a_value_is_read_once_while_it_is_young() {
         let cached = Cached::new(LONG);
         assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
-        assert_eq!(cached.get(LONG, &NoWait, another_reads).unwrap().1, Arc::new(1));
-        assert_eq!(get(&cached, Duration::ZERO, || Ok(Arc::new(2))), Ok(Arc::new(2)));
+        assert_eq!(
+            cached.get(LONG, &NoWait, another_reads).unwrap().1,
+            Arc::new(1)
+        );
+        assert_eq!(
+            get(&cached, Duration::ZERO, || Ok(Arc::new(2))),
+            Ok(Arc::new(2))
+        );
         assert_eq!(cached.latest(), Some(Arc::new(2)));
         cached.invalidate(|value| *value == 3);
         assert_eq!(cached.latest(), Some(Arc::new(2)));
@@ -223,7 +285,10 @@ mod tests {
         let cached = Cached::new(LONG);
         get(&cached, LONG, || Ok(Arc::new(1))).unwrap();
         let before = |before: Option<&Arc<u32>>| Ok(Arc::new(**before.unwrap() + 1));
-        assert_eq!(cached.get(Duration::ZERO, &NoWait, before).unwrap().1, Arc::new(2));
+        assert_eq!(
+            cached.get(Duration::ZERO, &NoWait, before).unwrap().1,
+            Arc::new(2)
+        );
     }
 
     #[test]
@@ -233,17 +298,38 @@ mod tests {
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(1))));
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, LONG, || Err(unavailable()), another_reads);
-        assert_eq!((first.unwrap(), second), (Err(unavailable()), Err(unavailable())));
-        assert_eq!(get(&cached, LONG, || Ok(Arc::new(2))), Ok(Arc::new(2)), "a failure is not kept");
+        assert_eq!(
+            (first.unwrap(), second),
+            (Err(unavailable()), Err(unavailable()))
+        );
+        assert_eq!(
+            get(&cached, LONG, || Ok(Arc::new(2))),
+            Ok(Arc::new(2)),
+            "a failure is not kept"
+        );
     }
 
     #[test]
     fn a_caller_that_needs_a_fresh_value_waits_and_reads_again() {
         let cached = Cached::new(LONG);
-        let (first, second) = together(&cached, Duration::ZERO, || Ok(Arc::new(1)), |_| Ok(Arc::new(2)));
+        let (first, second) = together(
+            &cached,
+            Duration::ZERO,
+            || Ok(Arc::new(1)),
+            |_| Ok(Arc::new(2)),
+        );
         assert_eq!((first.unwrap(), second), (Ok(Arc::new(1)), Ok(Arc::new(2))));
-        let (first, second) = together(&Cached::new(LONG), Duration::ZERO, || Err(unavailable()), |_| Ok(Arc::new(2)));
-        assert_eq!((first.unwrap(), second), (Err(unavailable()), Ok(Arc::new(2))), "nor its failure");
+        let (first, second) = together(
+            &Cached::new(LONG),
+            Duration::ZERO,
+            || Err(unavailable()),
+            |_| Ok(Arc::new(2)),
+        );
+        assert_eq!(
+            (first.unwrap(), second),
+            (Err(unavailable()), Ok(Arc::new(2))),
+            "nor its failure"
+        );
     }
 
     #[test]
@@ -278,7 +364,9 @@ mod tests {
             waiting.iter().for_each(|waits| waits.recv().unwrap());
             ends.send(()).unwrap();
             assert_eq!(first.join().unwrap(), Ok(Arc::new(1)));
-            others.into_iter().for_each(|other| assert_eq!(other.join().unwrap(), Arc::new(2)));
+            others
+                .into_iter()
+                .for_each(|other| assert_eq!(other.join().unwrap(), Arc::new(2)));
         });
         assert_eq!(reads_of_next.load(std::sync::atomic::Ordering::Relaxed), 1);
     }
@@ -290,14 +378,25 @@ mod tests {
             assert_eq!(get(&cached, LONG, || Ok(Arc::new(1))), Ok(Arc::new(1)));
             Ok(Arc::new(2))
         });
-        assert_eq!((outer, cached.latest()), (Ok(Arc::new(2)), Some(Arc::new(1))));
+        assert_eq!(
+            (outer, cached.latest()),
+            (Ok(Arc::new(2)), Some(Arc::new(1)))
+        );
     }
 
     #[test]
     fn a_cancelled_or_panicked_read_is_taken_over() {
         let cached = Cached::new(LONG);
-        let (first, second) = together(&cached, LONG, || Err(Error::cancelled()), |_| Ok(Arc::new(2)));
-        assert_eq!((first.unwrap(), second), (Err(Error::cancelled()), Ok(Arc::new(2))));
+        let (first, second) = together(
+            &cached,
+            LONG,
+            || Err(Error::cancelled()),
+            |_| Ok(Arc::new(2)),
+        );
+        assert_eq!(
+            (first.unwrap(), second),
+            (Err(Error::cancelled()), Ok(Arc::new(2)))
+        );
         let cached = Cached::new(LONG);
         let (first, second) = together(&cached, LONG, || panic!("on purpose"), |_| Ok(Arc::new(3)));
         assert!(first.is_err());
@@ -314,7 +413,10 @@ mod tests {
         }
         let cached = Cached::new(LONG);
         let value = get(&cached, LONG, || {
-            assert_eq!(cached.get(LONG, &Left, another_reads), Err(Error::cancelled()));
+            assert_eq!(
+                cached.get(LONG, &Left, another_reads),
+                Err(Error::cancelled())
+            );
             Ok(Arc::new(1))
         });
         assert_eq!(value, Ok(Arc::new(1)));

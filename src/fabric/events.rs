@@ -141,14 +141,20 @@ impl Decoder {
 
     /// At the end of the stream: passes a last event without blank line to `each`. If that is cut off, the error is
     /// [`Kind::StreamInterrupted`].
-    pub(crate) fn finish(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
+    pub(crate) fn finish(
+        &mut self,
+        each: &mut dyn FnMut(Event) -> Result<(), Error>,
+    ) -> Result<(), Error> {
         let mut whole = None;
         // A prefix of `data:` is cut off, not foreign.
         if !self.line.is_empty() && !b"data".starts_with(&self.line) {
             self.take_collected_line(&mut whole, each)?;
         }
         match self.dispatch(&mut whole, each) {
-            Err(error) if error.kind == Kind::ApiError && self.data.trim_ascii_start().starts_with(b"{") => {
+            Err(error)
+                if error.kind == Kind::ApiError
+                    && self.data.trim_ascii_start().starts_with(b"{") =>
+            {
                 Err(Error::new(
                     Kind::StreamInterrupted,
                     "Fabric's answer broke off in the middle of an event. Run the pattern again if its output is needed.",
@@ -178,8 +184,10 @@ impl Decoder {
         if size <= self.limit {
             return Ok(());
         }
-        let detail =
-            format!("Fabric sent a single event of more than {} MiB, the limit. Ask for less.", self.limit >> 20);
+        let detail = format!(
+            "Fabric sent a single event of more than {} MiB, the limit. Ask for less.",
+            self.limit >> 20
+        );
         Err(Error::new(Kind::ResponseTooLarge, detail))
     }
 
@@ -229,7 +237,11 @@ impl Decoder {
     ) -> Result<(), Error> {
         self.has_data = false;
         let data = whole.take().unwrap_or(&self.data);
-        let event = if data.is_empty() { None } else { Some(parse(data)?) };
+        let event = if data.is_empty() {
+            None
+        } else {
+            Some(parse(data)?)
+        };
         self.has_event |= event.is_some();
         clear(&mut self.data);
         event.map_or(Ok(()), each)
@@ -252,7 +264,11 @@ enum SseLine<'a> {
 /// Classifies one line, without its end. Comments, `event`, `id`, `retry` and unknown fields are ignored; but a stream
 /// of unknown fields only is not an event stream.
 fn field(line: &[u8], may_have_mark: bool) -> SseLine<'_> {
-    let line = if may_have_mark { line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line) } else { line };
+    let line = if may_have_mark {
+        line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line)
+    } else {
+        line
+    };
     if line.is_empty() {
         return SseLine::Blank;
     }
@@ -278,7 +294,9 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         usage: Option<&'a RawValue>,
     }
     // serde also accepts an array, as the fields in order.
-    let object = str::from_utf8(data).ok().filter(|text| text.trim_ascii_start().starts_with('{'));
+    let object = str::from_utf8(data)
+        .ok()
+        .filter(|text| text.trim_ascii_start().starts_with('{'));
     let Some(wire) = object.and_then(|text| serde_json::from_str::<Wire<'_>>(text).ok()) else {
         let detail = "Fabric sent an event that is not the JSON it should be. If a proxy stands in between, check that \
                       it passes the stream on unchanged.";
@@ -286,11 +304,17 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
     };
     let content = wire.content.unwrap_or_default();
     Ok(match wire.kind.as_deref() {
-        Some("content") => Event::Content { format: wire.format.filter(|f| !f.is_empty()), content },
+        Some("content") => Event::Content {
+            format: wire.format.filter(|f| !f.is_empty()),
+            content,
+        },
         Some("error") => Event::Error { content },
         Some("complete") => Event::Complete,
         // Statistics must not fail a run: unreadable counts are unknown.
-        Some("usage") => wire.usage.and_then(|u| serde_json::from_str(u.get()).ok()).map_or(Event::Other, Event::Usage),
+        Some("usage") => wire
+            .usage
+            .and_then(|u| serde_json::from_str(u.get()).ok())
+            .map_or(Event::Other, Event::Usage),
         _ => Event::Other,
     })
 }
@@ -300,7 +324,10 @@ mod tests {
     use super::*;
 
     fn content(text: &str) -> Event {
-        Event::Content { format: Some("markdown".into()), content: text.into() }
+        Event::Content {
+            format: Some("markdown".into()),
+            content: text.into(),
+        }
     }
 
     /// Decodes `parts`, one read each.
@@ -327,9 +354,24 @@ mod tests {
                     data: {\"type\":\"content\",\"content\":\"end\"}\n\n\
                     data: {\"type\":\"usage\",\"usage\":{\"input_tokens\":1,\"output_tokens\":4,\"total_tokens\":5}}\n\n\
                     data: {\"type\":\"complete\",\"format\":\"plain\"}\n\n";
-        let usage = Usage { input_tokens: 1, output_tokens: 4, total_tokens: 5 };
-        let plain = Event::Content { format: None, content: "end".into() };
-        assert_eq!(decode(wire.as_bytes()), Ok(vec![content("The "), plain, Event::Usage(usage), Event::Complete]));
+        let usage = Usage {
+            input_tokens: 1,
+            output_tokens: 4,
+            total_tokens: 5,
+        };
+        let plain = Event::Content {
+            format: None,
+            content: "end".into(),
+        };
+        assert_eq!(
+            decode(wire.as_bytes()),
+            Ok(vec![
+                content("The "),
+                plain,
+                Event::Usage(usage),
+                Event::Complete
+            ])
+        );
     }
 
     /// Everything a stream may contain, and what it means.
@@ -343,15 +385,29 @@ mod tests {
     #[test]
     fn odd_streams_mean_the_same_however_they_are_cut() {
         let wire = ODD.as_bytes();
-        let expected = vec![content("漢😀"), content("b"), content("c"), Event::Other, Event::Complete];
+        let expected = vec![
+            content("漢😀"),
+            content("b"),
+            content("c"),
+            Event::Other,
+            Event::Complete,
+        ];
         assert_eq!(decode(wire).unwrap(), expected);
         for cut in 0..=wire.len() {
             let (a, b) = wire.split_at(cut);
-            assert_eq!(decode_parts(&mut Decoder::new(), &[a, b]).unwrap(), expected, "cut at {cut}");
+            assert_eq!(
+                decode_parts(&mut Decoder::new(), &[a, b]).unwrap(),
+                expected,
+                "cut at {cut}"
+            );
         }
         for size in 1..8 {
             let parts: Vec<&[u8]> = wire.chunks(size).collect();
-            assert_eq!(decode_parts(&mut Decoder::new(), &parts).unwrap(), expected, "reads of {size}");
+            assert_eq!(
+                decode_parts(&mut Decoder::new(), &parts).unwrap(),
+                expected,
+                "reads of {size}"
+            );
         }
     }
 
@@ -370,13 +426,23 @@ mod tests {
         };
         assert_eq!(feed(b"data: {\"type\":\"content\",\"content\":\"a\"}\n"), 0);
         assert_eq!(feed(b"\n"), 1);
-        assert_eq!(feed(b"data: {\"type\":\"content\",\"content\":\"b\"}\r\n\r"), 2);
+        assert_eq!(
+            feed(b"data: {\"type\":\"content\",\"content\":\"b\"}\r\n\r"),
+            2
+        );
         assert_eq!(feed(b"\ndata: {\"type\":\"complete\"}\n\n"), 3);
     }
 
     #[test]
     fn invalid_json_ends_the_run() {
-        for data in ["[DONE]", "hello", "[\"content\"]", "1", "{\"type\":\"content\",\"content\":5}", "{\"type\":"] {
+        for data in [
+            "[DONE]",
+            "hello",
+            "[\"content\"]",
+            "1",
+            "{\"type\":\"content\",\"content\":5}",
+            "{\"type\":",
+        ] {
             let error = decode(format!("data: {data}\n\n").as_bytes()).unwrap_err();
             assert_eq!(error.kind, Kind::ApiError, "{data}");
         }
@@ -387,29 +453,63 @@ mod tests {
 
     #[test]
     fn usage_that_cannot_be_read_is_no_failure() {
-        for usage in ["{\"input_tokens\":-1}", "null", "5", "{\"input_tokens\":\"x\"}"] {
+        for usage in [
+            "{\"input_tokens\":-1}",
+            "null",
+            "5",
+            "{\"input_tokens\":\"x\"}",
+        ] {
             let wire = format!("data: {{\"type\":\"usage\",\"usage\":{usage}}}\n\n");
             assert_eq!(decode(wire.as_bytes()).unwrap(), [Event::Other], "{usage}");
         }
-        let partly = decode(b"data: {\"type\":\"usage\",\"usage\":{\"output_tokens\":7,\"more\":1}}\n\n").unwrap();
-        assert_eq!(partly, [Event::Usage(Usage { output_tokens: 7, ..Usage::default() })]);
+        let partly =
+            decode(b"data: {\"type\":\"usage\",\"usage\":{\"output_tokens\":7,\"more\":1}}\n\n")
+                .unwrap();
+        assert_eq!(
+            partly,
+            [Event::Usage(Usage {
+                output_tokens: 7,
+                ..Usage::default()
+            })]
+        );
     }
 
     #[test]
     fn empty_and_missing_fields() {
-        let none = Event::Content { format: None, content: String::new() };
-        assert_eq!(decode(b"data: {\"type\":\"content\",\"format\":\"\",\"content\":null}\n\n").unwrap(), [none]);
-        assert_eq!(decode(b"data: {\"type\":\"error\"}\n\n").unwrap(), [Event::Error { content: String::new() }]);
+        let none = Event::Content {
+            format: None,
+            content: String::new(),
+        };
+        assert_eq!(
+            decode(b"data: {\"type\":\"content\",\"format\":\"\",\"content\":null}\n\n").unwrap(),
+            [none]
+        );
+        assert_eq!(
+            decode(b"data: {\"type\":\"error\"}\n\n").unwrap(),
+            [Event::Error {
+                content: String::new()
+            }]
+        );
         assert_eq!(decode(b"data: {}\n\n").unwrap(), [Event::Other]);
         assert_eq!(decode(b"").unwrap(), []);
     }
 
     #[test]
     fn the_end_completes_a_whole_event_and_betrays_a_cut_one() {
-        assert_eq!(decode(b"data: {\"type\":\"complete\"}").unwrap(), [Event::Complete]);
-        assert_eq!(decode(b"data: {\"type\":\"complete\"}\n").unwrap(), [Event::Complete]);
+        assert_eq!(
+            decode(b"data: {\"type\":\"complete\"}").unwrap(),
+            [Event::Complete]
+        );
+        assert_eq!(
+            decode(b"data: {\"type\":\"complete\"}\n").unwrap(),
+            [Event::Complete]
+        );
         for cut in ["data: {\"type\":\"comp", "data: {\"type\":\"content\",\n"] {
-            assert_eq!(decode(cut.as_bytes()).unwrap_err().kind, Kind::StreamInterrupted, "{cut}");
+            assert_eq!(
+                decode(cut.as_bytes()).unwrap_err().kind,
+                Kind::StreamInterrupted,
+                "{cut}"
+            );
         }
         assert_eq!(decode(b"data: hello").unwrap_err().kind, Kind::ApiError);
     }
@@ -421,11 +521,25 @@ mod tests {
             let _ = decode_parts(&mut decoder, &[wire.as_bytes()]);
             decoder.is_foreign()
         };
-        for wire in ["hello", "hello\n", "{\"type\":\"content\"}\n", "a: b\n\ndata:\n\n", "database\n", "\u{feff}x\n"] {
+        for wire in [
+            "hello",
+            "hello\n",
+            "{\"type\":\"content\"}\n",
+            "a: b\n\ndata:\n\n",
+            "database\n",
+            "\u{feff}x\n",
+        ] {
             assert!(is_foreign(wire), "{wire:?}");
         }
-        for wire in ["", "\u{feff}", ": hello\n", "id: 1\nevent: x\nretry: 5\n\n", "da", "data", "data: {}\n\nhello\n"]
-        {
+        for wire in [
+            "",
+            "\u{feff}",
+            ": hello\n",
+            "id: 1\nevent: x\nretry: 5\n\n",
+            "da",
+            "data",
+            "data: {}\n\nhello\n",
+        ] {
             assert!(!is_foreign(wire), "{wire:?}");
         }
     }
@@ -443,7 +557,10 @@ mod tests {
 
     #[test]
     fn an_event_beyond_the_limit_is_refused_however_it_is_split() {
-        let fits = format!("data: {{\"type\":\"content\",\"content\":\"{}\"}}\n\n", "x".repeat(60));
+        let fits = format!(
+            "data: {{\"type\":\"content\",\"content\":\"{}\"}}\n\n",
+            "x".repeat(60)
+        );
         let parts: Vec<&[u8]> = fits.as_bytes().chunks(7).collect();
         assert!(decode_parts(&mut Decoder::with_limit(120), &parts).is_ok());
         let endless = vec![b"xxxxxxxxxx".as_slice(); 20];
@@ -458,9 +575,14 @@ mod tests {
     fn large_events_and_floods_take_linear_work() {
         // Quadratic work would take minutes, even in a release build.
         let text = "x".repeat(4 << 20);
-        let wire = format!("data: {{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}\n\n");
+        let wire = format!(
+            "data: {{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}\n\n"
+        );
         let parts: Vec<&[u8]> = wire.as_bytes().chunks(1000).collect();
-        assert_eq!(decode_parts(&mut Decoder::new(), &parts).unwrap(), [content(&text)]);
+        assert_eq!(
+            decode_parts(&mut Decoder::new(), &parts).unwrap(),
+            [content(&text)]
+        );
 
         let flood = "data: {\"type\":\"content\",\"content\":\"x\"}\n\n".repeat(100_000);
         assert_eq!(decode(flood.as_bytes()).unwrap().len(), 100_000);

@@ -81,7 +81,10 @@ impl Fixture {
         let routes = routes.map(|(line, response)| (line.to_owned(), response));
         Fixture::new(move |_, request, stream| {
             let found = routes.iter().find(|(line, _)| *line == request.line);
-            let response = found.map_or_else(|| status("500 X", "\"open /srv/secret: no\""), |(_, r)| r.clone());
+            let response = found.map_or_else(
+                || status("500 X", "\"open /srv/secret: no\""),
+                |(_, r)| r.clone(),
+            );
             stream.write_all(response.as_bytes()).is_ok()
         })
     }
@@ -92,7 +95,10 @@ impl Fixture {
 
     /// How often this request was received.
     pub(super) fn count(&self, line: &str) -> usize {
-        self.requests().iter().filter(|seen| seen.line == line).count()
+        self.requests()
+            .iter()
+            .filter(|seen| seen.line == line)
+            .count()
     }
 
     pub(super) fn client(&self) -> Client {
@@ -153,7 +159,9 @@ pub(super) fn chunk(data: &str) -> String {
 
 /// A content event.
 pub(super) fn content(text: &str) -> String {
-    event(&format!("{{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}"))
+    event(&format!(
+        "{{\"type\":\"content\",\"format\":\"markdown\",\"content\":\"{text}\"}}"
+    ))
 }
 
 /// The complete event.
@@ -177,7 +185,10 @@ fn read_request(reader: &mut impl BufRead, connection: usize) -> Option<FabricRe
             None => break,
         };
     }
-    let length = seen.headers.get("content-length").map_or(0, |length| length.parse().unwrap());
+    let length = seen
+        .headers
+        .get("content-length")
+        .map_or(0, |length| length.parse().unwrap());
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
     seen.body = String::from_utf8(body).unwrap();

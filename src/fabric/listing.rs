@@ -23,7 +23,10 @@ impl Names {
     pub(super) fn read(body: Vec<u8>) -> Option<Names> {
         let names: Option<Vec<String>> = serde_json::from_str(str::from_utf8(&body).ok()?).ok()?;
         let body = if body.len() <= KEPT { body } else { Vec::new() };
-        Some(Names { body, ..Names::from(names.unwrap_or_default()) })
+        Some(Names {
+            body,
+            ..Names::from(names.unwrap_or_default())
+        })
     }
 
     /// Whether it was read from this body.
@@ -64,7 +67,9 @@ impl Names {
 
     /// Whether this name is listed.
     pub(crate) fn contains(&self, name: &str) -> bool {
-        self.names.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
+        self.names
+            .binary_search_by(|known| known.as_str().cmp(name))
+            .is_ok()
     }
 }
 
@@ -82,7 +87,10 @@ impl From<Vec<String>> for Names {
     fn from(mut names: Vec<String>) -> Names {
         names.sort_unstable();
         names.dedup();
-        Names { names, ..Names::default() }
+        Names {
+            names,
+            ..Names::default()
+        }
     }
 }
 
@@ -110,9 +118,15 @@ mod tests {
     fn a_list_is_sorted_and_has_each_name_once() {
         let names = read(r#"["b", "a\u0041", "b", "", "ä"]"#).unwrap();
         assert_eq!(names.iter().collect::<Vec<_>>(), ["", "aA", "b", "ä"]);
-        assert_eq!((names.len(), names.get(1), names.get(4)), (4, Some("aA"), None));
+        assert_eq!(
+            (names.len(), names.get(1), names.get(4)),
+            (4, Some("aA"), None)
+        );
         assert_eq!(names, ["ä", "b", "aA", ""].into_iter().collect());
-        assert_eq!(names.json(), [r#"["","aA","b","ä"]"#, r#""[\"\",\"aA\",\"b\",\"ä\"]""#]);
+        assert_eq!(
+            names.json(),
+            [r#"["","aA","b","ä"]"#, r#""[\"\",\"aA\",\"b\",\"ä\"]""#]
+        );
         assert!(names.contains("aA") && names.contains("") && !names.contains("a"));
     }
 
@@ -129,6 +143,9 @@ mod tests {
         let names = read(r#"["a"]"#).unwrap();
         assert!(names.is_from(br#"["a"]"#) && !names.is_from(br#"["a" ]"#));
         let long = format!("[\"a\"{}]", " ".repeat(KEPT));
-        assert!(!read(&long).unwrap().is_from(long.as_bytes()), "too long to be kept");
+        assert!(
+            !read(&long).unwrap().is_from(long.as_bytes()),
+            "too long to be kept"
+        );
     }
 }

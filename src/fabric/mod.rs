@@ -20,7 +20,9 @@ mod wait;
 mod youtube;
 
 pub(crate) use cached::Cached;
-pub(crate) use calls::{NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many};
+pub(crate) use calls::{
+    NO_STRATEGIES, Stored, lacks_nothing, no_room, not_found, not_runnable, too_many,
+};
 pub(crate) use catalog::{Age, Catalog, Entry, Snapshot, Source};
 pub(crate) use client::Client;
 pub(crate) use events::{Event, Usage};

@@ -21,15 +21,20 @@ pub(crate) struct Name(String);
 impl Name {
     /// Parses a name. The error is [`Kind::InvalidRequest`] and names `field`, the argument.
     pub(crate) fn parse(field: &str, value: &str) -> Result<Name, Error> {
-        let refused = |why: String| Err(Error::new(Kind::InvalidRequest, format!("`{field}` {why}")));
+        let refused =
+            |why: String| Err(Error::new(Kind::InvalidRequest, format!("`{field}` {why}")));
         if value.is_empty() {
             return refused("is empty: give a name.".into());
         }
         if value.chars().nth(MAX_NAME).is_some() {
-            return refused(format!("is too long: a name has at most {MAX_NAME} characters."));
+            return refused(format!(
+                "is too long: a name has at most {MAX_NAME} characters."
+            ));
         }
         if value.starts_with(['.', '~']) {
-            return refused("must not start with `.` or `~`: Fabric would take it for a path.".into());
+            return refused(
+                "must not start with `.` or `~`: Fabric would take it for a path.".into(),
+            );
         }
         match value.chars().find(|c| !is_allowed(*c)) {
             None if value.ends_with(['.', ' ']) => refused(
@@ -68,10 +73,22 @@ fn is_allowed(c: char) -> bool {
 
 /// Names that Windows opens as a device in every folder, with any extension.
 fn is_device(name: &str) -> bool {
-    let stem = name.split('.').next().unwrap_or_default().trim_end().to_lowercase();
-    let is_port = |rest: &str| matches!(rest.chars().collect::<Vec<_>>()[..], ['0'..='9' | '¹' | '²' | '³']);
+    let stem = name
+        .split('.')
+        .next()
+        .unwrap_or_default()
+        .trim_end()
+        .to_lowercase();
+    let is_port = |rest: &str| {
+        matches!(
+            rest.chars().collect::<Vec<_>>()[..],
+            ['0'..='9' | '¹' | '²' | '³']
+        )
+    };
     matches!(stem.as_str(), "con" | "prn" | "aux" | "nul")
-        || ["com", "lpt"].iter().any(|kind| stem.strip_prefix(kind).is_some_and(is_port))
+        || ["com", "lpt"]
+            .iter()
+            .any(|kind| stem.strip_prefix(kind).is_some_and(is_port))
 }
 
 /// Whether two names may be the same folder on a file system that ignores case or Unicode normalisation, as on macOS
@@ -79,13 +96,19 @@ fn is_device(name: &str) -> bool {
 pub(crate) fn is_same(one: &str, other: &str) -> bool {
     let (one, other) = (without_case(one), without_case(other));
     // std has no Unicode normalisation, so if one name is decomposed, all letters with accents count as equal.
-    one == other || ((is_in_parts(&one) || is_in_parts(&other)) && accents_alike(&one) == accents_alike(&other))
+    one == other
+        || ((is_in_parts(&one) || is_in_parts(&other))
+            && accents_alike(&one) == accents_alike(&other))
 }
 
 /// Case folding by way of upper case, which unifies more letters: `ſ`, `ı` and `ß` become S, I and SS. Also drops what
 /// Windows ignores at the end of a name; operators' names may have it.
 fn without_case(name: &str) -> String {
-    let upper: String = name.trim_end_matches(['.', ' ']).chars().flat_map(char::to_uppercase).collect();
+    let upper: String = name
+        .trim_end_matches(['.', ' '])
+        .chars()
+        .flat_map(char::to_uppercase)
+        .collect();
     // The dot that `İ` keeps, and the final sigma, which depends on its position.
     upper.chars().flat_map(char::to_lowercase).collect()
 }
@@ -123,7 +146,10 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
         return Err(Error::new(Kind::InvalidRequest, why));
     }
     if value.chars().any(char::is_control) {
-        return Err(Error::new(Kind::InvalidRequest, format!("`{field}` must not contain control characters.")));
+        return Err(Error::new(
+            Kind::InvalidRequest,
+            format!("`{field}` must not contain control characters."),
+        ));
     }
     Ok(value.to_owned())
 }
@@ -133,13 +159,20 @@ pub(crate) fn model(field: &str, value: &str) -> Result<String, Error> {
 pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Error> {
     let refused = |why: String| Err(Error::new(Kind::InvalidRequest, why));
     if variables.len() > MAX_VARIABLES {
-        return refused(format!("`variables` has {} entries: at most {MAX_VARIABLES} are allowed.", variables.len()));
+        return refused(format!(
+            "`variables` has {} entries: at most {MAX_VARIABLES} are allowed.",
+            variables.len()
+        ));
     }
     for (name, value) in variables {
         if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
-            return refused(format!("`variables` has a name that is empty or longer than {MAX_NAME} characters."));
+            return refused(format!(
+                "`variables` has a name that is empty or longer than {MAX_NAME} characters."
+            ));
         }
-        if name.contains("{{") || name.contains(SENTINEL) || name.chars().any(|c| c.is_control() && !c.is_whitespace())
+        if name.contains("{{")
+            || name.contains(SENTINEL)
+            || name.chars().any(|c| c.is_control() && !c.is_whitespace())
         {
             return refused(
                 "`variables` has a name with `{{`, control characters or Fabric's mark for the input in it.".into(),
@@ -153,7 +186,9 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
             ));
         }
         if value.contains("{{") {
-            return refused(format!("`variables.{name}` must not contain `{{{{`: Fabric would run it as a template."));
+            return refused(format!(
+                "`variables.{name}` must not contain `{{{{`: Fabric would run it as a template."
+            ));
         }
         if value.contains(SENTINEL) {
             return refused(format!(
@@ -166,7 +201,10 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
 
 /// "Did you mean" suggestions for an unknown name, as a sentence after a space; empty if nothing is similar.
 pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
-    let quoted: Vec<String> = closest(wanted, names).into_iter().map(|name| format!("\"{name}\"")).collect();
+    let quoted: Vec<String> = closest(wanted, names)
+        .into_iter()
+        .map(|name| format!("\"{name}\""))
+        .collect();
     match quoted.split_last() {
         None => String::new(),
         Some((one, [])) => format!(" Did you mean {one}?"),
@@ -177,7 +215,11 @@ pub(crate) fn did_you_mean(wanted: &str, names: &Names) -> String {
 /// The names closest to `wanted`, best first, at most three: within a few edits, or one contains the other. Case and
 /// the separators `_`, `-` and space are ignored. A name that differs only in case is the only result.
 pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
-    let same: Vec<&str> = names.iter().filter(|name| without_case(name) == without_case(wanted)).take(3).collect();
+    let same: Vec<&str> = names
+        .iter()
+        .filter(|name| without_case(name) == without_case(wanted))
+        .take(3)
+        .collect();
     if !same.is_empty() {
         return same;
     }
@@ -187,10 +229,18 @@ pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
     for name in names.iter() {
         let candidate = folded(name);
         let edits = text::edit_distance(&wanted, &candidate);
-        let contained = wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
+        let contained =
+            wanted.len() >= 3 && (contains(&candidate, &wanted) || contains(&wanted, &candidate));
         if edits <= furthest || contained {
             // Substring matches rank after typing errors, the shorter remainder first.
-            let ranked = (if edits <= furthest { edits } else { furthest + edits }, name);
+            let ranked = (
+                if edits <= furthest {
+                    edits
+                } else {
+                    furthest + edits
+                },
+                name,
+            );
             best.insert(best.partition_point(|other| *other < ranked), ranked);
             best.truncate(3);
         }
@@ -200,7 +250,10 @@ pub(crate) fn closest<'a>(wanted: &str, names: &'a Names) -> Vec<&'a str> {
 
 fn folded(name: &str) -> Vec<char> {
     // Longer names are invalid; the bound limits the work for a hostile list.
-    let joined = name.chars().take(MAX_NAME).map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
+    let joined = name
+        .chars()
+        .take(MAX_NAME)
+        .map(|c| if matches!(c, '-' | ' ') { '_' } else { c });
     joined.flat_map(char::to_lowercase).collect()
 }
 
@@ -213,7 +266,10 @@ mod tests {
     use super::*;
 
     fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -268,9 +324,17 @@ mod tests {
         ] {
             let error = Name::parse("pattern_name", name).unwrap_err();
             assert_eq!(error.kind, Kind::InvalidRequest, "{name:?}");
-            assert!(error.detail.starts_with("`pattern_name` ") && error.detail.contains(why), "{name:?}: {error}");
+            assert!(
+                error.detail.starts_with("`pattern_name` ") && error.detail.contains(why),
+                "{name:?}: {error}"
+            );
         }
-        assert!(Name::parse("x", &"é".repeat(129)).unwrap_err().detail.contains("too long"));
+        assert!(
+            Name::parse("x", &"é".repeat(129))
+                .unwrap_err()
+                .detail
+                .contains("too long")
+        );
         assert!(Name::parse("x", &"é".repeat(128)).is_ok());
     }
 
@@ -292,20 +356,36 @@ mod tests {
             ("한글", "\u{1112}\u{1161}\u{11ab}\u{1100}\u{1173}\u{11af}"),
             ("a", "a. "),
         ] {
-            assert!(is_same(one, other) && is_same(other, one), "{one:?} {other:?}");
+            assert!(
+                is_same(one, other) && is_same(other, one),
+                "{one:?} {other:?}"
+            );
         }
-        for (one, other) in
-            [("a", "b"), ("résumé", "resume"), ("漢字", "総括"), ("a_b", "a-b"), ("a", "aa"), ("é", "è")]
-        {
+        for (one, other) in [
+            ("a", "b"),
+            ("résumé", "resume"),
+            ("漢字", "総括"),
+            ("a_b", "a-b"),
+            ("a", "aa"),
+            ("é", "è"),
+        ] {
             assert!(!is_same(one, other), "{one:?} {other:?}");
         }
     }
 
     #[test]
     fn models_may_have_slashes_and_colons_only_size_and_control_characters_count() {
-        assert_eq!(model("model_name", "meta-llama/x:8b").unwrap(), "meta-llama/x:8b");
+        assert_eq!(
+            model("model_name", "meta-llama/x:8b").unwrap(),
+            "meta-llama/x:8b"
+        );
         assert_eq!(model("model_name", "").unwrap(), "");
-        assert!(model("model_name", "a\tb").unwrap_err().detail.contains("`model_name`"));
+        assert!(
+            model("model_name", "a\tb")
+                .unwrap_err()
+                .detail
+                .contains("`model_name`")
+        );
         assert!(model("model_name", &"x".repeat(129)).is_err());
     }
 
@@ -344,15 +424,33 @@ mod tests {
 
     #[test]
     fn the_bounds_of_variables_hold() {
-        let many = |n: usize| (0..n).map(|i| (format!("v{i}"), String::new())).collect::<BTreeMap<_, _>>();
+        let many = |n: usize| {
+            (0..n)
+                .map(|i| (format!("v{i}"), String::new()))
+                .collect::<BTreeMap<_, _>>()
+        };
         assert_eq!(variables(&many(256)), Ok(()));
         assert!(variables(&many(257)).unwrap_err().detail.contains("257"));
         assert_eq!(variables(&map(&[("v", &"x".repeat(65_536))])), Ok(()));
-        assert!(variables(&map(&[("v", &"x".repeat(65_537))])).unwrap_err().detail.contains("`variables.v`"));
-        for name in ["", "a{{b", "__FABRIC_INPUT_SENTINEL_TOKEN__", "a\u{7}b", &"x".repeat(129)] {
+        assert!(
+            variables(&map(&[("v", &"x".repeat(65_537))]))
+                .unwrap_err()
+                .detail
+                .contains("`variables.v`")
+        );
+        for name in [
+            "",
+            "a{{b",
+            "__FABRIC_INPUT_SENTINEL_TOKEN__",
+            "a\u{7}b",
+            &"x".repeat(129),
+        ] {
             assert!(variables(&map(&[(name, "x")])).is_err(), "{name:?}");
         }
-        assert_eq!(variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")])), Ok(()));
+        assert_eq!(
+            variables(&map(&[(&"x".repeat(128), "x"), (" text ", "x")])),
+            Ok(())
+        );
     }
 
     #[test]
@@ -371,7 +469,10 @@ mod tests {
         assert_eq!(closest("sumarize", &names), ["summarize"]);
         assert_eq!(closest("Summarize", &names), ["summarize"]);
         assert_eq!(closest("summarise", &names), ["summarize"]);
-        assert_eq!(closest("summarize_", &names), ["summarize", "summarize_rpg", "summarize_micro"]);
+        assert_eq!(
+            closest("summarize_", &names),
+            ["summarize", "summarize_rpg", "summarize_micro"]
+        );
         assert_eq!(did_you_mean("zy", &names), " Did you mean \"zz\"?");
         assert_eq!(did_you_mean("qqqqqqqq", &names), "");
         assert_eq!(closest("extract-wisdom", &names), ["extract_wisdom"]);

@@ -13,7 +13,9 @@ pub(crate) fn sanitize(text: &str) -> String {
     // key.
     let most = MAX_RELAYED_ERROR * 8;
     let text = match text.char_indices().nth(most) {
-        Some((end, _)) => text[..end].rsplit_once(char::is_whitespace).map_or("", |(whole, _)| whole),
+        Some((end, _)) => text[..end]
+            .rsplit_once(char::is_whitespace)
+            .map_or("", |(whole, _)| whole),
         None => text,
     };
     let mut line = String::with_capacity(text.len());
@@ -27,7 +29,11 @@ pub(crate) fn sanitize(text: &str) -> String {
     let line = Scrubber::default().scrub(&without_urls(&line));
     match line.char_indices().nth(MAX_RELAYED_ERROR) {
         None => line,
-        Some(_) => line.chars().take(MAX_RELAYED_ERROR - 1).chain(['…']).collect(),
+        Some(_) => line
+            .chars()
+            .take(MAX_RELAYED_ERROR - 1)
+            .chain(['…'])
+            .collect(),
     }
 }
 
@@ -41,9 +47,12 @@ fn without_urls(line: &str) -> String {
     let mut rest = line;
     while let Some(at) = rest.find("://") {
         let before = &rest[..at];
-        let scheme = before.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
+        let scheme = before
+            .trim_end_matches(|c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '-' | '.'));
         let after = &rest[at..];
-        let end = after.find([' ', '"', '\'', '`', '<', '>']).unwrap_or(after.len());
+        let end = after
+            .find([' ', '"', '\'', '`', '<', '>'])
+            .unwrap_or(after.len());
         // Trailing punctuation and closing brackets do not belong to the URL.
         let url = after[..end].trim_end_matches(['.', ',', ';', ':', '!', '?', ')', ']', '}']);
         out.push_str(scheme);
@@ -85,7 +94,10 @@ impl Scrubber {
 
     fn see(&mut self, delimiter: char) {
         match delimiter {
-            '=' => self.secret |= is_secret(&self.last) || ["token", "auth"].iter().any(|n| self.last.ends_with(n)),
+            '=' => {
+                self.secret |= is_secret(&self.last)
+                    || ["token", "auth"].iter().any(|n| self.last.ends_with(n))
+            }
             ' ' => self.secret |= matches!(self.last.as_str(), "bearer" | "basic"),
             _ => {}
         }
@@ -120,7 +132,10 @@ impl Scrubber {
         if is_unix_path(part) {
             self.path = true;
             out.push_str("[path]");
-        } else if !is_scheme && !part.is_empty() && (std::mem::take(&mut self.secret) || is_key(part)) {
+        } else if !is_scheme
+            && !part.is_empty()
+            && (std::mem::take(&mut self.secret) || is_key(part))
+        {
             out.push_str("[key]");
         } else {
             out.push_str(part);
@@ -162,7 +177,9 @@ fn is_delimiter(c: char) -> bool {
 
 /// Absolute, or relative to the home or working directory; not `and/or` or `vendor/model`.
 fn is_unix_path(part: &str) -> bool {
-    let is_relative = ["~/", "./", "../"].iter().any(|start| part.starts_with(start));
+    let is_relative = ["~/", "./", "../"]
+        .iter()
+        .any(|start| part.starts_with(start));
     let is_absolute = part.match_indices('/').any(|(at, _)| {
         let before = part[..at].chars().next_back();
         before.is_none_or(|c| !c.is_alphanumeric() && !matches!(c, '/' | '.' | '-' | '_' | '~'))
@@ -172,12 +189,25 @@ fn is_unix_path(part: &str) -> bool {
 
 /// `C:\x`, `\\host\share`, `dir\file`: any backslash in an error message is taken for a path.
 fn is_windows_path(piece: &str) -> bool {
-    piece.split('\\').skip(1).any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
+    piece
+        .split('\\')
+        .skip(1)
+        .any(|after| after.starts_with(|c: char| c.is_alphanumeric() || c == '.'))
 }
 
 /// Labels whose value is a secret.
 fn is_secret(name: &str) -> bool {
-    ["key", "apikey", "password", "passwd", "pwd", "secret", "authorization"].iter().any(|end| name.ends_with(end))
+    [
+        "key",
+        "apikey",
+        "password",
+        "passwd",
+        "pwd",
+        "secret",
+        "authorization",
+    ]
+    .iter()
+    .any(|end| name.ends_with(end))
 }
 
 /// Known prefixes of vendors' keys, or a long run of letters *and* digits; names of models are broken up by dashes and
@@ -205,7 +235,10 @@ fn is_key(part: &str) -> bool {
         "AIza",
         "eyJ",
     ];
-    let has_prefix = PREFIXES.iter().any(|prefix| part.strip_prefix(prefix).is_some_and(|rest| rest.len() >= 6));
+    let has_prefix = PREFIXES.iter().any(|prefix| {
+        part.strip_prefix(prefix)
+            .is_some_and(|rest| rest.len() >= 6)
+    });
     has_prefix
         || part.split(|c: char| !c.is_ascii_alphanumeric()).any(|run| {
             let mixed = run.contains(|c: char| c.is_ascii_digit()) && run.contains(|c: char| c.is_ascii_alphabetic());
@@ -227,25 +260,61 @@ mod tests {
                 "Error: could not get pattern nope: open /home/u/.config/fabric/patterns/nope/system.md: no such file",
                 "Error: could not get pattern nope: open [path]: no such file",
             ),
-            ("open C:\\Users\\Bob Smith\\x.md: denied", "open [path] [path]: denied"),
+            (
+                "open C:\\Users\\Bob Smith\\x.md: denied",
+                "open [path] [path]: denied",
+            ),
             ("open C:/Users/bob/x: denied", "open C:[path]: denied"),
             ("read \"\\\\host\\share\\f\".", "read \"[path]\"."),
             ("at patterns\\nope\\system.md", "at [path]"),
-            ("in ~/.config and ./x, ../y; (/tmp/z)", "in [path] and [path], [path]; ([path])"),
-            ("path=/etc/passwd, file:/etc/shadow", "path=[path], file:[path]"),
+            (
+                "in ~/.config and ./x, ../y; (/tmp/z)",
+                "in [path] and [path], [path]; ([path])",
+            ),
+            (
+                "path=/etc/passwd, file:/etc/shadow",
+                "path=[path], file:[path]",
+            ),
             ("in …/home/u/x or *//srv/y", "in [path] or [path]"),
-            ("open /tmp/x: meta-llama/y is unknown", "open [path]: meta-llama/y is unknown"),
+            (
+                "open /tmp/x: meta-llama/y is unknown",
+                "open [path]: meta-llama/y is unknown",
+            ),
             ("open '/srv/my files/a b/c'", "open '[path] [path] [path]'"),
-            ("Post \"https://api.openai.com/v1/chat?key=abc\": dial tcp: timeout", "Post \"[url]\": dial tcp: timeout"),
-            ("see http://user:pw@h/x, or (https://y.z/a_b).", "see [url], or ([url])."),
+            (
+                "Post \"https://api.openai.com/v1/chat?key=abc\": dial tcp: timeout",
+                "Post \"[url]\": dial tcp: timeout",
+            ),
+            (
+                "see http://user:pw@h/x, or (https://y.z/a_b).",
+                "see [url], or ([url]).",
+            ),
             ("url=file:///etc/x ws://[::1]:80/p", "url=[url] [url]"),
-            ("Incorrect API key provided: sk-proj-abc123_DEF456.", "Incorrect API key provided: [key]."),
-            ("key sk-ab***********************xyz wrong", "key [key] wrong"),
-            ("Authorization: Bearer abc.def", "Authorization: Bearer [key]"),
-            ("got {\"api_key\": \"hunter2\"}", "got {\"api_key\": \"[key]\"}"),
-            ("token=abc&x=1 PASSWORD: geheim", "token=[key]&x=1 PASSWORD: [key]"),
+            (
+                "Incorrect API key provided: sk-proj-abc123_DEF456.",
+                "Incorrect API key provided: [key].",
+            ),
+            (
+                "key sk-ab***********************xyz wrong",
+                "key [key] wrong",
+            ),
+            (
+                "Authorization: Bearer abc.def",
+                "Authorization: Bearer [key]",
+            ),
+            (
+                "got {\"api_key\": \"hunter2\"}",
+                "got {\"api_key\": \"[key]\"}",
+            ),
+            (
+                "token=abc&x=1 PASSWORD: geheim",
+                "token=[key]&x=1 PASSWORD: [key]",
+            ),
             ("invalid api key: my-own", "invalid api key: [key]"),
-            ("AIzaSyA1234567 gsk_abcdefgh hf_abcdefgh eyJhbGciOi.x.y", "[key] [key] [key] [key]"),
+            (
+                "AIzaSyA1234567 gsk_abcdefgh hf_abcdefgh eyJhbGciOi.x.y",
+                "[key] [key] [key] [key]",
+            ),
             ("id 0123456789abcdef0123456789abcdef", "id [key]"),
         ] {
             assert_eq!(sanitize(text), expected, "{text}");
@@ -272,7 +341,10 @@ mod tests {
 
     #[test]
     fn it_is_one_short_line() {
-        assert_eq!(sanitize(" a\r\n\tb\u{0}c\u{1b}[31m\u{202e}d\u{200b}e \u{85} f"), "a b c [31mde f");
+        assert_eq!(
+            sanitize(" a\r\n\tb\u{0}c\u{1b}[31m\u{202e}d\u{200b}e \u{85} f"),
+            "a b c [31mde f"
+        );
         let long = sanitize(&"wörd ".repeat(10_000));
         assert_eq!((long.chars().count(), long.ends_with('…')), (500, true));
         assert_eq!(sanitize(&"x ".repeat(250)).chars().count(), 499);

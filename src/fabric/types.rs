@@ -58,8 +58,13 @@ impl Pattern {
 
     /// Fabric's description as one line of at most [`MAX_DESCRIPTION`] characters, if it has one.
     pub(crate) fn own_description(&self) -> Option<String> {
-        let line = self.description.split(|c: char| c.is_whitespace() || c.is_control());
-        let line = line.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
+        let line = self
+            .description
+            .split(|c: char| c.is_whitespace() || c.is_control());
+        let line = line
+            .filter(|word| !word.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ");
         (!line.is_empty()).then(|| line.chars().take(MAX_DESCRIPTION).collect())
     }
 
@@ -69,7 +74,8 @@ impl Pattern {
         let mut seen = BTreeSet::new();
         let mut names = Vec::new();
         for (_, token) in tokens(&self.system_prompt) {
-            let is_call = token == "input" || token.starts_with("plugin:") || token.starts_with("ext:");
+            let is_call =
+                token == "input" || token.starts_with("plugin:") || token.starts_with("ext:");
             if !is_call && seen.insert(token) {
                 names.push(token.to_owned());
             }
@@ -87,7 +93,9 @@ pub(crate) fn is_runnable(variables: &[String]) -> bool {
 /// language; Fabric cannot run such a pattern.
 pub(super) fn can_be_given(variable: &str) -> bool {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ' ');
-    !variable.trim().is_empty() && variable.chars().all(is_plain) && variable.chars().nth(MAX_NAME).is_none()
+    !variable.trim().is_empty()
+        && variable.chars().all(is_plain)
+        && variable.chars().nth(MAX_NAME).is_none()
 }
 
 /// The parameters of one run: everything that a caller can set in `POST /chat`. Empty texts mean Fabric's default.
@@ -236,15 +244,22 @@ fn texts(value: Value) -> Option<Vec<String>> {
 }
 
 /// Go writes an empty list or a missing text as `null`.
-fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    deserializer: D,
+) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-fn lists_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
+fn lists_or_empty<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
     let lists: BTreeMap<String, Foreign> = or_empty(deserializer)?;
     let mut filled = BTreeMap::new();
     for (vendor, Foreign(list)) in lists {
-        filled.insert(vendor, texts(list).ok_or_else(|| D::Error::custom("a list of texts was expected"))?);
+        filled.insert(
+            vendor,
+            texts(list).ok_or_else(|| D::Error::custom("a list of texts was expected"))?,
+        );
     }
     Ok(filled)
 }
@@ -262,15 +277,25 @@ mod tests {
     }
 
     fn with_text(text: &str) -> Pattern {
-        Pattern { name: "p".into(), system_prompt: text.into(), ..Pattern::default() }
+        Pattern {
+            name: "p".into(),
+            system_prompt: text.into(),
+            ..Pattern::default()
+        }
     }
 
     #[test]
     fn both_spellings_of_a_pattern() {
         let real = pattern(r#"{"Name":"a","Description":"","Pattern":"Do."}"#).unwrap();
-        assert_eq!(real, Pattern { name: "a".into(), system_prompt: "Do.".into(), ..Pattern::default() });
-        let documented =
-            r#"{"name":"a","description":"d","tags":["t"],"system_prompt":"s","user_prompt_template":"u"}"#;
+        assert_eq!(
+            real,
+            Pattern {
+                name: "a".into(),
+                system_prompt: "Do.".into(),
+                ..Pattern::default()
+            }
+        );
+        let documented = r#"{"name":"a","description":"d","tags":["t"],"system_prompt":"s","user_prompt_template":"u"}"#;
         let documented = pattern(documented).unwrap();
         assert_eq!(
             documented,
@@ -282,14 +307,23 @@ mod tests {
                 tags: vec!["t".into()]
             }
         );
-        assert_eq!(pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#).unwrap().name, "wanted");
+        assert_eq!(
+            pattern(r#"{"Pattern":"x","Description":null,"tags":null}"#)
+                .unwrap()
+                .name,
+            "wanted"
+        );
     }
 
     #[test]
     fn invalid_patterns_are_rejected() {
-        for json in
-            [r#"{}"#, r#"{"error":"x"}"#, r#"{"Pattern":5}"#, r#"{"Pattern":null}"#, r#"{"Pattern":"x","tags":5}"#]
-        {
+        for json in [
+            r#"{}"#,
+            r#"{"error":"x"}"#,
+            r#"{"Pattern":5}"#,
+            r#"{"Pattern":null}"#,
+            r#"{"Pattern":"x","tags":5}"#,
+        ] {
             assert_eq!(pattern(json), None, "{json}");
         }
     }
@@ -297,8 +331,14 @@ mod tests {
     #[test]
     fn variables_are_what_fabric_would_ask_for() {
         for (text, expected) in [
-            ("Write in {{lang_code}} for {{name}} and {{lang_code}}.", vec!["lang_code", "name"]),
-            ("{{input}} {{plugin:datetime:now}} {{ext:a:b}} {{b}}", vec!["b"]),
+            (
+                "Write in {{lang_code}} for {{name}} and {{lang_code}}.",
+                vec!["lang_code", "name"],
+            ),
+            (
+                "{{input}} {{plugin:datetime:now}} {{ext:a:b}} {{b}}",
+                vec!["b"],
+            ),
             ("{{ a }}{{}}{{x{{y}}", vec![" a ", "y"]),
             ("{{{n}}} {{{{m}}}}", vec!["n", "m"]),
             ("{{a} }} {{b", vec![]),
@@ -316,14 +356,28 @@ mod tests {
         for name in ["lang_code", " recipient ", "ü", "a.b-c 2"] {
             assert!(can_be_given(name), "{name}");
         }
-        for code in ["", "  ", "<expression>", "f(x)", " x ? \"a\" : y ", "a\nb", &"x".repeat(129)] {
+        for code in [
+            "",
+            "  ",
+            "<expression>",
+            "f(x)",
+            " x ? \"a\" : y ",
+            "a\nb",
+            &"x".repeat(129),
+        ] {
             assert!(!can_be_given(code), "{code}");
         }
     }
 
     #[test]
     fn a_description_of_fabrics_is_one_line() {
-        let described = |text: &str| Pattern { description: text.into(), ..with_text("x") }.own_description();
+        let described = |text: &str| {
+            Pattern {
+                description: text.into(),
+                ..with_text("x")
+            }
+            .own_description()
+        };
         assert_eq!(described(" One\n\u{7}line "), Some("One line".into()));
         assert_eq!(described(" \n"), None);
         assert_eq!(described(&"é".repeat(999)), Some("é".repeat(300)));
@@ -373,12 +427,25 @@ mod tests {
     #[test]
     fn null_is_empty_everywhere() {
         let models = |json| serde_json::from_str::<Models>(json).unwrap();
-        assert_eq!(models(r#"{"models":null,"vendors":null}"#), Models::default());
+        assert_eq!(
+            models(r#"{"models":null,"vendors":null}"#),
+            Models::default()
+        );
         assert_eq!(models("{}"), Models::default());
         let some = models(r#"{"models":["b","a"],"vendors":{"X":["b"],"Y":null},"more":1}"#);
         assert_eq!(some.models, ["b", "a"]);
-        assert_eq!(some.vendors, BTreeMap::from([("X".into(), vec!["b".into()]), ("Y".into(), vec![])]));
-        let strategy: Strategy = serde_json::from_str(r#"{"name":"cot","description":null}"#).unwrap();
-        assert_eq!(strategy, Strategy { name: "cot".into(), ..Strategy::default() });
+        assert_eq!(
+            some.vendors,
+            BTreeMap::from([("X".into(), vec!["b".into()]), ("Y".into(), vec![])])
+        );
+        let strategy: Strategy =
+            serde_json::from_str(r#"{"name":"cot","description":null}"#).unwrap();
+        assert_eq!(
+            strategy,
+            Strategy {
+                name: "cot".into(),
+                ..Strategy::default()
+            }
+        );
     }
 }

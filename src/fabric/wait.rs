@@ -72,7 +72,11 @@ impl Wait for Until {
     }
 
     fn still_waiting(&self) -> Result<(), Stop> {
-        if Instant::now() >= self.until { Err(Stop) } else { self.wait.still_waiting() }
+        if Instant::now() >= self.until {
+            Err(Stop)
+        } else {
+            self.wait.still_waiting()
+        }
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Full> {
@@ -100,9 +104,18 @@ mod tests {
             }
         }
         let now = Instant::now();
-        let wait = |until| Until { wait: Arc::new(Other), until };
+        let wait = |until| Until {
+            wait: Arc::new(Other),
+            until,
+        };
         assert_eq!(wait(now).still_waiting(), Err(Stop));
-        assert_eq!(wait(now + Duration::from_secs(3600)).still_waiting(), Ok(()));
-        assert!(wait(now).hold(1).is_err(), "what is held counts for the other");
+        assert_eq!(
+            wait(now + Duration::from_secs(3600)).still_waiting(),
+            Ok(())
+        );
+        assert!(
+            wait(now).hold(1).is_err(),
+            "what is held counts for the other"
+        );
     }
 }

@@ -28,7 +28,8 @@ impl VideoId {
     /// Reads the URL of one video at youtube.com, youtu.be or their subdomains. The error is [`Kind::InvalidRequest`],
     /// begins with `field` and quotes nothing of `url`.
     pub(crate) fn parse(field: &str, url: &str) -> Result<VideoId, Error> {
-        VideoId::read(url).map_err(|why| Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}")))
+        VideoId::read(url)
+            .map_err(|why| Error::new(Kind::InvalidRequest, format!("`{field}` {why}: {GIVE}")))
     }
 
     fn read(url: &str) -> Result<VideoId, &'static str> {
@@ -38,7 +39,11 @@ impl VideoId {
         if !url.bytes().all(|b| b.is_ascii_graphic() && b != b'\\') {
             return Err("has blanks or characters that no address has");
         }
-        let is_http = |(scheme, _): &(&str, &str)| ["http", "https"].iter().any(|s| s.eq_ignore_ascii_case(scheme));
+        let is_http = |(scheme, _): &(&str, &str)| {
+            ["http", "https"]
+                .iter()
+                .any(|s| s.eq_ignore_ascii_case(scheme))
+        };
         let Some((_, rest)) = url.split_once("://").filter(is_http) else {
             return Err("does not begin with https:// or http://");
         };
@@ -53,7 +58,9 @@ impl VideoId {
         } else if is_at(&host, "youtube.com") {
             match path.split_once('/') {
                 // Several values are ambiguous.
-                None if path == "watch" && parameters(query, "v").count() == 1 => parameters(query, "v").next(),
+                None if path == "watch" && parameters(query, "v").count() == 1 => {
+                    parameters(query, "v").next()
+                }
                 Some(("shorts" | "live" | "embed" | "v" | "e", id)) => Some(id),
                 _ => None,
             }
@@ -62,12 +69,16 @@ impl VideoId {
         };
         let is_id = |id: &&str| {
             id.len() == 11
-                && id.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
+                && id
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
                 && !NOT_IDS.contains(id)
         };
         match id.filter(is_id) {
             Some(id) => Ok(VideoId(id.to_owned())),
-            None if parameters(query, "list").next().is_some() => Err("names a playlist and no video"),
+            None if parameters(query, "list").next().is_some() => {
+                Err("names a playlist and no video")
+            }
             None => Err("does not name one video"),
         }
     }
@@ -85,14 +96,27 @@ impl VideoId {
 
 /// The values of a query parameter.
 fn parameters<'a>(query: &'a str, name: &'a str) -> impl Iterator<Item = &'a str> {
-    query.split('&').filter_map(move |pair| pair.split_once('=').filter(|pair| pair.0 == name)).map(|pair| pair.1)
+    query
+        .split('&')
+        .filter_map(move |pair| pair.split_once('=').filter(|pair| pair.0 == name))
+        .map(|pair| pair.1)
 }
 
 /// Is `host` this domain or a subdomain?
 fn is_at(host: &str, domain: &str) -> bool {
-    let is_label = |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
     let below = host.strip_suffix(domain);
-    below.is_some_and(|below| below.is_empty() || below.strip_suffix('.').is_some_and(|l| l.split('.').all(is_label)))
+    below.is_some_and(|below| {
+        below.is_empty()
+            || below
+                .strip_suffix('.')
+                .is_some_and(|l| l.split('.').all(is_label))
+    })
 }
 
 /// Fabric's response for a video.
@@ -112,7 +136,11 @@ pub(crate) struct Transcript {
 /// programs, their options and formats.
 pub(super) fn explain(error: Error, body: &[u8]) -> Error {
     let status = error.status.unwrap_or_default();
-    let because = |kind, detail: &str| Error { kind, detail: detail.to_owned(), ..error.clone() };
+    let because = |kind, detail: &str| Error {
+        kind,
+        detail: detail.to_owned(),
+        ..error.clone()
+    };
     if status == 404 && body.starts_with(b"404 page not found") {
         return because(
             Kind::ApiError,
@@ -120,13 +148,24 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
              Update Fabric on its host.",
         );
     }
-    let said = str::from_utf8(body).ok().and_then(|text| json::value(text).ok()).unwrap_or_default();
-    let Some(said) = said["error"].as_str().filter(|_| matches!(status, 400 | 500)) else { return error };
+    let said = str::from_utf8(body)
+        .ok()
+        .and_then(|text| json::value(text).ok())
+        .unwrap_or_default();
+    let Some(said) = said["error"]
+        .as_str()
+        .filter(|_| matches!(status, 400 | 500))
+    else {
+        return error;
+    };
     let has = |marks: &[&str]| marks.iter().any(|mark| said.contains(mark));
     // Older versions quote yt-dlp, which may contain any word.
     let is_quote = said.starts_with("yt-dlp failed");
     if has(&["--sleep-requests", "Too Many Requests"]) {
-        because(Kind::ApiError, "YouTube takes no more requests from Fabric's host for now. Try again in some minutes.")
+        because(
+            Kind::ApiError,
+            "YouTube takes no more requests from Fabric's host for now. Try again in some minutes.",
+        )
     } else if has(&["--cookies-from-browser"]) {
         because(
             Kind::ApiError,
@@ -178,10 +217,19 @@ mod tests {
             "https://www.youtube.com/v/ID",
             "https://www.youtube.com/e/ID",
         ] {
-            assert_eq!(VideoId::parse("url", &url.replace("ID", ID)).unwrap().as_str(), ID, "{url}");
+            assert_eq!(
+                VideoId::parse("url", &url.replace("ID", ID))
+                    .unwrap()
+                    .as_str(),
+                ID,
+                "{url}"
+            );
         }
         let dashed = VideoId::parse("url", "https://youtu.be/--exec=rm_x").unwrap_err();
-        assert!(dashed.detail.contains("does not name one video"), "{dashed}");
+        assert!(
+            dashed.detail.contains("does not name one video"),
+            "{dashed}"
+        );
         let dashed = VideoId::parse("url", "https://youtu.be/--exec-rm_x").unwrap();
         assert_eq!(dashed.url(), "https://www.youtube.com/watch?v=--exec-rm_x");
     }
@@ -231,7 +279,10 @@ mod tests {
             ("https://vimeo.com/1", HOST),
             ("https://www.youtube.com/playlist?list=PL1", PLAYLIST),
             ("https://www.youtube.com/watch?list=PL1", PLAYLIST),
-            ("https://www.youtube.com/embed/videoseries?list=PL1", PLAYLIST),
+            (
+                "https://www.youtube.com/embed/videoseries?list=PL1",
+                PLAYLIST,
+            ),
             ("https://www.youtube.com/embed/live_stream?channel=x", VIDEO),
             ("https://www.youtube.com", VIDEO),
             ("https://youtu.be", VIDEO),
@@ -249,15 +300,25 @@ mod tests {
             ("https://www.youtube.com/watch?%76=ID", VIDEO),
             ("https://www.youtube.com/watch#?v=ID", VIDEO),
             ("https://www.youtube.com/x/watch?v=ID", VIDEO),
-            ("https://www.youtube.com/redirect?q=https://youtu.be/ID", VIDEO),
+            (
+                "https://www.youtube.com/redirect?q=https://youtu.be/ID",
+                VIDEO,
+            ),
         ] {
             let error = VideoId::parse("url", &url.replace("ID", ID)).unwrap_err();
-            assert_eq!((error.kind, error.detail), (Kind::InvalidRequest, format!("`url` {why}: {GIVE}")), "{url:?}");
+            assert_eq!(
+                (error.kind, error.detail),
+                (Kind::InvalidRequest, format!("`url` {why}: {GIVE}")),
+                "{url:?}"
+            );
         }
     }
 
     fn explained(status: u16, body: &str) -> (Kind, String) {
-        let error = explain(Error::new(Kind::from_status(status), "generic").after_status(status), body.as_bytes());
+        let error = explain(
+            Error::new(Kind::from_status(status), "generic").after_status(status),
+            body.as_bytes(),
+        );
         assert_eq!(error.status, Some(status));
         (error.kind, error.detail)
     }
@@ -265,31 +326,72 @@ mod tests {
     #[test]
     fn failures_are_told_apart_in_every_language_of_fabric() {
         let no_tool = "needs yt-dlp to get transcripts";
-        let (none, key) = ("got no transcript of this video", "no YouTube API key that works");
+        let (none, key) = (
+            "got no transcript of this video",
+            "no YouTube API key that works",
+        );
         let (busy, robot) = ("takes no more requests", "wants Fabric's host to sign in");
         let quoted = "Its reason: ";
         for (said, kind, words) in [
-            ("yt-dlp not found in PATH. Please install", Kind::FabricInternal, no_tool),
+            (
+                "yt-dlp not found in PATH. Please install",
+                Kind::FabricInternal,
+                no_tool,
+            ),
             ("在 PATH 中未找到 yt-dlp。", Kind::FabricInternal, no_tool),
             ("no VTT files found in directory", Kind::ApiError, none),
-            ("keine VTT-Dateien im Verzeichnis gefunden", Kind::ApiError, none),
+            (
+                "keine VTT-Dateien im Verzeichnis gefunden",
+                Kind::ApiError,
+                none,
+            ),
             ("VTTファイルに", Kind::ApiError, none),
-            ("limite ; réessayez avec '--sleep-requests 1'", Kind::ApiError, busy),
-            ("bot: --yt-dlp-args='--cookies-from-browser BROWSER'", Kind::ApiError, robot),
-            ("YouTube API-Schlüssel erforderlich. Führen Sie 'fabric --setup' aus", Kind::FabricInternal, key),
-            ("x: googleapi: Error 400: API key not valid.", Kind::FabricInternal, key),
-            ("yt-dlp failed with language 'en': ERROR: no VTT in PATH", Kind::ApiError, quoted),
-            ("mkdir /tmp/fabric-youtube-x: permission denied", Kind::ApiError, "Its reason: mkdir [path]: permission"),
+            (
+                "limite ; réessayez avec '--sleep-requests 1'",
+                Kind::ApiError,
+                busy,
+            ),
+            (
+                "bot: --yt-dlp-args='--cookies-from-browser BROWSER'",
+                Kind::ApiError,
+                robot,
+            ),
+            (
+                "YouTube API-Schlüssel erforderlich. Führen Sie 'fabric --setup' aus",
+                Kind::FabricInternal,
+                key,
+            ),
+            (
+                "x: googleapi: Error 400: API key not valid.",
+                Kind::FabricInternal,
+                key,
+            ),
+            (
+                "yt-dlp failed with language 'en': ERROR: no VTT in PATH",
+                Kind::ApiError,
+                quoted,
+            ),
+            (
+                "mkdir /tmp/fabric-youtube-x: permission denied",
+                Kind::ApiError,
+                "Its reason: mkdir [path]: permission",
+            ),
         ] {
             let (got, detail) = explained(500, &serde_json::json!({ "error": said }).to_string());
-            assert!(got == kind && detail.contains(words), "{said}: {got:?} {detail}");
+            assert!(
+                got == kind && detail.contains(words),
+                "{said}: {got:?} {detail}"
+            );
         }
     }
 
     #[test]
     fn only_fabrics_own_text_is_interpreted() {
         let old = explained(404, "404 page not found");
-        assert!(old.0 == Kind::ApiError && old.1.contains("too old"), "{old:?}");
+        assert!(
+            old.0 == Kind::ApiError && old.1.contains("too old"),
+            "{old:?}"
+        );
         let generic = |status| (Kind::from_status(status), "generic".to_owned());
         for (status, body) in [
             (404, "{\"error\":\"VTT\"}"),

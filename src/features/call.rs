@@ -28,7 +28,12 @@ pub(super) trait Operation: Send + Sync {
     ///
     /// # Errors
     /// The failure, where it is a JSON-RPC error and not a result.
-    fn fail(&self, error: Error, _request_id: &str, _result: &mut ResultWriter) -> Result<(), Refusal> {
+    fn fail(
+        &self,
+        error: Error,
+        _request_id: &str,
+        _result: &mut ResultWriter,
+    ) -> Result<(), Refusal> {
         Err(error.into())
     }
 
@@ -99,9 +104,26 @@ pub(crate) struct Call {
 
 impl Call {
     pub(super) fn new(request: Request<'_>, operation: Box<dyn Operation>) -> Call {
-        let Request { id, method, context, session, in_batch, memory, .. } = request;
+        let Request {
+            id,
+            method,
+            context,
+            session,
+            in_batch,
+            memory,
+            ..
+        } = request;
         let (session, memory) = (session.clone(), Mutex::new(memory));
-        Call { id, method, context, session, operation, request_id: random::request_id(), memory, in_batch }
+        Call {
+            id,
+            method,
+            context,
+            session,
+            operation,
+            request_id: random::request_id(),
+            memory,
+            in_batch,
+        }
     }
 
     /// The id of its answer.
@@ -134,7 +156,12 @@ impl Call {
     pub(crate) fn run(&self, server: &Server, visitor: Visitor) -> Answer {
         let _scope = logging::request_scope(&self.request_id);
         let memory = std::mem::replace(&mut *lock(&self.memory), MEMORY.open());
-        let notifier = Arc::new(Notifier::new(visitor.sink, self.context.clone(), self.session.clone(), memory));
+        let notifier = Arc::new(Notifier::new(
+            visitor.sink,
+            self.context.clone(),
+            self.session.clone(),
+            memory,
+        ));
         let running = Running {
             server,
             notifier: &notifier,
@@ -145,7 +172,9 @@ impl Call {
             held: Cell::new(visitor.held),
         };
         let mut answer = self.answer(|result| {
-            self.operation.run(&running, result).inspect_err(|refusal| metrics::failure(&refusal.error))
+            self.operation
+                .run(&running, result)
+                .inspect_err(|refusal| metrics::failure(&refusal.error))
         });
         match answer.charge(self.in_batch) {
             Ok(()) => answer,
@@ -163,7 +192,13 @@ impl Call {
         let mut result = ResultWriter::new(&self.id, self.context.revision);
         match write(&mut result) {
             Ok(()) => result.end(),
-            Err(refusal) => refusal::fail(refusal, self.method, &self.id, self.is_modern(), &self.request_id),
+            Err(refusal) => refusal::fail(
+                refusal,
+                self.method,
+                &self.id,
+                self.is_modern(),
+                &self.request_id,
+            ),
         }
     }
 }

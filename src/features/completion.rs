@@ -18,7 +18,10 @@ pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, 
         let ranked = of.rank(&value, call)?;
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
         let has_more = ranked.len() > values.len();
-        result.field("completion", &json!({ "hasMore": has_more, "total": ranked.len(), "values": values }));
+        result.field(
+            "completion",
+            &json!({ "hasMore": has_more, "total": ranked.len(), "values": values }),
+        );
         Ok(())
     }))
 }
@@ -56,23 +59,47 @@ impl Of {
         let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
         let [kind, prompt, uri] = params(reference, ["type", "name", "uri"], usage)?;
         let [argument, value] = params(argument, ["name", "value"], usage)?;
-        let (kind, argument, value) = (text(kind, usage)?, text(argument, usage)?, text(value, usage)?);
+        let (kind, argument, value) = (
+            text(kind, usage)?,
+            text(argument, usage)?,
+            text(value, usage)?,
+        );
         let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
-        let prompt = prompt.map(|name| Name::parse("ref.name", &name)).transpose()?;
+        let prompt = prompt
+            .map(|name| Name::parse("ref.name", &name))
+            .transpose()?;
         if let ("ref/prompt", Some(prompt)) = (&*kind, &prompt) {
             policy.check("ref.name", prompt)?;
         }
         let of = match (&*kind, prompt, uri.as_deref()) {
-            ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => Of::PromptStrategy { prompt },
+            ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => {
+                Of::PromptStrategy { prompt }
+            }
             ("ref/prompt", Some(prompt), _) => match &*argument {
-                "context_name" => Of::Stored { prompt, what: Stored::Contexts },
-                "session_name" => Of::Stored { prompt, what: Stored::Sessions },
+                "context_name" => Of::Stored {
+                    prompt,
+                    what: Stored::Contexts,
+                },
+                "session_name" => Of::Stored {
+                    prompt,
+                    what: Stored::Sessions,
+                },
                 _ => Of::AnyText { prompt },
             },
-            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument == "name" => Of::Patterns,
-            ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument == "name" => Of::Strategies,
-            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE | resources::STRATEGY_TEMPLATE)) => {
-                return Err(Refusal::params("The templates have one argument: \"name\"."));
+            ("ref/resource", _, Some(resources::PATTERN_TEMPLATE)) if argument == "name" => {
+                Of::Patterns
+            }
+            ("ref/resource", _, Some(resources::STRATEGY_TEMPLATE)) if argument == "name" => {
+                Of::Strategies
+            }
+            (
+                "ref/resource",
+                _,
+                Some(resources::PATTERN_TEMPLATE | resources::STRATEGY_TEMPLATE),
+            ) => {
+                return Err(Refusal::params(
+                    "The templates have one argument: \"name\".",
+                ));
             }
             _ => {
                 return Err(Refusal::params(format!(
@@ -92,20 +119,34 @@ impl Of {
     fn rank(&self, value: &str, call: &Running<'_>) -> Result<Vec<String>, Refusal> {
         let (catalog, wait) = (&call.server.catalog, &call.wait());
         let strategies = || -> Result<Names, Refusal> {
-            Ok(catalog.strategies(Age::Cached, wait)?.iter().flatten().map(|s| s.name.as_str()).collect())
+            Ok(catalog
+                .strategies(Age::Cached, wait)?
+                .iter()
+                .flatten()
+                .map(|s| s.name.as_str())
+                .collect())
         };
         let known = |prompt: &Name| -> Result<(), Refusal> {
             let names = catalog.names(Age::Cached, wait)?;
-            if names.contains(prompt.as_str()) { Ok(()) } else { Err(not_found(prompt, &names).into()) }
+            if names.contains(prompt.as_str()) {
+                Ok(())
+            } else {
+                Err(not_found(prompt, &names).into())
+            }
         };
         Ok(match self {
             Of::Patterns => rank(value, catalog.names(Age::Cached, wait)?.as_ref()),
             Of::Strategies => rank(value, &strategies()?),
-            Of::PromptStrategy { prompt } => known(prompt).and_then(|()| Ok(rank(value, &strategies()?)))?,
+            Of::PromptStrategy { prompt } => {
+                known(prompt).and_then(|()| Ok(rank(value, &strategies()?)))?
+            }
             Of::Stored { prompt, what } => {
                 known(prompt)?;
                 let names = catalog.stored(Age::Cached, *what, wait)?;
-                names.as_ref().as_ref().map_or_else(Vec::new, |names| rank(value, names))
+                names
+                    .as_ref()
+                    .as_ref()
+                    .map_or_else(Vec::new, |names| rank(value, names))
             }
             Of::AnyText { prompt } => known(prompt).map(|()| Vec::new())?,
         })
@@ -121,7 +162,10 @@ fn rank(value: &str, names: &Names) -> Vec<String> {
         let name = original.to_lowercase();
         let group = if name.starts_with(&value) {
             0
-        } else if name.split(|c: char| !c.is_alphanumeric()).any(|word| word.starts_with(&value)) {
+        } else if name
+            .split(|c: char| !c.is_alphanumeric())
+            .any(|word| word.starts_with(&value))
+        {
             1
         } else if name.contains(&value) {
             2
@@ -139,8 +183,13 @@ mod tests {
 
     #[test]
     fn prefix_then_word_start_then_substring() {
-        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"].into_iter().collect();
-        assert_eq!(rank("sum", &names), ["Sum_it", "summarize", "a_summary", "assume"]);
+        let names = ["a_summary", "assume", "summarize", "zz", "Sum_it"]
+            .into_iter()
+            .collect();
+        assert_eq!(
+            rank("sum", &names),
+            ["Sum_it", "summarize", "a_summary", "assume"]
+        );
         assert_eq!(rank("", &names).len(), 5);
         assert!(rank("q", &names).is_empty());
     }

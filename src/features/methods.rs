@@ -53,30 +53,62 @@ const LEGACY: Revision = Revision::NEWEST_LEGACY;
 const MODERN: Revision = Revision::R2026_07_28;
 
 static METHODS: &[Method] = &[
-    Method::new("initialize", initialize).until(LEGACY).lifecycle(),
+    Method::new("initialize", initialize)
+        .until(LEGACY)
+        .lifecycle(),
     Method::new("ping", ping).until(LEGACY).lifecycle(),
-    Method::new("logging/setLevel", set_level).until(LEGACY).capability("logging", "{}", OLDEST),
+    Method::new("logging/setLevel", set_level)
+        .until(LEGACY)
+        .capability("logging", "{}", OLDEST),
     Method::new("server/discover", discover).since(MODERN),
     Method::new("subscriptions/listen", listen).since(MODERN),
     Method::new("tools/list", tools::list).capability("tools", "{}", OLDEST),
-    Method::new("tools/call", tools::call).mirrors("name").tool(),
-    Method::new("prompts/list", prompts::list).capability("prompts", r#"{"listChanged":true}"#, OLDEST),
+    Method::new("tools/call", tools::call)
+        .mirrors("name")
+        .tool(),
+    Method::new("prompts/list", prompts::list).capability(
+        "prompts",
+        r#"{"listChanged":true}"#,
+        OLDEST,
+    ),
     Method::new("prompts/get", prompts::get).mirrors("name"),
-    Method::new("resources/list", resources::list).capability("resources", r#"{"listChanged":true}"#, OLDEST),
+    Method::new("resources/list", resources::list).capability(
+        "resources",
+        r#"{"listChanged":true}"#,
+        OLDEST,
+    ),
     Method::new("resources/templates/list", resources::templates),
     Method::new("resources/read", resources::read).mirrors("uri"),
-    Method::new("completion/complete", completion::complete).capability("completions", "{}", Revision::R2025_03_26),
-    Method::new("skills/list", skills::list).since(MODERN).capability("io.modelcontextprotocol/skills", "{}", MODERN),
+    Method::new("completion/complete", completion::complete).capability(
+        "completions",
+        "{}",
+        Revision::R2025_03_26,
+    ),
+    Method::new("skills/list", skills::list)
+        .since(MODERN)
+        .capability("io.modelcontextprotocol/skills", "{}", MODERN),
     Method::new("skills/get", skills::get).since(MODERN),
-    Method::new("tasks/get", |server, request| tasks::one(server, request, Verb::Get)).since(LEGACY).mirrors("taskId"),
-    Method::new("tasks/cancel", |server, request| tasks::one(server, request, Verb::Cancel))
-        .since(LEGACY)
+    Method::new("tasks/get", |server, request| {
+        tasks::one(server, request, Verb::Get)
+    })
+    .since(LEGACY)
+    .mirrors("taskId"),
+    Method::new("tasks/cancel", |server, request| {
+        tasks::one(server, request, Verb::Cancel)
+    })
+    .since(LEGACY)
+    .mirrors("taskId"),
+    Method::new("tasks/update", tasks::update)
+        .since(MODERN)
         .mirrors("taskId"),
-    Method::new("tasks/update", tasks::update).since(MODERN).mirrors("taskId"),
-    Method::new("tasks/result", |server, request| tasks::one(server, request, Verb::Result))
+    Method::new("tasks/result", |server, request| {
+        tasks::one(server, request, Verb::Result)
+    })
+    .since(LEGACY)
+    .until(LEGACY),
+    Method::new("tasks/list", tasks::list)
         .since(LEGACY)
         .until(LEGACY),
-    Method::new("tasks/list", tasks::list).since(LEGACY).until(LEGACY),
 ];
 
 impl Method {
@@ -103,19 +135,32 @@ impl Method {
     }
 
     const fn lifecycle(self) -> Method {
-        Method { is_lifecycle: true, ..self }
+        Method {
+            is_lifecycle: true,
+            ..self
+        }
     }
 
     const fn mirrors(self, member: &'static str) -> Method {
-        Method { mirrored: Some(member), ..self }
+        Method {
+            mirrored: Some(member),
+            ..self
+        }
     }
 
     const fn capability(self, name: &'static str, value: &'static str, first: Revision) -> Method {
-        Method { capability: Some(Capability { name, value, first }), ..self }
+        Method {
+            capability: Some(Capability { name, value, first }),
+            ..self
+        }
     }
 
     const fn tool(self) -> Method {
-        Method { copies: 2, overloaded: Some(tools::overloaded), ..self }
+        Method {
+            copies: 2,
+            overloaded: Some(tools::overloaded),
+            ..self
+        }
     }
 
     /// The method of that name.
@@ -132,26 +177,44 @@ impl Method {
 /// What clients of `revision` are offered. Tools never change while the program runs.
 fn offer(server: &Server, revision: Revision) -> Offer {
     let (mut capabilities, mut extensions) = (Map::new(), Map::new());
-    let known = METHODS.iter().filter_map(|method| method.capability.as_ref());
+    let known = METHODS
+        .iter()
+        .filter_map(|method| method.capability.as_ref());
     for Capability { name, value, .. } in known.filter(|capability| revision >= capability.first) {
-        let members = if name.contains('/') { &mut extensions } else { &mut capabilities };
-        members.insert((*name).to_owned(), serde_json::from_str(value).unwrap_or_default());
+        let members = if name.contains('/') {
+            &mut extensions
+        } else {
+            &mut capabilities
+        };
+        members.insert(
+            (*name).to_owned(),
+            serde_json::from_str(value).unwrap_or_default(),
+        );
     }
     tasks::offer(&server.kept, revision, &mut capabilities, &mut extensions);
     if !extensions.is_empty() {
         capabilities.insert("extensions".to_owned(), Value::Object(extensions));
     }
-    Offer { capabilities: Value::Object(capabilities), instructions: INSTRUCTIONS }
+    Offer {
+        capabilities: Value::Object(capabilities),
+        instructions: INSTRUCTIONS,
+    }
 }
 
 fn initialize(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    handshake::initialize(request.session, &request.id, request.params, |revision| offer(server, revision))
-        .map(Action::Answer)
+    handshake::initialize(request.session, &request.id, request.params, |revision| {
+        offer(server, revision)
+    })
+    .map(Action::Answer)
 }
 
 fn discover(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let revision = request.context.revision;
-    Ok(Action::Answer(handshake::discover(&request.id, revision, &offer(server, revision))))
+    Ok(Action::Answer(handshake::discover(
+        &request.id,
+        revision,
+        &offer(server, revision),
+    )))
 }
 
 fn ping(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
@@ -164,7 +227,12 @@ fn set_level(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
 }
 
 fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    Ok(Action::Listen(Box::new(Listen::new(&request.id, &request.context, server.kept.runs.keeps(), request.params)?)))
+    Ok(Action::Listen(Box::new(Listen::new(
+        &request.id,
+        &request.context,
+        server.kept.runs.keeps(),
+        request.params,
+    )?)))
 }
 
 fn empty(request: &Request<'_>) -> Action {
@@ -177,11 +245,19 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_capabilities_are_json() {
-        let names: std::collections::HashSet<_> = METHODS.iter().map(|method| method.name).collect();
+        let names: std::collections::HashSet<_> =
+            METHODS.iter().map(|method| method.name).collect();
         assert_eq!(names.len(), METHODS.len());
         for method in METHODS {
-            let value = method.capability.as_ref().map_or("{}", |capability| capability.value);
-            assert!(serde_json::from_str::<Value>(value).is_ok_and(|value| value.is_object()), "{}", method.name);
+            let value = method
+                .capability
+                .as_ref()
+                .map_or("{}", |capability| capability.value);
+            assert!(
+                serde_json::from_str::<Value>(value).is_ok_and(|value| value.is_object()),
+                "{}",
+                method.name
+            );
         }
     }
 }

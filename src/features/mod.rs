@@ -38,7 +38,8 @@ use crate::fabric::{Catalog, Client, Error, Kind, Snapshot, no_room, too_many};
 use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::{
-    Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, ResultWriter, Revision, Session, without_handshake,
+    Answer, Cache, Inbound, Meta, Mirror, Refusal, RequestContext, ResultWriter, Revision, Session,
+    without_handshake,
 };
 use crate::runs::{Owner, Runs};
 use crate::text::shown;
@@ -76,7 +77,11 @@ pub(crate) enum Action {
 impl Action {
     /// Size of the answer in bytes; 0 for any other action.
     pub(crate) fn answered(&self) -> usize {
-        if let Action::Answer(answer) = self { answer.body.len() } else { 0 }
+        if let Action::Answer(answer) = self {
+            answer.body.len()
+        } else {
+            0
+        }
     }
 }
 
@@ -122,7 +127,10 @@ impl Request<'_> {
     /// The action that runs `operation` as a call.
     fn call(
         self,
-        operation: impl Fn(&Running<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send + Sync + 'static,
+        operation: impl Fn(&Running<'_>, &mut ResultWriter) -> Result<(), Refusal>
+        + Send
+        + Sync
+        + 'static,
     ) -> Action {
         Action::Call(Box::new(Call::new(self, Box::new(operation))))
     }
@@ -130,7 +138,12 @@ impl Request<'_> {
 
 impl Server {
     /// A server in front of `fabric`.
-    pub(crate) fn new(fabric: Arc<Client>, catalog: Arc<Catalog>, policy: Policy, kept: Kept) -> Server {
+    pub(crate) fn new(
+        fabric: Arc<Client>,
+        catalog: Arc<Catalog>,
+        policy: Policy,
+        kept: Kept,
+    ) -> Server {
         let subscriptions = Arc::new(Subscriptions::new(kept.settings.keep));
         let listeners = subscriptions.clone();
         catalog.on_change(move || listeners.lists_changed());
@@ -168,7 +181,11 @@ impl Server {
             keep: time,
             state_dir: None,
         };
-        let kept = Kept { runs: Runs::new(time, None, None), settings, lists: true };
+        let kept = Kept {
+            runs: Runs::new(time, None, None),
+            settings,
+            lists: true,
+        };
         Server::new(fabric, catalog, Policy::default(), kept)
     }
 
@@ -184,25 +201,47 @@ impl Server {
 
     /// The action for a message on the connection of `session`. `mirror` holds the HTTP headers that repeat parts of a
     /// modern request.
-    pub(crate) fn receive(&self, session: &Arc<Session>, inbound: Inbound<'_>, mirror: Option<&Mirror>) -> Action {
+    pub(crate) fn receive(
+        &self,
+        session: &Arc<Session>,
+        inbound: Inbound<'_>,
+        mirror: Option<&Mirror>,
+    ) -> Action {
         let modern = inbound.modern;
         match inbound.incoming {
             Err(invalid) => Action::Answer(unreadable(session, invalid, modern)),
-            Ok(Incoming::One(message)) => self.one(session, message, inbound.meta, modern, mirror, false),
+            Ok(Incoming::One(message)) => {
+                self.one(session, message, inbound.meta, modern, mirror, false)
+            }
             Ok(Incoming::Batch(items)) => {
                 if modern || !session.revision().is_some_and(Revision::has_batches) {
-                    let reason = "Arrays of messages exist only in 2025-03-26: send one message at a time.";
-                    let invalid = Invalid { id: None, code: jsonrpc::INVALID_REQUEST, reason };
+                    let reason =
+                        "Arrays of messages exist only in 2025-03-26: send one message at a time.";
+                    let invalid = Invalid {
+                        id: None,
+                        code: jsonrpc::INVALID_REQUEST,
+                        reason,
+                    };
                     return Action::Answer(unreadable(session, invalid, modern));
                 }
                 let mut answered = 0;
-                Action::Batch(items.into_iter().map(|item| self.in_batch(session, item, &mut answered)).collect())
+                Action::Batch(
+                    items
+                        .into_iter()
+                        .map(|item| self.in_batch(session, item, &mut answered))
+                        .collect(),
+                )
             }
         }
     }
 
     /// `answered` is the size of the batch's answers so far, in bytes.
-    fn in_batch(&self, session: &Arc<Session>, item: Result<Message<'_>, Invalid>, answered: &mut usize) -> Action {
+    fn in_batch(
+        &self,
+        session: &Arc<Session>,
+        item: Result<Message<'_>, Invalid>,
+        answered: &mut usize,
+    ) -> Action {
         let id = match &item {
             Ok(Message::Request { id, .. }) => Some(id.clone()),
             _ => None,
@@ -231,7 +270,11 @@ impl Server {
             meta = Meta::read(*params);
             if method == "initialize" || is_modern(method, &meta, false) {
                 let reason = "This request cannot be part of a batch: send it by itself.";
-                let invalid = Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason };
+                let invalid = Invalid {
+                    id: Some(id.clone()),
+                    code: jsonrpc::INVALID_REQUEST,
+                    reason,
+                };
                 return Action::Answer(unreadable(session, invalid, false));
             }
         }
@@ -256,16 +299,28 @@ impl Server {
                 let refused = |refusal| refuse(refusal, Some(&id), session.no_id(), modern);
                 let meta = meta.map_err(Refusal::of_envelope);
                 let is_alone = meta.as_ref().is_ok_and(|meta| meta.is_alone);
-                let found = meta.and_then(|meta| self.find(session, &method, params, &meta, modern, mirror));
+                let found = meta
+                    .and_then(|meta| self.find(session, &method, params, &meta, modern, mirror));
                 let read = found.and_then(|(method, context)| {
-                    let memory = match (reserve(params, method.copies, in_batch)?, method.overloaded) {
-                        (Some(memory), _) => memory,
-                        (None, Some(overloaded)) => return Ok(Action::Answer(overloaded(&id, context.revision))),
-                        (None, None) => return Err(too_many().into()),
-                    };
+                    let memory =
+                        match (reserve(params, method.copies, in_batch)?, method.overloaded) {
+                            (Some(memory), _) => memory,
+                            (None, Some(overloaded)) => {
+                                return Ok(Action::Answer(overloaded(&id, context.revision)));
+                            }
+                            (None, None) => return Err(too_many().into()),
+                        };
                     let id = id.clone();
                     let params = params.filter(|_| !is_alone);
-                    let request = Request { id, method: method.name, params, context, session, in_batch, memory };
+                    let request = Request {
+                        id,
+                        method: method.name,
+                        params,
+                        context,
+                        session,
+                        in_batch,
+                        memory,
+                    };
                     (method.read)(self, request)
                 });
                 let mut answer = match read {
@@ -295,10 +350,16 @@ impl Server {
         let method = Method::named(name);
         let context = if modern {
             let mirror = mirror.map(|mirror| (mirror, method.and_then(|method| method.mirrored)));
-            meta.modern(name, params, mirror).map_err(Refusal::of_envelope)?
+            meta.modern(name, params, mirror)
+                .map_err(Refusal::of_envelope)?
         } else {
-            match (session.revision(), method.filter(|method| method.is_lifecycle)) {
-                (revision, Some(_)) => RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY)),
+            match (
+                session.revision(),
+                method.filter(|method| method.is_lifecycle),
+            ) {
+                (revision, Some(_)) => {
+                    RequestContext::of(revision.unwrap_or(Revision::NEWEST_LEGACY))
+                }
                 (Some(revision), None) => meta.legacy(revision)?,
                 (None, None) => {
                     let without = without_handshake();
@@ -308,9 +369,14 @@ impl Server {
                 }
             }
         };
-        let method = method.filter(|method| method.is_in(context.revision)).ok_or_else(|| {
-            Refusal::new(jsonrpc::METHOD_NOT_FOUND, format!("There is no method \"{}\" here.", shown(name, 64)))
-        })?;
+        let method = method
+            .filter(|method| method.is_in(context.revision))
+            .ok_or_else(|| {
+                Refusal::new(
+                    jsonrpc::METHOD_NOT_FOUND,
+                    format!("There is no method \"{}\" here.", shown(name, 64)),
+                )
+            })?;
         Ok((method, context))
     }
 }
@@ -322,20 +388,35 @@ fn while_fresh(snapshot: &Snapshot) -> Cache {
 
 /// The answer to an invalid message, or one that is not allowed now.
 fn unreadable(session: &Session, invalid: Invalid, modern: bool) -> Answer {
-    refuse(Refusal::new(invalid.code, invalid.reason), invalid.id.as_ref(), session.no_id(), modern)
+    refuse(
+        Refusal::new(invalid.code, invalid.reason),
+        invalid.id.as_ref(),
+        session.no_id(),
+        modern,
+    )
 }
 
 /// A charge for `copies` of `params`; `None` if the budget is exhausted.
 ///
 /// # Errors
 /// -32602 for too many values.
-fn reserve(params: Option<&RawValue>, copies: usize, in_batch: bool) -> Result<Option<Charge>, Refusal> {
+fn reserve(
+    params: Option<&RawValue>,
+    copies: usize,
+    in_batch: bool,
+) -> Result<Option<Charge>, Refusal> {
     let text = params.map_or("", RawValue::get);
     if text.len() > MAX_VALUES && !jsonrpc::has_at_most(text, MAX_VALUES) {
-        return Err(Refusal::params(format!("params hold more than {MAX_VALUES} values, the limit.")));
+        return Err(Refusal::params(format!(
+            "params hold more than {MAX_VALUES} values, the limit."
+        )));
     }
     let memory = MEMORY.open();
-    let mut memory = if in_batch { memory.without_reserve() } else { memory };
+    let mut memory = if in_batch {
+        memory.without_reserve()
+    } else {
+        memory
+    };
     Ok(memory.grow(text.len() * copies).is_ok().then_some(memory))
 }
 

@@ -87,7 +87,12 @@ struct Chunk<'a> {
 
 impl Notifier {
     /// A notifier for one call, which holds `memory` already.
-    pub(super) fn new(sink: Arc<dyn Sink>, context: RequestContext, session: Arc<Session>, memory: Charge) -> Notifier {
+    pub(super) fn new(
+        sink: Arc<dyn Sink>,
+        context: RequestContext,
+        session: Arc<Session>,
+        memory: Charge,
+    ) -> Notifier {
         let state = NotifierState {
             stream_text: false,
             pending: String::new(),
@@ -130,11 +135,18 @@ impl Notifier {
     }
 
     fn progress(&self, state: &mut NotifierState, step: u64, text: Option<&str>) {
-        let Some(progress_token) = &self.context.progress_token else { return };
+        let Some(progress_token) = &self.context.progress_token else {
+            return;
+        };
         state.progress += step;
         state.last = Instant::now();
         let message = text.filter(|_| self.context.revision.knows(Feature::ProgressMessage));
-        let params = Progress { progress_token, progress: state.progress, message, meta: self.task.get() };
+        let params = Progress {
+            progress_token,
+            progress: state.progress,
+            message,
+            meta: self.task.get(),
+        };
         self.notify(&jsonrpc::notification("notifications/progress", &params));
     }
 
@@ -142,7 +154,11 @@ impl Notifier {
     /// without a level the choice is ours: chunks, unless they get them as progress.
     fn wants_chunks(&self) -> bool {
         let is_legacy = self.context.revision.is_legacy();
-        match if is_legacy { self.session.level() } else { self.context.level } {
+        match if is_legacy {
+            self.session.level()
+        } else {
+            self.context.level
+        } {
             Some(least) => CHUNK_LEVEL >= least,
             None => is_legacy && self.context.progress_token.is_none(),
         }
@@ -150,9 +166,17 @@ impl Notifier {
 
     fn log_chunk(&self, kind: ChunkKind, format: &str, content: &str) {
         if self.wants_chunks() {
-            let data = Chunk { r#type: kind.name(), format, content };
-            let params =
-                LogMessage { level: CHUNK_LEVEL.name(), logger: "fabric_run_pattern", data, meta: self.task.get() };
+            let data = Chunk {
+                r#type: kind.name(),
+                format,
+                content,
+            };
+            let params = LogMessage {
+                level: CHUNK_LEVEL.name(),
+                logger: "fabric_run_pattern",
+                data,
+                meta: self.task.get(),
+            };
             self.notify(&jsonrpc::notification("notifications/message", &params));
         }
     }
@@ -175,7 +199,11 @@ impl Wait for Notifier {
     fn before_blocking(&self) {
         let mut state = self.state();
         // Each message repeats a long token: wait until there is as much text, at most one slice.
-        let token = self.context.progress_token.as_ref().map_or(0, |token| token.json().len());
+        let token = self
+            .context
+            .progress_token
+            .as_ref()
+            .map_or(0, |token| token.json().len());
         if token <= SHORT_TOKEN || state.pending.len() + state.unsaid as usize >= token {
             self.flush_pending(&mut state);
         }

@@ -32,10 +32,13 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
         let snapshot = call.server.catalog.snapshot(&call.wait())?;
-        let is_offered = |entry: &&Entry| entry.is_runnable() && call.server.policy.allows(&entry.name);
+        let is_offered =
+            |entry: &&Entry| entry.is_runnable() && call.server.policy.allows(&entry.name);
         let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let revision = result.revision;
-        cursor.write(result, "prompts", &allowed, |entry| define(&snapshot, entry, revision))?;
+        cursor.write(result, "prompts", &allowed, |entry| {
+            define(&snapshot, entry, revision)
+        })?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -59,21 +62,41 @@ struct Argument<'a> {
 }
 
 fn define<'a>(snapshot: &'a Snapshot, entry: &'a Entry, revision: Revision) -> PromptEntry<'a> {
-    let optional =
-        |name, description: &'static str| Argument { description: description.into(), name, required: false };
+    let optional = |name, description: &'static str| Argument {
+        description: description.into(),
+        name,
+        required: false,
+    };
     let mut arguments = vec![optional(INPUT, "The text that the pattern works on.")];
     for name in own_variables(entry) {
         let description = format!("Value of the pattern's variable {name}.").into();
-        arguments.push(Argument { description, name, required: true });
+        arguments.push(Argument {
+            description,
+            name,
+            required: true,
+        });
     }
-    arguments.push(optional(STRATEGY, "A prompting strategy to put before the pattern."));
-    let title = revision.knows(Feature::Title).then(|| humanised(&entry.name));
-    PromptEntry { arguments, description: snapshot.description(&entry.name), name: &entry.name, title }
+    arguments.push(optional(
+        STRATEGY,
+        "A prompting strategy to put before the pattern.",
+    ));
+    let title = revision
+        .knows(Feature::Title)
+        .then(|| humanised(&entry.name));
+    PromptEntry {
+        arguments,
+        description: snapshot.description(&entry.name),
+        name: &entry.name,
+        title,
+    }
 }
 
 /// The variables with arguments of their own. A variable named like one of our arguments gets that argument's value.
 fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
-    entry.variables.iter().filter(|v| *v != INPUT && *v != STRATEGY)
+    entry
+        .variables
+        .iter()
+        .filter(|v| *v != INPUT && *v != STRATEGY)
 }
 
 /// Parses `prompts/get`.
@@ -94,15 +117,18 @@ impl GetPrompt {
     /// # Errors
     /// -32602 that names what is wrong, or for a pattern that is not allowed here.
     fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<GetPrompt, Refusal> {
-        let usage =
-            "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
+        let usage = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
         let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
         let name = text(name, usage)?;
         let arguments: Option<BTreeMap<String, String>> =
-            serde_json::from_str(arguments.map_or("null", RawValue::get)).map_err(|_| Refusal::params(usage))?;
+            serde_json::from_str(arguments.map_or("null", RawValue::get))
+                .map_err(|_| Refusal::params(usage))?;
         let name = Name::parse("name", &name)?;
         policy.check("name", &name)?;
-        Ok(GetPrompt { name, arguments: arguments.unwrap_or_default() })
+        Ok(GetPrompt {
+            name,
+            arguments: arguments.unwrap_or_default(),
+        })
     }
 
     /// Renders the prompt.
@@ -121,17 +147,28 @@ impl GetPrompt {
         if !entry.is_runnable() {
             return Err(not_runnable("name", name).into());
         }
-        let takes: Vec<&str> =
-            [INPUT].into_iter().chain(own_variables(entry).map(String::as_str)).chain([STRATEGY]).collect();
-        if let Some(other) = self.arguments.keys().find(|key| !takes.contains(&key.as_str())) {
+        let takes: Vec<&str> = [INPUT]
+            .into_iter()
+            .chain(own_variables(entry).map(String::as_str))
+            .chain([STRATEGY])
+            .collect();
+        if let Some(other) = self
+            .arguments
+            .keys()
+            .find(|key| !takes.contains(&key.as_str()))
+        {
             let shown = shown(other, 64);
             return Err(Refusal::params(format!(
                 "`{shown}` is not an argument of the prompt {name}: it takes {}.",
                 takes.join(", ")
             )));
         }
-        if let Some(missing) = own_variables(entry).find(|variable| !self.arguments.contains_key(*variable)) {
-            return Err(Refusal::params(format!("The argument `{missing}` is missing: the prompt {name} needs it.")));
+        if let Some(missing) =
+            own_variables(entry).find(|variable| !self.arguments.contains_key(*variable))
+        {
+            return Err(Refusal::params(format!(
+                "The argument `{missing}` is missing: the prompt {name} needs it."
+            )));
         }
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
         let strategies = match argument(STRATEGY) {
@@ -141,25 +178,45 @@ impl GetPrompt {
         let strategy = match (argument(STRATEGY), strategies.as_deref()) {
             ("", _) => None,
             (_, None) => return Err(Refusal::params(format!("`{STRATEGY}`: {NO_STRATEGIES}"))),
-            (wanted, Some(all)) => Some(all.iter().find(|strategy| strategy.name == wanted).ok_or_else(|| {
-                let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
-                let known = if known.is_empty() { "none".into() } else { known.join(", ") };
-                Refusal::params(format!("`{STRATEGY}` names no strategy of Fabric: there are {known}."))
-            })?),
+            (wanted, Some(all)) => Some(
+                all.iter()
+                    .find(|strategy| strategy.name == wanted)
+                    .ok_or_else(|| {
+                        let known: Vec<&str> = all.iter().map(|s| s.name.as_str()).collect();
+                        let known = if known.is_empty() {
+                            "none".into()
+                        } else {
+                            known.join(", ")
+                        };
+                        Refusal::params(format!(
+                            "`{STRATEGY}` names no strategy of Fabric: there are {known}."
+                        ))
+                    })?,
+            ),
         };
         let mut variables = self.arguments.clone();
         variables.retain(|name, _| entry.variables.contains(name));
-        let rendered = server.fabric.apply(&self.name, argument(INPUT), &variables, wait)?;
+        let rendered = server
+            .fabric
+            .apply(&self.name, argument(INPUT), &variables, wait)?;
         let text = match strategy {
             Some(strategy) if !strategy.prompt.trim().is_empty() => {
                 format!("{}\n{}", strategy.prompt.trim(), rendered.system_prompt)
             }
             _ => rendered.system_prompt,
         };
-        result.field("description", snapshot.description(name)).field(
-            "messages",
-            &[PromptMessage { content: PromptContent { text: &text, r#type: "text" }, role: "user" }],
-        );
+        result
+            .field("description", snapshot.description(name))
+            .field(
+                "messages",
+                &[PromptMessage {
+                    content: PromptContent {
+                        text: &text,
+                        r#type: "text",
+                    },
+                    role: "user",
+                }],
+            );
         Ok(())
     }
 }

@@ -15,10 +15,20 @@ pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, no_id: NoId, modern: boo
 }
 
 /// Answers a call of `method` that failed.
-pub(super) fn fail(refusal: Refusal, method: &str, id: &Id, modern: bool, request_id: &str) -> Answer {
+pub(super) fn fail(
+    refusal: Refusal,
+    method: &str,
+    id: &Id,
+    modern: bool,
+    request_id: &str,
+) -> Answer {
     let mut line = String::with_capacity(160);
     logging::logfmt(&mut line, "method", method);
-    let level = if refusal.error.kind == Kind::Cancelled { Level::Info } else { Level::Warn };
+    let level = if refusal.error.kind == Kind::Cancelled {
+        Level::Info
+    } else {
+        Level::Warn
+    };
     log(level, line, &refusal, request_id);
     refusal.answer(Some(id), NoId::Absent, modern, request_id)
 }

@@ -42,14 +42,36 @@ pub(super) fn templates(_: &Server, request: Request<'_>) -> Result<Action, Refu
     let revision = request.context.revision;
     let template = |uri, name, title: &str, description| {
         let title = revision.knows(Feature::Title).then(|| title.to_owned());
-        ResourceEntry { description, mime_type: MARKDOWN, name, title, uri: None, uri_template: Some(uri) }
+        ResourceEntry {
+            description,
+            mime_type: MARKDOWN,
+            name,
+            title,
+            uri: None,
+            uri_template: Some(uri),
+        }
     };
     let all = [
-        template(PATTERN_TEMPLATE, "pattern", "Fabric pattern", "The system prompt of a Fabric pattern."),
-        template(STRATEGY_TEMPLATE, "strategy", "Fabric strategy", "The prompt of a Fabric strategy."),
+        template(
+            PATTERN_TEMPLATE,
+            "pattern",
+            "Fabric pattern",
+            "The system prompt of a Fabric pattern.",
+        ),
+        template(
+            STRATEGY_TEMPLATE,
+            "strategy",
+            "Fabric strategy",
+            "The prompt of a Fabric strategy.",
+        ),
     ];
     let mut result = ResultWriter::new(&request.id, revision);
-    cursor.write(&mut result, "resourceTemplates", &all.each_ref(), |template| template)?;
+    cursor.write(
+        &mut result,
+        "resourceTemplates",
+        &all.each_ref(),
+        |template| template,
+    )?;
     result.cache(Cache::STATIC);
     Ok(Action::Answer(result.end()))
 }
@@ -63,16 +85,35 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     Ok(request.call(move |call, result| {
         let revision = result.revision;
         let snapshot = call.server.catalog.snapshot(&call.wait())?;
-        let patterns =
-            snapshot.patterns.iter().map(|p| (PATTERN_TEMPLATE, p.name.as_str(), snapshot.description(&p.name)));
-        let strategies =
-            snapshot.strategies.iter().map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
+        let patterns = snapshot.patterns.iter().map(|p| {
+            (
+                PATTERN_TEMPLATE,
+                p.name.as_str(),
+                snapshot.description(&p.name),
+            )
+        });
+        let strategies = snapshot
+            .strategies
+            .iter()
+            .map(|s| (STRATEGY_TEMPLATE, s.name.as_str(), s.description.as_str()));
         let all: Vec<_> = patterns.chain(strategies).collect();
-        cursor.write(result, "resources", &all, |(template, name, description)| {
-            let uri = Some(template.replace("{name}", &percent_encode(name)));
-            let title = revision.knows(Feature::Title).then(|| humanised(name));
-            ResourceEntry { description, mime_type: MARKDOWN, name, title, uri, uri_template: None }
-        })?;
+        cursor.write(
+            result,
+            "resources",
+            &all,
+            |(template, name, description)| {
+                let uri = Some(template.replace("{name}", &percent_encode(name)));
+                let title = revision.knows(Feature::Title).then(|| humanised(name));
+                ResourceEntry {
+                    description,
+                    mime_type: MARKDOWN,
+                    name,
+                    title,
+                    uri,
+                    uri_template: None,
+                }
+            },
+        )?;
         result.cache(while_fresh(&snapshot));
         Ok(())
     }))
@@ -87,13 +128,28 @@ pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let [uri] = params(request.params, ["uri"], usage)?;
     let uri = text(uri, usage)?.into_owned();
     let revision = request.context.revision;
-    let exists = |target: &ResourceTarget| !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_));
+    let exists = |target: &ResourceTarget| {
+        !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_))
+    };
     let target = target(&uri).filter(exists).ok_or_else(|| {
-        not_found(&uri, revision, "Resources are fabric://pattern/{name} and fabric://strategy/{name}.")
+        not_found(
+            &uri,
+            revision,
+            "Resources are fabric://pattern/{name} and fabric://strategy/{name}.",
+        )
     })?;
     Ok(request.call(move |call, result| {
         let (text, cache) = target.read(&uri, revision, call)?;
-        result.field("contents", &[Contents { mime_type: MARKDOWN, text: &text, uri: &uri }]).cache(cache);
+        result
+            .field(
+                "contents",
+                &[Contents {
+                    mime_type: MARKDOWN,
+                    text: &text,
+                    uri: &uri,
+                }],
+            )
+            .cache(cache);
         Ok(())
     }))
 }
@@ -110,24 +166,39 @@ impl ResourceTarget {
     ///
     /// # Errors
     /// Not found, with this revision's code and the `uri` in `data`; otherwise the code for Fabric's failure.
-    fn read(&self, uri: &str, revision: Revision, call: &Running<'_>) -> Result<(String, Cache), Refusal> {
+    fn read(
+        &self,
+        uri: &str,
+        revision: Revision,
+        call: &Running<'_>,
+    ) -> Result<(String, Cache), Refusal> {
         let (fabric, wait) = (&call.server.fabric, &call.wait());
         let missing = |why: &str| not_found(uri, revision, why);
         let text = match self {
             ResourceTarget::Skill(name) => {
-                let (text, snapshot) =
-                    skills::read(call, name)?.ok_or_else(|| missing("skills/list has all skills."))?;
+                let (text, snapshot) = skills::read(call, name)?
+                    .ok_or_else(|| missing("skills/list has all skills."))?;
                 return Ok((text, while_fresh(&snapshot)));
             }
             ResourceTarget::Pattern(name) => match fabric.pattern(name, wait) {
                 Ok(pattern) => pattern.system_prompt,
-                Err(Error { kind: Kind::PatternNotFound, detail, .. }) => return Err(missing(&detail)),
+                Err(Error {
+                    kind: Kind::PatternNotFound,
+                    detail,
+                    ..
+                }) => return Err(missing(&detail)),
                 Err(error) => return Err(error.into()),
             },
             ResourceTarget::Strategy(name) => {
-                let strategies = fabric.strategies(wait)?.ok_or_else(|| missing(NO_STRATEGIES))?;
+                let strategies = fabric
+                    .strategies(wait)?
+                    .ok_or_else(|| missing(NO_STRATEGIES))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
-                strategy.ok_or_else(|| missing("Fabric has no such strategy: resources/list has them all."))?.prompt
+                strategy
+                    .ok_or_else(|| {
+                        missing("Fabric has no such strategy: resources/list has them all.")
+                    })?
+                    .prompt
             }
         };
         Ok((text, Cache::private(call.server.catalog.ttl())))
@@ -157,8 +228,15 @@ fn target(uri: &str) -> Option<ResourceTarget> {
 }
 
 fn not_found(uri: &str, revision: Revision, why: &str) -> Refusal {
-    let code = if revision.is_legacy() { RESOURCE_NOT_FOUND } else { jsonrpc::INVALID_PARAMS };
-    let error = Error::new(Kind::PatternNotFound, format!("There is no resource \"{}\". {why}", shown(uri, 256)));
+    let code = if revision.is_legacy() {
+        RESOURCE_NOT_FOUND
+    } else {
+        jsonrpc::INVALID_PARAMS
+    };
+    let error = Error::new(
+        Kind::PatternNotFound,
+        format!("There is no resource \"{}\". {why}", shown(uri, 256)),
+    );
     Refusal::of(code, error).with("uri", uri)
 }
 

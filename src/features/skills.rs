@@ -32,10 +32,15 @@ impl Shelf {
     fn skills(&self, call: &Running<'_>) -> Result<Arc<Skills>, Refusal> {
         let snapshot = call.server.catalog.snapshot(&call.wait())?;
         let mut kept = lock(&self.0);
-        if let Some(skills) = kept.as_ref().filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
+        if let Some(skills) = kept
+            .as_ref()
+            .filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot))
+        {
             return Ok(Arc::clone(skills));
         }
-        let skills = Arc::new(Skills::new(snapshot, |name| call.server.policy.allows(name)));
+        let skills = Arc::new(Skills::new(snapshot, |name| {
+            call.server.policy.allows(name)
+        }));
         *kept = Some(Arc::clone(&skills));
         Ok(skills)
     }
@@ -61,15 +66,28 @@ impl Skills {
         let mut all = BTreeMap::new();
         let names = skill_names(snapshot.patterns.iter().map(|entry| entry.name.as_str()));
         let mut left_out = 0;
-        for entry in snapshot.patterns.iter().filter(|entry| is_allowed(&entry.name)) {
+        for entry in snapshot
+            .patterns
+            .iter()
+            .filter(|entry| is_allowed(&entry.name))
+        {
             let name = names.get(entry.name.as_str());
             let document = name.and_then(|name| Some((name, document(name, entry, &snapshot)?)));
-            let Some((name, document)) = document.filter(|(_, document)| document.len() <= MAX_SKILL) else {
+            let Some((name, document)) =
+                document.filter(|(_, document)| document.len() <= MAX_SKILL)
+            else {
                 left_out += 1;
                 continue;
             };
             let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
-            all.insert(name.clone(), Manifest { pattern: entry.name.clone(), digest, size: document.len() });
+            all.insert(
+                name.clone(),
+                Manifest {
+                    pattern: entry.name.clone(),
+                    digest,
+                    size: document.len(),
+                },
+            );
         }
         if left_out > 0 {
             log::warn!(
@@ -82,8 +100,16 @@ impl Skills {
 
     fn entry<'a>(&'a self, name: &'a str, manifest: &'a Manifest) -> SkillEntry<'a> {
         let uri = uri(name);
-        let resources = [File { digest: &manifest.digest, size: manifest.size, uri: uri.clone() }];
-        SkillEntry { frontmatter: FrontMatter::new(name, &manifest.pattern, &self.snapshot), resources, uri }
+        let resources = [File {
+            digest: &manifest.digest,
+            size: manifest.size,
+            uri: uri.clone(),
+        }];
+        SkillEntry {
+            frontmatter: FrontMatter::new(name, &manifest.pattern, &self.snapshot),
+            resources,
+            uri,
+        }
     }
 }
 
@@ -93,7 +119,9 @@ fn uri(name: &str) -> String {
 
 /// The name of the skill in the URI of a `SKILL.md`; `None` for other URIs.
 pub(super) fn named(uri: &str) -> Option<&str> {
-    let name = uri.strip_prefix("skill://fabric/")?.strip_suffix("/SKILL.md")?;
+    let name = uri
+        .strip_prefix("skill://fabric/")?
+        .strip_suffix("/SKILL.md")?;
     (!name.contains('/')).then_some(name)
 }
 
@@ -129,9 +157,14 @@ struct SkillMetadata<'a> {
 impl<'a> FrontMatter<'a> {
     fn new(name: &'a str, pattern: &'a str, snapshot: &Snapshot) -> FrontMatter<'a> {
         let (does, says) = (snapshot.description(pattern), humanised(pattern));
-        let description =
-            format!("{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}.");
-        FrontMatter { description, metadata: SkillMetadata { pattern }, name }
+        let description = format!(
+            "{does} Use it when the user asks for this, for \"{says}\", or for the Fabric pattern {pattern}."
+        );
+        FrontMatter {
+            description,
+            metadata: SkillMetadata { pattern },
+            name,
+        }
     }
 }
 
@@ -153,7 +186,11 @@ fn document(name: &str, entry: &Entry, snapshot: &Snapshot) -> Option<String> {
         false => " Fabric itself cannot run them: what stands between their double braces is code.\n\n".to_owned(),
     });
     if !entry.variables.is_empty() && entry.is_runnable() {
-        let variables: Vec<String> = entry.variables.iter().map(|name| format!("`{{{{{name}}}}}`")).collect();
+        let variables: Vec<String> = entry
+            .variables
+            .iter()
+            .map(|name| format!("`{{{{{name}}}}}`"))
+            .collect();
         document.push_str(&format!(
             "Variables, for which the user gives values (in a run: `variables`): {}.\n\n",
             variables.join(", ")
@@ -170,7 +207,12 @@ fn quoted(text: &str) -> String {
         match c {
             '"' | '\\' => quoted.extend(['\\', c]),
             // Not printable in YAML, or a line break there.
-            c if c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}') => {
+            c if c.is_control()
+                || matches!(
+                    c,
+                    '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}'
+                ) =>
+            {
                 quoted.push_str(&format!("\\u{:04x}", u32::from(c)));
             }
             c => quoted.push(c),
@@ -180,9 +222,15 @@ fn quoted(text: &str) -> String {
 }
 
 /// The `SKILL.md` of the skill of this name, if it exists.
-pub(super) fn read(call: &Running<'_>, name: &str) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
+pub(super) fn read(
+    call: &Running<'_>,
+    name: &str,
+) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
     let skills = call.server.skills.skills(call)?;
-    let entry = skills.all.get(name).and_then(|manifest| skills.snapshot.pattern(&manifest.pattern));
+    let entry = skills
+        .all
+        .get(name)
+        .and_then(|manifest| skills.snapshot.pattern(&manifest.pattern));
     let text = entry.and_then(|entry| document(name, entry, &skills.snapshot));
     Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
 }
@@ -193,7 +241,9 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     Ok(request.call(move |call, result| {
         let skills = call.server.skills.skills(call)?;
         let all: Vec<_> = skills.all.iter().collect();
-        cursor.write(result, "skills", &all, |(name, manifest)| skills.entry(name, manifest))?;
+        cursor.write(result, "skills", &all, |(name, manifest)| {
+            skills.entry(name, manifest)
+        })?;
         result.cache(while_fresh(&skills.snapshot));
         Ok(())
     }))
@@ -206,11 +256,19 @@ pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let uri = text(uri, usage)?.into_owned();
     Ok(request.call(move |call, result| {
         let skills = call.server.skills.skills(call)?;
-        let Some((name, manifest)) = named(&uri).and_then(|name| skills.all.get_key_value(name)) else {
-            let detail = format!("There is no skill \"{}\". skills/list has them all.", shown(&uri, 256));
-            return Err(Refusal::from(Error::new(Kind::PatternNotFound, detail)).with("uri", uri.as_str()));
+        let Some((name, manifest)) = named(&uri).and_then(|name| skills.all.get_key_value(name))
+        else {
+            let detail = format!(
+                "There is no skill \"{}\". skills/list has them all.",
+                shown(&uri, 256)
+            );
+            return Err(
+                Refusal::from(Error::new(Kind::PatternNotFound, detail)).with("uri", uri.as_str())
+            );
         };
-        result.field("skill", &skills.entry(name, manifest)).cache(while_fresh(&skills.snapshot));
+        result
+            .field("skill", &skills.entry(name, manifest))
+            .cache(while_fresh(&skills.snapshot));
         Ok(())
     }))
 }
@@ -221,10 +279,17 @@ mod tests {
 
     #[test]
     fn only_skill_uris_are_parsed() {
-        assert_eq!(named("skill://fabric/extract-wisdom/SKILL.md"), Some("extract-wisdom"));
-        for other in
-            ["skill://fabric/SKILL.md", "skill://fabric/a/b/SKILL.md", "skill://x/a/SKILL.md", "a/SKILL.md", ""]
-        {
+        assert_eq!(
+            named("skill://fabric/extract-wisdom/SKILL.md"),
+            Some("extract-wisdom")
+        );
+        for other in [
+            "skill://fabric/SKILL.md",
+            "skill://fabric/a/b/SKILL.md",
+            "skill://x/a/SKILL.md",
+            "a/SKILL.md",
+            "",
+        ] {
             assert_eq!(named(other), None, "{other}");
         }
     }
@@ -235,7 +300,10 @@ mod tests {
         for hard in ["\n---\n", "\u{85}\u{2028}\u{feff}\u{7f}\u{0}", "#x: - y"] {
             let text = quoted(hard);
             assert_eq!(serde_json::from_str::<String>(&text).unwrap(), hard);
-            assert!(!text.contains(['\n', '\u{85}', '\u{2028}', '\u{feff}', '\u{7f}']), "{text}");
+            assert!(
+                !text.contains(['\n', '\u{85}', '\u{2028}', '\u{feff}', '\u{7f}']),
+                "{text}"
+            );
         }
     }
 }

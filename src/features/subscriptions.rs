@@ -61,7 +61,11 @@ impl Listen {
             Some(raw) => serde_json::from_str::<Vec<String>>(raw.get())
                 .ok()
                 .filter(|ids| ids.len() <= MAX_TASKS)
-                .ok_or_else(|| Refusal::params(format!("taskIds must be a list of up to {MAX_TASKS} strings.")))?,
+                .ok_or_else(|| {
+                    Refusal::params(format!(
+                        "taskIds must be a list of up to {MAX_TASKS} strings."
+                    ))
+                })?,
         };
         let wanted = |member: Option<&RawValue>| match member.map_or("false", RawValue::get) {
             "true" => Ok(true),
@@ -69,13 +73,24 @@ impl Listen {
             _ => Err(wrong()),
         };
         let (prompts, resources) = (wanted(prompts)?, wanted(resources)?);
-        Ok(Listen { id: id.clone(), revision: context.revision, prompts, resources, task_ids, tasks: Vec::new() })
+        Ok(Listen {
+            id: id.clone(),
+            revision: context.revision,
+            prompts,
+            resources,
+            task_ids,
+            tasks: Vec::new(),
+        })
     }
 
     /// Finds the requested tasks that belong to the caller.
     pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
         let owner = server.owner(caller);
-        self.tasks = self.task_ids.iter().filter_map(|id| server.kept.runs.find(id, &owner)).collect();
+        self.tasks = self
+            .task_ids
+            .iter()
+            .filter_map(|id| server.kept.runs.find(id, &owner))
+            .collect();
     }
 
     /// The id that cancels it.
@@ -86,7 +101,10 @@ impl Listen {
     /// The first message: what was accepted.
     pub(crate) fn acknowledgement(&self) -> Vec<u8> {
         let mut honoured = Map::new();
-        for (key, wanted) in [("promptsListChanged", self.prompts), ("resourcesListChanged", self.resources)] {
+        for (key, wanted) in [
+            ("promptsListChanged", self.prompts),
+            ("resourcesListChanged", self.resources),
+        ] {
             if wanted {
                 honoured.insert(key.into(), true.into());
             }
@@ -151,14 +169,25 @@ pub(crate) struct Listener {
 impl Listener {
     /// A legacy client: gets every notification, without subscription ids.
     pub(crate) fn legacy(sink: Arc<dyn Sink>) -> Listener {
-        Listener { meta: None, prompts: true, resources: true, tasks: Vec::new(), sink }
+        Listener {
+            meta: None,
+            prompts: true,
+            resources: true,
+            tasks: Vec::new(),
+            sink,
+        }
     }
 
     /// Sends the status of its tasks until all have ended or the listener is gone.
     fn watch(listener: &Weak<Listener>, keep: Duration) {
         let mut told = HashMap::new();
         loop {
-            let Some(listener) = listener.upgrade().filter(|listener| !listener.sink.stopped()) else { return };
+            let Some(listener) = listener
+                .upgrade()
+                .filter(|listener| !listener.sink.stopped())
+            else {
+                return;
+            };
             let mut working = None;
             for run in &listener.tasks {
                 let state = run.record().state;
@@ -185,7 +214,10 @@ impl Listener {
             ("notifications/resources/list_changed", self.resources),
         ];
         for (method, _) in methods.into_iter().filter(|(_, wanted)| *wanted) {
-            let params = self.meta.as_ref().map_or_else(|| json!({}), |meta| json!({ "_meta": meta }));
+            let params = self
+                .meta
+                .as_ref()
+                .map_or_else(|| json!({}), |meta| json!({ "_meta": meta }));
             self.sink.notify(&jsonrpc::notification(method, &params));
         }
     }
@@ -202,7 +234,10 @@ pub(crate) struct Subscriptions {
 impl Subscriptions {
     /// No listeners; runs are kept for `keep`.
     pub(super) fn new(keep: Duration) -> Subscriptions {
-        Subscriptions { keep, ..Subscriptions::default() }
+        Subscriptions {
+            keep,
+            ..Subscriptions::default()
+        }
     }
 
     /// Adds a listener, until the registration is dropped.
@@ -211,12 +246,17 @@ impl Subscriptions {
         self.lock().push(listener.clone());
         if !listener.tasks.is_empty() {
             let (weak, keep) = (Arc::downgrade(&listener), self.keep);
-            let thread = thread::Builder::new().name("tasks".into()).stack_size(WORKER_STACK);
+            let thread = thread::Builder::new()
+                .name("tasks".into())
+                .stack_size(WORKER_STACK);
             if let Err(error) = thread.spawn(move || Listener::watch(&weak, keep)) {
                 log::warn!("changes of tasks cannot be told: {error}");
             }
         }
-        Registration { all: self.clone(), listener }
+        Registration {
+            all: self.clone(),
+            listener,
+        }
     }
 
     /// Whether there are any listeners.
@@ -243,7 +283,9 @@ pub(crate) struct Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.all.lock().retain(|other| !Arc::ptr_eq(other, &self.listener));
+        self.all
+            .lock()
+            .retain(|other| !Arc::ptr_eq(other, &self.listener));
     }
 }
 
@@ -256,7 +298,10 @@ mod tests {
 
     impl Sink for Heard {
         fn notify(&self, message: &[u8]) {
-            self.0.lock().unwrap().push(String::from_utf8(message.to_vec()).unwrap());
+            self.0
+                .lock()
+                .unwrap()
+                .push(String::from_utf8(message.to_vec()).unwrap());
         }
         fn stopped(&self) -> bool {
             false
@@ -266,14 +311,29 @@ mod tests {
     fn listen(params: &str) -> Listen {
         let id = Id::from_raw(&RawValue::from_string("\"s\"".into()).unwrap()).unwrap();
         let context = RequestContext::of(Revision::R2026_07_28);
-        Listen::new(&id, &context, true, Some(&RawValue::from_string(params.into()).unwrap())).unwrap()
+        Listen::new(
+            &id,
+            &context,
+            true,
+            Some(&RawValue::from_string(params.into()).unwrap()),
+        )
+        .unwrap()
     }
 
     #[test]
     fn the_end_names_the_subscription() {
-        let end = String::from_utf8(listen(r#"{"notifications":{}}"#).end().body.into_bytes()).unwrap();
-        assert!(end.starts_with(r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#), "{end}");
-        assert!(end.contains(r#""io.modelcontextprotocol/subscriptionId":"s""#), "{end}");
+        let end =
+            String::from_utf8(listen(r#"{"notifications":{}}"#).end().body.into_bytes()).unwrap();
+        assert!(
+            end.starts_with(
+                r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#
+            ),
+            "{end}"
+        );
+        assert!(
+            end.contains(r#""io.modelcontextprotocol/subscriptionId":"s""#),
+            "{end}"
+        );
     }
 
     #[test]
@@ -298,6 +358,9 @@ mod tests {
         );
         let heard = legacy.0.lock().unwrap();
         assert_eq!(heard.len(), 4);
-        assert_eq!(heard[0], r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{}}"#);
+        assert_eq!(
+            heard[0],
+            r#"{"jsonrpc":"2.0","method":"notifications/prompts/list_changed","params":{}}"#
+        );
     }
 }

@@ -70,7 +70,9 @@ pub(super) fn are_asked_for(kept: &Kept, revision: Revision) -> bool {
 pub(super) fn requested(task: &RawValue, kept: &config::RunSettings) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
     let [ttl] = params(Some(task), ["ttl"], usage)?;
-    let Some(ttl) = crate::protocol::params::given(ttl) else { return Ok(kept.keep) };
+    let Some(ttl) = crate::protocol::params::given(ttl) else {
+        return Ok(kept.keep);
+    };
     let ttl: u64 = serde_json::from_str(ttl.get()).map_err(|_| Refusal::params(usage))?;
     Ok(Duration::from_millis(ttl).min(kept.keep))
 }
@@ -81,7 +83,10 @@ pub(super) fn undeclared() -> Refusal {
         "This needs the capability extensions[\"{EXTENSION}\"] in params._meta[\"io.modelcontextprotocol/\
          clientCapabilities\"] of the request."
     );
-    Refusal::new(MISSING_CAPABILITY, detail).with("requiredCapabilities", json!({ "extensions": { EXTENSION: {} } }))
+    Refusal::new(MISSING_CAPABILITY, detail).with(
+        "requiredCapabilities",
+        json!({ "extensions": { EXTENSION: {} } }),
+    )
 }
 
 /// A run as a task of `revision`.
@@ -100,10 +105,22 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
             }
         }
     };
-    let so_far = if record.state == RunState::Working { " so far" } else { "" };
-    let message =
-        format!("{}: {}, {} characters{so_far}", record.patterns.join(", "), record.state.name(), record.chars);
-    let (ttl, poll) = if modern { ("ttlMs", "pollIntervalMs") } else { ("ttl", "pollInterval") };
+    let so_far = if record.state == RunState::Working {
+        " so far"
+    } else {
+        ""
+    };
+    let message = format!(
+        "{}: {}, {} characters{so_far}",
+        record.patterns.join(", "),
+        record.state.name(),
+        record.chars
+    );
+    let (ttl, poll) = if modern {
+        ("ttlMs", "pollIntervalMs")
+    } else {
+        ("ttl", "pollInterval")
+    };
     let at = |milliseconds: u64| time::rfc3339_to_the_millisecond(milliseconds as i64);
     let mut task = Map::new();
     task.insert("taskId".into(), record.id.to_string().into());
@@ -111,7 +128,10 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
     task.insert("statusMessage".into(), message.into());
     task.insert("createdAt".into(), at(record.created).into());
     task.insert("lastUpdatedAt".into(), at(record.updated).into());
-    task.insert(ttl.into(), record.ttl.unwrap_or(keep.as_millis() as u64).into());
+    task.insert(
+        ttl.into(),
+        record.ttl.unwrap_or(keep.as_millis() as u64).into(),
+    );
     task.insert(poll.into(), POLL_INTERVAL_MS.into());
     task
 }
@@ -120,7 +140,10 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
 pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
     let revision = Revision::NEWEST;
     let record = run.record();
-    let ended = matches!(record.state, RunState::Completed | RunState::Failed | RunState::Interrupted);
+    let ended = matches!(
+        record.state,
+        RunState::Completed | RunState::Failed | RunState::Interrupted
+    );
     let body = ended.then(|| {
         let mut result = ResultWriter::body(revision);
         write_result(run, &record, &mut result);
@@ -132,7 +155,10 @@ pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option
 /// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
 pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Option<Vec<u8>> {
     let (mut params, body) = detailed(run, keep);
-    if let Some(body) = body.filter(|body| body.len() <= MAX_TOLD).map(|body| serde_json::from_slice(&body)) {
+    if let Some(body) = body
+        .filter(|body| body.len() <= MAX_TOLD)
+        .map(|body| serde_json::from_slice(&body))
+    {
         params.insert("result".into(), body.ok()?);
     } else if run.record().state != RunState::Cancelled {
         return None;
@@ -143,7 +169,10 @@ pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Op
 
 /// `notifications/tasks/status` of 2025-11-25.
 pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
-    jsonrpc::notification("notifications/tasks/status", &task(&run.record(), Revision::R2025_11_25, keep))
+    jsonrpc::notification(
+        "notifications/tasks/status",
+        &task(&run.record(), Revision::R2025_11_25, keep),
+    )
 }
 
 /// The result that the call returns without a task.
@@ -196,7 +225,10 @@ pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<A
     let usage = "params.taskId must be a string: the id that the call was answered with.";
     let [id] = params(request.params, ["taskId"], usage)?;
     let id = text(id, usage)?.into_owned();
-    Ok(Action::Call(Box::new(Call::new(request, Box::new(TaskCall { verb, id })))))
+    Ok(Action::Call(Box::new(Call::new(
+        request,
+        Box::new(TaskCall { verb, id }),
+    ))))
 }
 
 struct TaskCall {
@@ -216,7 +248,9 @@ impl Operation for TaskCall {
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
     if !server.kept.runs.keeps() {
-        return Err(no_method("This server keeps no runs (--keep-runs 0), so it has no tasks."));
+        return Err(no_method(
+            "This server keeps no runs (--keep-runs 0), so it has no tasks.",
+        ));
     }
     if !request.context.revision.is_legacy() && !request.context.tasks {
         return Err(undeclared());
@@ -237,12 +271,16 @@ impl Verb {
         })?;
         match self {
             Verb::Update => {}
-            Verb::Get if revision.is_legacy() => write_task(&task(&run.record(), revision, keep), result),
+            Verb::Get if revision.is_legacy() => {
+                write_task(&task(&run.record(), revision, keep), result)
+            }
             Verb::Get => {
                 let (task, body) = detailed(&run, keep);
                 write_task(&task, result);
                 if let Some(body) = body {
-                    result.reserve(body.len()).map_err(|_| crate::fabric::no_room())?;
+                    result
+                        .reserve(body.len())
+                        .map_err(|_| crate::fabric::no_room())?;
                     result.key("result").extend_from_slice(&body);
                 }
             }
@@ -251,18 +289,24 @@ impl Verb {
                 if revision.is_legacy() {
                     if !stopped {
                         let state = run.record().state.name();
-                        return Err(Refusal::params(format!("This task is over: it is {state}.")));
+                        return Err(Refusal::params(format!(
+                            "This task is over: it is {state}."
+                        )));
                     }
                     write_task(&task(&run.record(), revision, keep), result);
                 }
             }
             Verb::Result => {
                 let wait = call.wait();
-                if run.wait(None, Duration::MAX, &mut || wait.still_waiting().is_ok()) == Waited::Stopped {
+                if run.wait(None, Duration::MAX, &mut || wait.still_waiting().is_ok())
+                    == Waited::Stopped
+                {
                     return Err(Error::cancelled().into());
                 }
                 write_result(&run, &run.record(), result);
-                result.meta.insert(RELATED_TASK.into(), json!({ "taskId": id }));
+                result
+                    .meta
+                    .insert(RELATED_TASK.into(), json!({ "taskId": id }));
             }
         }
         Ok(())
@@ -273,7 +317,9 @@ impl Verb {
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     check(server, &request)?;
     if !server.kept.lists {
-        return Err(no_method("Without a login tasks are found by their ids alone, so there is no list of them."));
+        return Err(no_method(
+            "Without a login tasks are found by their ids alone, so there is no list of them.",
+        ));
     }
     let usage = "\"cursor\" must be a string that an earlier page gave as nextCursor.";
     let [cursor] = params(request.params, ["cursor"], usage)?;
@@ -284,7 +330,11 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         let (kept, revision) = (&call.server.kept, result.revision);
         let page = kept.runs.list(call.owner, cursor, PAGE);
         let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
-        let tasks: Vec<_> = page.runs.iter().map(|run| task(&run.record(), revision, kept.settings.keep)).collect();
+        let tasks: Vec<_> = page
+            .runs
+            .iter()
+            .map(|run| task(&run.record(), revision, kept.settings.keep))
+            .collect();
         result.field("tasks", &tasks);
         if let Some(next) = page.next {
             result.field("nextCursor", &next.to_string());

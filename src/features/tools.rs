@@ -11,7 +11,9 @@ use crate::budget::Full;
 use crate::fabric::{Error, Kind, no_room, too_many};
 use crate::jsonrpc::{self, Id, NoId};
 use crate::protocol::params::{given, params, text};
-use crate::protocol::{Answer, Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored};
+use crate::protocol::{
+    Answer, Cache, Feature, Refusal, ResultWriter, Revision, error_object, pages, stored,
+};
 use crate::runs::{self, Run, Start};
 use crate::text::shown;
 use crate::tools::{self, Failure, Job, Outcome, Paid, TOOLS, Tool, partial};
@@ -47,7 +49,10 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
 }
 
 fn write_list(revision: Revision, tasks: bool) -> Vec<u8> {
-    let tools: Vec<Definition> = TOOLS.iter().map(|tool| define(tool, revision, tasks)).collect();
+    let tools: Vec<Definition> = TOOLS
+        .iter()
+        .map(|tool| define(tool, revision, tasks))
+        .collect();
     let mut result = ResultWriter::body(revision);
     result.field("tools", &tools).cache(Cache::STATIC);
     result.end_body()
@@ -83,13 +88,17 @@ fn define(tool: &Tool, revision: Revision, tasks: bool) -> Definition {
         })
     };
     Definition {
-        meta: revision.knows(Feature::ItemMeta).then(|| json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS })),
+        meta: revision
+            .knows(Feature::ItemMeta)
+            .then(|| json!({ "anthropic/maxResultSizeChars": MAX_RESULT_CHARS })),
         annotations: revision.knows(Feature::ToolAnnotations).then(annotations),
         description: tool.description,
         execution: (tasks && tool.name == RUN_TOOL).then(|| json!({ "taskSupport": "optional" })),
         input_schema: schema(tool.input),
         name: tool.name,
-        output_schema: revision.knows(Feature::StructuredContent).then(|| schema(tool.output)),
+        output_schema: revision
+            .knows(Feature::StructuredContent)
+            .then(|| schema(tool.output)),
         title: revision.knows(Feature::Title).then_some(tool.title),
     }
 }
@@ -110,12 +119,17 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     let arguments = given(arguments);
     // In every revision a malformed request: the error is not in a tool's argument, so a model cannot correct it.
     if arguments.is_some_and(|raw| !raw.get().starts_with('{')) {
-        return Err(Refusal::params("params.arguments of tools/call must be an object."));
+        return Err(Refusal::params(
+            "params.arguments of tools/call must be an object.",
+        ));
     }
     let Some(tool) = Tool::named(&name) else {
         let shown = shown(&name, 64);
         let names: Vec<&str> = TOOLS.iter().map(|t| t.name).collect();
-        return Err(Refusal::params(format!("There is no tool \"{shown}\": the tools are {}.", names.join(", "))));
+        return Err(Refusal::params(format!(
+            "There is no tool \"{shown}\": the tools are {}.",
+            names.join(", ")
+        )));
     };
     let revision = request.context.revision;
     let task = match given(task).filter(|_| tasks::are_asked_for(&server.kept, revision)) {
@@ -128,8 +142,15 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
     };
     match tool.job(arguments, &server.policy) {
         Ok(job) => {
-            let operation = ToolCall { tool, job: job.into(), task };
-            Ok(Action::Call(Box::new(Call::new(request, Box::new(operation)))))
+            let operation = ToolCall {
+                tool,
+                job: job.into(),
+                task,
+            };
+            Ok(Action::Call(Box::new(Call::new(
+                request,
+                Box::new(operation),
+            ))))
         }
         Err(error) => {
             let request_id = random::request_id();
@@ -141,7 +162,12 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
                 return Ok(Action::Answer(result.end()));
             }
             let refusal = Refusal::of(jsonrpc::INVALID_PARAMS, error);
-            Ok(Action::Answer(refusal.answer(Some(&request.id), NoId::Absent, false, &request_id)))
+            Ok(Action::Answer(refusal.answer(
+                Some(&request.id),
+                NoId::Absent,
+                false,
+                &request_id,
+            )))
         }
     }
 }
@@ -185,7 +211,12 @@ impl Operation for ToolCall {
         }
     }
 
-    fn fail(&self, error: Error, request_id: &str, result: &mut ResultWriter) -> Result<(), Refusal> {
+    fn fail(
+        &self,
+        error: Error,
+        request_id: &str,
+        result: &mut ResultWriter,
+    ) -> Result<(), Refusal> {
         tools::log_refused(self.tool, Some(self.job.as_ref()), &error, request_id);
         write(&Err(Failure::from(error)), request_id, result);
         Ok(())
@@ -213,11 +244,24 @@ impl ToolCall {
         let (keeps, keep) = (kept.runs.keeps(), kept.settings.keep);
         if !keeps && paid.wait.is_some() {
             let detail = "`wait_seconds` cannot be used: this server keeps no runs (--keep-runs 0). Leave it out.";
-            return self.fail(Error::new(Kind::InvalidRequest, detail), call.request_id, result);
+            return self.fail(
+                Error::new(Kind::InvalidRequest, detail),
+                call.request_id,
+                result,
+            );
         }
-        let Paid { patterns, model, wait, max_chars } = paid;
+        let Paid {
+            patterns,
+            model,
+            wait,
+            max_chars,
+        } = paid;
         let limit = patience(wait, call).filter(|_| keeps);
-        let start = Start { owner: call.owner.clone(), patterns, model };
+        let start = Start {
+            owner: call.owner.clone(),
+            patterns,
+            model,
+        };
         let writer = match self.task {
             None => kept.runs.begin(start),
             Some(ttl) => kept.runs.begin_task(start, ttl).map_err(|runs::StoreFull| {
@@ -238,7 +282,15 @@ impl ToolCall {
             }
         };
         let held = call.held.take();
-        let started = match tools::start(self.tool, self.job.clone(), work, writer, held, call.request_id, told) {
+        let started = match tools::start(
+            self.tool,
+            self.job.clone(),
+            work,
+            writer,
+            held,
+            call.request_id,
+            told,
+        ) {
             Ok(started) => started,
             Err(error) => return self.fail(error, call.request_id, result),
         };
@@ -261,7 +313,9 @@ impl ToolCall {
         write(&outcome, call.request_id, result);
         if outcome.is_err() && keeps {
             // With the id, the caller can read a text that is truncated here.
-            result.meta.insert("run_id".into(), run.id().to_string().into());
+            result
+                .meta
+                .insert("run_id".into(), run.id().to_string().into());
         }
         Ok(())
     }
@@ -272,7 +326,8 @@ fn patience(wait: Option<Duration>, call: &Running<'_>) -> Option<Duration> {
     let settings = &call.server.kept.settings;
     let within = Some(settings.answer_within).filter(|within| !within.is_zero());
     // With a progress token, the caller wants output as it arrives, which tasks do not send.
-    let task_after = (call.context.tasks && call.context.progress_token.is_none()).then_some(settings.task_after);
+    let task_after = (call.context.tasks && call.context.progress_token.is_none())
+        .then_some(settings.task_after);
     wait.or_else(|| task_after.into_iter().chain(within).min())
 }
 
@@ -284,14 +339,25 @@ struct TextContent<'a> {
 }
 
 fn content(text: &str) -> TextContent<'_> {
-    TextContent { r#type: "text", text }
+    TextContent {
+        r#type: "text",
+        text,
+    }
 }
 
 /// Writes the result of a call, success or failure.
-pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result: &mut ResultWriter) {
+pub(super) fn write(
+    outcome: &Result<Outcome, Failure>,
+    request_id: &str,
+    result: &mut ResultWriter,
+) {
     let revision = result.revision;
-    result.meta.insert("schema_version".into(), SCHEMA_VERSION.into());
-    result.meta.insert("generated_at".into(), time::now().into());
+    result
+        .meta
+        .insert("schema_version".into(), SCHEMA_VERSION.into());
+    result
+        .meta
+        .insert("generated_at".into(), time::now().into());
     match outcome {
         Ok(outcome) => {
             let mut json = Vec::new();
@@ -299,12 +365,27 @@ pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result
             if text.is_none() {
                 outcome.structured.write(&mut json);
             }
-            let copies = if revision.knows(Feature::StructuredContent) { 2 } else { 1 };
-            let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
+            let copies = if revision.knows(Feature::StructuredContent) {
+                2
+            } else {
+                1
+            };
+            let needed =
+                text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
             // Charged before it is written: JSON may be several times as long as its text.
             if let Err(Full) = result.reserve(needed) {
-                let partial = text.map(|text| partial(text).to_owned()).into_iter().collect();
-                return write(&Err(Failure { error: no_room(), partial }), request_id, result);
+                let partial = text
+                    .map(|text| partial(text).to_owned())
+                    .into_iter()
+                    .collect();
+                return write(
+                    &Err(Failure {
+                        error: no_room(),
+                        partial,
+                    }),
+                    request_id,
+                    result,
+                );
             }
             let out = result.key("content");
             out.extend_from_slice(br#"[{"type":"text","text":"#);
@@ -329,11 +410,21 @@ pub(super) fn write(outcome: &Result<Outcome, Failure>, request_id: &str, result
         }
         Err(failure) => {
             let error = &failure.error;
-            let said = format!("{}. {} {}", error.kind.title(), error.detail, error.kind.urn());
+            let said = format!(
+                "{}. {} {}",
+                error.kind.title(),
+                error.detail,
+                error.kind.urn()
+            );
             let partial = failure.partial.iter().map(String::as_str);
-            let content: Vec<_> = std::iter::once(said.as_str()).chain(partial).map(content).collect();
+            let content: Vec<_> = std::iter::once(said.as_str())
+                .chain(partial)
+                .map(content)
+                .collect();
             result.field("content", &content).field("isError", &true);
-            result.meta.insert("error".into(), error_object(error, request_id).into());
+            result
+                .meta
+                .insert("error".into(), error_object(error, request_id).into());
         }
     }
 }

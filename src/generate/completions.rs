@@ -7,7 +7,11 @@ use crate::cli::topics::TOPICS;
 
 /// The topics of the help.
 fn topics() -> String {
-    TOPICS.iter().map(|topic| topic.name).collect::<Vec<_>>().join(" ")
+    TOPICS
+        .iter()
+        .map(|topic| topic.name)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// For bash 3.2 and later, with or without the package bash-completion.
@@ -19,10 +23,19 @@ pub(super) fn bash() -> String {
         words.extend(flag.names().map(|name| format!("--{name}")));
         if flag.takes_value() {
             let names: Vec<String> = flag.names().map(|name| format!("--{name}")).collect();
-            let _ = writeln!(cases, "    {}) words=\"{}\" ;;", names.join(" | "), flag.values().join(" "));
+            let _ = writeln!(
+                cases,
+                "    {}) words=\"{}\" ;;",
+                names.join(" | "),
+                flag.values().join(" ")
+            );
         }
     }
-    let _ = writeln!(cases, "    client-config | client-command) words=\"{}\" ;;", CLIENTS.join(" "));
+    let _ = writeln!(
+        cases,
+        "    client-config | client-command) words=\"{}\" ;;",
+        CLIENTS.join(" ")
+    );
     let _ = writeln!(cases, "    --help | -h) words=\"{}\" ;;", topics());
     format!(
         "# bash completion for fabric-mcp\n\
@@ -81,7 +94,12 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
     let help: String = flag
         .help
         .chars()
-        .flat_map(|c| matches!(c, '[' | ']' | ':' | '\\').then_some('\\').into_iter().chain([c]))
+        .flat_map(|c| {
+            matches!(c, '[' | ']' | ':' | '\\')
+                .then_some('\\')
+                .into_iter()
+                .chain([c])
+        })
         .collect();
     let repeat = if flag.is_repeated() { "*" } else { "" };
     let (equals, value) = match (flag.placeholder(), flag.values()) {
@@ -89,8 +107,14 @@ fn zsh_specs(flag: &Flag) -> Vec<String> {
         (name, []) => ("=", format!(":{name}: ")),
         (name, values) => ("=", format!(":{name}:({})", values.join(" "))),
     };
-    let long = flag.names().map(|name| format!("{repeat}--{name}{equals}[{help}]{value}"));
-    flag.short.map(|letter| format!("-{letter}[{help}]")).into_iter().chain(long).collect()
+    let long = flag
+        .names()
+        .map(|name| format!("{repeat}--{name}{equals}[{help}]{value}"));
+    flag.short
+        .map(|letter| format!("-{letter}[{help}]"))
+        .into_iter()
+        .chain(long)
+        .collect()
 }
 
 /// For fish.
@@ -117,7 +141,11 @@ pub(super) fn fish() -> String {
         "complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config client-command' -a {}",
         fish_quoted(&CLIENTS.join(" "))
     );
-    let _ = writeln!(text, "complete -c fabric-mcp -n '__fish_contains_opt -s h help' -a {}", fish_quoted(&topics()));
+    let _ = writeln!(
+        text,
+        "complete -c fabric-mcp -n '__fish_contains_opt -s h help' -a {}",
+        fish_quoted(&topics())
+    );
     text
 }
 
@@ -141,15 +169,34 @@ mod tests {
         for flag in FLAGS {
             for name in flag.names() {
                 assert!(bash.contains(&format!("--{name}")), "{name}");
-                assert!(zsh.contains(&format!("--{name}[")) || zsh.contains(&format!("--{name}=[")), "{name}");
+                assert!(
+                    zsh.contains(&format!("--{name}[")) || zsh.contains(&format!("--{name}=[")),
+                    "{name}"
+                );
                 assert!(fish.contains(&format!("-l {name}")), "{name}");
             }
             let choices = flag.values().join(" ");
-            assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&choices)), "{choices}");
+            assert!(
+                [&bash, &zsh, &fish]
+                    .iter()
+                    .all(|script| script.contains(&choices)),
+                "{choices}"
+            );
         }
-        assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(&topics())), "{}", topics());
+        assert!(
+            [&bash, &zsh, &fish]
+                .iter()
+                .all(|script| script.contains(&topics())),
+            "{}",
+            topics()
+        );
         for client in CLIENTS {
-            assert!([&bash, &zsh, &fish].iter().all(|script| script.contains(client)), "{client}");
+            assert!(
+                [&bash, &zsh, &fish]
+                    .iter()
+                    .all(|script| script.contains(client)),
+                "{client}"
+            );
         }
     }
 

@@ -12,7 +12,10 @@ const CRATES: &str = include_str!("crates.txt");
 /// The page for section 1.
 pub(super) fn page() -> String {
     let mut page = Page(String::new());
-    page.raw(&format!(".TH FABRIC\\-MCP 1 \"\" \"fabric\\-mcp {}\" \"User Commands\"", env!("CARGO_PKG_VERSION")));
+    page.raw(&format!(
+        ".TH FABRIC\\-MCP 1 \"\" \"fabric\\-mcp {}\" \"User Commands\"",
+        env!("CARGO_PKG_VERSION")
+    ));
     // No hyphenation, so that names can be copied; ragged lines, as in --help.
     page.raw(".nh\n.ad l");
     page.section("Name");
@@ -50,7 +53,10 @@ pub(super) fn page() -> String {
     }
     page.section("Exit status");
     for (status, meaning) in [
-        ("0", "The client closed the connection, the work asked for is done, or the check found nothing wrong."),
+        (
+            "0",
+            "The client closed the connection, the work asked for is done, or the check found nothing wrong.",
+        ),
         ("1", "It could not be done, or the check found a problem."),
         ("2", "A flag or variable is wrong."),
     ] {
@@ -60,18 +66,32 @@ pub(super) fn page() -> String {
     }
     page.section("Examples");
     for (command, meaning) in [
-        ("fabric-mcp --demo --check", "See it work without any Fabric."),
-        ("FABRIC_API_KEY=… fabric-mcp --check", "Find out what is wrong with the connection to Fabric."),
-        ("fabric-mcp --install vscode", "Add it to a client's configuration, after asking."),
+        (
+            "fabric-mcp --demo --check",
+            "See it work without any Fabric.",
+        ),
+        (
+            "FABRIC_API_KEY=… fabric-mcp --check",
+            "Find out what is wrong with the connection to Fabric.",
+        ),
+        (
+            "fabric-mcp --install vscode",
+            "Add it to a client's configuration, after asking.",
+        ),
         ("fabric-mcp --call fabric_list_patterns", "Call a tool."),
-        ("fabric-mcp --transport http --port 8000", "Serve many clients at http://127.0.0.1:8000/mcp."),
+        (
+            "fabric-mcp --transport http --port 8000",
+            "Serve many clients at http://127.0.0.1:8000/mcp.",
+        ),
     ] {
         page.raw(".TP");
         page.raw(&format!(".B {}", escaped(command)));
         page.text(meaning);
     }
     page.section("Copyright");
-    page.text("fabric-mcp is under the MIT licence. It contains these crates, some on one system only:");
+    page.text(
+        "fabric-mcp is under the MIT licence. It contains these crates, some on one system only:",
+    );
     for line in CRATES.lines() {
         page.raw(".br");
         page.text(line);
@@ -95,13 +115,22 @@ impl Page {
     fn text(&mut self, text: &str) {
         let text = escaped(text);
         // roff would read such a line as a request.
-        let guard = if text.starts_with(['.', '\'']) { "\\&" } else { "" };
+        let guard = if text.starts_with(['.', '\'']) {
+            "\\&"
+        } else {
+            ""
+        };
         self.raw(&format!("{guard}{text}"));
     }
 
     /// Begins a paragraph, unless a heading did.
     fn paragraph(&mut self) {
-        if !self.0.lines().last().is_some_and(|line| line.starts_with(".SH")) {
+        if !self
+            .0
+            .lines()
+            .last()
+            .is_some_and(|line| line.starts_with(".SH"))
+        {
             self.raw(".PP");
         }
     }
@@ -130,8 +159,13 @@ impl Page {
 
     fn flag(&mut self, flag: &Flag) {
         let short = flag.short.map(|letter| format!("-{letter}"));
-        let names = short.into_iter().chain(flag.names().map(|name| format!("--{name}")));
-        let mut tag = names.map(|name| format!("\\fB{}\\fR", escaped(&name))).collect::<Vec<_>>().join(", ");
+        let names = short
+            .into_iter()
+            .chain(flag.names().map(|name| format!("--{name}")));
+        let mut tag = names
+            .map(|name| format!("\\fB{}\\fR", escaped(&name)))
+            .collect::<Vec<_>>()
+            .join(", ");
         if flag.takes_value() {
             let _ = write!(tag, " \\fI{}\\fR", escaped(flag.placeholder()));
         }
@@ -153,7 +187,9 @@ impl Page {
 
 /// Escapes text for roff. Hyphens become minus signs, so that commands can be copied.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\e").replace('-', "\\-").replace('…', "...")
+    text.replace('\\', "\\e")
+        .replace('-', "\\-")
+        .replace('…', "...")
 }
 
 #[cfg(test)]
@@ -164,10 +200,22 @@ mod tests {
     fn every_flag_and_variable_is_on_the_page() {
         let page = page();
         for flag in FLAGS {
-            assert!(page.contains(&escaped(&format!("--{}", flag.long))), "--{}", flag.long);
-            assert!(flag.env().is_none_or(|name| page.contains(&name)), "--{}", flag.long);
+            assert!(
+                page.contains(&escaped(&format!("--{}", flag.long))),
+                "--{}",
+                flag.long
+            );
+            assert!(
+                flag.env().is_none_or(|name| page.contains(&name)),
+                "--{}",
+                flag.long
+            );
         }
-        assert!(VARIABLES.iter().all(|variable| page.contains(variable.name)));
+        assert!(
+            VARIABLES
+                .iter()
+                .all(|variable| page.contains(variable.name))
+        );
         assert!(page.is_ascii());
     }
 
@@ -186,14 +234,31 @@ mod tests {
             .split("[[package]]")
             .filter_map(|entry| Some((value(entry, "name")?, value(entry, "version")?)))
             .filter(|(name, version)| {
-                !left_out.iter().any(|out| *out == name || *out == format!("{name}@{version}")) && name != "fabric-mcp"
+                !left_out
+                    .iter()
+                    .any(|out| *out == name || *out == format!("{name}@{version}"))
+                    && name != "fabric-mcp"
             })
             .collect();
         locked.sort();
-        let listed: Vec<Vec<&str>> = CRATES.lines().map(|line| line.splitn(3, ' ').collect()).collect();
-        assert!(listed.iter().all(|fields| fields.len() == 3 && !fields[2].is_empty()), "{CRATES}");
-        let listed: Vec<(String, String)> = listed.iter().map(|f| (f[0].to_owned(), f[1].to_owned())).collect();
-        assert_eq!(listed, locked, ".ci/packaging/about.py crates prints the list");
+        let listed: Vec<Vec<&str>> = CRATES
+            .lines()
+            .map(|line| line.splitn(3, ' ').collect())
+            .collect();
+        assert!(
+            listed
+                .iter()
+                .all(|fields| fields.len() == 3 && !fields[2].is_empty()),
+            "{CRATES}"
+        );
+        let listed: Vec<(String, String)> = listed
+            .iter()
+            .map(|f| (f[0].to_owned(), f[1].to_owned()))
+            .collect();
+        assert_eq!(
+            listed, locked,
+            ".ci/packaging/about.py crates prints the list"
+        );
     }
 
     #[test]

@@ -17,10 +17,26 @@ use crate::clients::{self, System, TOKEN_PLACEHOLDER};
 type PlainFile = (&'static str, fn(&Path) -> String, &'static str);
 
 const FILES: [PlainFile; 8] = [
-    ("man", |_| man::page(), "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1"),
-    ("complete-bash", |_| completions::bash(), "save as fabric-mcp in ~/.local/share/bash-completion/completions"),
-    ("complete-zsh", |_| completions::zsh(), "save as _fabric-mcp in a directory of your $fpath"),
-    ("complete-fish", |_| completions::fish(), "save as fabric-mcp.fish in ~/.config/fish/completions"),
+    (
+        "man",
+        |_| man::page(),
+        "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
+    ),
+    (
+        "complete-bash",
+        |_| completions::bash(),
+        "save as fabric-mcp in ~/.local/share/bash-completion/completions",
+    ),
+    (
+        "complete-zsh",
+        |_| completions::zsh(),
+        "save as _fabric-mcp in a directory of your $fpath",
+    ),
+    (
+        "complete-fish",
+        |_| completions::fish(),
+        "save as fabric-mcp.fish in ~/.config/fish/completions",
+    ),
     (
         "systemd-unit",
         unit::unit,
@@ -31,7 +47,11 @@ const FILES: [PlainFile; 8] = [
         unit::template,
         "save as /etc/systemd/system/fabric-mcp@.service; its first lines say what else it needs",
     ),
-    ("sysusers", |_| unit::SYSUSERS.to_owned(), "pipe this into systemd-sysusers -, as root"),
+    (
+        "sysusers",
+        |_| unit::SYSUSERS.to_owned(),
+        "pipe this into systemd-sysusers -, as root",
+    ),
     (
         "prometheus",
         |_| prometheus::RULES.to_owned(),
@@ -40,7 +60,10 @@ const FILES: [PlainFile; 8] = [
 ];
 
 fn plain(name: &str) -> &'static PlainFile {
-    FILES.iter().find(|(known, ..)| *known == name).expect("a test compares the flag's choices with the table")
+    FILES
+        .iter()
+        .find(|(known, ..)| *known == name)
+        .expect("a test compares the flag's choices with the table")
 }
 
 /// The whole file, ended by a newline. `program` is the path of this program.
@@ -76,7 +99,11 @@ fn list(env: Env<'_>) -> String {
          merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
     );
     for client in McpClient::ALL {
-        text.push_str(&format!("  {:<15} {}\n", client.name(), clients::place(client, System::HERE, env)));
+        text.push_str(&format!(
+            "  {:<15} {}\n",
+            client.name(),
+            clients::place(client, System::HERE, env)
+        ));
     }
     text
 }
@@ -125,28 +152,51 @@ mod tests {
     #[test]
     fn the_help_has_the_limits_as_they_are() {
         let topic = TOPICS.iter().find(|topic| topic.name == "limits").unwrap();
-        let lists = topic
-            .blocks
-            .iter()
-            .filter_map(|block| if let HelpBlock::List(terms) = block { Some(*terms) } else { None });
-        let rows: Vec<String> = lists.flatten().map(|(term, meaning)| format!("{term} | {meaning}")).collect();
+        let lists = topic.blocks.iter().filter_map(|block| {
+            if let HelpBlock::List(terms) = block {
+                Some(*terms)
+            } else {
+                None
+            }
+        });
+        let rows: Vec<String> = lists
+            .flatten()
+            .map(|(term, meaning)| format!("{term} | {meaning}"))
+            .collect();
         for row in [
-            format!("One message in, line or body | {} MiB", config::MAX_MESSAGE >> 20),
-            format!("Other strings; names | {} KiB; {} characters", config::MAX_STRING >> 10, config::MAX_NAME),
-            format!("Variables; value of one | {}; {} KiB", config::MAX_VARIABLES, config::MAX_VARIABLE_VALUE >> 10),
+            format!(
+                "One message in, line or body | {} MiB",
+                config::MAX_MESSAGE >> 20
+            ),
+            format!(
+                "Other strings; names | {} KiB; {} characters",
+                config::MAX_STRING >> 10,
+                config::MAX_NAME
+            ),
+            format!(
+                "Variables; value of one | {}; {} KiB",
+                config::MAX_VARIABLES,
+                config::MAX_VARIABLE_VALUE >> 10
+            ),
             format!("Attachments | {}", config::MAX_ATTACHMENTS),
             format!(
                 "Output of a run; other answers of Fabric | {} MiB; {} MiB",
                 config::MAX_RUN_OUTPUT >> 20,
                 config::MAX_FABRIC_BODY >> 20
             ),
-            format!("Text of a failed run that is kept | {} KiB", config::MAX_PARTIAL_TEXT >> 10),
+            format!(
+                "Text of a failed run that is kept | {} KiB",
+                config::MAX_PARTIAL_TEXT >> 10
+            ),
             format!(
                 "Messages in a batch (2025-03-26); their answers | {}; {} MiB",
                 config::MAX_BATCH,
                 config::MAX_BATCH_ANSWERS >> 20
             ),
-            format!("Id of a request; progress token | {} KiB each", config::MAX_ID >> 10),
+            format!(
+                "Id of a request; progress token | {} KiB each",
+                config::MAX_ID >> 10
+            ),
             format!(
                 "All requests, runs and answers in memory | {} MiB, --max-memory; large ones leave a quarter to small \
                  ones",
@@ -171,14 +221,23 @@ mod tests {
         ] {
             assert!(rows.contains(&row), "--help limits lacks this row:\n{row}");
         }
-        assert!(README.contains(&format!("up to {} further patterns", config::MAX_CHAIN_STEPS)));
+        assert!(README.contains(&format!(
+            "up to {} further patterns",
+            config::MAX_CHAIN_STEPS
+        )));
     }
 
     #[test]
     fn the_example_of_an_environment_has_every_variable_with_its_default() {
         // As it stands it must change nothing, wherever it is copied to.
-        assert!(ENV_EXAMPLE.lines().all(|line| line.is_empty() || line.starts_with('#')));
-        let shown = ENV_EXAMPLE.lines().filter_map(|line| line.strip_prefix('#')?.split_once('='));
+        assert!(
+            ENV_EXAMPLE
+                .lines()
+                .all(|line| line.is_empty() || line.starts_with('#'))
+        );
+        let shown = ENV_EXAMPLE
+            .lines()
+            .filter_map(|line| line.strip_prefix('#')?.split_once('='));
         let set: Vec<(&str, &str)> = shown.filter(|(name, _)| !name.contains(' ')).collect();
         let mut known: Vec<String> = FLAGS.iter().filter_map(Flag::env).collect();
         known.extend(VARIABLES.iter().map(|variable| variable.name.to_owned()));
@@ -187,8 +246,13 @@ mod tests {
         listed.sort_unstable();
         assert_eq!(listed, known);
         for flag in FLAGS {
-            let value = flag.env().and_then(|name| set.iter().find(|(n, _)| *n == name).map(|(_, value)| *value));
-            let is_default = value.is_none_or(|value| value == flag.default || value == "false" || value.is_empty());
+            let value = flag.env().and_then(|name| {
+                set.iter()
+                    .find(|(n, _)| *n == name)
+                    .map(|(_, value)| *value)
+            });
+            let is_default = value
+                .is_none_or(|value| value == flag.default || value == "false" || value.is_empty());
             assert!(is_default, "--{}: {value:?}", flag.long);
         }
     }
@@ -196,13 +260,23 @@ mod tests {
     #[test]
     fn everything_is_a_text_file_with_a_hint() {
         let launches = [
-            Launch::Program { args: Vec::new(), env: Vec::new(), key: Key::Unset },
+            Launch::Program {
+                args: Vec::new(),
+                env: Vec::new(),
+                key: Key::Unset,
+            },
             Launch::Url("http://127.0.0.1:8000/mcp".into()),
         ];
-        let plain = get("generate").choices.iter().filter(|name| !name.starts_with("client-") && **name != "token");
+        let plain = get("generate")
+            .choices
+            .iter()
+            .filter(|name| !name.starts_with("client-") && **name != "token");
         let mut all: Vec<Generate> = plain.map(|name| Generate::File(name)).collect();
         assert_eq!(all.len(), FILES.len());
-        all.extend([Generate::Token(config::Secret::new("alice run fmcp_0\n")), Generate::Clients]);
+        all.extend([
+            Generate::Token(config::Secret::new("alice run fmcp_0\n")),
+            Generate::Clients,
+        ]);
         for client in McpClient::ALL {
             for launch in &launches {
                 all.push(Generate::ClientConfig(client, launch.clone()));
@@ -216,16 +290,27 @@ mod tests {
                 continue;
             };
             assert!(text.ends_with('\n') && !text.ends_with("\n\n"), "{what:?}");
-            assert!(text.lines().all(|line| line.trim_end() == line), "{what:?}: {text}");
-            assert!(!hint(&what, &home).is_empty() && !hint(&what, &home).contains('\n'), "{what:?}");
+            assert!(
+                text.lines().all(|line| line.trim_end() == line),
+                "{what:?}: {text}"
+            );
+            assert!(
+                !hint(&what, &home).is_empty() && !hint(&what, &home).contains('\n'),
+                "{what:?}"
+            );
         }
     }
 
     #[test]
     fn the_readme_lists_every_client() {
         for client in McpClient::ALL {
-            let (name, limit) = (format!("| `{}` | ", client.name()), format!(" | {} |", client.call_limit().1));
-            let row = README.lines().any(|line| line.contains(&name) && line.ends_with(&limit));
+            let (name, limit) = (
+                format!("| `{}` | ", client.name()),
+                format!(" | {} |", client.call_limit().1),
+            );
+            let row = README
+                .lines()
+                .any(|line| line.contains(&name) && line.ends_with(&limit));
             assert!(row, "README.md lacks {name}…{limit}");
         }
     }

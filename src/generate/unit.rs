@@ -6,16 +6,23 @@ use std::path::Path;
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
 /// The sysusers.d entry of the group that reads the tokens file: the service's user exists only while it runs.
-pub(super) const SYSUSERS: &str = "# The group that reads the tokens of fabric-mcp.\ng fabric-mcp-tokens -\n";
+pub(super) const SYSUSERS: &str =
+    "# The group that reads the tokens of fabric-mcp.\ng fabric-mcp-tokens -\n";
 
 /// The unit that starts `program`.
 pub(super) fn unit(program: &Path) -> String {
-    text(program, "# fabric-mcp on http://127.0.0.1:8000/mcp.", "", "fabric-mcp")
+    text(
+        program,
+        "# fabric-mcp on http://127.0.0.1:8000/mcp.",
+        "",
+        "fabric-mcp",
+    )
 }
 
 /// The template unit, whose instance is the port.
 pub(super) fn template(program: &Path) -> String {
-    let first = "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
+    let first =
+        "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
     text(program, first, " --port %i", "fabric-mcp/%i")
 }
 
@@ -102,7 +109,10 @@ fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
 /// Quotes a path for `ExecStart=`.
 fn command(path: &str) -> String {
     let path = path.replace('%', "%%").replace('$', "$$");
-    if path.chars().all(|c| c.is_alphanumeric() || "/._-+%$".contains(c)) {
+    if path
+        .chars()
+        .all(|c| c.is_alphanumeric() || "/._-+%$".contains(c))
+    {
         return path;
     }
     format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
@@ -129,14 +139,23 @@ mod tests {
         ] {
             assert!(unit.lines().any(|l| l == line), "{line}\n{unit}");
         }
-        assert!(!unit.contains("\nEnvironment="), "EnvironmentFile= would win over it");
+        assert!(
+            !unit.contains("\nEnvironment="),
+            "EnvironmentFile= would win over it"
+        );
         assert!(!unit.contains("hides this program"));
     }
 
     #[test]
     fn the_template_differs_in_what_each_instance_has_alone() {
-        let (unit, template) = (unit(Path::new("/usr/bin/x")), template(Path::new("/usr/bin/x")));
-        let other: Vec<&str> = template.lines().filter(|line| !unit.lines().any(|l| l == *line)).collect();
+        let (unit, template) = (
+            unit(Path::new("/usr/bin/x")),
+            template(Path::new("/usr/bin/x")),
+        );
+        let other: Vec<&str> = template
+            .lines()
+            .filter(|line| !unit.lines().any(|l| l == *line))
+            .collect();
         assert_eq!(other.len(), 3, "{other:?}");
         assert_eq!(
             other[1],
@@ -149,7 +168,9 @@ mod tests {
 
     #[test]
     fn a_program_in_a_home_is_warned_of() {
-        let warned = |folder: &str| unit(&Path::new(folder).join("fabric-mcp")).contains("hides this program");
+        let warned = |folder: &str| {
+            unit(&Path::new(folder).join("fabric-mcp")).contains("hides this program")
+        };
         assert!(HIDDEN.iter().all(|folder| warned(folder)) && !warned("/usr/bin"));
     }
 

@@ -26,7 +26,10 @@ const ARENAS: c_int = 4;
 /// nothing is left. So below this limit (`ulimit -v`) all threads share one arena. Bytes.
 const SPACIOUS: c_ulong = 1 << 30;
 
-#[allow(unsafe_code, reason = "std cannot tune the allocator; these are glibc's functions with their signatures")]
+#[allow(
+    unsafe_code,
+    reason = "std cannot tune the allocator; these are glibc's functions with their signatures"
+)]
 unsafe extern "C" {
     safe fn mallopt(parameter: c_int, value: c_int) -> c_int;
     safe fn malloc_trim(kept: usize) -> c_int;

@@ -34,7 +34,10 @@ struct Stripe {
     lists: UnsafeCell<[List; CLASSES]>,
 }
 
-#[allow(unsafe_code, reason = "only the holder of the lock reaches the lists, and blocks belong to no thread")]
+#[allow(
+    unsafe_code,
+    reason = "only the holder of the lock reaches the lists, and blocks belong to no thread"
+)]
 // SAFETY: see `Stripe::with`.
 unsafe impl Sync for Stripe {}
 
@@ -56,7 +59,10 @@ fn class(size: usize) -> (usize, usize) {
     }
     let doubling = last.ilog2() as usize;
     let shift = doubling - 2;
-    (8 + (doubling - 7) * 4 + ((last >> shift) & 3), ((last >> shift) + 1) << shift)
+    (
+        8 + (doubling - 7) * 4 + ((last >> shift) & 3),
+        ((last >> shift) + 1) << shift,
+    )
 }
 
 /// The class for `layout` and the layout of its blocks; `None` if it is left to the system.
@@ -87,7 +93,10 @@ fn home() -> usize {
 
 impl Stripe {
     /// Lets `work` use the lists, unless another thread does or `work` is called by itself.
-    #[allow(unsafe_code, reason = "an allocator can lend out no guards of std: they may allocate")]
+    #[allow(
+        unsafe_code,
+        reason = "an allocator can lend out no guards of std: they may allocate"
+    )]
     fn with<T>(&self, work: impl FnOnce(&mut [List; CLASSES]) -> Option<T>) -> Option<T> {
         if self.is_locked.swap(true, Ordering::Acquire) {
             return None;
@@ -101,16 +110,25 @@ impl Stripe {
 
 impl Striped {
     pub(super) const fn new() -> Striped {
-        const EMPTY: List = List { first: ptr::null_mut(), length: 0 };
-        let stripes =
-            [const { Stripe { is_locked: AtomicBool::new(false), lists: UnsafeCell::new([EMPTY; CLASSES]) } }; STRIPES];
+        const EMPTY: List = List {
+            first: ptr::null_mut(),
+            length: 0,
+        };
+        let stripes = [const {
+            Stripe {
+                is_locked: AtomicBool::new(false),
+                lists: UnsafeCell::new([EMPTY; CLASSES]),
+            }
+        }; STRIPES];
         Striped { stripes }
     }
 
     /// Lets `work` use the lists of this thread's stripe, or of the next one.
     fn with<T>(&self, work: impl Fn(&mut [List; CLASSES]) -> Option<T>) -> Option<T> {
         let home = home();
-        self.stripes[home].with(&work).or_else(|| self.stripes[(home + 1) % STRIPES].with(&work))
+        self.stripes[home]
+            .with(&work)
+            .or_else(|| self.stripes[(home + 1) % STRIPES].with(&work))
     }
 
     /// A kept block.
@@ -158,7 +176,8 @@ unsafe impl GlobalAlloc for Striped {
             return unsafe { System.alloc(layout) };
         };
         // SAFETY: the size of a class is not zero.
-        self.take(class).unwrap_or_else(|| unsafe { System.alloc(whole) })
+        self.take(class)
+            .unwrap_or_else(|| unsafe { System.alloc(whole) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -226,9 +245,19 @@ mod tests {
         fn new(heap: &Striped, size: usize, align: usize, byte: u8, zeroed: bool) -> Used {
             let layout = Layout::from_size_align(size, align).unwrap();
             // SAFETY: no size here is zero.
-            let block = unsafe { if zeroed { heap.alloc_zeroed(layout) } else { heap.alloc(layout) } };
+            let block = unsafe {
+                if zeroed {
+                    heap.alloc_zeroed(layout)
+                } else {
+                    heap.alloc(layout)
+                }
+            };
             assert!(!block.is_null() && block.addr().is_multiple_of(align));
-            let used = Used { block, layout, byte };
+            let used = Used {
+                block,
+                layout,
+                byte,
+            };
             if zeroed {
                 assert!(used.bytes().iter().all(|&found| found == 0), "{layout:?}");
             }
@@ -251,12 +280,20 @@ mod tests {
             // SAFETY: it was allocated with this layout, and no size here is zero.
             self.block = unsafe { heap.realloc(self.block, self.layout, size) };
             self.layout = Layout::from_size_align(size, self.layout.align()).unwrap();
-            assert!(self.bytes()[..kept].iter().all(|&found| found == self.byte), "{:?}", self.layout);
+            assert!(
+                self.bytes()[..kept].iter().all(|&found| found == self.byte),
+                "{:?}",
+                self.layout
+            );
             self.fill();
         }
 
         fn free(self, heap: &Striped) {
-            assert!(self.bytes().iter().all(|&found| found == self.byte), "{:?}", self.layout);
+            assert!(
+                self.bytes().iter().all(|&found| found == self.byte),
+                "{:?}",
+                self.layout
+            );
             // SAFETY: it was allocated with this layout.
             unsafe { heap.dealloc(self.block, self.layout) }
         }
@@ -280,7 +317,9 @@ mod tests {
             }) {
                 bytes += size;
                 // SAFETY: blocks of this class have this layout.
-                unsafe { System.dealloc(block.cast(), Layout::from_size_align(size, GRAIN).unwrap()) };
+                unsafe {
+                    System.dealloc(block.cast(), Layout::from_size_align(size, GRAIN).unwrap())
+                };
             }
         }
         bytes
@@ -291,9 +330,17 @@ mod tests {
         let mut before = (0, GRAIN);
         for size in 1..=LARGEST {
             let (index, whole) = class(size);
-            assert!(whole >= size && whole.is_multiple_of(GRAIN) && whole - size < (size / 4).max(GRAIN), "{size}");
+            assert!(
+                whole >= size
+                    && whole.is_multiple_of(GRAIN)
+                    && whole - size < (size / 4).max(GRAIN),
+                "{size}"
+            );
             assert_eq!(class(whole), (index, whole));
-            assert!(index == before.0 && whole == before.1 || index == before.0 + 1 && whole > before.1, "{size}");
+            assert!(
+                index == before.0 && whole == before.1 || index == before.0 + 1 && whole > before.1,
+                "{size}"
+            );
             before = (index, whole);
         }
         assert_eq!(before, (CLASSES - 1, LARGEST));
@@ -311,7 +358,9 @@ mod tests {
         assert_eq!(zeroed.block, at);
         // Its alignment is beyond what lists promise.
         let aligned = Used::new(&heap, 100, 64, 3, false);
-        [zeroed, aligned].into_iter().for_each(|used| used.free(&heap));
+        [zeroed, aligned]
+            .into_iter()
+            .for_each(|used| used.free(&heap));
         assert_eq!(drain(&heap), 112);
     }
 
@@ -321,9 +370,13 @@ mod tests {
         let next = &heap.stripes[(home() + 1) % STRIPES];
         for other in [None, Some(next)] {
             let locked: Vec<&Stripe> = [&heap.stripes[home()]].into_iter().chain(other).collect();
-            locked.iter().for_each(|stripe| stripe.is_locked.store(true, Ordering::Relaxed));
+            locked
+                .iter()
+                .for_each(|stripe| stripe.is_locked.store(true, Ordering::Relaxed));
             Used::new(&heap, 10, 1, 1, false).free(&heap);
-            locked.iter().for_each(|stripe| stripe.is_locked.store(false, Ordering::Relaxed));
+            locked
+                .iter()
+                .for_each(|stripe| stripe.is_locked.store(false, Ordering::Relaxed));
             assert_eq!(drain(&heap), if other.is_none() { GRAIN } else { 0 });
         }
     }
@@ -335,7 +388,9 @@ mod tests {
             (0..2 * STRIPES).for_each(|_| {
                 drop(scope.spawn(|| {
                     for size in (1..=LARGEST).filter(|&size| class(size).1 == size) {
-                        let used: Vec<Used> = (0..600).map(|_| Used::new(&heap, size, 1, 0, false)).collect();
+                        let used: Vec<Used> = (0..600)
+                            .map(|_| Used::new(&heap, size, 1, 0, false))
+                            .collect();
                         used.into_iter().for_each(|used| used.free(&heap));
                     }
                 }))
@@ -351,7 +406,9 @@ mod tests {
         let work = |seed: u64| {
             let mut state = seed + 1;
             let mut random = |below: usize| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
                 (state >> 33) as usize % below
             };
             let mut used: Vec<Used> = Vec::new();
@@ -364,7 +421,13 @@ mod tests {
                         let at = random(used.len());
                         used[at].resize(heap, size);
                     }
-                    _ => used.push(Used::new(heap, size, 1 << random(6), round as u8, random(2) == 0)),
+                    _ => used.push(Used::new(
+                        heap,
+                        size,
+                        1 << random(6),
+                        round as u8,
+                        random(2) == 0,
+                    )),
                 }
             }
             used.into_iter().for_each(|used| used.free(heap));

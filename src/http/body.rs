@@ -50,7 +50,9 @@ impl fmt::Display for BodyError {
             BodyError::TooLarge => "The body of the request is too large.",
             BodyError::Timeout => "The body of the request did not arrive in time.",
             BodyError::Malformed => "The body of the request is not properly chunked.",
-            BodyError::Overloaded => "The server holds too many large requests at once. Try again in a moment.",
+            BodyError::Overloaded => {
+                "The server holds too many large requests at once. Try again in a moment."
+            }
             BodyError::Disconnected => "The connection ended before the body of the request.",
         })
     }
@@ -58,7 +60,11 @@ impl fmt::Display for BodyError {
 
 impl From<io::Error> for BodyError {
     fn from(error: io::Error) -> BodyError {
-        if error.kind() == ErrorKind::TimedOut { BodyError::Timeout } else { BodyError::Disconnected }
+        if error.kind() == ErrorKind::TimedOut {
+            BodyError::Timeout
+        } else {
+            BodyError::Disconnected
+        }
     }
 }
 
@@ -70,12 +76,19 @@ pub(crate) struct Body {
 
 impl Body {
     fn new() -> Body {
-        Body { bytes: Vec::new(), charge: MEMORY.open() }
+        Body {
+            bytes: Vec::new(),
+            charge: MEMORY.open(),
+        }
     }
 
     fn reserve(&mut self, more: usize) -> Result<(), BodyError> {
-        self.charge.grow(more).map_err(|Full| BodyError::Overloaded)?;
-        self.bytes.try_reserve(more).map_err(|_| BodyError::Overloaded)
+        self.charge
+            .grow(more)
+            .map_err(|Full| BodyError::Overloaded)?;
+        self.bytes
+            .try_reserve(more)
+            .map_err(|_| BodyError::Overloaded)
     }
 }
 
@@ -96,13 +109,18 @@ pub(super) fn read_body(
     let max = connection.limits().max_body;
     let length = match framing {
         Framing::None => return Ok(Body::new()),
-        Framing::Length(length) => {
-            Some(usize::try_from(length).ok().filter(|length| *length <= max).ok_or(BodyError::TooLarge)?)
-        }
+        Framing::Length(length) => Some(
+            usize::try_from(length)
+                .ok()
+                .filter(|length| *length <= max)
+                .ok_or(BodyError::TooLarge)?,
+        ),
         Framing::Chunked => None,
     };
     if expects_continue && connection.unread().is_empty() {
-        connection.lease.write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
+        connection
+            .lease
+            .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
     let deadline = ReadLimit::Until(Instant::now() + connection.limits().body_timeout);
     let mut body = Body::new();
@@ -114,7 +132,12 @@ pub(super) fn read_body(
 }
 
 /// Appends exactly `count` bytes. Allocates for received bytes, not for the announced length.
-fn append(connection: &mut Connection, body: &mut Body, count: usize, deadline: ReadLimit) -> Result<(), BodyError> {
+fn append(
+    connection: &mut Connection,
+    body: &mut Body,
+    count: usize,
+    deadline: ReadLimit,
+) -> Result<(), BodyError> {
     let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
     body.bytes.extend_from_slice(&connection.unread()[..ready]);
@@ -135,7 +158,12 @@ fn append(connection: &mut Connection, body: &mut Body, count: usize, deadline: 
     Ok(())
 }
 
-fn read_chunks(connection: &mut Connection, body: &mut Body, max: usize, deadline: ReadLimit) -> Result<(), BodyError> {
+fn read_chunks(
+    connection: &mut Connection,
+    body: &mut Body,
+    max: usize,
+    deadline: ReadLimit,
+) -> Result<(), BodyError> {
     loop {
         let line = line(connection, deadline)?;
         let size = chunk_size(&connection.unread()[..line])?;
@@ -173,8 +201,14 @@ fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyE
         let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
         if let Some(end) = searched.iter().position(|&b| b == b'\n') {
-            let line = searched[..end].strip_suffix(b"\r").ok_or(BodyError::Malformed)?;
-            return if line.contains(&b'\r') { Err(BodyError::Malformed) } else { Ok(line.len()) };
+            let line = searched[..end]
+                .strip_suffix(b"\r")
+                .ok_or(BodyError::Malformed)?;
+            return if line.contains(&b'\r') {
+                Err(BodyError::Malformed)
+            } else {
+                Ok(line.len())
+            };
         }
         if searched.len() == HTTP_MAX_CHUNK_LINE {
             return Err(BodyError::Malformed);
@@ -187,7 +221,10 @@ fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyE
 
 /// The hexadecimal size of a chunk; extensions after `;` are ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
-    let end = line.iter().position(|b| !b.is_ascii_hexdigit()).unwrap_or(line.len());
+    let end = line
+        .iter()
+        .position(|b| !b.is_ascii_hexdigit())
+        .unwrap_or(line.len());
     let (digits, rest) = line.split_at(end);
     if digits.is_empty() || !matches!(rest.trim_ascii_start().first(), None | Some(b';')) {
         return Err(BodyError::Malformed);

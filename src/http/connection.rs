@@ -15,12 +15,17 @@ use super::response::{self, After};
 use super::socket::Connection;
 use super::{Handler, Method};
 
-const UNANSWERED: Rejection = Rejection { status: 500, text: "The server failed to answer this request." };
+const UNANSWERED: Rejection = Rejection {
+    status: 500,
+    text: "The server failed to answer this request.",
+};
 
 /// Serves a connection until it ends, or until a stream takes it over.
 pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
     let peer = lease.slot.peer;
-    let Ok(mut connection) = Connection::new(Arc::new(lease)) else { return };
+    let Ok(mut connection) = Connection::new(Arc::new(lease)) else {
+        return;
+    };
     let mut head = Head::empty();
     loop {
         match request::next_head(&mut connection, &mut head) {
@@ -63,18 +68,39 @@ enum Answered {
 }
 
 fn answer(connection: &mut Connection, head: &Head, handler: &dyn Handler) -> Then {
-    let mut state = ExchangeState { body: head.framing, read_failed: false, progress: Answered::Nothing };
-    let exchange = Exchange { head, connection: &mut *connection, state: &mut state };
+    let mut state = ExchangeState {
+        body: head.framing,
+        read_failed: false,
+        progress: Answered::Nothing,
+    };
+    let exchange = Exchange {
+        head,
+        connection: &mut *connection,
+        state: &mut state,
+    };
     let panicked = catch_unwind(AssertUnwindSafe(|| handler.handle(exchange))).is_err();
     if state.progress == Answered::Nothing {
-        log::error!("{} {} from {} was not answered", head.method(), head.path(), connection.slot().peer);
-        return if response::refuse(&connection.lease, UNANSWERED).is_ok() { Then::Linger } else { Then::Leave };
+        log::error!(
+            "{} {} from {} was not answered",
+            head.method(),
+            head.path(),
+            connection.slot().peer
+        );
+        return if response::refuse(&connection.lease, UNANSWERED).is_ok() {
+            Then::Linger
+        } else {
+            Then::Leave
+        };
     }
     let slot = connection.slot();
     let after = match state.progress {
         Answered::Sent(after) => after,
         // The stream may finish concurrently on another thread; the first of the two decides who closes the connection.
-        Answered::Stream(after) if !slot.end_stream(StreamState::Detached) && slot.stream_finished() => after,
+        Answered::Stream(after)
+            if !slot.end_stream(StreamState::Detached) && slot.stream_finished() =>
+        {
+            after
+        }
         Answered::Stream(_) | Answered::Failed | Answered::Nothing => return Then::Leave,
     };
     connection.lease.answered();
@@ -135,19 +161,39 @@ impl<'a> Exchange<'a> {
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let after = self.after();
         let head_only = *self.head.method() == Method::Head;
-        let sent =
-            response::respond(&self.connection.lease, self.head.version(), status, headers, body, head_only, after);
+        let sent = response::respond(
+            &self.connection.lease,
+            self.head.version(),
+            status,
+            headers,
+            body,
+            head_only,
+            after,
+        );
         if let Err(e) = &sent {
             log::debug!("{}: the answer could not be sent: {e}", self.peer());
         }
-        self.state.progress = if sent.is_ok() { Answered::Sent(after) } else { Answered::Failed };
+        self.state.progress = if sent.is_ok() {
+            Answered::Sent(after)
+        } else {
+            Answered::Failed
+        };
     }
 
     /// Defers the response: whether it is sized or a stream is decided later, perhaps on another thread.
     pub(crate) fn defer(mut self) -> Deferred {
-        let after = if *self.head.version() == (1, 1) { self.after() } else { After::Close };
+        let after = if *self.head.version() == (1, 1) {
+            self.after()
+        } else {
+            After::Close
+        };
         self.state.progress = Answered::Stream(after);
-        Deferred::new(self.connection, self.head.version().clone(), *self.head.method() == Method::Head, after)
+        Deferred::new(
+            self.connection,
+            self.head.version().clone(),
+            *self.head.method() == Method::Head,
+            after,
+        )
     }
 
     /// Whether the connection can be reused after this response. An unread body is skipped if already buffered, but not
@@ -160,8 +206,9 @@ impl<'a> Exchange<'a> {
                 self.state.body = Framing::None;
             }
         }
-        let reusable =
-            self.state.body == Framing::None && self.head.keep_alive && !self.connection.lease.registry.draining();
+        let reusable = self.state.body == Framing::None
+            && self.head.keep_alive
+            && !self.connection.lease.registry.draining();
         if reusable { After::Keep } else { After::Close }
     }
 }

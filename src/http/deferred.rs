@@ -25,10 +25,22 @@ pub(crate) struct Deferred {
 
 impl Deferred {
     /// The response to the last request read from `connection`, counted as its open stream.
-    pub(super) fn new(connection: &Connection, version: HTTPVersion, head_only: bool, after: After) -> Deferred {
+    pub(super) fn new(
+        connection: &Connection,
+        version: HTTPVersion,
+        head_only: bool,
+        after: After,
+    ) -> Deferred {
         connection.slot().open_stream();
         let pipelined = !connection.unread().is_empty();
-        Deferred { lease: Arc::clone(&connection.lease), answered: false, version, head_only, after, pipelined }
+        Deferred {
+            lease: Arc::clone(&connection.lease),
+            answered: false,
+            version,
+            head_only,
+            after,
+            pipelined,
+        }
     }
 
     /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has already sent its next
@@ -40,8 +52,20 @@ impl Deferred {
     /// Like `Exchange::respond`, with the body in parts.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let (registry, slot) = (&self.lease.registry, &self.lease.slot);
-        let after = if registry.draining() { After::Close } else { self.after };
-        match response::respond(&self.lease, &self.version, status, headers, body, self.head_only, after) {
+        let after = if registry.draining() {
+            After::Close
+        } else {
+            self.after
+        };
+        match response::respond(
+            &self.lease,
+            &self.version,
+            status,
+            headers,
+            body,
+            self.head_only,
+            after,
+        ) {
             Ok(()) => {
                 if !slot.end_stream(StreamState::Finished) {
                     // The connection's thread has ended, so this must close the connection.
@@ -57,8 +81,15 @@ impl Deferred {
     /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`.
     pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
         self.answered = true;
-        let head = response::head(&self.version, 200, headers, None, self.after).unwrap_or_default();
-        EventStream::start(Arc::clone(&self.lease), &head, self.version == (1, 1), self.head_only, self.pipelined)
+        let head =
+            response::head(&self.version, 200, headers, None, self.after).unwrap_or_default();
+        EventStream::start(
+            Arc::clone(&self.lease),
+            &head,
+            self.version == (1, 1),
+            self.head_only,
+            self.pipelined,
+        )
     }
 }
 

@@ -15,17 +15,46 @@ use super::tests::{connect, echo, server, works};
 use crate::config::HttpLimits;
 
 #[path = "../../tests/it/support/rng.rs"]
-#[allow(dead_code, reason = "shared with the integration tests, which use more of it")]
+#[allow(
+    dead_code,
+    reason = "shared with the integration tests, which use more of it"
+)]
 mod rng;
 use rng::Rng;
 
 /// Connections in a normal test run; `FABRIC_MCP_FUZZ` overrides it.
 const CONNECTIONS: u64 = 3_000;
 
-const METHODS: [&[u8]; 7] = [b"GET", b"POST", b"POST", b"HEAD", b"OPTIONS", b"get", b"P\xc3\x96ST"];
-const TARGETS: [&[u8]; 9] = [b"/", b"/a?b", b"/unread", b"/silent", b"*", b"http://a/b", b"//", b"a", b"/%zz/../../\\"];
-const VERSIONS: [&[u8]; 8] =
-    [b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/1.1x", b"http/1.1", b""];
+const METHODS: [&[u8]; 7] = [
+    b"GET",
+    b"POST",
+    b"POST",
+    b"HEAD",
+    b"OPTIONS",
+    b"get",
+    b"P\xc3\x96ST",
+];
+const TARGETS: [&[u8]; 9] = [
+    b"/",
+    b"/a?b",
+    b"/unread",
+    b"/silent",
+    b"*",
+    b"http://a/b",
+    b"//",
+    b"a",
+    b"/%zz/../../\\",
+];
+const VERSIONS: [&[u8]; 8] = [
+    b"HTTP/1.1",
+    b"HTTP/1.1",
+    b"HTTP/1.1",
+    b"HTTP/1.0",
+    b"HTTP/2.0",
+    b"HTTP/1.1x",
+    b"http/1.1",
+    b"",
+];
 const HEADERS: [&[u8]; 20] = [
     b"Host: a",
     b"Host:",
@@ -48,7 +77,9 @@ const HEADERS: [&[u8]; 20] = [
     b":",
     b"Upgrade: h2c",
 ];
-const ENDS: [&[u8]; 8] = [b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r"];
+const ENDS: [&[u8]; 8] = [
+    b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r",
+];
 const BODIES: [&[u8]; 10] = [
     b"",
     b"hello",
@@ -68,11 +99,15 @@ fn requests(random: &mut Rng) -> Vec<u8> {
     for _ in 0..=random.within(0..4) {
         if random.one_in(3) {
             // A valid one, so that later requests are reached.
-            bytes.extend_from_slice(b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello");
+            bytes.extend_from_slice(
+                b"POST /sound HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+            );
             continue;
         }
         if random.one_in(20) {
-            bytes.extend_from_slice(b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+            bytes.extend_from_slice(
+                b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
+            );
             continue;
         }
         for (i, word) in [&METHODS[..], &TARGETS, &VERSIONS].into_iter().enumerate() {
@@ -88,7 +123,9 @@ fn requests(random: &mut Rng) -> Vec<u8> {
             bytes.extend(*random.pick(&ENDS));
         }
         if random.one_in(50) {
-            bytes.extend_from_slice(&b"X-Filler: xxxxxxxxxxxxxxxx\r\n".repeat(random.within(0..800)));
+            bytes.extend_from_slice(
+                &b"X-Filler: xxxxxxxxxxxxxxxx\r\n".repeat(random.within(0..800)),
+            );
         }
         bytes.extend_from_slice(b"\r\n");
         bytes.extend(*random.pick(&BODIES));
@@ -125,21 +162,54 @@ fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
     while !answer.is_empty() {
         let text = String::from_utf8_lossy(answer).into_owned();
         let bad = |what: &str| format!("{what}: {text:?}");
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(|| bad("no end of the head"))?;
+        let end = answer
+            .windows(4)
+            .position(|four| four == b"\r\n\r\n")
+            .ok_or_else(|| bad("no end of the head"))?;
         let head = std::str::from_utf8(&answer[..end]).map_err(|_| bad("not text"))?;
-        let status = head.strip_prefix("HTTP/1.1 ").or(head.strip_prefix("HTTP/1.0 ")).and_then(|rest| rest.get(..3));
-        let status: u16 = status.and_then(|status| status.parse().ok()).ok_or_else(|| bad("no status"))?;
+        let status = head
+            .strip_prefix("HTTP/1.1 ")
+            .or(head.strip_prefix("HTTP/1.0 "))
+            .and_then(|rest| rest.get(..3));
+        let status: u16 = status
+            .and_then(|status| status.parse().ok())
+            .ok_or_else(|| bad("no status"))?;
         statuses.push(status);
         answer = &answer[end + 4..];
         if status == 100 {
             continue;
         }
-        let length = head.split("\r\nContent-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next());
-        let length: usize = length.and_then(|length| length.parse().ok()).ok_or_else(|| bad("no length"))?;
-        let next_status =
-            |rest: &[u8]| matches!(rest, [b'H', b'T', b'T', b'P', b'/', b'1', b'.', _, b' ', b'1'..=b'5', ..]);
+        let length = head
+            .split("\r\nContent-Length: ")
+            .nth(1)
+            .and_then(|rest| rest.split("\r\n").next());
+        let length: usize = length
+            .and_then(|length| length.parse().ok())
+            .ok_or_else(|| bad("no length"))?;
+        let next_status = |rest: &[u8]| {
+            matches!(
+                rest,
+                [
+                    b'H',
+                    b'T',
+                    b'T',
+                    b'P',
+                    b'/',
+                    b'1',
+                    b'.',
+                    _,
+                    b' ',
+                    b'1'..=b'5',
+                    ..
+                ]
+            )
+        };
         let missing = answer.is_empty() || next_status(answer);
-        answer = if missing { answer } else { answer.get(length..).ok_or_else(|| bad("cut short"))? };
+        answer = if missing {
+            answer
+        } else {
+            answer.get(length..).ok_or_else(|| bad("cut short"))?
+        };
         if head.contains("\r\nConnection: close") && !answer.is_empty() {
             return Err(bad("more after the end"));
         }
@@ -150,7 +220,11 @@ fn statuses(mut answer: &[u8]) -> Result<Vec<u16>, String> {
 /// Sends `bytes`, whole or in pieces, shuts down the sending side, and reads to the end.
 fn exchange(server: &HttpServer, bytes: &[u8], random: &mut Rng) -> Vec<u8> {
     let mut client: TcpStream = connect(server);
-    let cut = if random.one_in(4) { random.within(0..bytes.len()) } else { 0 };
+    let cut = if random.one_in(4) {
+        random.within(0..bytes.len())
+    } else {
+        0
+    };
     // The server may have closed already; its response is still readable.
     let _ = client.write_all(&bytes[..cut]);
     let _ = client.write_all(&bytes[cut..]);
@@ -165,25 +239,52 @@ fn attack(server: &HttpServer, seed: u64) -> Vec<u16> {
     let mut random = Rng::new(seed);
     let bytes = requests(&mut random);
     let answer = exchange(server, &bytes, &mut random);
-    let shown =
-        || format!("seed {seed}: {:?} gave {:?}", bytes.escape_ascii().to_string(), answer.escape_ascii().to_string());
+    let shown = || {
+        format!(
+            "seed {seed}: {:?} gave {:?}",
+            bytes.escape_ascii().to_string(),
+            answer.escape_ascii().to_string()
+        )
+    };
     let statuses = statuses(&answer).unwrap_or_else(|e| panic!("{e}\n{}", shown()));
     let known = [100, 200, 400, 408, 413, 414, 417, 431, 500, 501, 505];
-    assert!(statuses.iter().all(|status| known.contains(status)), "{}", shown());
+    assert!(
+        statuses.iter().all(|status| known.contains(status)),
+        "{}",
+        shown()
+    );
     let sound = plainly_sound(&bytes);
-    assert!(statuses.len() >= sound && statuses[..sound].iter().all(|status| *status == 200), "{}", shown());
+    assert!(
+        statuses.len() >= sound && statuses[..sound].iter().all(|status| *status == 200),
+        "{}",
+        shown()
+    );
     // Only the last response of a connection may be a rejection, and there are no more responses than requests.
-    let refused = statuses.iter().position(|status| ![100, 200].contains(status));
-    assert!(refused.is_none_or(|at| at + 1 == statuses.len()), "{}", shown());
-    let asked = bytes.windows(2).filter(|two| two == b"\r\n").count() + bytes.iter().filter(|b| **b == b'\n').count();
-    assert!(statuses.iter().filter(|status| **status != 100).count() <= asked + 1, "{}", shown());
+    let refused = statuses
+        .iter()
+        .position(|status| ![100, 200].contains(status));
+    assert!(
+        refused.is_none_or(|at| at + 1 == statuses.len()),
+        "{}",
+        shown()
+    );
+    let asked = bytes.windows(2).filter(|two| two == b"\r\n").count()
+        + bytes.iter().filter(|b| **b == b'\n').count();
+    assert!(
+        statuses.iter().filter(|status| **status != 100).count() <= asked + 1,
+        "{}",
+        shown()
+    );
     statuses
 }
 
 #[test]
 fn no_hostile_request_harms_the_server() {
     let server = server(HttpLimits::default(), echo);
-    let connections = std::env::var("FABRIC_MCP_FUZZ").ok().and_then(|n| n.parse().ok()).unwrap_or(CONNECTIONS);
+    let connections = std::env::var("FABRIC_MCP_FUZZ")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(CONNECTIONS);
     println!("{connections} connections, seeds from 0");
     let seen = Mutex::new(BTreeSet::new());
     thread::scope(|scope| {
@@ -202,6 +303,9 @@ fn no_hostile_request_harms_the_server() {
     // The test is only useful if the generator reaches all of these.
     let seen = seen.into_inner().unwrap();
     for status in [100, 200, 400, 413, 431, 500, 501, 505] {
-        assert!(connections < CONNECTIONS || seen.contains(&status), "{status} is not among {seen:?}");
+        assert!(
+            connections < CONNECTIONS || seen.contains(&status),
+            "{status} is not among {seen:?}"
+        );
     }
 }

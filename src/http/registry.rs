@@ -70,7 +70,11 @@ impl SlotState {
         let class = match self.phase {
             ConnectionPhase::Held | ConnectionPhase::Closing => return None,
             ConnectionPhase::Leaving => 0,
-            ConnectionPhase::New if now.saturating_duration_since(self.since) < HTTP_FIRST_CHANCE => 2,
+            ConnectionPhase::New
+                if now.saturating_duration_since(self.since) < HTTP_FIRST_CHANCE =>
+            {
+                2
+            }
             ConnectionPhase::New | ConnectionPhase::Idle | ConnectionPhase::Open => 1,
         };
         Some((class, self.since))
@@ -78,7 +82,10 @@ impl SlotState {
 
     /// Whether no request is in progress.
     fn is_idle(&self) -> bool {
-        matches!(self.phase, ConnectionPhase::New | ConnectionPhase::Idle | ConnectionPhase::Leaving)
+        matches!(
+            self.phase,
+            ConnectionPhase::New | ConnectionPhase::Idle | ConnectionPhase::Leaving
+        )
     }
 }
 
@@ -90,7 +97,10 @@ fn first_to_go<R: Ord + Copy>(candidates: impl Iterator<Item = (IpAddr, R, u64)>
         *count += 1;
         *first = (*first).min((rank, id));
     }
-    networks.into_values().max_by_key(|(count, first)| (*count, Reverse(*first))).map(|(_, (_, id))| id)
+    networks
+        .into_values()
+        .max_by_key(|(count, first)| (*count, Reverse(*first)))
+        .map(|(_, (_, id))| id)
 }
 
 /// The state of a connection's event stream; see [`Slot::end_stream`].
@@ -131,7 +141,14 @@ impl Slot {
 
     /// Moves an open stream to `to`. The first caller wins, stream or thread: false if the stream is not open.
     pub(super) fn end_stream(&self, to: StreamState) -> bool {
-        self.stream.compare_exchange(StreamState::Open as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.stream
+            .compare_exchange(
+                StreamState::Open as u8,
+                to as u8,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
+            .is_ok()
     }
 
     /// Whether the stream ended properly.
@@ -194,7 +211,11 @@ impl Lease {
     pub(super) fn answered(&self) {
         let mut state = self.slot.state();
         if state.phase == ConnectionPhase::Held {
-            *state = SlotState { phase: ConnectionPhase::Open, since: Instant::now(), trusted: true };
+            *state = SlotState {
+                phase: ConnectionPhase::Open,
+                since: Instant::now(),
+                trusted: true,
+            };
             self.registry.held.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -222,10 +243,12 @@ impl Drop for Lease {
         self.registry.changed.notify_all();
         if emptied && heap::KEEPS {
             // Delayed, because the threads of those connections have not ended yet. If it fails, memory stays resident.
-            let _ = thread::Builder::new().name("http-trim".to_owned()).spawn(|| {
-                thread::sleep(TRIM_DELAY);
-                heap::trim();
-            });
+            let _ = thread::Builder::new()
+                .name("http-trim".to_owned())
+                .spawn(|| {
+                    thread::sleep(TRIM_DELAY);
+                    heap::trim();
+                });
         }
     }
 }
@@ -270,14 +293,25 @@ impl Slots {
     fn evict(&mut self) -> bool {
         let now = Instant::now();
         loop {
-            let ranked = self.open.values().filter_map(|slot| Some((slot, slot.state().rank(now)?)));
+            let ranked = self
+                .open
+                .values()
+                .filter_map(|slot| Some((slot, slot.state().rank(now)?)));
             let candidates = ranked.map(|(slot, rank)| (network(slot.peer.ip()), rank, slot.id));
-            let Some(slot) = first_to_go(candidates).and_then(|id| self.open.get(&id)) else { return false };
+            let Some(slot) = first_to_go(candidates).and_then(|id| self.open.get(&id)) else {
+                return false;
+            };
             let slot = Arc::clone(slot);
             if self.close(&slot, |state| state.rank(now).is_some()) {
                 // Rate limited: under attack there are thousands per second.
-                if self.told.is_none_or(|told| now.saturating_duration_since(told) >= HTTP_ACCEPT_LOG) {
-                    log::warn!("{}: closed to make room: all connections are in use", slot.peer);
+                if self
+                    .told
+                    .is_none_or(|told| now.saturating_duration_since(told) >= HTTP_ACCEPT_LOG)
+                {
+                    log::warn!(
+                        "{}: closed to make room: all connections are in use",
+                        slot.peer
+                    );
                     self.told = Some(now);
                 }
                 return true;
@@ -312,26 +346,46 @@ impl Registry {
     }
 
     /// Registers a new connection; at the limit, evicts another. Returns the socket if none can be evicted.
-    pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Result<Lease, TcpStream> {
+    pub(super) fn admit(
+        self: &Arc<Registry>,
+        socket: TcpStream,
+        peer: SocketAddr,
+    ) -> Result<Lease, TcpStream> {
         let mut slots = self.slots();
         if slots.closing >= HTTP_MAX_CLOSING {
             // Closing threads only need CPU time: waiting keeps a flood from outrunning them.
             let crowded = |slots: &mut Slots| slots.closing >= HTTP_MAX_CLOSING;
             slots = wait_while(&self.changed, slots, Duration::from_secs(1), crowded).0;
         }
-        let room = self.limits.max_connections.max(self.held.load(Ordering::SeqCst) + self.reserve());
+        let room = self
+            .limits
+            .max_connections
+            .max(self.held.load(Ordering::SeqCst) + self.reserve());
         let full = slots.open.len() - slots.closing >= room;
         if full && (slots.closing >= HTTP_MAX_CLOSING || !slots.evict()) {
             return Err(socket);
         }
         let id = slots.next_id;
         slots.next_id += 1;
-        let state = Mutex::new(SlotState { phase: ConnectionPhase::New, since: Instant::now(), trusted: false });
+        let state = Mutex::new(SlotState {
+            phase: ConnectionPhase::New,
+            since: Instant::now(),
+            trusted: false,
+        });
         let stream = AtomicU8::new(StreamState::Finished as u8);
-        let slot = Arc::new(Slot { id, socket, peer, state, stream });
+        let slot = Arc::new(Slot {
+            id,
+            socket,
+            peer,
+            state,
+            stream,
+        });
         slots.open.insert(id, Arc::clone(&slot));
         slots.most = slots.most.max(slots.open.len());
-        Ok(Lease { registry: Arc::clone(self), slot })
+        Ok(Lease {
+            registry: Arc::clone(self),
+            slot,
+        })
     }
 
     /// After running out of a resource: evicts one connection and waits until it has closed. If none can be evicted,
@@ -383,7 +437,10 @@ impl Registry {
             slots.close(&slot, SlotState::is_idle);
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        wait_while(&self.changed, slots, left, |slots| !slots.open.is_empty()).0.open.len()
+        wait_while(&self.changed, slots, left, |slots| !slots.open.is_empty())
+            .0
+            .open
+            .len()
     }
 
     /// Closes every connection at once.
@@ -402,7 +459,9 @@ impl Registry {
     /// Takes one of the `max_connections` places.
     fn take_place(&self) -> bool {
         let one_more = |held: usize| (held < self.limits.max_connections).then_some(held + 1);
-        self.held.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more).is_ok()
+        self.held
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_more)
+            .is_ok()
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
@@ -419,8 +478,18 @@ mod tests {
     #[test]
     fn admitted_requests_stay_and_new_connections_get_a_grace_period() {
         let now = Instant::now();
-        let ranks = |phase, age| SlotState { phase, since: now - age, trusted: false }.rank(now);
-        assert!(ranks(ConnectionPhase::Held, FAR).is_none() && ranks(ConnectionPhase::Closing, FAR).is_none());
+        let ranks = |phase, age| {
+            SlotState {
+                phase,
+                since: now - age,
+                trusted: false,
+            }
+            .rank(now)
+        };
+        assert!(
+            ranks(ConnectionPhase::Held, FAR).is_none()
+                && ranks(ConnectionPhase::Closing, FAR).is_none()
+        );
         let order = [
             (ConnectionPhase::Leaving, Duration::ZERO),
             (ConnectionPhase::Open, FAR),
@@ -428,7 +497,10 @@ mod tests {
             (ConnectionPhase::Idle, FAR / 3),
             (ConnectionPhase::New, HTTP_FIRST_CHANCE),
             (ConnectionPhase::Open, Duration::ZERO),
-            (ConnectionPhase::New, HTTP_FIRST_CHANCE - Duration::from_nanos(1)),
+            (
+                ConnectionPhase::New,
+                HTTP_FIRST_CHANCE - Duration::from_nanos(1),
+            ),
             (ConnectionPhase::New, Duration::ZERO),
         ];
         let order = order.map(|(phase, age)| ranks(phase, age).unwrap());
@@ -439,15 +511,42 @@ mod tests {
     fn the_network_with_most_connections_loses_its_oldest() {
         let ip = |text: &str| network(text.parse().unwrap());
         let loses = |all: &[(&str, u8)]| {
-            first_to_go(all.iter().enumerate().map(|(id, (peer, rank))| (ip(peer), *rank, id as u64)))
+            first_to_go(
+                all.iter()
+                    .enumerate()
+                    .map(|(id, (peer, rank))| (ip(peer), *rank, id as u64)),
+            )
         };
         assert_eq!(loses(&[]), None);
-        assert_eq!(loses(&[("10.0.0.1", 5), ("10.0.0.1", 3), ("10.0.0.1", 4)]), Some(1));
-        assert_eq!(loses(&[("10.0.0.1", 0), ("10.0.0.2", 8), ("10.0.0.2", 9)]), Some(1), "more of them");
-        assert_eq!(loses(&[("10.0.0.1", 7), ("10.0.0.2", 6), ("10.0.0.3", 8)]), Some(1), "as many of each");
-        assert_eq!(loses(&[("10.0.0.1", 7), ("::ffff:10.0.0.1", 6), ("10.0.0.3", 0)]), Some(1), "one address");
-        let one_network = [("2001:db8::1", 7), ("2001:db8::ffff:1", 6), ("2001:db8:0:1::1", 0)];
+        assert_eq!(
+            loses(&[("10.0.0.1", 5), ("10.0.0.1", 3), ("10.0.0.1", 4)]),
+            Some(1)
+        );
+        assert_eq!(
+            loses(&[("10.0.0.1", 0), ("10.0.0.2", 8), ("10.0.0.2", 9)]),
+            Some(1),
+            "more of them"
+        );
+        assert_eq!(
+            loses(&[("10.0.0.1", 7), ("10.0.0.2", 6), ("10.0.0.3", 8)]),
+            Some(1),
+            "as many of each"
+        );
+        assert_eq!(
+            loses(&[("10.0.0.1", 7), ("::ffff:10.0.0.1", 6), ("10.0.0.3", 0)]),
+            Some(1),
+            "one address"
+        );
+        let one_network = [
+            ("2001:db8::1", 7),
+            ("2001:db8::ffff:1", 6),
+            ("2001:db8:0:1::1", 0),
+        ];
         assert_eq!(loses(&one_network), Some(1), "one network");
-        assert_eq!(loses(&[("10.0.0.1", 4), ("10.0.0.1", 4)]), Some(0), "of the same moment the first");
+        assert_eq!(
+            loses(&[("10.0.0.1", 4), ("10.0.0.1", 4)]),
+            Some(0),
+            "of the same moment the first"
+        );
     }
 }

@@ -33,24 +33,41 @@ const fn rejection(status: u16, text: &'static str) -> Rejection {
 }
 
 /// For a connection beyond the limit.
-pub(super) const FULL: Rejection = rejection(503, "The server has too many connections. Try again in a moment.");
+pub(super) const FULL: Rejection = rejection(
+    503,
+    "The server has too many connections. Try again in a moment.",
+);
 const HEAD_TIMEOUT: Rejection = rejection(408, "The head of the request did not arrive in time.");
 const HEAD_TOO_LARGE: Rejection = rejection(431, "The head of the request is too large.");
 const TOO_MANY_HEADERS: Rejection = rejection(431, "The request has too many headers.");
 const TARGET_TOO_LONG: Rejection = rejection(414, "The request line is too long.");
 const BAD_LINE_END: Rejection = rejection(400, "Lines of a request's head end in CR LF.");
-const BAD_REQUEST_LINE: Rejection = rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
+const BAD_REQUEST_LINE: Rejection =
+    rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
 const BAD_METHOD: Rejection = rejection(400, "The method is not made of upper-case letters.");
-const BAD_TARGET: Rejection = rejection(400, "The request target is neither a path nor an http URL.");
+const BAD_TARGET: Rejection =
+    rejection(400, "The request target is neither a path nor an http URL.");
 const BAD_VERSION: Rejection = rejection(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
 const BAD_BYTE: Rejection = rejection(400, "The head of a request holds visible ASCII only.");
 const BAD_HEADER: Rejection = rejection(400, "A header line is not `Name: value`.");
 const BAD_HOST: Rejection = rejection(400, "A request needs exactly one Host header.");
-const BAD_LENGTH: Rejection = rejection(400, "A request has at most one Content-Length, made of digits.");
-const BAD_CODING: Rejection = rejection(501, "The only transfer coding this server reads is `chunked`.");
-const TWO_FRAMINGS: Rejection = rejection(400, "Content-Length and Transfer-Encoding exclude each other.");
+const BAD_LENGTH: Rejection = rejection(
+    400,
+    "A request has at most one Content-Length, made of digits.",
+);
+const BAD_CODING: Rejection = rejection(
+    501,
+    "The only transfer coding this server reads is `chunked`.",
+);
+const TWO_FRAMINGS: Rejection = rejection(
+    400,
+    "Content-Length and Transfer-Encoding exclude each other.",
+);
 const CODING_ON_1_0: Rejection = rejection(400, "HTTP/1.0 has no Transfer-Encoding.");
-const BAD_EXPECTATION: Rejection = rejection(417, "The only expectation this server knows is `100-continue`.");
+const BAD_EXPECTATION: Rejection = rejection(
+    417,
+    "The only expectation this server knows is `100-continue`.",
+);
 
 /// How the body of a request is framed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +139,9 @@ impl Head {
 
     /// The first value of `name` in the query, percent-encoded.
     pub(crate) fn query_value(&self, name: &str) -> Option<&str> {
-        self.query()?.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
+        self.query()?
+            .split('&')
+            .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))
     }
 
     /// The first header with this name.
@@ -132,12 +151,16 @@ impl Head {
 
     /// All headers with this name, in order.
     pub(crate) fn headers_named(&self, name: &str) -> impl Iterator<Item = &str> {
-        self.headers().filter(move |(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+        self.headers()
+            .filter(move |(field, _)| field.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value)
     }
 
     /// Every header as name and value, in order.
     pub(crate) fn headers(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.headers.iter().map(|(name, value)| (&self.text[name.clone()], &self.text[value.clone()]))
+        self.headers
+            .iter()
+            .map(|(name, value)| (&self.text[name.clone()], &self.text[value.clone()]))
     }
 
     /// `host` or `host:port`: the authority of an absolute target, else the Host header. Only HTTP/1.0 requests may
@@ -166,12 +189,15 @@ impl Head {
     ) -> Result<Option<usize>, Rejection> {
         while let Some(length) = bytes[*scanned..].iter().position(|&b| b == b'\n') {
             let start = *scanned;
-            let Some((b'\r', line)) = bytes[start..start + length].split_last() else { return Err(BAD_LINE_END) };
+            let Some((b'\r', line)) = bytes[start..start + length].split_last() else {
+                return Err(BAD_LINE_END);
+            };
             *scanned += length + 1;
             if start == 0 {
                 self.request_line(line)?;
             } else if line.is_empty() {
-                self.text.push_str(std::str::from_utf8(&bytes[..*scanned]).map_err(|_| BAD_BYTE)?);
+                self.text
+                    .push_str(std::str::from_utf8(&bytes[..*scanned]).map_err(|_| BAD_BYTE)?);
                 self.interpret()?;
                 return Ok(Some(*scanned));
             } else if self.headers.len() == limits.max_headers {
@@ -194,7 +220,9 @@ impl Head {
         self.version = match version.as_bytes() {
             b"HTTP/1.1" => HTTPVersion(1, 1),
             b"HTTP/1.0" => HTTPVersion(1, 0),
-            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => return Err(BAD_VERSION),
+            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
+                return Err(BAD_VERSION);
+            }
             _ => return Err(BAD_REQUEST_LINE),
         };
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
@@ -207,7 +235,10 @@ impl Head {
         let end = method.len() + 1 + target.len();
         let mut start = method.len() + 1;
         self.authority = None;
-        if let Some(rest) = target.strip_prefix("http://").or_else(|| target.strip_prefix("https://")) {
+        if let Some(rest) = target
+            .strip_prefix("http://")
+            .or_else(|| target.strip_prefix("https://"))
+        {
             let host = end - rest.len();
             start = host + rest.find(['/', '?']).unwrap_or(rest.len());
             self.authority = Some(host..start);
@@ -281,7 +312,11 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         }
         // Beyond the limit, only clients that send at once are served.
         let beyond = connection.lease.is_beyond_the_cap();
-        let wait = if beyond { ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT) } else { ReadLimit::Idle };
+        let wait = if beyond {
+            ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT)
+        } else {
+            ReadLimit::Idle
+        };
         match connection.fill(wait) {
             Ok(1..) if connection.lease.begin() => {}
             Err(e) if beyond && e.kind() == ErrorKind::TimedOut => return Err(FULL),
@@ -290,21 +325,31 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
     }
     let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
     loop {
-        while scanned == 0 && empty_lines < MAX_EMPTY_LINES && connection.unread().starts_with(b"\r\n") {
+        while scanned == 0
+            && empty_lines < MAX_EMPTY_LINES
+            && connection.unread().starts_with(b"\r\n")
+        {
             connection.consume(2);
             empty_lines += 1;
         }
         let max = connection.limits().max_head;
         let end = head.read_lines(connection.unread(), &mut scanned, connection.limits())?;
-        if end.unwrap_or(connection.unread().len()) > max || (end.is_none() && connection.unread().len() == max) {
-            return Err(if scanned == 0 { TARGET_TOO_LONG } else { HEAD_TOO_LARGE });
+        if end.unwrap_or(connection.unread().len()) > max
+            || (end.is_none() && connection.unread().len() == max)
+        {
+            return Err(if scanned == 0 {
+                TARGET_TOO_LONG
+            } else {
+                HEAD_TOO_LARGE
+            });
         }
         if let Some(end) = end {
             connection.consume(end);
             return Ok(true);
         }
         // Computed here, so that a head that arrives in one read needs no clock.
-        let deadline = *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
+        let deadline =
+            *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
         match connection.fill(ReadLimit::Until(deadline)) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
@@ -322,11 +367,17 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         return Err(BAD_HEADER);
     }
     let value = &line[colon + 1..];
-    if !value.iter().all(|&b| b == b'\t' || (b' '..=b'~').contains(&b)) {
+    if !value
+        .iter()
+        .all(|&b| b == b'\t' || (b' '..=b'~').contains(&b))
+    {
         return Err(BAD_BYTE);
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();
-    Ok((start..start + colon, value_start..value_start + value.trim_ascii().len()))
+    Ok((
+        start..start + colon,
+        value_start..value_start + value.trim_ascii().len(),
+    ))
 }
 
 /// The characters of header names (RFC 9110, 5.6.2).

@@ -42,10 +42,26 @@ pub(super) fn respond(
     head_only: bool,
     after: After,
 ) -> io::Result<()> {
-    let head = head(version, status, headers, Some(body.iter().map(|part| part.len()).sum()), after)?;
+    let head = head(
+        version,
+        status,
+        headers,
+        Some(body.iter().map(|part| part.len()).sum()),
+        after,
+    )?;
     // RFC 9110, 6.4.1.
-    let body = if head_only || matches!(status, 204 | 304) { &[] } else { body };
-    lease.write(&mut [head.as_slice()].iter().chain(body).map(|part| IoSlice::new(part)).collect::<Vec<_>>())
+    let body = if head_only || matches!(status, 204 | 304) {
+        &[]
+    } else {
+        body
+    };
+    lease.write(
+        &mut [head.as_slice()]
+            .iter()
+            .chain(body)
+            .map(|part| IoSlice::new(part))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Sends a rejection in plain text. The connection is then closed.
@@ -57,7 +73,13 @@ pub(super) fn refuse(lease: &Lease, rejection: Rejection) -> io::Result<()> {
 pub(super) fn refusal_bytes(rejection: Rejection) -> io::Result<Vec<u8>> {
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
     let length = Some(rejection.text.len() + 1);
-    let mut bytes = head(&HTTPVersion(1, 1), rejection.status, &headers, length, After::Close)?;
+    let mut bytes = head(
+        &HTTPVersion(1, 1),
+        rejection.status,
+        &headers,
+        length,
+        After::Close,
+    )?;
     bytes.extend_from_slice(rejection.text.as_bytes());
     bytes.push(b'\n');
     Ok(bytes)
@@ -72,14 +94,27 @@ pub(super) fn head(
     length: Option<usize>,
     after: After,
 ) -> io::Result<Vec<u8>> {
-    let date = if is_date_of_http(SystemTime::now()) { None } else { Some(("Date", FALLBACK_DATE)) };
+    let date = if is_date_of_http(SystemTime::now()) {
+        None
+    } else {
+        Some(("Date", FALLBACK_DATE))
+    };
     let standard = [("Server", SERVER)].into_iter().chain(date);
-    let headers = standard.chain(headers.iter().copied()).filter_map(|(name, value)| header(name, value)).collect();
+    let headers = standard
+        .chain(headers.iter().copied())
+        .filter_map(|(name, value)| header(name, value))
+        .collect();
     let written = length.or((*version != (1, 1)).then_some(0));
     // An empty reader: `raw_print` then writes only the head, and the threshold prevents chunking of large bodies.
     let response = Response::new(StatusCode(status), headers, io::empty(), written, None);
     let mut head = Vec::with_capacity(256);
-    response.with_chunked_threshold(usize::MAX).raw_print(&mut head, version.clone(), &[], true, None)?;
+    response.with_chunked_threshold(usize::MAX).raw_print(
+        &mut head,
+        version.clone(),
+        &[],
+        true,
+        None,
+    )?;
     head.truncate(head.len() - b"\r\n".len());
     if (status == 204 || length.is_none()) && head.ends_with(NO_LENGTH) {
         head.truncate(head.len() - NO_LENGTH.len());
@@ -99,7 +134,9 @@ fn connection_header(version: &HTTPVersion, after: After) -> &'static [u8] {
 
 /// A header for tiny_http; `None` if it has line breaks, which tiny_http does not escape.
 fn header(name: &str, value: &str) -> Option<Header> {
-    let sound = !name.is_empty() && name.bytes().all(is_token) && value.bytes().all(|b| (b' '..=b'~').contains(&b));
+    let sound = !name.is_empty()
+        && name.bytes().all(is_token)
+        && value.bytes().all(|b| (b' '..=b'~').contains(&b));
     if !sound {
         log::error!("left out the response header {name:?}: not visible ASCII");
         return None;
@@ -109,7 +146,8 @@ fn header(name: &str, value: &str) -> Option<Header> {
 
 /// Whether tiny_http can write this date; it panics on a clock before 1970 or after 9999.
 fn is_date_of_http(now: SystemTime) -> bool {
-    now.duration_since(UNIX_EPOCH).is_ok_and(|time| time.as_secs() < YEAR_10000)
+    now.duration_since(UNIX_EPOCH)
+        .is_ok_and(|time| time.as_secs() < YEAR_10000)
 }
 
 #[cfg(test)]
@@ -127,8 +165,15 @@ mod tests {
 
     fn without_date(head: Vec<u8>) -> String {
         let text = String::from_utf8(head).unwrap();
-        let kept: Vec<_> = text.split_inclusive("\r\n").filter(|line| !line.starts_with("Date: ")).collect();
-        assert_eq!(kept.len() + 1, text.split_inclusive("\r\n").count(), "one Date");
+        let kept: Vec<_> = text
+            .split_inclusive("\r\n")
+            .filter(|line| !line.starts_with("Date: "))
+            .collect();
+        assert_eq!(
+            kept.len() + 1,
+            text.split_inclusive("\r\n").count(),
+            "one Date"
+        );
         kept.concat()
     }
 
@@ -156,7 +201,9 @@ mod tests {
     #[test]
     fn heads_of_streams_are_exactly_these_bytes() {
         let events = [("Content-Type", "text/event-stream")];
-        let head = |version, after| without_date(super::head(&version, 200, &events, None, after).unwrap());
+        let head = |version, after| {
+            without_date(super::head(&version, 200, &events, None, after).unwrap())
+        };
         assert_eq!(
             head(HTTPVersion(1, 1), After::Close),
             "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\
@@ -170,9 +217,19 @@ mod tests {
 
     #[test]
     fn line_breaks_in_a_header_do_not_reach_the_wire() {
-        let evil = [("X-Evil", "a\r\nSet-Cookie: b"), ("X Evil", "a"), ("X-Umlaut", "ä"), ("X-Good", "yes")];
-        let head = |length| without_date(super::head(&HTTPVersion(1, 1), 200, &evil, length, After::Keep).unwrap());
-        assert_eq!(head(Some(0)), "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nContent-Length: 0\r\n\r\n");
+        let evil = [
+            ("X-Evil", "a\r\nSet-Cookie: b"),
+            ("X Evil", "a"),
+            ("X-Umlaut", "ä"),
+            ("X-Good", "yes"),
+        ];
+        let head = |length| {
+            without_date(super::head(&HTTPVersion(1, 1), 200, &evil, length, After::Keep).unwrap())
+        };
+        assert_eq!(
+            head(Some(0)),
+            "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nContent-Length: 0\r\n\r\n"
+        );
         assert_eq!(
             head(None),
             "HTTP/1.1 200 OK\r\nServer: fabric-mcp\r\nX-Good: yes\r\nTransfer-Encoding: chunked\r\n\r\n"

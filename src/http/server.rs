@@ -7,7 +7,9 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{
+    IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs,
+};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -23,7 +25,10 @@ use crate::sync::lock;
 const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The listen backlog; the kernel may have a lower limit. Enough for thousands of clients that connect at once:
 /// accepting one takes about 20 µs.
-#[cfg_attr(not(unix), allow(dead_code, reason = "std cannot ask for it elsewhere"))]
+#[cfg_attr(
+    not(unix),
+    allow(dead_code, reason = "std cannot ask for it elsewhere")
+)]
 const HTTP_BACKLOG: i32 = 4096;
 /// How many rejected connections are kept open briefly, so that clients can read the 503.
 const MAX_TURNED_AWAY: usize = 32;
@@ -41,7 +46,10 @@ pub(crate) struct HttpServer {
 impl HttpServer {
     /// Listens on the first available address; port 0 takes any free port. Until [`HttpServer::serve`], connections
     /// wait in the kernel's backlog.
-    pub(crate) fn bind(addresses: impl ToSocketAddrs, limits: HttpLimits) -> io::Result<HttpServer> {
+    pub(crate) fn bind(
+        addresses: impl ToSocketAddrs,
+        limits: HttpLimits,
+    ) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(addresses)?;
         lengthen_backlog(&listener);
         Ok(HttpServer {
@@ -65,20 +73,33 @@ impl HttpServer {
 
     /// Starts serving on its own threads. Fails if called before, or if no thread can be started.
     pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
-        let already = || io::Error::new(ErrorKind::AlreadyExists, "this server has been started before");
+        let already = || {
+            io::Error::new(
+                ErrorKind::AlreadyExists,
+                "this server has been started before",
+            )
+        };
         let listener = lock(&self.listener).take().ok_or_else(already)?;
         let registry = Arc::clone(&self.registry);
         let stack_size = registry.limits.stack_size;
         // Bounded by `max_connections`: connections in the queue are counted and can be evicted.
         let (admitted, to_start) = mpsc::channel();
-        thread::Builder::new().name("http-start".to_owned()).spawn(move || {
-            for lease in to_start {
-                start(lease, &handler, stack_size);
-            }
-        })?;
-        let acceptor = thread::Builder::new().name("http-accept".to_owned()).spawn(move || {
-            accept_loop(&registry, || listener.accept(), |lease| drop(admitted.send(lease)));
-        })?;
+        thread::Builder::new()
+            .name("http-start".to_owned())
+            .spawn(move || {
+                for lease in to_start {
+                    start(lease, &handler, stack_size);
+                }
+            })?;
+        let acceptor = thread::Builder::new()
+            .name("http-accept".to_owned())
+            .spawn(move || {
+                accept_loop(
+                    &registry,
+                    || listener.accept(),
+                    |lease| drop(admitted.send(lease)),
+                );
+            })?;
         *lock(&self.acceptor) = Some(acceptor);
         Ok(())
     }
@@ -94,7 +115,9 @@ impl HttpServer {
         if !self.registry.stop() {
             return;
         }
-        let Some(acceptor) = lock(&self.acceptor).take() else { return };
+        let Some(acceptor) = lock(&self.acceptor).take() else {
+            return;
+        };
         // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
         let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
         if woken.is_ok() {
@@ -166,7 +189,11 @@ pub(super) fn accept_loop(
                 turned_away.forget();
             }
             // The client has aborted.
-            Err(e) if matches!(e.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) => {}
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
+                ) => {}
             Err(e) if e.kind() == ErrorKind::Interrupted => {}
             Err(e) => {
                 // A local error, most likely no file descriptors. Each evicted connection ends one such failure and
@@ -189,7 +216,9 @@ pub(super) fn start(lease: Lease, handler: &Arc<dyn Handler>, stack_size: usize)
     }
     let peer = lease.slot.peer;
     let handler = Arc::clone(handler);
-    let thread = thread::Builder::new().name("http".to_owned()).stack_size(stack_size);
+    let thread = thread::Builder::new()
+        .name("http".to_owned())
+        .stack_size(stack_size);
     if let Err(e) = thread.spawn(move || connection::serve(lease, &*handler)) {
         log::error!("{peer}: dropped, no thread for it: {e}");
     }
@@ -208,7 +237,11 @@ impl TurnedAway {
         }
         // A new socket has buffer space for these few bytes; non-blocking nevertheless, so that `accept` never blocks.
         let told = socket.set_nonblocking(true).and_then(|()| {
-            socket::write_all(&socket, &mut [IoSlice::new(&response::refusal_bytes(FULL)?)], Duration::ZERO)
+            socket::write_all(
+                &socket,
+                &mut [IoSlice::new(&response::refusal_bytes(FULL)?)],
+                Duration::ZERO,
+            )
         });
         if told.is_ok() && socket.shutdown(Shutdown::Write).is_ok() {
             self.0.push_back((Instant::now(), socket));
@@ -216,7 +249,11 @@ impl TurnedAway {
     }
 
     fn forget(&mut self) {
-        while self.0.front().is_some_and(|(since, _)| since.elapsed() > HTTP_LINGER_TIME) {
+        while self
+            .0
+            .front()
+            .is_some_and(|(since, _)| since.elapsed() > HTTP_LINGER_TIME)
+        {
             self.0.pop_front();
         }
     }

@@ -47,7 +47,13 @@ impl Connection {
         let socket = &lease.slot.socket;
         socket.set_nodelay(true)?;
         socket.set_write_timeout(Some(lease.registry.limits.write_timeout))?;
-        Ok(Connection { lease, buffer: vec![0; FIRST_BUFFER], start: 0, end: 0, read_timeout: None })
+        Ok(Connection {
+            lease,
+            buffer: vec![0; FIRST_BUFFER],
+            start: 0,
+            end: 0,
+            read_timeout: None,
+        })
     }
 
     /// The connection's entry in the registry.
@@ -152,10 +158,15 @@ impl Lease {
 
 /// Writes all of `parts`. Fails with `TimedOut` if a write makes no progress for `timeout`, or if the client reads
 /// slower than [`HTTP_MIN_WRITE_RATE`].
-pub(super) fn write_all(socket: &TcpStream, mut parts: &mut [IoSlice<'_>], timeout: Duration) -> io::Result<()> {
+pub(super) fn write_all(
+    socket: &TcpStream,
+    mut parts: &mut [IoSlice<'_>],
+    timeout: Duration,
+) -> io::Result<()> {
     let total: usize = parts.iter().map(|part| part.len()).sum();
     // Set before the first write, because a write that times out halfway reports success for the first half.
-    let deadline = Instant::now() + timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
+    let deadline =
+        Instant::now() + timeout + Duration::from_secs(total as u64 / HTTP_MIN_WRITE_RATE);
     IoSlice::advance_slices(&mut parts, 0);
     while !parts.is_empty() {
         match (&mut &*socket).write_vectored(parts) {
@@ -198,5 +209,9 @@ fn read(mut socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
 
 /// An expired socket timeout is `WouldBlock` on Unix and `TimedOut` on Windows.
 fn as_timeout(error: io::Error) -> io::Error {
-    if error.kind() == ErrorKind::WouldBlock { ErrorKind::TimedOut.into() } else { error }
+    if error.kind() == ErrorKind::WouldBlock {
+        ErrorKind::TimedOut.into()
+    } else {
+        error
+    }
 }

@@ -36,7 +36,13 @@ impl EventStream {
     ) -> EventStream {
         let sent = lease.write(&mut [IoSlice::new(head)]).is_ok();
         let finished = head_only && sent && lease.slot.end_stream(StreamState::Finished);
-        EventStream { lease, chunked, pipelined, finished, broken: !sent || head_only }
+        EventStream {
+            lease,
+            chunked,
+            pipelined,
+            finished,
+            broken: !sent || head_only,
+        }
     }
 
     /// Writes one event of the default type, `message`. Line breaks in `data` become further `data:` lines. An error
@@ -90,7 +96,8 @@ impl EventStream {
     fn send_lines(&mut self, opening: &[u8], data: &[&[u8]]) -> io::Result<()> {
         let mut prefix = Vec::with_capacity(32);
         if self.chunked {
-            let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + b"\n\n".len();
+            let size =
+                opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + b"\n\n".len();
             write!(prefix, "{size:x}\r\n")?;
         }
         prefix.extend_from_slice(opening);
@@ -127,7 +134,11 @@ fn split_lines(data: &[u8]) -> Vec<u8> {
     while let Some(at) = rest.iter().position(|b| matches!(b, b'\n' | b'\r')) {
         lines.extend_from_slice(&rest[..at]);
         lines.extend_from_slice(b"\ndata: ");
-        let width = if rest[at..].starts_with(b"\r\n") { 2 } else { 1 };
+        let width = if rest[at..].starts_with(b"\r\n") {
+            2
+        } else {
+            1
+        };
         rest = &rest[at + width..];
     }
     lines.extend_from_slice(rest);
@@ -140,7 +151,10 @@ mod tests {
 
     #[test]
     fn every_kind_of_line_break_starts_a_new_data_line() {
-        assert_eq!(split_lines(b"a\nb\r\nc\rd"), b"a\ndata: b\ndata: c\ndata: d");
+        assert_eq!(
+            split_lines(b"a\nb\r\nc\rd"),
+            b"a\ndata: b\ndata: c\ndata: d"
+        );
         assert_eq!(split_lines(b"\n"), b"\ndata: ");
     }
 }

@@ -21,8 +21,12 @@ pub(super) enum Edit {
 
 /// The value at `key`.`name`, if there is one.
 pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
-    let find =
-        |span: &JsonSpan, name: &str| span.members()?.iter().find(|member| member.key == name).map(|m| m.value.value());
+    let find = |span: &JsonSpan, name: &str| {
+        span.members()?
+            .iter()
+            .find(|member| member.key == name)
+            .map(|m| m.value.value())
+    };
     let root = JsonSpan::read(text).ok()??;
     let servers = root.members()?.iter().find(|member| member.key == key)?;
     find(&servers.value, name)
@@ -35,25 +39,50 @@ pub(super) fn current(text: &str, key: &str, name: &str) -> Option<Value> {
 pub(super) fn put(text: &str, key: &str, name: &str, entry: &Node) -> Result<Edit, String> {
     let Some(root) = JsonSpan::read(text)? else {
         let file = Node::object([(key, Node::object([(name, entry.clone())]))]);
-        let between = if text.is_empty() || text.ends_with(['\n', '\u{feff}']) { "" } else { "\n" };
-        return Ok(Edit::Added(format!("{text}{between}{}\n", file.text(&Layout::default(), ""))));
+        let between = if text.is_empty() || text.ends_with(['\n', '\u{feff}']) {
+            ""
+        } else {
+            "\n"
+        };
+        return Ok(Edit::Added(format!(
+            "{text}{between}{}\n",
+            file.text(&Layout::default(), "")
+        )));
     };
     let layout = layout(text, &root);
     let members = root.members().ok_or("it does not hold an object")?;
     let Some(servers) = members.iter().find(|member| member.key == key) else {
         let object = Node::object([(name, entry.clone())]);
-        return Ok(Edit::Added(insert(text, &root, members, key, &object, &layout)));
+        return Ok(Edit::Added(insert(
+            text, &root, members, key, &object, &layout,
+        )));
     };
-    let inner = servers.value.members().ok_or_else(|| format!("its \"{key}\" is not an object"))?;
+    let inner = servers
+        .value
+        .members()
+        .ok_or_else(|| format!("its \"{key}\" is not an object"))?;
     let Some(own) = inner.iter().find(|member| member.key == name) else {
-        return Ok(Edit::Added(insert(text, &servers.value, inner, name, entry, &layout)));
+        return Ok(Edit::Added(insert(
+            text,
+            &servers.value,
+            inner,
+            name,
+            entry,
+            &layout,
+        )));
     };
     let before = own.value.value();
     if before == entry.value() {
         return Ok(Edit::Same);
     }
-    let value = entry.text(&line_layout(text, own.start, &layout), indent_of(text, own.start));
-    Ok(Edit::Replaced(spliced(text, own.value.start, own.value.end, &value), before))
+    let value = entry.text(
+        &line_layout(text, own.start, &layout),
+        indent_of(text, own.start),
+    );
+    Ok(Edit::Replaced(
+        spliced(text, own.value.start, own.value.end, &value),
+        before,
+    ))
 }
 
 /// Removes `key`.`name`.
@@ -61,29 +90,56 @@ pub(super) fn put(text: &str, key: &str, name: &str, entry: &Node) -> Result<Edi
 /// # Errors
 /// Why the text cannot be edited.
 pub(super) fn take(text: &str, key: &str, name: &str) -> Result<Edit, String> {
-    let Some(root) = JsonSpan::read(text)? else { return Ok(Edit::Same) };
+    let Some(root) = JsonSpan::read(text)? else {
+        return Ok(Edit::Same);
+    };
     let members = root.members().ok_or("it does not hold an object")?;
-    let Some(servers) = members.iter().find(|member| member.key == key) else { return Ok(Edit::Same) };
-    let inner = servers.value.members().ok_or_else(|| format!("its \"{key}\" is not an object"))?;
-    let Some(at) = inner.iter().position(|member| member.key == name) else { return Ok(Edit::Same) };
-    let removed = inner.get(at).map(|own| own.value.value()).unwrap_or_default();
-    Ok(Edit::Removed(without(text, &servers.value, inner, at), removed))
+    let Some(servers) = members.iter().find(|member| member.key == key) else {
+        return Ok(Edit::Same);
+    };
+    let inner = servers
+        .value
+        .members()
+        .ok_or_else(|| format!("its \"{key}\" is not an object"))?;
+    let Some(at) = inner.iter().position(|member| member.key == name) else {
+        return Ok(Edit::Same);
+    };
+    let removed = inner
+        .get(at)
+        .map(|own| own.value.value())
+        .unwrap_or_default();
+    Ok(Edit::Removed(
+        without(text, &servers.value, inner, at),
+        removed,
+    ))
 }
 
 fn spliced(text: &str, start: usize, end: usize, new: &str) -> String {
-    format!("{}{new}{}", text.get(..start).unwrap_or_default(), text.get(end..).unwrap_or_default())
+    format!(
+        "{}{new}{}",
+        text.get(..start).unwrap_or_default(),
+        text.get(end..).unwrap_or_default()
+    )
 }
 
 /// The indentation of the line of `at`.
 fn indent_of(text: &str, at: usize) -> &str {
     let before = text.get(..at).unwrap_or_default();
-    let line = before.rsplit('\n').next().unwrap_or_default().trim_start_matches('\u{feff}');
-    line.get(..line.len() - line.trim_start_matches([' ', '\t']).len()).unwrap_or_default()
+    let line = before
+        .rsplit('\n')
+        .next()
+        .unwrap_or_default()
+        .trim_start_matches('\u{feff}');
+    line.get(..line.len() - line.trim_start_matches([' ', '\t']).len())
+        .unwrap_or_default()
 }
 
 /// Whether only white space precedes `at` on its line.
 fn begins_line(text: &str, at: usize) -> bool {
-    let before = text.get(..at).unwrap_or_default().trim_end_matches([' ', '\t']);
+    let before = text
+        .get(..at)
+        .unwrap_or_default()
+        .trim_end_matches([' ', '\t']);
     before.ends_with('\n')
 }
 
@@ -93,23 +149,44 @@ fn layout(text: &str, root: &JsonSpan) -> Layout {
     let object = text.get(root.start..root.end).unwrap_or_default();
     let first = root.members().and_then(<[Member]>::first);
     let unit = match first {
-        Some(first) if begins_line(text, first.start) => Some(indent_of(text, first.start).to_owned()),
+        Some(first) if begins_line(text, first.start) => {
+            Some(indent_of(text, first.start).to_owned())
+        }
         Some(_) if !object.contains('\n') => None,
         _ => Some("  ".to_owned()),
     };
-    Layout { unit: unit.map(|unit| if unit.is_empty() { "  ".to_owned() } else { unit }), newline }
+    Layout {
+        unit: unit.map(|unit| {
+            if unit.is_empty() {
+                "  ".to_owned()
+            } else {
+                unit
+            }
+        }),
+        newline,
+    }
 }
 
 /// The same layout, or all on one line if the member at `start` does not begin a line.
 fn line_layout(text: &str, start: usize, layout: &Layout) -> Layout {
     match begins_line(text, start) {
         true => layout.clone(),
-        false => Layout { unit: None, ..layout.clone() },
+        false => Layout {
+            unit: None,
+            ..layout.clone()
+        },
     }
 }
 
 /// Adds a member at the end of an object.
-fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: &Node, layout: &Layout) -> String {
+fn insert(
+    text: &str,
+    object: &JsonSpan,
+    members: &[Member],
+    name: &str,
+    value: &Node,
+    layout: &Layout,
+) -> String {
     let close = object.end - 1;
     let body = text.get(..close).unwrap_or_default();
     let end = body.trim_end_matches([' ', '\t', '\r', '\n']).len();
@@ -128,8 +205,16 @@ fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: 
         Some(first) if begins_line(text, first.start) => indent_of(text, first.start).to_owned(),
         _ => format!("{outer}{unit}"),
     };
-    let comma_after = if last.is_some_and(|last| last.comma.is_some()) { "," } else { "" };
-    let written = format!("{}{indent}{}{comma_after}", layout.newline, member(name, &value.text(layout, &indent)));
+    let comma_after = if last.is_some_and(|last| last.comma.is_some()) {
+        ","
+    } else {
+        ""
+    };
+    let written = format!(
+        "{}{indent}{}{comma_after}",
+        layout.newline,
+        member(name, &value.text(layout, &indent))
+    );
     // A bracket on its own line stays there.
     let closing = if begins_line(text, close) && end < close {
         text.get(end..close).unwrap_or_default().to_owned()
@@ -145,10 +230,15 @@ fn insert(text: &str, object: &JsonSpan, members: &[Member], name: &str, value: 
 
 /// Removes the member at `at` with its line and the comma that would be left over.
 fn without(text: &str, object: &JsonSpan, members: &[Member], at: usize) -> String {
-    let Some(own) = members.get(at) else { return text.to_owned() };
+    let Some(own) = members.get(at) else {
+        return text.to_owned();
+    };
     let before = text.get(..own.start).unwrap_or_default();
     let mut start = before.trim_end_matches([' ', '\t']).len();
-    if let Some(line) = before.get(..start).and_then(|before| before.strip_suffix('\n')) {
+    if let Some(line) = before
+        .get(..start)
+        .and_then(|before| before.strip_suffix('\n'))
+    {
         start = line.strip_suffix('\r').unwrap_or(line).len();
     }
     let end = own.comma.map_or(own.value.end, |comma| comma + 1);
@@ -162,7 +252,10 @@ fn without(text: &str, object: &JsonSpan, members: &[Member], at: usize) -> Stri
             false => changed,
         };
     }
-    let previous = at.checked_sub(1).and_then(|i| members.get(i)).and_then(|previous| previous.comma);
+    let previous = at
+        .checked_sub(1)
+        .and_then(|i| members.get(i))
+        .and_then(|previous| previous.comma);
     match previous {
         Some(comma) if own.comma.is_none() => spliced(&changed, comma, comma + 1, ""),
         _ => changed,
@@ -175,7 +268,10 @@ mod tests {
     use serde_json::json;
 
     fn entry() -> Node {
-        Node::object([("command", Node::text_of("/f")), ("args", Node::List(Vec::new()))])
+        Node::object([
+            ("command", Node::text_of("/f")),
+            ("args", Node::List(Vec::new())),
+        ])
     }
 
     fn added(text: &str) -> String {
@@ -185,8 +281,7 @@ mod tests {
         }
     }
 
-    const FRESH: &str =
-        "{\n  \"servers\": {\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }\n  }\n}";
+    const FRESH: &str = "{\n  \"servers\": {\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }\n  }\n}";
 
     #[test]
     fn an_empty_text_becomes_a_file() {
@@ -248,15 +343,23 @@ mod tests {
             "{\n  \"servers\": {\"x\": {},\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }\n  \
              }\n}"
         );
-        assert_eq!(added("{\n  \"a\": 1\n}"), format!("{{\n  \"a\": 1,\n{}", FRESH.strip_prefix("{\n").unwrap()));
+        assert_eq!(
+            added("{\n  \"a\": 1\n}"),
+            format!("{{\n  \"a\": 1,\n{}", FRESH.strip_prefix("{\n").unwrap())
+        );
         // A comment where members would stand.
-        assert_eq!(added("{ // none yet\n}"), format!("{{ // none yet\n{}", FRESH.strip_prefix("{\n").unwrap()));
+        assert_eq!(
+            added("{ // none yet\n}"),
+            format!("{{ // none yet\n{}", FRESH.strip_prefix("{\n").unwrap())
+        );
     }
 
     #[test]
     fn another_entry_of_the_name_is_replaced_where_it_stands() {
         let text = "{\n  \"servers\": {\n    \"fabric\": {\"command\": \"old\"}, // mine\n    \"x\": {}\n  }\n}";
-        let Ok(Edit::Replaced(after, before)) = put(text, "servers", "fabric", &entry()) else { panic!() };
+        let Ok(Edit::Replaced(after, before)) = put(text, "servers", "fabric", &entry()) else {
+            panic!()
+        };
         assert_eq!(
             after,
             "{\n  \"servers\": {\n    \"fabric\": {\n      \"command\": \"/f\",\n      \"args\": []\n    }, // mine\n    \
@@ -264,8 +367,13 @@ mod tests {
         );
         assert_eq!(before, json!({"command": "old"}));
         let line = "{\"servers\": {\"fabric\": null}}";
-        let Ok(Edit::Replaced(after, _)) = put(line, "servers", "fabric", &entry()) else { panic!() };
-        assert_eq!(after, "{\"servers\": {\"fabric\": {\"command\": \"/f\", \"args\": []}}}");
+        let Ok(Edit::Replaced(after, _)) = put(line, "servers", "fabric", &entry()) else {
+            panic!()
+        };
+        assert_eq!(
+            after,
+            "{\"servers\": {\"fabric\": {\"command\": \"/f\", \"args\": []}}}"
+        );
     }
 
     #[test]
@@ -277,19 +385,40 @@ mod tests {
     #[test]
     fn one_of_several_is_taken_out_wherever_it_stands() {
         for (text, left) in [
-            ("{\"servers\": {\"fabric\": 1, \"x\": 2}}", "{\"servers\": { \"x\": 2}}"),
-            ("{\"servers\": {\"x\": 2, \"fabric\": 1}}", "{\"servers\": {\"x\": 2}}"),
-            ("{\"servers\": {\"x\": 2, \"fabric\": 1,}}", "{\"servers\": {\"x\": 2,}}"),
+            (
+                "{\"servers\": {\"fabric\": 1, \"x\": 2}}",
+                "{\"servers\": { \"x\": 2}}",
+            ),
+            (
+                "{\"servers\": {\"x\": 2, \"fabric\": 1}}",
+                "{\"servers\": {\"x\": 2}}",
+            ),
+            (
+                "{\"servers\": {\"x\": 2, \"fabric\": 1,}}",
+                "{\"servers\": {\"x\": 2,}}",
+            ),
             (
                 "{\"servers\": {\n  \"a\": 1,\n  \"fabric\": 1,\n  \"x\": 2\n}}",
                 "{\"servers\": {\n  \"a\": 1,\n  \"x\": 2\n}}",
             ),
-            ("{\"servers\": {\n  // kept\n  \"fabric\": 1\n}}", "{\"servers\": {\n  // kept\n}}"),
+            (
+                "{\"servers\": {\n  // kept\n  \"fabric\": 1\n}}",
+                "{\"servers\": {\n  // kept\n}}",
+            ),
         ] {
-            assert_eq!(take(text, "servers", "fabric"), Ok(Edit::Removed(left.to_owned(), json!(1))));
+            assert_eq!(
+                take(text, "servers", "fabric"),
+                Ok(Edit::Removed(left.to_owned(), json!(1)))
+            );
             JsonSpan::read(left).unwrap();
         }
-        for without in ["", "{}", "{\"servers\": {}}", "{\"fabric\": 1}", "{\"x\": {\"fabric\": 1}}"] {
+        for without in [
+            "",
+            "{}",
+            "{\"servers\": {}}",
+            "{\"fabric\": 1}",
+            "{\"x\": {\"fabric\": 1}}",
+        ] {
             assert_eq!(take(without, "servers", "fabric"), Ok(Edit::Same));
         }
     }
@@ -301,9 +430,15 @@ mod tests {
             ("5", "it does not hold an object"),
             ("{\"servers\": []}", "its \"servers\" is not an object"),
             ("{\"servers\": null}", "its \"servers\" is not an object"),
-            ("{\"servers\": ", "line 1: a value is missing or cannot be read"),
+            (
+                "{\"servers\": ",
+                "line 1: a value is missing or cannot be read",
+            ),
         ] {
-            assert_eq!(put(text, "servers", "fabric", &entry()), Err(why.to_owned()));
+            assert_eq!(
+                put(text, "servers", "fabric", &entry()),
+                Err(why.to_owned())
+            );
             assert_eq!(take(text, "servers", "fabric"), Err(why.to_owned()));
         }
     }

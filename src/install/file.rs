@@ -29,11 +29,20 @@ pub(super) fn find(path: &Path) -> Result<Found, String> {
         Ok(path) => path,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             if path.is_symlink() {
-                return Err("it is a link to a file that is not there; make that file or remove the link".into());
+                return Err(
+                    "it is a link to a file that is not there; make that file or remove the link"
+                        .into(),
+                );
             }
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty());
             let missing_folder = folder.filter(|folder| !folder.is_dir()).map(Path::to_owned);
-            return Ok(Found { path: path.to_owned(), text: None, missing_folder });
+            return Ok(Found {
+                path: path.to_owned(),
+                text: None,
+                missing_folder,
+            });
         }
         Err(error) => return Err(format!("it cannot be read: {error}")),
     };
@@ -46,12 +55,21 @@ pub(super) fn find(path: &Path) -> Result<Found, String> {
         return Err("it is read-only; make it writable first".into());
     }
     let mut bytes = Vec::new();
-    File::open(&path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes)).map_err(unreadable)?;
+    File::open(&path)
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes))
+        .map_err(unreadable)?;
     if bytes.len() as u64 > MAX_FILE {
-        return Err(format!("it is larger than {} MiB; add the entry by hand", MAX_FILE >> 20));
+        return Err(format!(
+            "it is larger than {} MiB; add the entry by hand",
+            MAX_FILE >> 20
+        ));
     }
     let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8; save it as UTF-8 first")?;
-    Ok(Found { path, text: Some(text), missing_folder: None })
+    Ok(Found {
+        path,
+        text: Some(text),
+        missing_folder: None,
+    })
 }
 
 impl Found {
@@ -61,7 +79,8 @@ impl Found {
     /// Why that failed; the file is as it was.
     pub(super) fn replace(&self, text: &str) -> Result<Option<PathBuf>, String> {
         if let Some(folder) = &self.missing_folder {
-            fs::create_dir_all(folder).map_err(|error| format!("its folder cannot be made: {error}"))?;
+            fs::create_dir_all(folder)
+                .map_err(|error| format!("its folder cannot be made: {error}"))?;
         }
         let backup = match &self.text {
             None => None,
@@ -70,7 +89,10 @@ impl Found {
                 if fs::read(&self.path).ok().as_deref() != Some(before.as_bytes()) {
                     return Err("it was changed meanwhile; try again".into());
                 }
-                Some(self.back_up(before).map_err(|error| format!("no backup can be made of it: {error}"))?)
+                Some(
+                    self.back_up(before)
+                        .map_err(|error| format!("no backup can be made of it: {error}"))?,
+                )
             }
         };
         let mut name = self.path.file_name().unwrap_or_default().to_owned();
@@ -118,7 +140,11 @@ impl Found {
         let name = self.path.file_name().unwrap_or_default();
         for number in 1..=MAX_BACKUPS {
             let mut name = name.to_owned();
-            name.push(if number == 1 { ".backup".to_owned() } else { format!(".backup-{number}") });
+            name.push(if number == 1 {
+                ".backup".to_owned()
+            } else {
+                format!(".backup-{number}")
+            });
             let backup = self.path.with_file_name(name);
             match self.write(&backup, text) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -42,7 +42,11 @@ impl JsonSpan {
     /// # Errors
     /// The mistake and its line.
     pub(super) fn read(text: &str) -> Result<Option<JsonSpan>, String> {
-        let bom = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
+        let bom = if text.starts_with('\u{feff}') {
+            '\u{feff}'.len_utf8()
+        } else {
+            0
+        };
         let mut reader = JsonReader { text, at: bom };
         reader.skip_blanks()?;
         if reader.at == text.len() {
@@ -70,7 +74,10 @@ impl JsonSpan {
             Content::Scalar(value) => value.clone(),
             Content::Array(items) => items.iter().map(JsonSpan::value).collect(),
             Content::Object(members) => Value::Object(
-                members.iter().map(|member| (member.key.clone(), member.value.value())).collect::<Map<_, _>>(),
+                members
+                    .iter()
+                    .map(|member| (member.key.clone(), member.value.value()))
+                    .collect::<Map<_, _>>(),
             ),
         }
     }
@@ -132,7 +139,11 @@ impl JsonReader<'_> {
             Some(b'"') => Content::Scalar(Value::String(self.string()?)),
             _ => Content::Scalar(self.word()?),
         };
-        Ok(JsonSpan { start, end: self.at, content })
+        Ok(JsonSpan {
+            start,
+            end: self.at,
+            content,
+        })
     }
 
     fn object(&mut self, depth: usize) -> Result<Vec<Member>, String> {
@@ -162,7 +173,12 @@ impl JsonReader<'_> {
             self.skip_blanks()?;
             let value = self.value(depth + 1)?;
             let comma = self.comma()?;
-            members.push(Member { key, start, value, comma });
+            members.push(Member {
+                key,
+                start,
+                value,
+                comma,
+            });
         }
     }
 
@@ -223,9 +239,12 @@ impl JsonReader<'_> {
     /// A number, `true`, `false` or `null`.
     fn word(&mut self) -> Result<Value, String> {
         let rest = self.rest();
-        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c)).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !c.is_ascii_alphanumeric() && !"+-.".contains(c))
+            .unwrap_or(rest.len());
         let word = rest.get(..end).unwrap_or_default();
-        let value = serde_json::from_str(word).map_err(|_| self.error("a value is missing or cannot be read"))?;
+        let value = serde_json::from_str(word)
+            .map_err(|_| self.error("a value is missing or cannot be read"))?;
         self.at += end;
         Ok(value)
     }
@@ -244,7 +263,10 @@ mod tests {
     fn comments_and_trailing_commas_are_read_over() {
         let text = "\u{feff}// top\r\n/* a \" */ { // b\n \"x\": [1, -2.5e3, /**/ true, null,], /*/ c */\n\t\"y\": \
                     {\"//\": \"/*\\\"\\\\\", \"z\": {},},\n}\n// end";
-        assert_eq!(value(text), json!({"x": [1, -2500.0, true, null], "y": {"//": "/*\"\\", "z": {}}}));
+        assert_eq!(
+            value(text),
+            json!({"x": [1, -2500.0, true, null], "y": {"//": "/*\"\\", "z": {}}})
+        );
     }
 
     #[test]
@@ -270,7 +292,10 @@ mod tests {
             ("{a: 1}", "line 1: a name in double quotes is missing"),
             ("{'a': 1}", "line 1: a name in double quotes is missing"),
             ("{\"a\": }", "line 1: a value is missing or cannot be read"),
-            ("{\"a\": nul}", "line 1: a value is missing or cannot be read"),
+            (
+                "{\"a\": nul}",
+                "line 1: a value is missing or cannot be read",
+            ),
             ("{\"a\": \"b}", "line 1: a string has no end"),
             ("{\"a\": \"b\nc\"}", "line 1: a string has no end"),
             ("{\"a\": \"\\x\"}", "line 1: a string cannot be read"),
@@ -281,7 +306,10 @@ mod tests {
             ("{", "line 1: a name in double quotes is missing"),
             ("{} /* x", "line 1: a comment has no end"),
             ("/*/", "line 1: a comment has no end"),
-            ("{\"a\": 1, \"a\": 2}", "line 1: the name \"a\" is there twice"),
+            (
+                "{\"a\": 1, \"a\": 2}",
+                "line 1: the name \"a\" is there twice",
+            ),
             (deep.as_str(), "line 1: it is nested too deeply"),
         ] {
             assert_eq!(JsonSpan::read(text).unwrap_err(), message, "{text}");

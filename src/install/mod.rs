@@ -49,14 +49,24 @@ pub(crate) struct Task<'a> {
 /// The reason, in one line; nothing was changed.
 pub(crate) fn run(task: &Task<'_>, yes: bool) -> Result<bool, String> {
     let mut stdin = io::stdin().lock();
-    let answers: Option<&mut dyn BufRead> = if stdin.is_terminal() { Some(&mut stdin) } else { None };
-    task.run(Dialogue { out: &mut io::stdout(), answers, yes })
+    let answers: Option<&mut dyn BufRead> = if stdin.is_terminal() {
+        Some(&mut stdin)
+    } else {
+        None
+    };
+    task.run(Dialogue {
+        out: &mut io::stdout(),
+        answers,
+        yes,
+    })
 }
 
 impl Task<'_> {
     fn run(&self, mut dialogue: Dialogue<'_>) -> Result<bool, String> {
         let facts = clients::facts(self.client);
-        let Format::Json(key) = facts.format else { return self.by_hand(&facts, &mut dialogue) };
+        let Format::Json(key) = facts.format else {
+            return self.by_hand(&facts, &mut dialogue);
+        };
         let path = clients::file(self.client, System::HERE, self.env)
             .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
         let about = |reason: String| format!("{}: {reason}. Nothing was changed", path.display());
@@ -70,7 +80,8 @@ impl Task<'_> {
             Some((entry, _)) => edit::put(text, key, NAME, entry),
             None => edit::take(text, key, NAME),
         };
-        let edit = edit.map_err(|reason| about(format!("{reason}; mend it, or edit it by hand")))?;
+        let edit =
+            edit.map_err(|reason| about(format!("{reason}; mend it, or edit it by hand")))?;
         let (new, before) = match &edit {
             Edit::Same => return self.already(&facts, &path, &mut dialogue),
             Edit::Added(new) => (new, None),
@@ -104,7 +115,11 @@ impl Task<'_> {
         };
         let text = match self.launch {
             None => {
-                let hint = if facts.format == Format::Toml { "codex mcp remove fabric does that, or " } else { "" };
+                let hint = if facts.format == Format::Toml {
+                    "codex mcp remove fabric does that, or "
+                } else {
+                    ""
+                };
                 format!("{title} {kind}: {hint}take \"{NAME}\" out there.\n  {place}\n")
             }
             Some(launch) => {
@@ -126,10 +141,18 @@ impl Task<'_> {
         Ok(false)
     }
 
-    fn already(&self, facts: &Facts, path: &Path, dialogue: &mut Dialogue<'_>) -> Result<bool, String> {
+    fn already(
+        &self,
+        facts: &Facts,
+        path: &Path,
+        dialogue: &mut Dialogue<'_>,
+    ) -> Result<bool, String> {
         let path = path.display();
         let text = match self.launch {
-            Some(_) => format!("{path} has this entry already: nothing to do.\nNext: {}.\n", facts.then),
+            Some(_) => format!(
+                "{path} has this entry already: nothing to do.\nNext: {}.\n",
+                facts.then
+            ),
             None => format!("{path} has no server \"{NAME}\": nothing to do.\n"),
         };
         dialogue.say(&text)?;
@@ -141,15 +164,22 @@ impl Task<'_> {
 /// the same with that hidden.
 fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
     if let (Node::Object(members), Some(before)) = (&mut entry, before.and_then(Value::as_object)) {
-        let added = before.iter().filter(|(name, _)| !clients::KEYS.contains(&name.as_str()));
+        let added = before
+            .iter()
+            .filter(|(name, _)| !clients::KEYS.contains(&name.as_str()));
         members.extend(added.map(|(name, value)| (name.clone(), Node::Found(value.clone()))));
     }
     let mut shown = entry.clone();
     for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
-        let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str()).filter(|text| !text.is_empty());
+        let theirs = before
+            .and_then(|before| before.get(group)?.get(name)?.as_str())
+            .filter(|text| !text.is_empty());
         let place = |node: &mut Node, text: &str| {
-            let Some(ours) = node.get_mut(group).and_then(|values| values.get_mut(name)) else { return };
-            if matches!(ours, Node::Text(text) if text.is_empty() || text.contains(TOKEN_PLACEHOLDER)) {
+            let Some(ours) = node.get_mut(group).and_then(|values| values.get_mut(name)) else {
+                return;
+            };
+            if matches!(ours, Node::Text(text) if text.is_empty() || text.contains(TOKEN_PLACEHOLDER))
+            {
                 *ours = Node::text_of(text);
             }
         };
@@ -164,7 +194,9 @@ fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
 /// Verifies that only the entry has changed.
 fn check(before: &str, after: &str, key: &str, entry: Option<&Node>) -> Result<(), &'static str> {
     let rest = |text: &str| -> Option<(Value, Option<Value>)> {
-        let mut value = JsonSpan::read(text).ok()?.map_or_else(|| Value::Object(Map::new()), |span| span.value());
+        let mut value = JsonSpan::read(text)
+            .ok()?
+            .map_or_else(|| Value::Object(Map::new()), |span| span.value());
         let servers = value.as_object_mut()?.remove(key);
         let mut servers = servers.unwrap_or_else(|| Value::Object(Map::new()));
         let own = servers.as_object_mut()?.remove(NAME);
@@ -188,11 +220,17 @@ fn show(
 ) -> Result<(), String> {
     let mut text = format!("{} ({})\n", path.display(), facts.title);
     if found.path != path && path.is_symlink() {
-        text.push_str(&format!("  is a link to {}, which is what is changed\n", found.path.display()));
+        text.push_str(&format!(
+            "  is a link to {}, which is what is changed\n",
+            found.path.display()
+        ));
     }
     if let Some(folder) = &found.missing_folder {
         let folder = folder.display();
-        text.push_str(&format!("  will be created, and its folder {folder} as well: is {} installed?\n", facts.title));
+        text.push_str(&format!(
+            "  will be created, and its folder {folder} as well: is {} installed?\n",
+            facts.title
+        ));
     } else if found.text.is_none() {
         text.push_str("  will be created\n");
     }
@@ -201,25 +239,35 @@ fn show(
         text.push_str(&marked('-', &format!("\"{NAME}\": {shown}")));
     }
     if let Some(entry) = entry {
-        text.push_str(&marked('+', &format!("\"{NAME}\": {}", entry.text(&Layout::default(), ""))));
+        text.push_str(&marked(
+            '+',
+            &format!("\"{NAME}\": {}", entry.text(&Layout::default(), "")),
+        ));
     }
     dialogue.say(&text)
 }
 
 /// The next steps for the user.
 fn next(facts: &Facts, entry: Option<&Node>) -> String {
-    let Some(entry) = entry else { return String::new() };
+    let Some(entry) = entry else {
+        return String::new();
+    };
     let mut text = String::new();
     let shown = entry.text(&Layout::default(), "");
     if shown.contains(TOKEN_PLACEHOLDER) {
-        text.push_str(&format!("First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"));
+        text.push_str(&format!(
+            "First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"
+        ));
     }
     if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
         text.push_str(&format!(
             "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
         ));
     }
-    if let Some(secret) = [API_KEY, AUTH_TOKEN].into_iter().find(|secret| shown.contains(&format!("{secret}}}"))) {
+    if let Some(secret) = [API_KEY, AUTH_TOKEN]
+        .into_iter()
+        .find(|secret| shown.contains(&format!("{secret}}}")))
+    {
         let title = facts.title;
         text.push_str(&format!(
             "First: make sure that {title} is started where {secret} is set. It is not in the file.\n"
@@ -233,7 +281,9 @@ fn next(facts: &Facts, entry: Option<&Node>) -> String {
 fn masked(before: &Value, after: Option<&Value>) -> Value {
     let mut shown = before.clone();
     for group in ["env", "headers"] {
-        let Some(values) = shown.get_mut(group).and_then(Value::as_object_mut) else { continue };
+        let Some(values) = shown.get_mut(group).and_then(Value::as_object_mut) else {
+            continue;
+        };
         for (name, value) in values {
             let same = after.and_then(|after| after.get(group)?.get(name)) == Some(value);
             if !same && value.as_str().is_some_and(|text| !text.is_empty()) {
@@ -245,12 +295,17 @@ fn masked(before: &Value, after: Option<&Value>) -> Value {
 }
 
 fn marked(mark: char, text: &str) -> String {
-    text.lines().map(|line| format!("  {mark} {line}\n")).collect()
+    text.lines()
+        .map(|line| format!("  {mark} {line}\n"))
+        .collect()
 }
 
 impl Dialogue<'_> {
     fn say(&mut self, text: &str) -> Result<(), String> {
-        let said = self.out.write_all(text.as_bytes()).and_then(|()| self.out.flush());
+        let said = self
+            .out
+            .write_all(text.as_bytes())
+            .and_then(|()| self.out.flush());
         said.map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
     }
 
@@ -260,7 +315,9 @@ impl Dialogue<'_> {
             return Ok(true);
         }
         let Some(answers) = &mut self.answers else {
-            self.say("Nothing was changed: stdin is no terminal to ask on. Add --yes to have it done.\n")?;
+            self.say(
+                "Nothing was changed: stdin is no terminal to ask on. Add --yes to have it done.\n",
+            )?;
             return Ok(false);
         };
         let mut answer = String::new();
@@ -284,8 +341,7 @@ mod tests {
 
     #[test]
     fn old_secrets_are_not_shown() {
-        let before =
-            json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "b"}});
+        let before = json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "b"}});
         let after = json!({"command": "g", "env": {"URL": "http://a"}});
         assert_eq!(
             masked(&before, Some(&after)),
@@ -295,7 +351,11 @@ mod tests {
 
     fn answered(text: &str) -> (Result<bool, String>, String) {
         let (mut out, mut answers) = (Vec::new(), text.as_bytes());
-        let mut dialogue = Dialogue { out: &mut out, answers: Some(&mut answers), yes: false };
+        let mut dialogue = Dialogue {
+            out: &mut out,
+            answers: Some(&mut answers),
+            yes: false,
+        };
         let agreed = dialogue.agreed();
         (agreed, String::from_utf8(out).unwrap())
     }
@@ -306,7 +366,10 @@ mod tests {
             assert_eq!(answered(yes), (Ok(true), "Do it? [y/N] ".to_owned()));
         }
         for no in ["", "\n", "n\n", "yeah\n", "y y\n"] {
-            assert_eq!(answered(no), (Ok(false), "Do it? [y/N] Nothing was changed.\n".to_owned()));
+            assert_eq!(
+                answered(no),
+                (Ok(false), "Do it? [y/N] Nothing was changed.\n".to_owned())
+            );
         }
     }
 }

@@ -56,15 +56,29 @@ mod tests {
 
     #[test]
     fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
-        let id = |json: &str| Id::from_raw(&RawValue::from_string(json.into()).unwrap()).map(|id| id.json().len());
+        let id = |json: &str| {
+            Id::from_raw(&RawValue::from_string(json.into()).unwrap()).map(|id| id.json().len())
+        };
         for (fits, too_long) in [
-            (format!("\"{}\"", "x".repeat(MAX_ID)), format!("\"{}\"", "x".repeat(MAX_ID + 1))),
-            (format!("\"{}\"", "\\u0078".repeat(MAX_ID)), format!("\"{}\"", "\\u0078".repeat(MAX_ID + 1))),
-            (format!("\"{}\"", "ä".repeat(MAX_ID / 2)), format!("\"{}\"", "ä".repeat(MAX_ID / 2 + 1))),
+            (
+                format!("\"{}\"", "x".repeat(MAX_ID)),
+                format!("\"{}\"", "x".repeat(MAX_ID + 1)),
+            ),
+            (
+                format!("\"{}\"", "\\u0078".repeat(MAX_ID)),
+                format!("\"{}\"", "\\u0078".repeat(MAX_ID + 1)),
+            ),
+            (
+                format!("\"{}\"", "ä".repeat(MAX_ID / 2)),
+                format!("\"{}\"", "ä".repeat(MAX_ID / 2 + 1)),
+            ),
         ] {
             assert_eq!((id(&fits), id(&too_long)), (Some(MAX_ID + 2), None));
         }
-        assert_eq!((id(&"7".repeat(MAX_ID)), id(&"7".repeat(MAX_ID + 1))), (Some(MAX_ID), None));
+        assert_eq!(
+            (id(&"7".repeat(MAX_ID)), id(&"7".repeat(MAX_ID + 1))),
+            (Some(MAX_ID), None)
+        );
         assert_eq!(id(&format!("\"{}\"", "\\n".repeat(4 << 20))), None);
     }
 }

@@ -76,7 +76,8 @@ const WHITE_SPACE: [char; 4] = [' ', '\t', '\r', '\n'];
 /// Whether a line contains only white space or a byte order mark.
 pub(crate) fn is_blank(line: &[u8]) -> bool {
     let line = line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(line);
-    line.iter().all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
+    line.iter()
+        .all(|byte| WHITE_SPACE.contains(&char::from(*byte)))
 }
 
 /// Parses one line or body. A byte order mark and white space around the JSON are ignored.
@@ -86,17 +87,28 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
 /// array of more than [`MAX_BATCH`] messages.
 pub(crate) fn read(bytes: &[u8]) -> Result<Incoming<'_>, Invalid> {
     let Ok(text) = std::str::from_utf8(bytes) else {
-        return Err(Invalid { id: None, code: PARSE_ERROR, reason: "The message is not UTF-8." });
+        return Err(Invalid {
+            id: None,
+            code: PARSE_ERROR,
+            reason: "The message is not UTF-8.",
+        });
     };
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text).trim_matches(WHITE_SPACE);
+    let text = text
+        .strip_prefix('\u{feff}')
+        .unwrap_or(text)
+        .trim_matches(WHITE_SPACE);
     if !text.starts_with('[') {
         return message(text).map(Incoming::One);
     }
     let Items(items) = serde_json::from_str(text).map_err(|e| unreadable(text, &e))?;
     match items.len() {
         0 => Err(invalid("An empty batch is not a request.")),
-        n if n > MAX_BATCH => Err(invalid("The batch holds too many messages: send at most 1000 at once.")),
-        _ => Ok(Incoming::Batch(items.into_iter().map(|item| message(item.get())).collect())),
+        n if n > MAX_BATCH => Err(invalid(
+            "The batch holds too many messages: send at most 1000 at once.",
+        )),
+        _ => Ok(Incoming::Batch(
+            items.into_iter().map(|item| message(item.get())).collect(),
+        )),
     }
 }
 
@@ -121,7 +133,10 @@ pub(crate) fn members_among<'a, const N: usize>(
         return Ok((found, 0));
     }
     let mut reader = serde_json::Deserializer::from_str(json);
-    let others = reader.deserialize_map(Members { names: &names, found: &mut found })?;
+    let others = reader.deserialize_map(Members {
+        names: &names,
+        found: &mut found,
+    })?;
     reader.end()?;
     Ok((found, others))
 }
@@ -147,7 +162,9 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
                     map.next_value::<IgnoredAny>()?;
                     others += 1;
                 }
-                Some(at) if self.found[at].is_some() => return Err(M::Error::custom("a member is there twice")),
+                Some(at) if self.found[at].is_some() => {
+                    return Err(M::Error::custom("a member is there twice"));
+                }
                 Some(at) => self.found[at] = Some(map.next_value()?),
             }
         }
@@ -158,7 +175,10 @@ impl<'a> Visitor<'a> for Members<'_, 'a> {
 /// A raw value as a string, borrowed if it has no escapes; `None` for anything but a string.
 pub(crate) fn text(raw: &RawValue) -> Option<Cow<'_, str>> {
     let json = raw.get();
-    match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
+    match json
+        .strip_prefix('"')
+        .and_then(|rest| rest.strip_suffix('"'))
+    {
         // Without escapes, the JSON text is the string.
         Some(text) if !text.contains('\\') => Some(Cow::Borrowed(text)),
         _ => serde_json::from_str(json).ok().map(|JsonString(text)| text),
@@ -199,19 +219,30 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
     }
     // Raw, so that an error about a wrong type can include the id.
     let names = ["jsonrpc", "id", "method", "params", "result", "error"];
-    let [version, id, method, params, result, error] = members(json, names).map_err(|e| unreadable(json, &e))?;
+    let [version, id, method, params, result, error] =
+        members(json, names).map_err(|e| unreadable(json, &e))?;
     let id = id.map(|raw| Id::from_raw(raw).ok_or(()));
     let known = match &id {
         Some(Ok(id)) => Some(id.clone()),
         _ => None,
     };
-    let refuse = |reason| Err(Invalid { id: known.clone(), code: INVALID_REQUEST, reason });
+    let refuse = |reason| {
+        Err(Invalid {
+            id: known.clone(),
+            code: INVALID_REQUEST,
+            reason,
+        })
+    };
     if version.and_then(text).as_deref() != Some("2.0") {
         return refuse("\"jsonrpc\" must be \"2.0\".");
     }
     let Some(method) = method else {
         let is_response = result.or(error).is_some();
-        return if is_response { Ok(Message::Response) } else { refuse("\"method\" is missing.") };
+        return if is_response {
+            Ok(Message::Response)
+        } else {
+            refuse("\"method\" is missing.")
+        };
     };
     let Some(method) = text(method) else {
         return refuse("\"method\" must be a string.");
@@ -228,16 +259,30 @@ fn message(json: &str) -> Result<Message<'_>, Invalid> {
 struct JsonString<'a>(#[serde(borrow)] Cow<'a, str>);
 
 fn invalid(reason: &'static str) -> Invalid {
-    Invalid { id: None, code: INVALID_REQUEST, reason }
+    Invalid {
+        id: None,
+        code: INVALID_REQUEST,
+        reason,
+    }
 }
 
 /// Distinguishes invalid JSON from a duplicate field, in which case the id is kept unless it is the duplicate.
 fn unreadable(text: &str, error: &serde_json::Error) -> Invalid {
     if !error.is_data() || serde_json::from_str::<&RawValue>(text).is_err() {
-        return Invalid { id: None, code: PARSE_ERROR, reason: "The message is not JSON." };
+        return Invalid {
+            id: None,
+            code: PARSE_ERROR,
+            reason: "The message is not JSON.",
+        };
     }
-    let id = members(text, ["id"]).ok().and_then(|[id]| Id::from_raw(id?));
-    Invalid { id, code: INVALID_REQUEST, reason: "The message has the same field twice." }
+    let id = members(text, ["id"])
+        .ok()
+        .and_then(|[id]| Id::from_raw(id?));
+    Invalid {
+        id,
+        code: INVALID_REQUEST,
+        reason: "The message has the same field twice.",
+    }
 }
 
 /// Ends an answer of [`begin_result`].
@@ -251,12 +296,16 @@ pub(crate) fn begin_result(id: &Id) -> Vec<u8> {
 /// Starts a message with capacity for most of them, to avoid copying on growth.
 fn begin(parts: &[&str]) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
-    parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
+    parts
+        .iter()
+        .for_each(|part| out.extend_from_slice(part.as_bytes()));
     out
 }
 
 /// The answers of a batch as one array, in parts to avoid a large copy.
-pub(crate) fn array<'a, A: IntoIterator<Item = &'a [u8]>>(answers: impl Iterator<Item = A>) -> Vec<&'a [u8]> {
+pub(crate) fn array<'a, A: IntoIterator<Item = &'a [u8]>>(
+    answers: impl Iterator<Item = A>,
+) -> Vec<&'a [u8]> {
     let mut parts: Vec<&[u8]> = Vec::new();
     for answer in answers {
         parts.push(if parts.is_empty() { b"[" } else { b"," });
@@ -276,13 +325,20 @@ pub(crate) enum NoId {
 }
 
 /// Writes an error answer. `data` is any JSON value.
-pub(crate) fn error(id: Option<&Id>, no_id: NoId, code: i32, message: &str, data: &impl Serialize) -> Vec<u8> {
+pub(crate) fn error(
+    id: Option<&Id>,
+    no_id: NoId,
+    code: i32,
+    message: &str,
+    data: &impl Serialize,
+) -> Vec<u8> {
     let id = match (id, no_id) {
         (Some(id), _) => format!(r#""id":{},"#, id.json()),
         (None, NoId::Null) => r#""id":null,"#.to_owned(),
         (None, NoId::Absent) => String::new(),
     };
-    let mut out = format!(r#"{{"jsonrpc":"2.0",{id}"error":{{"code":{code},"message":"#).into_bytes();
+    let mut out =
+        format!(r#"{{"jsonrpc":"2.0",{id}"error":{{"code":{code},"message":"#).into_bytes();
     write_json(&mut out, message);
     out.extend_from_slice(b",\"data\":");
     write_json(&mut out, data);
@@ -300,7 +356,8 @@ pub(crate) fn notification(method: &str, params: &impl Serialize) -> Vec<u8> {
 
 /// Appends `value` as JSON.
 pub(crate) fn write_json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
-    serde_json::to_writer(out, value).expect("memory takes any text, and our types have string keys only");
+    serde_json::to_writer(out, value)
+        .expect("memory takes any text, and our types have string keys only");
 }
 
 /// Whether valid `json` has at most `most` commas outside strings: a decoded value takes up to twenty times the memory
@@ -338,7 +395,10 @@ pub(crate) fn string_len(text: &str) -> usize {
 /// Appends `json`, written by [`write_json`], as a JSON string. Only quotes and backslashes need escaping, which saves
 /// an eighth of the instructions of a call that lists patterns.
 pub(crate) fn write_json_as_string(out: &mut Vec<u8>, json: &[u8]) {
-    debug_assert!(json.iter().all(|byte| *byte >= b' '), "written on more than one line");
+    debug_assert!(
+        json.iter().all(|byte| *byte >= b' '),
+        "written on more than one line"
+    );
     out.reserve(json.len() + json.len() / 4 + 2);
     out.push(b'"');
     for &byte in json {
@@ -356,9 +416,13 @@ mod tests {
 
     #[test]
     fn values_are_counted_outside_of_strings() {
-        for (json, commas) in
-            [("[]", 0), ("[1,2]", 1), (r#"{"a,\",":",,","b":[1,{}]}"#, 2), (r#"["\\",",","\\\"",1]"#, 3), ("\",", 0)]
-        {
+        for (json, commas) in [
+            ("[]", 0),
+            ("[1,2]", 1),
+            (r#"{"a,\",":",,","b":[1,{}]}"#, 2),
+            (r#"["\\",",","\\\"",1]"#, 3),
+            ("\",", 0),
+        ] {
             assert!(has_at_most(json, commas), "{json}");
             assert!(commas == 0 || !has_at_most(json, commas - 1), "{json}");
         }
@@ -379,19 +443,35 @@ mod tests {
         write_json(&mut json, &value);
         write_json_as_string(&mut quoted, &json);
         let text = String::from_utf8(json).unwrap();
-        assert_eq!(String::from_utf8(quoted).unwrap(), serde_json::to_string(&text).unwrap());
+        assert_eq!(
+            String::from_utf8(quoted).unwrap(),
+            serde_json::to_string(&text).unwrap()
+        );
     }
 
     #[test]
     fn members_are_found_in_any_order_and_once() {
-        let raw = |json, names| members::<3>(json, names).map(|found| found.map(|raw| raw.map(RawValue::get))).ok();
+        let raw = |json, names| {
+            members::<3>(json, names)
+                .map(|found| found.map(|raw| raw.map(RawValue::get)))
+                .ok()
+        };
         let names = ["a", "b", "c"];
         let json = r#" {"b": [1, {"a": 2}], "x": {"c": 3}, "x": 1, "\u0061": null} "#;
-        assert_eq!(raw(json, names), Some([Some("null"), Some(r#"[1, {"a": 2}]"#), None]));
+        assert_eq!(
+            raw(json, names),
+            Some([Some("null"), Some(r#"[1, {"a": 2}]"#), None])
+        );
         assert_eq!(raw("{}", names), Some([None; 3]));
-        for wrong in
-            [r#"{"a": 1, "a": 1}"#, r#"{"a": null, "a": null}"#, "[1, 2, 3]", "null", "1", r#"{"a": 1"#, "{} {}"]
-        {
+        for wrong in [
+            r#"{"a": 1, "a": 1}"#,
+            r#"{"a": null, "a": null}"#,
+            "[1, 2, 3]",
+            "null",
+            "1",
+            r#"{"a": 1"#,
+            "{} {}",
+        ] {
             assert_eq!(raw(wrong, names), None, "{wrong}");
         }
     }
@@ -399,7 +479,9 @@ mod tests {
     fn one(text: &str) -> String {
         match read(text.as_bytes()) {
             Ok(Incoming::One(message)) => describe(&Ok(message)),
-            Ok(Incoming::Batch(items)) => items.iter().map(describe).collect::<Vec<_>>().join(" | "),
+            Ok(Incoming::Batch(items)) => {
+                items.iter().map(describe).collect::<Vec<_>>().join(" | ")
+            }
             Err(e) => describe(&Err(e)),
         }
     }
@@ -407,10 +489,17 @@ mod tests {
     fn describe(message: &Result<Message<'_>, Invalid>) -> String {
         match message {
             Ok(Message::Request { id, method, params }) => {
-                format!("request {} {method} {}", id.json(), params.map_or("-", RawValue::get))
+                format!(
+                    "request {} {method} {}",
+                    id.json(),
+                    params.map_or("-", RawValue::get)
+                )
             }
             Ok(Message::Notification { method, params }) => {
-                format!("notification {method} {}", params.map_or("-", RawValue::get))
+                format!(
+                    "notification {method} {}",
+                    params.map_or("-", RawValue::get)
+                )
             }
             Ok(Message::Response) => "response".into(),
             Err(e) => format!("{} {}", e.code, e.id.as_ref().map_or("-", Id::json)),
@@ -420,21 +509,48 @@ mod tests {
     #[test]
     fn kinds_of_messages_are_distinguished() {
         for (text, expected) in [
-            (r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#, "request 1 ping -"),
-            (r#" {"jsonrpc":"2.0","id":"a","method":"ping","params":{ "x":1}} "#, r#"request "a" ping { "x":1}"#),
-            ("\u{feff}{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\r", "request 0 ping -"),
-            (r#"{"jsonrpc":"2.0","method":"notifications/x"}"#, "notification notifications/x -"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#,
+                "request 1 ping -",
+            ),
+            (
+                r#" {"jsonrpc":"2.0","id":"a","method":"ping","params":{ "x":1}} "#,
+                r#"request "a" ping { "x":1}"#,
+            ),
+            (
+                "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\r",
+                "request 0 ping -",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","method":"notifications/x"}"#,
+                "notification notifications/x -",
+            ),
             (r#"{"jsonrpc":"2.0","id":7,"result":{}}"#, "response"),
             (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, "response"),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"p\u0069ng","params":null}"#, "request 1 ping null"),
-            (r#"{"jsonrpc":"2.0","id":"\u0061","method":"ping"}"#, r#"request "a" ping -"#),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"p\u0069ng","params":null}"#,
+                "request 1 ping null",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":"\u0061","method":"ping"}"#,
+                r#"request "a" ping -"#,
+            ),
             (
                 r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#,
                 "request 123456789012345678901234567890 m -",
             ),
-            (r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]}"#, "request -5 m -"),
-            (r#"{"jsonrpc":"2\u002e0","i\u0064":1,"method":"m"}"#, "request 1 m -"),
-            ("\t\r\n {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\n\r\t ", "request 0 ping -"),
+            (
+                r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]}"#,
+                "request -5 m -",
+            ),
+            (
+                r#"{"jsonrpc":"2\u002e0","i\u0064":1,"method":"m"}"#,
+                "request 1 m -",
+            ),
+            (
+                "\t\r\n {\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\n\r\t ",
+                "request 0 ping -",
+            ),
         ] {
             assert_eq!(one(text), expected, "{text}");
         }
@@ -450,12 +566,21 @@ mod tests {
             (" \u{feff}{}", "-32700 -"),
             ("\u{a0}{}", "-32700 -"),
             ("\u{c}{}", "-32700 -"),
-            ("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\nb\"}", "-32700 -"),
+            (
+                "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"a\nb\"}",
+                "-32700 -",
+            ),
             (r#"{"jsonrpc":"2.0","id":1,"method":"ping"} x"#, "-32700 -"),
             (r#"{"jsonrpc":2.0,"id":1,"method":"ping"}"#, "-32600 1"),
             (r#"{"jsonrpc":"2.0","id":1e3,"method":"ping"}"#, "-32600 -"),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#, "-32600 1"),
-            (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"b"}"#, "-32600 -"),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"method":"a","method":"b"}"#,
+                "-32600 1",
+            ),
+            (
+                r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"b"}"#,
+                "-32600 -",
+            ),
             ("[1,", "-32700 -"),
             (
                 r#"[1,{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","method":"n"}]"#,
@@ -464,7 +589,10 @@ mod tests {
         ] {
             assert_eq!(one(text), expected, "{text}");
         }
-        assert_eq!(read(b"{\"jsonrpc\":\"2.0\xff\"}").unwrap_err().code, PARSE_ERROR);
+        assert_eq!(
+            read(b"{\"jsonrpc\":\"2.0\xff\"}").unwrap_err().code,
+            PARSE_ERROR
+        );
     }
 
     #[test]
@@ -480,8 +608,13 @@ mod tests {
     #[test]
     fn batches_are_bounded() {
         let batch = |n: usize| format!("[{}1]", "1,".repeat(n - 1));
-        assert!(matches!(read(batch(MAX_BATCH).as_bytes()), Ok(Incoming::Batch(items)) if items.len() == MAX_BATCH));
-        assert_eq!(read(batch(MAX_BATCH + 1).as_bytes()).unwrap_err().code, INVALID_REQUEST);
+        assert!(
+            matches!(read(batch(MAX_BATCH).as_bytes()), Ok(Incoming::Batch(items)) if items.len() == MAX_BATCH)
+        );
+        assert_eq!(
+            read(batch(MAX_BATCH + 1).as_bytes()).unwrap_err().code,
+            INVALID_REQUEST
+        );
     }
 
     #[test]
@@ -514,6 +647,9 @@ mod tests {
             error(None, NoId::Absent, PARSE_ERROR, "no", &data),
             br#"{"jsonrpc":"2.0","error":{"code":-32700,"message":"no","data":{"x":1}}}"#
         );
-        assert_eq!(notification("n", &data), br#"{"jsonrpc":"2.0","method":"n","params":{"x":1}}"#);
+        assert_eq!(
+            notification("n", &data),
+            br#"{"jsonrpc":"2.0","method":"n","params":{"x":1}}"#
+        );
     }
 }

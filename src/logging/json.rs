@@ -10,7 +10,13 @@ use serde_json::{Map, Value};
 const NUMBERS: [&str; 6] = ["bytes", "code", "duration_ms", "rows", "status", "try"];
 
 /// The object, in one line. `message` is as `logfmt` writes it, or a sentence.
-pub(super) fn object(time: &str, level: &str, target: &str, message: &str, caller: Option<&str>) -> String {
+pub(super) fn object(
+    time: &str,
+    level: &str,
+    target: &str,
+    message: &str,
+    caller: Option<&str>,
+) -> String {
     let mut object = Map::new();
     let mut add = |key: &str, value: Value| object.insert(key.to_owned(), value);
     add("time", time.into());
@@ -65,7 +71,10 @@ fn fields(mut rest: &str) -> Option<Vec<(String, Value)>> {
 
 fn typed(key: &str, text: &str) -> Value {
     let is_typed = key == "ok" || NUMBERS.contains(&key);
-    is_typed.then(|| serde_json::from_str(text).ok()).flatten().unwrap_or_else(|| text.into())
+    is_typed
+        .then(|| serde_json::from_str(text).ok())
+        .flatten()
+        .unwrap_or_else(|| text.into())
 }
 
 /// What stands before the closing quote, and what behind it. Control characters stay escaped, as in the text.
@@ -93,8 +102,15 @@ mod tests {
         let line = object("T", "INFO", "fabric_mcp::x", message, caller);
         assert!(!line.contains('\n'));
         let mut value: Value = serde_json::from_str(&line).unwrap();
-        for (key, expected) in [("time", "T"), ("level", "info"), ("target", "fabric_mcp::x")] {
-            assert_eq!(value.as_object_mut().unwrap().remove(key), Some(expected.into()));
+        for (key, expected) in [
+            ("time", "T"),
+            ("level", "info"),
+            ("target", "fabric_mcp::x"),
+        ] {
+            assert_eq!(
+                value.as_object_mut().unwrap().remove(key),
+                Some(expected.into())
+            );
         }
         value
     }
@@ -102,19 +118,38 @@ mod tests {
     #[test]
     fn fields_become_members_and_sentences_a_message() {
         for (message, object) in [
-            (r"tool=x duration_ms=3 ok=true code=-32602", r#"{"tool":"x","duration_ms":3,"ok":true,"code":-32602}"#),
+            (
+                r"tool=x duration_ms=3 ok=true code=-32602",
+                r#"{"tool":"x","duration_ms":3,"ok":true,"code":-32602}"#,
+            ),
             // Hex digits and names may all be decimal digits.
-            (r"request_id=7173816100000000 pattern=true", r#"{"request_id":"7173816100000000","pattern":"true"}"#),
-            (r#"reason="a \"b\" c=d\n\\" ok=false"#, r#"{"reason":"a \"b\" c=d\\n\\","ok":false}"#),
+            (
+                r"request_id=7173816100000000 pattern=true",
+                r#"{"request_id":"7173816100000000","pattern":"true"}"#,
+            ),
+            (
+                r#"reason="a \"b\" c=d\n\\" ok=false"#,
+                r#"{"reason":"a \"b\" c=d\\n\\","ok":false}"#,
+            ),
             (r"pattern=a pattern=b", r#"{"pattern":"a,b"}"#),
             (r"empty=", r#"{"empty":""}"#),
-            (r"It listens. auth=token", r#"{"message":"It listens. auth=token"}"#),
+            (
+                r"It listens. auth=token",
+                r#"{"message":"It listens. auth=token"}"#,
+            ),
             (r#"reason="open"#, r#"{"message":"reason=\"open"}"#),
             (r"a=b and more", r#"{"message":"a=b and more"}"#),
             ("", r#"{"message":""}"#),
         ] {
-            assert_eq!(of(message, None), serde_json::from_str::<Value>(object).unwrap(), "{message}");
+            assert_eq!(
+                of(message, None),
+                serde_json::from_str::<Value>(object).unwrap(),
+                "{message}"
+            );
         }
-        assert_eq!(of("ok=true", Some("alice")), serde_json::json!({"ok": true, "caller": "alice"}));
+        assert_eq!(
+            of("ok=true", Some("alice")),
+            serde_json::json!({"ok": true, "caller": "alice"})
+        );
     }
 }

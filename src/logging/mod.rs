@@ -54,7 +54,9 @@ static LOGGER: Logger = Logger {
 /// Called again, it only changes the level.
 pub(crate) fn start(level: LogLevel, format: LogFormat) {
     let _ = FORMAT.set(format);
-    LOGGER.critical_only.store(level == LogLevel::Critical, Ordering::Relaxed);
+    LOGGER
+        .critical_only
+        .store(level == LogLevel::Critical, Ordering::Relaxed);
     log::set_max_level(match level {
         LogLevel::Debug => LevelFilter::Debug,
         LogLevel::Info => LevelFilter::Info,
@@ -147,7 +149,11 @@ pub(crate) struct Scope<T: 'static> {
 
 impl<T> Scope<T> {
     fn enter(value: &'static ThreadLocal<T>, now: T) -> Scope<T> {
-        Scope { value, before: value.replace(Some(now)), _not_send: PhantomData }
+        Scope {
+            value,
+            before: value.replace(Some(now)),
+            _not_send: PhantomData,
+        }
     }
 }
 
@@ -183,10 +189,26 @@ thread_local! {
 fn describe(panic: &PanicHookInfo<'_>) -> String {
     let mut line = "A bug: a thread panicked.".to_owned();
     if let Some(place) = panic.location() {
-        logfmt(&mut line, "place", format_args!("{}:{}:{}", short_path(place.file()), place.line(), place.column()));
+        logfmt(
+            &mut line,
+            "place",
+            format_args!(
+                "{}:{}:{}",
+                short_path(place.file()),
+                place.line(),
+                place.column()
+            ),
+        );
     }
-    logfmt(&mut line, "thread", thread::current().name().unwrap_or("unnamed"));
-    let request = REQUEST.try_with(|request| request.try_borrow().ok()?.clone()).ok().flatten();
+    logfmt(
+        &mut line,
+        "thread",
+        thread::current().name().unwrap_or("unnamed"),
+    );
+    let request = REQUEST
+        .try_with(|request| request.try_borrow().ok()?.clone())
+        .ok()
+        .flatten();
     if let Some(id) = request {
         logfmt(&mut line, "request_id", id);
     }
@@ -216,8 +238,9 @@ impl Log for Logger {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         let target = metadata.target();
         let critical = target == CRITICAL;
-        let ours =
-            target.strip_prefix(env!("CARGO_CRATE_NAME")).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        let ours = target
+            .strip_prefix(env!("CARGO_CRATE_NAME"))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
         critical || ours && !self.critical_only.load(Ordering::Relaxed)
     }
 
@@ -258,7 +281,10 @@ impl LogLine {
         let mut message = EscapedLine(String::new());
         // Fails where the message is cut, and if a Display fails: what was written until then is logged.
         let _ = message.write_fmt(*record.args());
-        let caller = CALLER.try_with(|caller| Some(caller.try_borrow().ok()?.as_ref()?.to_string())).ok().flatten();
+        let caller = CALLER
+            .try_with(|caller| Some(caller.try_borrow().ok()?.as_ref()?.to_string()))
+            .ok()
+            .flatten();
         LogLine {
             at: Stamp::now(),
             level: record.level(),
@@ -270,14 +296,30 @@ impl LogLine {
 
     fn dropped(count: u64) -> LogLine {
         let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        LogLine { at: Stamp::now(), level: Level::Warn, target: module_path!().to_owned(), message, caller: None }
+        LogLine {
+            at: Stamp::now(),
+            level: Level::Warn,
+            target: module_path!().to_owned(),
+            message,
+            caller: None,
+        }
     }
 
     fn write(&self, to: &dyn Log) {
-        let priority = if journald_reads_stderr() { priority(self.level) } else { "" };
+        let priority = if journald_reads_stderr() {
+            priority(self.level)
+        } else {
+            ""
+        };
         if FORMAT.get() == Some(&LogFormat::Json) {
             let (time, level) = (self.at.to_string(), self.level.as_str());
-            let object = json::object(&time, level, &self.target, &self.message, self.caller.as_deref());
+            let object = json::object(
+                &time,
+                level,
+                &self.target,
+                &self.message,
+                self.caller.as_deref(),
+            );
             let _ = io::stderr().write_all(format!("{priority}{object}\n").as_bytes());
             return;
         }
@@ -287,7 +329,13 @@ impl LogLine {
         if let Some(caller) = &self.caller {
             logfmt(&mut message, "caller", caller);
         }
-        to.log(&Record::builder().level(self.level).target(&self.target).args(format_args!("{message}")).build());
+        to.log(
+            &Record::builder()
+                .level(self.level)
+                .target(&self.target)
+                .args(format_args!("{message}"))
+                .build(),
+        );
     }
 }
 
@@ -381,8 +429,15 @@ impl Lines {
 
 impl Queue {
     const fn new() -> Queue {
-        let lines = Lines { waiting: VecDeque::new(), dropped: 0, writing: false };
-        Queue { state: Mutex::new(lines), changed: Condvar::new() }
+        let lines = Lines {
+            waiting: VecDeque::new(),
+            dropped: 0,
+            writing: false,
+        };
+        Queue {
+            state: Mutex::new(lines),
+            changed: Condvar::new(),
+        }
     }
 
     /// Adds a line, or counts it as dropped. Never waits for stderr.
@@ -417,13 +472,19 @@ impl Queue {
             }
             // Wakes `flush`.
             self.changed.notify_all();
-            lines = self.changed.wait(lines).unwrap_or_else(PoisonError::into_inner);
+            lines = self
+                .changed
+                .wait(lines)
+                .unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn flush(&self, limit: Duration) -> bool {
-        let unwritten = |lines: &mut Lines| lines.writing || !lines.waiting.is_empty() || lines.dropped > 0;
-        let waited = self.changed.wait_timeout_while(lock(&self.state), limit, unwritten);
+        let unwritten =
+            |lines: &mut Lines| lines.writing || !lines.waiting.is_empty() || lines.dropped > 0;
+        let waited = self
+            .changed
+            .wait_timeout_while(lock(&self.state), limit, unwritten);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 }

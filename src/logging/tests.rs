@@ -68,7 +68,10 @@ fn a_full_queue_drops_and_says_how_many() {
         thread::yield_now();
     }
     queue.push(line("late"));
-    for expected in vec!["kept"; MAX_LOG_LINES].into_iter().chain([LOST, "late"]) {
+    for expected in vec!["kept"; MAX_LOG_LINES]
+        .into_iter()
+        .chain([LOST, "late"])
+    {
         permit.send(()).unwrap();
         assert_eq!(written.recv().unwrap(), expected);
     }
@@ -94,7 +97,10 @@ fn a_writer_that_panics_loses_one_line() {
     for message in ["one", "bad", "two"] {
         queue.push(line(message));
     }
-    assert_eq!((written.recv().unwrap(), written.recv().unwrap()), ("one".to_owned(), "two".to_owned()));
+    assert_eq!(
+        (written.recv().unwrap(), written.recv().unwrap()),
+        ("one".to_owned(), "two".to_owned())
+    );
     assert!(queue.flush(Duration::from_secs(60)));
 }
 
@@ -103,8 +109,14 @@ fn foreign_text_stays_on_its_line() {
     for (given, logged) in [
         ("plain é 日本 {}", "plain é 日本 {}"),
         ("a\nb\r\tc", "a\\nb\\r\\tc"),
-        ("\u{1b}[31mred\u{0}\u{7f}\u{9b}", "\\u{1b}[31mred\\u{0}\\u{7f}\\u{9b}"),
-        ("a\u{2028}b\u{202e}c\u{2066}", "a\\u{2028}b\\u{202e}c\\u{2066}"),
+        (
+            "\u{1b}[31mred\u{0}\u{7f}\u{9b}",
+            "\\u{1b}[31mred\\u{0}\\u{7f}\\u{9b}",
+        ),
+        (
+            "a\u{2028}b\u{202e}c\u{2066}",
+            "a\\u{2028}b\\u{202e}c\\u{2066}",
+        ),
     ] {
         assert_eq!(of(format_args!("{given}")), logged);
     }
@@ -144,7 +156,8 @@ fn only_our_own_records_are_logged() {
         critical_only: AtomicBool::new(critical_only),
         has_writer: AtomicBool::new(false),
     };
-    let enabled = |logger: &Logger, target: &str| logger.enabled(&Metadata::builder().target(target).build());
+    let enabled =
+        |logger: &Logger, target: &str| logger.enabled(&Metadata::builder().target(target).build());
     for (target, usually, when_critical) in [
         ("fabric_mcp", true, false),
         ("fabric_mcp::tools::run_pattern", true, false),
@@ -165,8 +178,14 @@ fn only_our_own_records_are_logged() {
 fn paths_of_the_build_machine_are_cut() {
     for (file, shown) in [
         ("src/tools/mod.rs", "src/tools/mod.rs"),
-        ("/home/me/.cargo/registry/src/index/ureq-3.5.1/src/run.rs", "ureq-3.5.1/src/run.rs"),
-        ("C:\\Users\\me\\ureq-3.5.1\\src\\run.rs", "ureq-3.5.1\\src\\run.rs"),
+        (
+            "/home/me/.cargo/registry/src/index/ureq-3.5.1/src/run.rs",
+            "ureq-3.5.1/src/run.rs",
+        ),
+        (
+            "C:\\Users\\me\\ureq-3.5.1\\src\\run.rs",
+            "ureq-3.5.1\\src\\run.rs",
+        ),
         ("/a/b", "/a/b"),
     ] {
         assert_eq!(short_path(file), shown);
@@ -233,7 +252,13 @@ fn child() {
 fn command(what: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
-        .args(["--exact", "logging::tests::child", "--ignored", "--nocapture", "--test-threads=1"])
+        .args([
+            "--exact",
+            "logging::tests::child",
+            "--ignored",
+            "--nocapture",
+            "--test-threads=1",
+        ])
         .env("FABRIC_MCP_TEST_LOGGING", what)
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
@@ -244,7 +269,13 @@ fn command(what: &str) -> Command {
 fn stderr_gets_what_it_should() {
     let output = command("levels").output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
-    let place = text.split("place=").nth(1).unwrap().split(' ').next().unwrap();
+    let place = text
+        .split("place=")
+        .nth(1)
+        .unwrap()
+        .split(' ')
+        .next()
+        .unwrap();
     assert!(place.starts_with("src/logging/tests.rs:"), "{text}");
     let expected = [
         "INFO  [fabric_mcp::logging::tests] info\\nline".to_owned(),
@@ -254,10 +285,21 @@ fn stderr_gets_what_it_should() {
         ),
         "ERROR [critical] the end".to_owned(),
     ];
-    let lines: Vec<_> = text.lines().map(|line| line.split_once("Z ").unwrap()).collect();
-    assert_eq!(lines.iter().map(|(_, rest)| *rest).collect::<Vec<_>>(), expected);
+    let lines: Vec<_> = text
+        .lines()
+        .map(|line| line.split_once("Z ").unwrap())
+        .collect();
+    assert_eq!(
+        lines.iter().map(|(_, rest)| *rest).collect::<Vec<_>>(),
+        expected
+    );
     // 2026-07-28T12:00:00.000
-    assert!(lines.iter().all(|(stamp, _)| stamp.len() == 23 && stamp.as_bytes()[10] == b'T'), "{text}");
+    assert!(
+        lines
+            .iter()
+            .all(|(stamp, _)| stamp.len() == 23 && stamp.as_bytes()[10] == b'T'),
+        "{text}"
+    );
     assert_eq!(output.status.code(), Some(42));
 }
 
@@ -267,7 +309,9 @@ fn a_stderr_nobody_reads_blocks_nobody() {
     // It ends by itself though its stderr, held open here, is not read.
     assert_eq!(child.wait().unwrap().code(), Some(42));
     let mut text = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_to_string(&mut text).unwrap();
+    BufReader::new(child.stderr.take().unwrap())
+        .read_to_string(&mut text)
+        .unwrap();
     assert!(text.lines().next().unwrap().contains(" 0 xxx"));
 }
 
@@ -296,5 +340,8 @@ fn cost_of_logging() {
         })
         .collect();
     times.sort();
-    println!("start {started:?}, first line {first:?}, then p50 {:?} p99 {:?}", times[250], times[495]);
+    println!(
+        "start {started:?}, first line {first:?}, then p50 {:?} p99 {:?}",
+        times[250], times[495]
+    );
 }

@@ -17,7 +17,9 @@ use crate::sync::lock;
 use crate::time;
 
 /// Upper bounds of the histogram's buckets, in seconds: a cached list takes under a millisecond, a run minutes.
-const BUCKETS: [f64; 14] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.];
+const BUCKETS: [f64; 14] = [
+    0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1., 2.5, 5., 10., 30., 60., 300., 1800.,
+];
 
 /// Most callers, and most models, with their own label; the rest is [`OTHER`].
 const MAX_LABELS: usize = 100;
@@ -67,7 +69,12 @@ counters! {
 
 impl<K: Ord + Display> Counter<K> {
     const fn new(name: &'static str, label: &'static str, help: &'static str) -> Counter<K> {
-        Counter { name, label, help, values: Mutex::new(BTreeMap::new()) }
+        Counter {
+            name,
+            label,
+            help,
+            values: Mutex::new(BTreeMap::new()),
+        }
     }
 
     /// Adds `more` to the counter whose label has this value.
@@ -78,11 +85,20 @@ impl<K: Ord + Display> Counter<K> {
     fn render(&self, out: &mut Exposition) {
         let values = lock(&self.values);
         if self.label.is_empty() {
-            return out.single(self.name, "counter", self.help, values.values().sum::<u64>());
+            return out.single(
+                self.name,
+                "counter",
+                self.help,
+                values.values().sum::<u64>(),
+            );
         }
         out.family(self.name, "counter", self.help);
         for (value, count) in &*values {
-            out.sample(self.name, format_args!("{{{}=\"{value}\"}}", self.label), count);
+            out.sample(
+                self.name,
+                format_args!("{{{}=\"{value}\"}}", self.label),
+                count,
+            );
         }
     }
 }
@@ -92,7 +108,11 @@ type TokenCounts = Mutex<BTreeMap<String, (u64, u64)>>;
 
 fn add_tokens(to: &TokenCounts, name: &str, input: u64, output: u64) {
     let mut to = lock(to);
-    let name = if to.len() < MAX_LABELS || to.contains_key(name) { name } else { OTHER };
+    let name = if to.len() < MAX_LABELS || to.contains_key(name) {
+        name
+    } else {
+        OTHER
+    };
     let sum = to.entry(name.to_owned()).or_default();
     *sum = (sum.0.saturating_add(input), sum.1.saturating_add(output));
 }
@@ -158,53 +178,144 @@ impl Metrics {
     }
 
     /// All metrics in version 0.0.4 of the text format.
-    pub(crate) fn render(&self, connections: usize, sessions: usize, kept_runs: usize, fabric_up: bool) -> String {
+    pub(crate) fn render(
+        &self,
+        connections: usize,
+        sessions: usize,
+        kept_runs: usize,
+        fabric_up: bool,
+    ) -> String {
         let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
-        out.sample("build_info", format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")), 1);
-        out.single("runs_in_flight", "gauge", "Runs of a pattern at this moment.", self.runs.load(Ordering::Relaxed));
-        out.single("runs_kept", "gauge", "Runs that have ended and can still be read.", kept_runs);
-        out.single("memory_bytes", "gauge", "What requests, runs and answers hold of --max-memory.", MEMORY.used());
-        out.single("memory_limit_bytes", "gauge", "How much --max-memory is.", MEMORY.limit());
-        out.single("fabric_up", "gauge", "Whether Fabric answers.", u8::from(fabric_up));
-        out.single("connections", "gauge", "Connections at this moment.", connections);
-        out.single("sessions", "gauge", "Legacy sessions that are remembered.", sessions);
+        out.sample(
+            "build_info",
+            format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")),
+            1,
+        );
+        out.single(
+            "runs_in_flight",
+            "gauge",
+            "Runs of a pattern at this moment.",
+            self.runs.load(Ordering::Relaxed),
+        );
+        out.single(
+            "runs_kept",
+            "gauge",
+            "Runs that have ended and can still be read.",
+            kept_runs,
+        );
+        out.single(
+            "memory_bytes",
+            "gauge",
+            "What requests, runs and answers hold of --max-memory.",
+            MEMORY.used(),
+        );
+        out.single(
+            "memory_limit_bytes",
+            "gauge",
+            "How much --max-memory is.",
+            MEMORY.limit(),
+        );
+        out.single(
+            "fabric_up",
+            "gauge",
+            "Whether Fabric answers.",
+            u8::from(fabric_up),
+        );
+        out.single(
+            "connections",
+            "gauge",
+            "Connections at this moment.",
+            connections,
+        );
+        out.single(
+            "sessions",
+            "gauge",
+            "Legacy sessions that are remembered.",
+            sessions,
+        );
         counters(&mut out);
         for (family, label, help, sums) in [
-            ("tokens_total", "model", "Tokens that models read and wrote, by model.", &self.by_model),
-            ("caller_tokens_total", "caller", "Tokens that models read and wrote, by caller.", &self.by_caller),
+            (
+                "tokens_total",
+                "model",
+                "Tokens that models read and wrote, by model.",
+                &self.by_model,
+            ),
+            (
+                "caller_tokens_total",
+                "caller",
+                "Tokens that models read and wrote, by caller.",
+                &self.by_caller,
+            ),
         ] {
             out.family(family, "counter", help);
             for (name, (input, output)) in &*lock(sums) {
                 let name = escaped(name);
                 for (direction, sum) in [("input", input), ("output", output)] {
-                    out.sample(family, format_args!("{{{label}=\"{name}\",direction=\"{direction}\"}}"), sum);
+                    out.sample(
+                        family,
+                        format_args!("{{{label}=\"{name}\",direction=\"{direction}\"}}"),
+                        sum,
+                    );
                 }
             }
         }
         let calls = lock(&self.calls);
-        out.family("calls_total", "counter", "Calls of tools, by tool and outcome.");
+        out.family(
+            "calls_total",
+            "counter",
+            "Calls of tools, by tool and outcome.",
+        );
         for (tool, calls) in &*calls {
             for (outcome, count) in &calls.outcomes {
-                out.sample("calls_total", format_args!("{{tool=\"{tool}\",outcome=\"{outcome}\"}}"), count);
+                out.sample(
+                    "calls_total",
+                    format_args!("{{tool=\"{tool}\",outcome=\"{outcome}\"}}"),
+                    count,
+                );
             }
         }
-        out.family("call_duration_seconds", "histogram", "How long calls of tools took.");
+        out.family(
+            "call_duration_seconds",
+            "histogram",
+            "How long calls of tools took.",
+        );
         for (tool, calls) in &*calls {
             let mut count = 0;
             for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(calls.buckets) {
                 count += more;
                 let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-                out.sample("call_duration_seconds_bucket", format_args!("{{tool=\"{tool}\",le=\"{bound}\"}}"), count);
+                out.sample(
+                    "call_duration_seconds_bucket",
+                    format_args!("{{tool=\"{tool}\",le=\"{bound}\"}}"),
+                    count,
+                );
             }
-            out.sample("call_duration_seconds_sum", format_args!("{{tool=\"{tool}\"}}"), calls.time.as_secs_f64());
-            out.sample("call_duration_seconds_count", format_args!("{{tool=\"{tool}\"}}"), count);
+            out.sample(
+                "call_duration_seconds_sum",
+                format_args!("{{tool=\"{tool}\"}}"),
+                calls.time.as_secs_f64(),
+            );
+            out.sample(
+                "call_duration_seconds_count",
+                format_args!("{{tool=\"{tool}\"}}"),
+                count,
+            );
         }
         drop(calls);
         let started = time::started().to_string();
-        let started = ("process_start_time_seconds", "gauge", "When it started, in seconds since 1970.", started);
+        let started = (
+            "process_start_time_seconds",
+            "gauge",
+            "When it started, in seconds since 1970.",
+            started,
+        );
         for (name, kind, help, value) in process::metrics().into_iter().chain([started]) {
-            let _ = write!(out.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
+            let _ = write!(
+                out.0,
+                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+            );
         }
         out.0
     }
@@ -212,7 +323,9 @@ impl Metrics {
 
 /// A label's value.
 fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
 }
 
 /// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
@@ -220,7 +333,10 @@ struct Exposition(String);
 
 impl Exposition {
     fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = write!(self.0, "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n");
+        let _ = write!(
+            self.0,
+            "# HELP fabric_mcp_{name} {help}\n# TYPE fabric_mcp_{name} {kind}\n"
+        );
     }
 
     fn sample(&mut self, name: &str, labels: std::fmt::Arguments<'_>, value: impl Display) {
@@ -241,7 +357,11 @@ mod tests {
     fn the_text_is_what_prometheus_reads() {
         let metrics = Metrics::new();
         metrics.call("fabric_run_pattern", OK, Some(Duration::from_millis(500)));
-        metrics.call("fabric_run_pattern", "cancelled", Some(Duration::from_secs(3600)));
+        metrics.call(
+            "fabric_run_pattern",
+            "cancelled",
+            Some(Duration::from_secs(3600)),
+        );
         metrics.call("fabric_run_pattern", "too-many-requests", None);
         metrics.used("a\"b", "alice", 10, 5);
         metrics.used("a\"b", "bob", 1, 1);
@@ -275,7 +395,10 @@ mod tests {
 
     #[test]
     fn counters_are_written_by_label() {
-        let (single, by_kind) = (Counter::new("a_total", "", "A."), Counter::new("b_total", "kind", "B."));
+        let (single, by_kind) = (
+            Counter::new("a_total", "", "A."),
+            Counter::new("b_total", "kind", "B."),
+        );
         let mut out = Exposition(String::new());
         single.render(&mut out);
         single.add("", 2);
@@ -283,8 +406,19 @@ mod tests {
         single.render(&mut out);
         by_kind.add("x", 1);
         by_kind.render(&mut out);
-        let samples: Vec<_> = out.0.lines().filter(|line| !line.starts_with('#')).collect();
-        assert_eq!(samples, ["fabric_mcp_a_total 0", "fabric_mcp_a_total 5", "fabric_mcp_b_total{kind=\"x\"} 1"]);
+        let samples: Vec<_> = out
+            .0
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .collect();
+        assert_eq!(
+            samples,
+            [
+                "fabric_mcp_a_total 0",
+                "fabric_mcp_a_total 5",
+                "fabric_mcp_b_total{kind=\"x\"} 1"
+            ]
+        );
     }
 
     #[test]
@@ -294,8 +428,21 @@ mod tests {
             metrics.used("m", &format!("c{n:03}"), 1, 2);
         }
         let text = metrics.render(0, 0, 0, false);
-        assert_eq!(text.matches("caller_tokens_total{").count(), 2 * (MAX_LABELS + 1));
-        assert!(text.contains("fabric_mcp_caller_tokens_total{caller=\"other\",direction=\"output\"} 10\n"), "{text}");
-        assert!(text.contains("fabric_mcp_caller_tokens_total{caller=\"c099\",direction=\"input\"} 1\n"), "{text}");
+        assert_eq!(
+            text.matches("caller_tokens_total{").count(),
+            2 * (MAX_LABELS + 1)
+        );
+        assert!(
+            text.contains(
+                "fabric_mcp_caller_tokens_total{caller=\"other\",direction=\"output\"} 10\n"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                "fabric_mcp_caller_tokens_total{caller=\"c099\",direction=\"input\"} 1\n"
+            ),
+            "{text}"
+        );
     }
 }

@@ -33,7 +33,11 @@ impl Payload {
 
     /// The bytes in one piece.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
-        if self.stored.is_some() { self.parts().concat() } else { self.written }
+        if self.stored.is_some() {
+            self.parts().concat()
+        } else {
+            self.written
+        }
     }
 
     /// Length in bytes.
@@ -59,8 +63,17 @@ pub(crate) struct Answer {
 impl Answer {
     /// A whole message.
     pub(crate) fn new(body: Vec<u8>, code: Option<i32>, modern: bool) -> Answer {
-        let body = Payload { written: body, stored: None };
-        Answer { body, code, modern, envelope: false, memory: MEMORY.open() }
+        let body = Payload {
+            written: body,
+            stored: None,
+        };
+        Answer {
+            body,
+            code,
+            modern,
+            envelope: false,
+            memory: MEMORY.open(),
+        }
     }
 
     /// Charges the body to the budget, unless it was charged before writing.
@@ -86,11 +99,17 @@ pub(crate) struct Cache {
 
 impl Cache {
     /// For data that depends only on this program.
-    pub(crate) const STATIC: Cache = Cache { ttl_ms: STATIC_TTL.as_millis() as u64, scope: "public" };
+    pub(crate) const STATIC: Cache = Cache {
+        ttl_ms: STATIC_TTL.as_millis() as u64,
+        scope: "public",
+    };
 
     /// For data from Fabric.
     pub(crate) fn private(ttl: Duration) -> Cache {
-        Cache { ttl_ms: ttl.as_millis() as u64, scope: "private" }
+        Cache {
+            ttl_ms: ttl.as_millis() as u64,
+            scope: "private",
+        }
     }
 }
 
@@ -121,7 +140,14 @@ impl ResultWriter {
 
     fn within(mut out: Vec<u8>, revision: Revision) -> ResultWriter {
         out.push(b'{');
-        ResultWriter { out, revision, kind: "complete", meta: Map::new(), empty: true, memory: MEMORY.open() }
+        ResultWriter {
+            out,
+            revision,
+            kind: "complete",
+            meta: Map::new(),
+            empty: true,
+            memory: MEMORY.open(),
+        }
     }
 
     /// Charges `bytes` to the budget before they are written, and reserves exactly this capacity.
@@ -135,7 +161,11 @@ impl ResultWriter {
     }
 
     /// Appends one field.
-    pub(crate) fn field<T: Serialize + ?Sized>(&mut self, name: &str, value: &T) -> &mut ResultWriter {
+    pub(crate) fn field<T: Serialize + ?Sized>(
+        &mut self,
+        name: &str,
+        value: &T,
+    ) -> &mut ResultWriter {
         let out = self.key(name);
         jsonrpc::write_json(out, value);
         self
@@ -158,7 +188,8 @@ impl ResultWriter {
     /// Appends the cache hints, in results and revisions that have them.
     pub(crate) fn cache(&mut self, cache: Cache) -> &mut ResultWriter {
         if self.revision.knows(Feature::Stateless) {
-            self.field("ttlMs", &cache.ttl_ms).field("cacheScope", cache.scope);
+            self.field("ttlMs", &cache.ttl_ms)
+                .field("cacheScope", cache.scope);
         }
         self
     }
@@ -167,7 +198,10 @@ impl ResultWriter {
     pub(crate) fn end_body(mut self) -> Vec<u8> {
         let mut meta = std::mem::take(&mut self.meta);
         if self.revision.knows(Feature::Stateless) {
-            meta.insert("io.modelcontextprotocol/serverInfo".into(), server_info(self.revision));
+            meta.insert(
+                "io.modelcontextprotocol/serverInfo".into(),
+                server_info(self.revision),
+            );
         }
         if !meta.is_empty() {
             self.field("_meta", &meta);
@@ -182,7 +216,10 @@ impl ResultWriter {
         let memory = std::mem::replace(&mut self.memory, MEMORY.open());
         let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
-        Answer { memory, ..Answer::new(body, None, modern) }
+        Answer {
+            memory,
+            ..Answer::new(body, None, modern)
+        }
     }
 }
 
@@ -231,12 +268,20 @@ impl Refusal {
 
     /// Any error, with `code`.
     pub(crate) fn of(code: i32, error: Error) -> Refusal {
-        Refusal { code, error, data: Map::new(), envelope: false }
+        Refusal {
+            code,
+            error,
+            data: Map::new(),
+            envelope: false,
+        }
     }
 
     /// The same, as a refusal of the envelope.
     pub(crate) fn of_envelope(self) -> Refusal {
-        Refusal { envelope: true, ..self }
+        Refusal {
+            envelope: true,
+            ..self
+        }
     }
 
     /// Adds a member to `data`.
@@ -246,13 +291,22 @@ impl Refusal {
     }
 
     /// The answer to `id`, or to an unreadable id. `modern`: whether the request is.
-    pub(crate) fn answer(self, id: Option<&Id>, no_id: NoId, modern: bool, request_id: &str) -> Answer {
+    pub(crate) fn answer(
+        self,
+        id: Option<&Id>,
+        no_id: NoId,
+        modern: bool,
+        request_id: &str,
+    ) -> Answer {
         let mut data = self.data;
         for (key, value) in error_object(&self.error, request_id) {
             data.entry(key).or_insert(value);
         }
         let body = jsonrpc::error(id, no_id, self.code, &self.error.detail, &data);
-        Answer { envelope: self.envelope, ..Answer::new(body, Some(self.code), modern) }
+        Answer {
+            envelope: self.envelope,
+            ..Answer::new(body, Some(self.code), modern)
+        }
     }
 }
 
@@ -295,10 +349,17 @@ mod tests {
     #[test]
     fn legacy_results_are_bare_and_modern_ones_framed() {
         let mut writer = ResultWriter::new(&id(), Revision::R2025_11_25);
-        writer.field("a", &1).cache(Cache::private(Duration::from_millis(5)));
-        assert_eq!(text(writer.end()), r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#);
+        writer
+            .field("a", &1)
+            .cache(Cache::private(Duration::from_millis(5)));
+        assert_eq!(
+            text(writer.end()),
+            r#"{"jsonrpc":"2.0","id":1,"result":{"a":1}}"#
+        );
         let mut writer = ResultWriter::new(&id(), Revision::R2026_07_28);
-        writer.field("a", &1).cache(Cache::private(Duration::from_millis(5)));
+        writer
+            .field("a", &1)
+            .cache(Cache::private(Duration::from_millis(5)));
         let modern = text(writer.end());
         assert!(modern.starts_with(
             r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","a":1,"ttlMs":5,"cacheScope":"private","_meta":{"io.modelcontextprotocol/serverInfo":{"#
@@ -308,16 +369,31 @@ mod tests {
 
     #[test]
     fn an_error_keeps_mcps_members_beside_our_object() {
-        let answer = Refusal::new(-32022, "no").with("requested", "x").answer(Some(&id()), NoId::Null, true, "r");
+        let answer = Refusal::new(-32022, "no").with("requested", "x").answer(
+            Some(&id()),
+            NoId::Null,
+            true,
+            "r",
+        );
         assert_eq!((answer.code, answer.modern), (Some(-32022), true));
         let error: Value = serde_json::from_slice(&answer.body.into_bytes()).unwrap();
         let data = &error["error"]["data"];
         assert_eq!(
-            (&error["id"], &error["error"]["code"], &error["error"]["message"]),
+            (
+                &error["id"],
+                &error["error"]["code"],
+                &error["error"]["message"]
+            ),
             (&json!(1), &json!(-32022), &json!("no"))
         );
-        assert_eq!((&data["requested"], &data["type"]), (&json!("x"), &json!("urn:fabric-mcp:error:invalid-request")));
-        assert_eq!((&data["title"], &data["detail"]), (&json!("The request was refused"), &json!("no")));
+        assert_eq!(
+            (&data["requested"], &data["type"]),
+            (&json!("x"), &json!("urn:fabric-mcp:error:invalid-request"))
+        );
+        assert_eq!(
+            (&data["title"], &data["detail"]),
+            (&json!("The request was refused"), &json!("no"))
+        );
         assert!(data["request_id"] == "r");
     }
 }

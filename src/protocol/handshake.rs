@@ -32,7 +32,9 @@ pub(crate) fn initialize(
     let usage = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
     let [wanted] = params(raw, ["protocolVersion"], usage)?;
     let wanted = text(wanted, usage)?;
-    let revision = Revision::named(&wanted).filter(|r| r.is_legacy()).unwrap_or(Revision::NEWEST_LEGACY);
+    let revision = Revision::named(&wanted)
+        .filter(|r| r.is_legacy())
+        .unwrap_or(Revision::NEWEST_LEGACY);
     session.agree(revision);
     let offer = offer(revision);
     let mut result = ResultWriter::new(id, revision);
@@ -60,8 +62,7 @@ pub(crate) fn discover(id: &Id, revision: Revision, offer: &Offer) -> Answer {
 /// # Errors
 /// -32602 for anything but one of MCP's levels.
 pub(crate) fn set_level(session: &Session, raw: Option<&RawValue>) -> Result<(), Refusal> {
-    let usage =
-        "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
+    let usage = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
     let [level] = params(raw, ["level"], usage)?;
     let level = Level::named(&text(level, usage)?).ok_or_else(|| Refusal::params(usage))?;
     session.set_level(level);

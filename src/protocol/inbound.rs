@@ -37,15 +37,26 @@ impl<'a> Inbound<'a> {
             }
             _ => (Ok(Meta::default()), modern_header, false),
         };
-        Inbound { incoming, meta, modern, initialize }
+        Inbound {
+            incoming,
+            meta,
+            modern,
+            initialize,
+        }
     }
 
     /// Refuses every request whose id is in use on its connection or earlier in its batch. For transports whose
     /// requests share ids: not for modern HTTP.
     pub(crate) fn refuse_ids(&mut self, in_use: impl Fn(&Id) -> bool) {
-        let refusal = |id: &Id| Invalid { id: Some(id.clone()), code: jsonrpc::INVALID_REQUEST, reason: ID_IN_USE };
+        let refusal = |id: &Id| Invalid {
+            id: Some(id.clone()),
+            code: jsonrpc::INVALID_REQUEST,
+            reason: ID_IN_USE,
+        };
         match &mut self.incoming {
-            Ok(Incoming::One(Message::Request { id, .. })) if in_use(id) => self.incoming = Err(refusal(id)),
+            Ok(Incoming::One(Message::Request { id, .. })) if in_use(id) => {
+                self.incoming = Err(refusal(id))
+            }
             Ok(Incoming::Batch(items)) => {
                 let mut seen = HashSet::new();
                 for item in items {
@@ -72,17 +83,23 @@ impl<'a> Inbound<'a> {
     pub(crate) fn is_request(&self) -> bool {
         match &self.incoming {
             Ok(Incoming::One(message)) => matches!(message, Message::Request { .. }),
-            Ok(Incoming::Batch(items)) => {
-                !items.iter().all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response)))
-            }
+            Ok(Incoming::Batch(items)) => !items
+                .iter()
+                .all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response))),
             Err(_) => true,
         }
     }
 }
 
 /// The era of a request, from its envelope, its method or the HTTP header.
-pub(crate) fn is_modern(method: &str, meta: &Result<Meta<'_>, Refusal>, modern_header: bool) -> bool {
-    meta.as_ref().is_ok_and(Meta::is_modern) || method == "server/discover" || (modern_header && method != "initialize")
+pub(crate) fn is_modern(
+    method: &str,
+    meta: &Result<Meta<'_>, Refusal>,
+    modern_header: bool,
+) -> bool {
+    meta.as_ref().is_ok_and(Meta::is_modern)
+        || method == "server/discover"
+        || (modern_header && method != "initialize")
 }
 
 /// The id in a `notifications/cancelled`. Anything else or malformed is ignored, as the specification asks.

@@ -45,7 +45,12 @@ pub(crate) struct RequestContext {
 impl RequestContext {
     /// A legacy request without progress token.
     pub(crate) fn of(revision: Revision) -> RequestContext {
-        RequestContext { revision, level: None, progress_token: None, tasks: false }
+        RequestContext {
+            revision,
+            level: None,
+            progress_token: None,
+            tasks: false,
+        }
     }
 }
 
@@ -67,10 +72,19 @@ impl<'a> Meta<'a> {
     /// # Errors
     /// -32602 if params or `_meta` are not objects.
     pub(crate) fn read(params: Option<&'a RawValue>) -> Result<Meta<'a>, Refusal> {
-        let Some(params) = params else { return Ok(Meta::default()) };
-        let wrong = |what: &str| Refusal::params(format!("\"{what}\" must be an object, with each field once."));
-        let ([meta], others) = jsonrpc::members_among(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
-        let Some(meta) = given(meta) else { return Ok(Meta::default()) };
+        let Some(params) = params else {
+            return Ok(Meta::default());
+        };
+        let wrong = |what: &str| {
+            Refusal::params(format!(
+                "\"{what}\" must be an object, with each field once."
+            ))
+        };
+        let ([meta], others) =
+            jsonrpc::members_among(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
+        let Some(meta) = given(meta) else {
+            return Ok(Meta::default());
+        };
         let names = [
             "io.modelcontextprotocol/protocolVersion",
             "io.modelcontextprotocol/clientCapabilities",
@@ -79,7 +93,13 @@ impl<'a> Meta<'a> {
         ];
         let members = jsonrpc::members(meta.get(), names).map_err(|_| wrong("_meta"))?;
         let [version, capabilities, level, progress_token] = members;
-        Ok(Meta { version, capabilities, level, progress_token: given(progress_token), is_alone: others == 0 })
+        Ok(Meta {
+            version,
+            capabilities,
+            level,
+            progress_token: given(progress_token),
+            is_alone: others == 0,
+        })
     }
 
     /// Does the envelope make the request modern?
@@ -88,15 +108,23 @@ impl<'a> Meta<'a> {
     }
 
     fn declares_tasks(&self) -> bool {
-        let member = |raw: &'a RawValue, name| jsonrpc::members(raw.get(), [name]).ok().and_then(|[member]| member);
+        let member = |raw: &'a RawValue, name| {
+            jsonrpc::members(raw.get(), [name])
+                .ok()
+                .and_then(|[member]| member)
+        };
         let extensions = self.capabilities.and_then(|raw| member(raw, "extensions"));
-        extensions.and_then(|raw| member(raw, TASKS)).is_some_and(|raw| raw.get().starts_with('{'))
+        extensions
+            .and_then(|raw| member(raw, TASKS))
+            .is_some_and(|raw| raw.get().starts_with('{'))
     }
 
     fn progress_token(&self) -> Result<Option<Id>, Refusal> {
         let read = |raw| {
             Id::from_raw(raw).ok_or_else(|| {
-                Refusal::params("\"progressToken\" must be a string or an integer, of at most 1024 bytes.")
+                Refusal::params(
+                    "\"progressToken\" must be a string or an integer, of at most 1024 bytes.",
+                )
             })
         };
         self.progress_token.map(read).transpose()
@@ -119,7 +147,10 @@ impl<'a> Meta<'a> {
         let Some(version) = self.version.and_then(jsonrpc::text) else {
             return Err(missing("protocolVersion", "a string"));
         };
-        if !self.capabilities.is_some_and(|raw| raw.get().starts_with('{')) {
+        if !self
+            .capabilities
+            .is_some_and(|raw| raw.get().starts_with('{'))
+        {
             return Err(missing("clientCapabilities", "an object"));
         }
         let level = match self.level {
@@ -133,9 +164,12 @@ impl<'a> Meta<'a> {
             mirror.check(&version, method, params, mirrored)?;
         }
         match Revision::named(&version) {
-            Some(revision) if !revision.is_legacy() => {
-                Ok(RequestContext { revision, level, progress_token, tasks: self.declares_tasks() })
-            }
+            Some(revision) if !revision.is_legacy() => Ok(RequestContext {
+                revision,
+                level,
+                progress_token,
+                tasks: self.declares_tasks(),
+            }),
             known => Err(unsupported(&version, known.is_some())),
         }
     }
@@ -145,7 +179,12 @@ impl<'a> Meta<'a> {
     /// # Errors
     /// -32602 for an invalid progress token.
     pub(crate) fn legacy(&self, revision: Revision) -> Result<RequestContext, Refusal> {
-        Ok(RequestContext { revision, level: None, progress_token: self.progress_token()?, tasks: false })
+        Ok(RequestContext {
+            revision,
+            level: None,
+            progress_token: self.progress_token()?,
+            tasks: false,
+        })
     }
 }
 
@@ -159,14 +198,22 @@ pub(crate) fn without_handshake() -> String {
 
 /// The error for an unsupported version in a modern envelope; for a legacy revision it says what the envelope accepts.
 fn unsupported(version: &str, legacy: bool) -> Refusal {
-    let supported: Vec<&str> = Revision::ALL.iter().filter(|r| !legacy || !r.is_legacy()).map(|r| r.name()).collect();
+    let supported: Vec<&str> = Revision::ALL
+        .iter()
+        .filter(|r| !legacy || !r.is_legacy())
+        .map(|r| r.name())
+        .collect();
     let detail = if legacy {
         let newest = Revision::NEWEST.name();
-        format!("{version} begins with initialize and has no per-request _meta: use {newest} here, or initialize.")
+        format!(
+            "{version} begins with initialize and has no per-request _meta: use {newest} here, or initialize."
+        )
     } else {
         "This protocol version is not supported: use one of those in \"supported\".".to_string()
     };
-    Refusal::new(UNSUPPORTED_VERSION, detail).with("supported", supported).with("requested", version)
+    Refusal::new(UNSUPPORTED_VERSION, detail)
+        .with("supported", supported)
+        .with("requested", version)
 }
 
 impl Mirror {
@@ -180,25 +227,38 @@ impl Mirror {
     ) -> Result<(), Refusal> {
         let differs = |header: &str, body: &str, found: Option<&str>| {
             let detail = match found {
-                None => format!("The header {header} is missing: it must repeat the body's {body}."),
-                Some(_) => format!("The header {header} differs from the body's {body}: both must be the same."),
+                None => {
+                    format!("The header {header} is missing: it must repeat the body's {body}.")
+                }
+                Some(_) => format!(
+                    "The header {header} differs from the body's {body}: both must be the same."
+                ),
             };
             Err(Refusal::new(HEADER_MISMATCH, detail))
         };
         if self.version.as_deref() != Some(version) {
-            return differs("MCP-Protocol-Version", "protocol version", self.version.as_deref());
+            return differs(
+                "MCP-Protocol-Version",
+                "protocol version",
+                self.version.as_deref(),
+            );
         }
         if self.method.as_deref() != Some(method) {
             return differs("Mcp-Method", "method", self.method.as_deref());
         }
-        let Some(member) = mirrored else { return Ok(()) };
+        let Some(member) = mirrored else {
+            return Ok(());
+        };
         let body = &format!("params.{member}");
-        let value = params.and_then(|raw| jsonrpc::members(raw.get(), [member]).ok()).and_then(|[value]| value);
+        let value = params
+            .and_then(|raw| jsonrpc::members(raw.get(), [member]).ok())
+            .and_then(|[value]| value);
         let value = value.and_then(jsonrpc::text);
         match (&self.name, value) {
-            (Some(Err(why)), _) => {
-                Err(Refusal::new(HEADER_MISMATCH, format!("The header Mcp-Name is not readable: {why}.")))
-            }
+            (Some(Err(why)), _) => Err(Refusal::new(
+                HEADER_MISMATCH,
+                format!("The header Mcp-Name is not readable: {why}."),
+            )),
             (Some(Ok(name)), Some(value)) if *name == value => Ok(()),
             (Some(Ok(name)), _) => differs("Mcp-Name", body, Some(name)),
             (None, Some(_)) => differs("Mcp-Name", body, None),

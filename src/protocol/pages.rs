@@ -23,10 +23,16 @@ pub(crate) struct Cursor(usize);
 pub(crate) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
     let usage = "\"cursor\" must be a string.";
     let [cursor] = params(raw, ["cursor"], usage)?;
-    let Some(text) = optional_text(cursor, usage)? else { return Ok(Cursor(0)) };
-    let page =
-        text.strip_prefix("page-").and_then(|n| n.parse::<usize>().ok()).filter(|n| *n > 0 && write(*n) == *text);
-    page.and_then(|n| n.checked_mul(PAGE_SIZE)).map(Cursor).ok_or_else(bad)
+    let Some(text) = optional_text(cursor, usage)? else {
+        return Ok(Cursor(0));
+    };
+    let page = text
+        .strip_prefix("page-")
+        .and_then(|n| n.parse::<usize>().ok())
+        .filter(|n| *n > 0 && write(*n) == *text);
+    page.and_then(|n| n.checked_mul(PAGE_SIZE))
+        .map(Cursor)
+        .ok_or_else(bad)
 }
 
 impl Cursor {
@@ -56,7 +62,10 @@ impl Cursor {
         show: impl FnMut(E) -> S,
     ) -> Result<(), Refusal> {
         let (range, next) = self.page(all.len())?;
-        result.field(name, &all[range].iter().copied().map(show).collect::<Vec<S>>());
+        result.field(
+            name,
+            &all[range].iter().copied().map(show).collect::<Vec<S>>(),
+        );
         if let Some(next) = next {
             result.field("nextCursor", &next);
         }
@@ -69,7 +78,9 @@ fn write(page: usize) -> String {
 }
 
 fn bad() -> Refusal {
-    Refusal::params("\"cursor\" is not one that this server gave: leave it out to begin at the first page.")
+    Refusal::params(
+        "\"cursor\" is not one that this server gave: leave it out to begin at the first page.",
+    )
 }
 
 #[cfg(test)]
@@ -84,9 +95,15 @@ mod tests {
     fn a_list_is_one_page_up_to_the_limit() {
         assert_eq!(Cursor(0).page(0).unwrap(), (0..0, None));
         assert_eq!(Cursor(0).page(PAGE_SIZE).unwrap(), (0..PAGE_SIZE, None));
-        assert_eq!(Cursor(0).page(PAGE_SIZE + 1).unwrap(), (0..PAGE_SIZE, Some("page-1".into())));
+        assert_eq!(
+            Cursor(0).page(PAGE_SIZE + 1).unwrap(),
+            (0..PAGE_SIZE, Some("page-1".into()))
+        );
         let next = read(r#"{"cursor":"page-1"}"#).unwrap();
-        assert_eq!(next.page(PAGE_SIZE + 1).unwrap(), (PAGE_SIZE..PAGE_SIZE + 1, None));
+        assert_eq!(
+            next.page(PAGE_SIZE + 1).unwrap(),
+            (PAGE_SIZE..PAGE_SIZE + 1, None)
+        );
         assert!(next.page(PAGE_SIZE).is_err());
     }
 

@@ -25,12 +25,19 @@ pub(crate) fn params<'a, const N: usize>(
 /// # Errors
 /// -32602 with `usage`, also if it is missing.
 pub(crate) fn text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Cow<'a, str>, Refusal> {
-    member.and_then(jsonrpc::text).ok_or_else(|| Refusal::params(usage))
+    member
+        .and_then(jsonrpc::text)
+        .ok_or_else(|| Refusal::params(usage))
 }
 
 /// An optional string member.
-pub(crate) fn optional_text<'a>(member: Option<&'a RawValue>, usage: &str) -> Result<Option<Cow<'a, str>>, Refusal> {
-    given(member).map(|member| text(Some(member), usage)).transpose()
+pub(crate) fn optional_text<'a>(
+    member: Option<&'a RawValue>,
+    usage: &str,
+) -> Result<Option<Cow<'a, str>>, Refusal> {
+    given(member)
+        .map(|member| text(Some(member), usage))
+        .transpose()
 }
 
 /// An optional member; `null` counts as missing.

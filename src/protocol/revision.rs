@@ -46,8 +46,12 @@ impl Feature {
     fn since(self) -> Revision {
         match self {
             Feature::ToolAnnotations | Feature::ProgressMessage => Revision::R2025_03_26,
-            Feature::Title | Feature::StructuredContent | Feature::ItemMeta => Revision::R2025_06_18,
-            Feature::ServerDescription | Feature::ArgumentErrorsAsResults | Feature::AbsentId => Revision::R2025_11_25,
+            Feature::Title | Feature::StructuredContent | Feature::ItemMeta => {
+                Revision::R2025_06_18
+            }
+            Feature::ServerDescription | Feature::ArgumentErrorsAsResults | Feature::AbsentId => {
+                Revision::R2025_11_25
+            }
             Feature::Stateless => Revision::R2026_07_28,
         }
     }
@@ -121,8 +125,16 @@ mod tests {
 
     #[test]
     fn some_things_were_there_for_a_while_only() {
-        let having = |has: fn(Revision) -> bool| Revision::ALL.into_iter().filter(|r| has(*r)).collect::<Vec<_>>();
-        assert_eq!(having(Revision::is_legacy).last(), Some(&Revision::NEWEST_LEGACY));
+        let having = |has: fn(Revision) -> bool| {
+            Revision::ALL
+                .into_iter()
+                .filter(|r| has(*r))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            having(Revision::is_legacy).last(),
+            Some(&Revision::NEWEST_LEGACY)
+        );
         assert_eq!(having(Revision::has_batches), [Revision::R2025_03_26]);
         assert_eq!(having(Revision::has_core_tasks), [Revision::R2025_11_25]);
     }

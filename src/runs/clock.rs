@@ -44,11 +44,18 @@ pub(super) fn whole(time: Duration) -> u64 {
 
 /// Nanoseconds since 1970; 0 before.
 pub(super) fn nanoseconds(time: SystemTime) -> u64 {
-    u64::try_from(time.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(
+        time.duration_since(UNIX_EPOCH)
+            .unwrap_or_default()
+            .as_nanos(),
+    )
+    .unwrap_or(u64::MAX)
 }
 
 /// The time since a file was changed; zero if its time is in the future. By the system's clock in tests too, since
 /// files have its time.
 pub(super) fn age(modified: SystemTime) -> Duration {
-    SystemTime::now().duration_since(modified).unwrap_or_default()
+    SystemTime::now()
+        .duration_since(modified)
+        .unwrap_or_default()
 }

@@ -40,7 +40,10 @@ struct Holding {
 
 /// The runs to evict for the rest to be within `bounds`, or as close as possible: each time the oldest finished one of
 /// the owner who holds most.
-pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bounds: Bounds) -> Vec<RunId> {
+pub(super) fn victims<'a>(
+    kept: impl Iterator<Item = KeptRun<'a>> + Clone,
+    bounds: Bounds,
+) -> Vec<RunId> {
     let (mut runs, mut bytes) = (0, 0);
     for run in kept.clone() {
         runs += 1;
@@ -58,16 +61,28 @@ pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bound
             holding.free.push(Reverse((ended, run.id, run.bytes)));
         }
     }
-    let mut owners: Vec<Holding> = owners.into_values().filter(|holding| !holding.free.is_empty()).collect();
+    let mut owners: Vec<Holding> = owners
+        .into_values()
+        .filter(|holding| !holding.free.is_empty())
+        .collect();
     let mut gone = Vec::new();
     while runs > bounds.runs || bytes > bounds.bytes {
         let by_bytes = bytes > bounds.bytes;
-        let largest = owners.iter_mut().filter(|holding| !holding.free.is_empty()).max_by_key(|holding| {
-            let size = if by_bytes { holding.bytes } else { holding.runs as u64 };
-            // Of equals, whoever's run is the oldest.
-            (size, holding.free.peek().copied())
-        });
-        let Some((holding, Reverse((_, id, size)))) = largest.and_then(|h| h.free.pop().map(|run| (h, run))) else {
+        let largest = owners
+            .iter_mut()
+            .filter(|holding| !holding.free.is_empty())
+            .max_by_key(|holding| {
+                let size = if by_bytes {
+                    holding.bytes
+                } else {
+                    holding.runs as u64
+                };
+                // Of equals, whoever's run is the oldest.
+                (size, holding.free.peek().copied())
+            });
+        let Some((holding, Reverse((_, id, size)))) =
+            largest.and_then(|h| h.free.pop().map(|run| (h, run)))
+        else {
             break;
         };
         holding.runs -= 1;
@@ -81,7 +96,11 @@ pub(super) fn victims<'a>(kept: impl Iterator<Item = KeptRun<'a>> + Clone, bound
 
 /// Is there room for one more run of `owner` that cannot be evicted? What is promised to one of several callers may not
 /// exceed what is left: else one could fill the store, and the runs of all others would be evicted as they end.
-pub(super) fn has_room<'a>(others: impl Iterator<Item = KeptRun<'a>>, owner: &Owner, bounds: Bounds) -> bool {
+pub(super) fn has_room<'a>(
+    others: impl Iterator<Item = KeptRun<'a>>,
+    owner: &Owner,
+    bounds: Bounds,
+) -> bool {
     let (mut runs, mut bytes) = (0, 0);
     let (mut own_runs, mut own_bytes) = (0, 0);
     for run in others.filter(|run| !run.may_go()) {
@@ -90,7 +109,10 @@ pub(super) fn has_room<'a>(others: impl Iterator<Item = KeptRun<'a>>, owner: &Ow
             (own_runs, own_bytes) = (own_runs + 1, own_bytes + run.bytes);
         }
     }
-    let (free_runs, free_bytes) = (bounds.runs.saturating_sub(runs), bounds.bytes.saturating_sub(bytes));
+    let (free_runs, free_bytes) = (
+        bounds.runs.saturating_sub(runs),
+        bounds.bytes.saturating_sub(bytes),
+    );
     free_runs > 0 && free_bytes > 0 && own_runs <= free_runs && own_bytes <= free_bytes
 }
 
@@ -109,13 +131,14 @@ mod tests {
     type Row = (u8, Owner, Option<u64>, u64, bool);
 
     fn kept(rows: &[Row]) -> impl Iterator<Item = KeptRun<'_>> + Clone {
-        rows.iter().map(|(number, owner, ended, bytes, promised)| KeptRun {
-            id: id(*number),
-            owner,
-            ended: *ended,
-            bytes: *bytes,
-            promised: *promised,
-        })
+        rows.iter()
+            .map(|(number, owner, ended, bytes, promised)| KeptRun {
+                id: id(*number),
+                owner,
+                ended: *ended,
+                bytes: *bytes,
+                promised: *promised,
+            })
     }
 
     fn gone(rows: &[Row], runs: usize, bytes: u64) -> Vec<RunId> {
@@ -124,18 +147,34 @@ mod tests {
 
     #[test]
     fn the_oldest_of_whoever_holds_most_goes_first() {
-        let rows = [(1, B, Some(1), 5, false), (2, A, Some(9), 1, false), (3, A, Some(8), 1, false)];
+        let rows = [
+            (1, B, Some(1), 5, false),
+            (2, A, Some(9), 1, false),
+            (3, A, Some(8), 1, false),
+        ];
         assert_eq!(gone(&rows, 3, 7), []);
         assert_eq!(gone(&rows, 2, 7), [id(3)], "A has two runs");
-        assert_eq!(gone(&rows, 1, 7), [id(3), id(1)], "then both have one, and B's is older");
+        assert_eq!(
+            gone(&rows, 1, 7),
+            [id(3), id(1)],
+            "then both have one, and B's is older"
+        );
         assert_eq!(gone(&rows, 3, 6), [id(1)], "B has most bytes");
         assert_eq!(gone(&rows, 0, 0).len(), 3);
     }
 
     #[test]
     fn what_works_or_is_promised_stays() {
-        let rows = [(1, A, None, 90, false), (2, A, Some(1), 90, true), (3, B, Some(5), 1, false)];
-        assert_eq!(gone(&rows, 2, 1000), [id(3)], "A holds most but has nothing that may go");
+        let rows = [
+            (1, A, None, 90, false),
+            (2, A, Some(1), 90, true),
+            (3, B, Some(5), 1, false),
+        ];
+        assert_eq!(
+            gone(&rows, 2, 1000),
+            [id(3)],
+            "A holds most but has nothing that may go"
+        );
         assert_eq!(gone(&rows, 0, 0), [id(3)]);
         assert_eq!(gone(&rows, 3, 91), [], "what works is not counted in bytes");
     }
@@ -143,7 +182,11 @@ mod tests {
     #[test]
     fn room_is_what_may_go_or_is_free() {
         let room = |rows: &[Row], runs, bytes| has_room(kept(rows), &A, Bounds { runs, bytes });
-        let rows = [(1, A, None, 10, false), (2, A, Some(1), 10, true), (3, B, Some(5), 10, false)];
+        let rows = [
+            (1, A, None, 10, false),
+            (2, A, Some(1), 10, true),
+            (3, B, Some(5), 10, false),
+        ];
         assert!(room(&rows, 3, 21));
         assert!(!room(&rows, 2, 21));
         assert!(!room(&rows, 3, 20));
@@ -154,13 +197,22 @@ mod tests {
     fn what_is_promised_to_one_caller_leaves_as_much_to_others() {
         let [me, you] = ["me", "you"].map(|name| Owner::Named(name.into()));
         let rows = |owner: &Owner, count: u8| -> Vec<Row> {
-            (0..count).map(|number| (number, owner.clone(), Some(1), 10, true)).collect()
+            (0..count)
+                .map(|number| (number, owner.clone(), Some(1), 10, true))
+                .collect()
         };
-        let room = |rows: &[Row], owner, runs, bytes| has_room(kept(rows), owner, Bounds { runs, bytes });
+        let room =
+            |rows: &[Row], owner, runs, bytes| has_room(kept(rows), owner, Bounds { runs, bytes });
         assert!(room(&rows(&me, 5), &me, 10, 1000) && !room(&rows(&me, 6), &me, 10, 1000));
         assert!(room(&rows(&me, 5), &me, 99, 100) && !room(&rows(&me, 6), &me, 99, 100));
-        assert!(room(&rows(&me, 6), &you, 10, 1000), "others have what is left");
-        assert!(room(&rows(&A, 9), &A, 10, 1000), "where all are one owner there are no others");
+        assert!(
+            room(&rows(&me, 6), &you, 10, 1000),
+            "others have what is left"
+        );
+        assert!(
+            room(&rows(&A, 9), &A, 10, 1000),
+            "where all are one owner there are no others"
+        );
     }
 
     #[test]
@@ -173,6 +225,16 @@ mod tests {
             bytes: 1,
             promised: false,
         });
-        assert_eq!(victims(runs, Bounds { runs: 10_000, bytes: u64::MAX }).len(), 20_000);
+        assert_eq!(
+            victims(
+                runs,
+                Bounds {
+                    runs: 10_000,
+                    bytes: u64::MAX
+                }
+            )
+            .len(),
+            20_000
+        );
     }
 }

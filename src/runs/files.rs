@@ -32,13 +32,24 @@ pub(super) struct Files {
 impl Files {
     pub(super) fn begin(folder: &Arc<Folder>, record: &Record, now: Duration) -> io::Result<Files> {
         let lock = folder.create(record.id, Part::Lock)?;
-        let begun = lock.try_lock().map_err(io::Error::from).and_then(|()| folder.write(record, false));
+        let begun = lock
+            .try_lock()
+            .map_err(io::Error::from)
+            .and_then(|()| folder.write(record, false));
         if let Err(error) = begun {
             folder.remove(record.id);
             return Err(error);
         }
         let folder = folder.clone();
-        Ok(Files { folder, id: record.id, lock: Some(lock), text: None, written: 0, torn: false, ticked: now })
+        Ok(Files {
+            folder,
+            id: record.id,
+            lock: Some(lock),
+            text: None,
+            written: 0,
+            torn: false,
+            ticked: now,
+        })
     }
 
     /// Has a second passed since the last tick?
@@ -119,7 +130,8 @@ impl Files {
     pub(super) fn release(&mut self) {
         self.text = None;
         if self.lock.take().is_some() {
-            self.folder.remove_parts(self.id, &[Part::Lock, Part::Cancel]);
+            self.folder
+                .remove_parts(self.id, &[Part::Lock, Part::Cancel]);
         }
     }
 

@@ -48,7 +48,13 @@ pub(super) enum Part {
 }
 
 impl Part {
-    pub(super) const ALL: [Part; 5] = [Part::Record, Part::Text, Part::Lock, Part::Cancel, Part::Half];
+    pub(super) const ALL: [Part; 5] = [
+        Part::Record,
+        Part::Text,
+        Part::Lock,
+        Part::Cancel,
+        Part::Half,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -91,7 +97,10 @@ pub(super) enum FoundRun {
 
 impl FoundRun {
     fn settled(record: Record) -> FoundRun {
-        FoundRun::Record(Box::new(Loaded { record, held: false }))
+        FoundRun::Record(Box::new(Loaded {
+            record,
+            held: false,
+        }))
     }
 }
 
@@ -122,7 +131,11 @@ impl Folder {
         let failed = |error: io::Error| format!("the state folder {shown} cannot be used: {error}");
         builder().recursive(true).create(path).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        let folder = Folder { path, warned: AtomicBool::new(false), trying: Mutex::default() };
+        let folder = Folder {
+            path,
+            warned: AtomicBool::new(false),
+            trying: Mutex::default(),
+        };
         let others = folder.access_of_others().map_err(failed)?;
         if others & 0o022 != 0 {
             return Err(format!(
@@ -189,14 +202,19 @@ impl Folder {
 
     /// The file, if it is a regular one: no link, and nothing that blocks.
     fn plain(&self, id: RunId, part: Part) -> Option<Metadata> {
-        fs::symlink_metadata(self.file(id, part)).ok().filter(Metadata::is_file)
+        fs::symlink_metadata(self.file(id, part))
+            .ok()
+            .filter(Metadata::is_file)
     }
 
     /// Replaces the record atomically; `durable`: it is synced to disk.
     pub(super) fn write(&self, record: &Record, durable: bool) -> io::Result<()> {
         let json = serde_json::to_vec(record)?;
         if json.len() as u64 > MAX_RECORD {
-            return Err(io::Error::new(ErrorKind::InvalidData, "its result is too large"));
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "its result is too large",
+            ));
         }
         self.remove_parts(record.id, &[Part::Half]);
         let written = self.create(record.id, Part::Half).and_then(|mut file| {
@@ -204,8 +222,19 @@ impl Folder {
             if durable { file.sync_all() } else { Ok(()) }
         });
         let written = written
-            .and_then(|()| fs::rename(self.file(record.id, Part::Half), self.file(record.id, Part::Record)))
-            .and_then(|()| if durable { sync(&self.shard(record.id.shard())) } else { Ok(()) });
+            .and_then(|()| {
+                fs::rename(
+                    self.file(record.id, Part::Half),
+                    self.file(record.id, Part::Record),
+                )
+            })
+            .and_then(|()| {
+                if durable {
+                    sync(&self.shard(record.id.shard()))
+                } else {
+                    Ok(())
+                }
+            });
         if written.is_err() {
             self.remove_parts(record.id, &[Part::Half]);
         }
@@ -234,9 +263,10 @@ impl Folder {
                 Ok(record) => FoundRun::settled(self.checked(record)),
                 Err(found) => found,
             },
-            Ok(LockClaim::Held) | Err(_) => {
-                FoundRun::Record(Box::new(Loaded { record: self.current(record), held: true }))
-            }
+            Ok(LockClaim::Held) | Err(_) => FoundRun::Record(Box::new(Loaded {
+                record: self.current(record),
+                held: true,
+            })),
         }
     }
 
@@ -258,7 +288,10 @@ impl Folder {
         struct FileVersion {
             version: u32,
         }
-        match (serde_json::from_slice(&json), serde_json::from_slice::<Record>(&json)) {
+        match (
+            serde_json::from_slice(&json),
+            serde_json::from_slice::<Record>(&json),
+        ) {
             (Ok(FileVersion { version }), _) if version != VERSION => Err(FoundRun::Unknown),
             (_, Ok(record)) if record.id == id => Ok(record),
             _ => Err(FoundRun::Nothing),
@@ -267,7 +300,11 @@ impl Folder {
 
     /// A finished record whose text is too short has lost it, by a power cut or by somebody's hand.
     fn checked(&self, mut record: Record) -> Record {
-        if self.plain(record.id, Part::Text).map_or(0, |text| text.len()) < record.bytes {
+        if self
+            .plain(record.id, Part::Text)
+            .map_or(0, |text| text.len())
+            < record.bytes
+        {
             record.state = RunState::Interrupted;
             self.measure(&mut record);
         }
@@ -277,7 +314,10 @@ impl Folder {
     /// A working record with what is in its files by now. Its characters are not counted yet.
     fn current(&self, mut record: Record) -> Record {
         record.bytes = self.text_length(record.id);
-        if let Some(text) = self.plain(record.id, Part::Text).and_then(|text| text.modified().ok()) {
+        if let Some(text) = self
+            .plain(record.id, Part::Text)
+            .and_then(|text| text.modified().ok())
+        {
             record.updated = record.updated.max(clock::milliseconds(text));
         }
         if let Some(mark) = self.plain(record.id, Part::Cancel) {
@@ -293,7 +333,11 @@ impl Folder {
     /// other.
     fn settle(&self, mut record: Record, today: u64) -> Record {
         let id = record.id;
-        record.state = if self.is_marked(id) { RunState::Cancelled } else { RunState::Interrupted };
+        record.state = if self.is_marked(id) {
+            RunState::Cancelled
+        } else {
+            RunState::Interrupted
+        };
         record.updated = today;
         record.ended = Some(today);
         self.measure(&mut record);
@@ -311,7 +355,9 @@ impl Folder {
 
     /// Bytes of text without a character that is cut at the end.
     fn text_length(&self, id: RunId) -> u64 {
-        let length = self.plain(id, Part::Text).map_or(0, |text| text.len().min(MAX_TEXT));
+        let length = self
+            .plain(id, Part::Text)
+            .map_or(0, |text| text.len().min(MAX_TEXT));
         let tail = self.bytes(id, length.saturating_sub(4), 4.min(length));
         length - (tail.len() - text::whole(&tail)) as u64
     }
@@ -356,7 +402,9 @@ impl Folder {
         if self.plain(id, Part::Text).is_none() {
             return;
         }
-        let Ok(mut file) = File::open(self.file(id, Part::Text)).map(|file| file.take(bytes.min(MAX_TEXT))) else {
+        let Ok(mut file) =
+            File::open(self.file(id, Part::Text)).map(|file| file.take(bytes.min(MAX_TEXT)))
+        else {
             return;
         };
         let mut piece = vec![0; 64 << 10];
@@ -371,7 +419,10 @@ impl Folder {
         if self.plain(id, Part::Lock).is_none() {
             return Ok(LockClaim::NoFile);
         }
-        let file = match OpenOptions::new().write(true).open(self.file(id, Part::Lock)) {
+        let file = match OpenOptions::new()
+            .write(true)
+            .open(self.file(id, Part::Lock))
+        {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(LockClaim::NoFile),
             Err(error) => return Err(error),
@@ -437,7 +488,8 @@ impl Folder {
             return;
         }
         for part in parts {
-            let modified = fs::symlink_metadata(self.file(id, *part)).and_then(|found| found.modified());
+            let modified =
+                fs::symlink_metadata(self.file(id, *part)).and_then(|found| found.modified());
             if modified.is_ok_and(|modified| clock::age(modified) > ORPHAN) {
                 self.remove_parts(id, &[*part]);
             }
@@ -453,9 +505,13 @@ impl Folder {
         };
         for entry in entries {
             let name = entry?.file_name();
-            let Some((id, part)) = name.to_str().and_then(|name| name.split_once('.')) else { continue };
+            let Some((id, part)) = name.to_str().and_then(|name| name.split_once('.')) else {
+                continue;
+            };
             let part = Part::ALL.into_iter().find(|known| known.name() == part);
-            if let (Some(id), Some(part)) = (RunId::parse(id).filter(|id| id.shard() == shard), part) {
+            if let (Some(id), Some(part)) =
+                (RunId::parse(id).filter(|id| id.shard() == shard), part)
+            {
                 names.entry(id).or_default().0 |= part.bit();
             }
         }
@@ -471,7 +527,11 @@ impl Folder {
         };
         // Another change could have the same time: file systems round it, some to whole seconds.
         let stamp = clock::nanoseconds(modified);
-        let step = if stamp.is_multiple_of(1_000_000_000) { Duration::from_secs(3) } else { Duration::from_millis(50) };
+        let step = if stamp.is_multiple_of(1_000_000_000) {
+            Duration::from_secs(3)
+        } else {
+            Duration::from_millis(50)
+        };
         (clock::age(modified) > step).then_some(stamp)
     }
 
@@ -503,7 +563,14 @@ fn sync(#[cfg_attr(not(unix), expect(unused_variables))] folder: &Path) -> io::R
     #[cfg(unix)]
     return match File::open(folder)?.sync_all() {
         // Some file systems do not support it.
-        Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => Ok(()),
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::InvalidInput | ErrorKind::Unsupported
+            ) =>
+        {
+            Ok(())
+        }
         synced => synced,
     };
     #[cfg(not(unix))]

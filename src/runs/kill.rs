@@ -68,13 +68,21 @@ fn kill(rounds: u64) -> (usize, usize) {
     let (mut completed, mut begun) = (HashMap::new(), Vec::new());
     for round in 0..rounds {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "runs::kill::child", "--ignored", "--nocapture", "--test-threads=1"])
+            .args([
+                "--exact",
+                "runs::kill::child",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
             .env(FOLDER, &at.0)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut lines = BufReader::new(child.stdout.take().unwrap())
+            .lines()
+            .map_while(Result::ok);
         // A moment that differs from round to round: after a line, and somewhere within what follows it.
         let mut said: Vec<String> = lines.by_ref().take(6 + round as usize % 40).collect();
         let spins = u32::from_str_radix(&crate::random::id()[..4], 16).unwrap();
@@ -86,7 +94,9 @@ fn kill(rounds: u64) -> (usize, usize) {
             let words: Vec<&str> = line.split(' ').collect();
             match words[..] {
                 ["begun", id] if id.len() == 36 => begun.push(id.to_owned()),
-                ["completed", id, pieces] => _ = completed.insert(id.to_owned(), pieces.parse::<usize>().unwrap()),
+                ["completed", id, pieces] => {
+                    _ = completed.insert(id.to_owned(), pieces.parse::<usize>().unwrap())
+                }
                 _ => {}
             }
         }
@@ -102,15 +112,24 @@ fn check(at: &Temporary, completed: &HashMap<String, usize>, begun: &[String]) -
         assert_eq!(run.record().state, RunState::Completed);
         assert!(run.read(0, usize::MAX) == text(*pieces), "{id}");
     }
-    assert!(begun.iter().all(|id| runs.find(id, &me).is_some()), "told as a task and lost");
+    assert!(
+        begun.iter().all(|id| runs.find(id, &me).is_some()),
+        "told as a task and lost"
+    );
     let listed = runs.list(&me, None, usize::MAX).unwrap().runs;
     let mut cut = 0;
     for run in &listed {
         let (record, text) = (run.record(), run.read(0, usize::MAX));
         assert!(whole.starts_with(&text), "{}", run.id());
-        assert_eq!((record.bytes, record.chars), (text.len() as u64, text.chars().count() as u64));
+        assert_eq!(
+            (record.bytes, record.chars),
+            (text.len() as u64, text.chars().count() as u64)
+        );
         // Completed, and killed before it could say so; or cut.
-        assert!(matches!(record.state, RunState::Completed | RunState::Interrupted));
+        assert!(matches!(
+            record.state,
+            RunState::Completed | RunState::Interrupted
+        ));
         cut += usize::from(record.state == RunState::Interrupted);
     }
     assert!(listed.len() >= begun.len());
@@ -119,7 +138,8 @@ fn check(at: &Temporary, completed: &HashMap<String, usize>, begun: &[String]) -
         let known = runs.find(id, &me).is_some();
         // A kill between two steps leaves a part of a run that nobody was told of; it goes when it is old.
         assert!(
-            known && ["json", "txt", "json.tmp", "lock"].contains(&ending) || !begun.contains(&id.to_owned()),
+            known && ["json", "txt", "json.tmp", "lock"].contains(&ending)
+                || !begun.contains(&id.to_owned()),
             "{name}"
         );
     }

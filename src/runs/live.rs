@@ -91,7 +91,12 @@ pub(crate) enum Waited {
 }
 
 impl LiveRun {
-    pub(super) fn new(record: Record, begun: Duration, files: Option<Files>, mut held: Held) -> LiveRun {
+    pub(super) fn new(
+        record: Record,
+        begun: Duration,
+        files: Option<Files>,
+        mut held: Held,
+    ) -> LiveRun {
         held.set(BASE);
         LiveRun {
             id: record.id,
@@ -100,7 +105,9 @@ impl LiveRun {
             begun,
             changed: Condvar::new(),
             cancelled: AtomicBool::new(false),
-            files: files.map(|files| Mutex::new(files).into()).unwrap_or_default(),
+            files: files
+                .map(|files| Mutex::new(files).into())
+                .unwrap_or_default(),
             inner: Mutex::new(Inner {
                 record,
                 text: Text::default(),
@@ -140,7 +147,9 @@ impl LiveRun {
     /// Once a second: writes new text and checks for a cancellation by another process. Runs on the thread of the
     /// caller, so that it needs no timer.
     pub(super) fn tick(&self, now: Duration, today: u64) {
-        let Some(mut files) = self.free_files() else { return };
+        let Some(mut files) = self.free_files() else {
+            return;
+        };
         if files.is_due(now) {
             // Tried again a second later.
             let _ = self.write_text(&mut files);
@@ -250,7 +259,11 @@ impl LiveRun {
         if inner.phase != Phase::Open || self.has_files() {
             return true;
         }
-        let files = begin(&Record { state: RunState::Working, ended: None, ..inner.record() });
+        let files = begin(&Record {
+            state: RunState::Working,
+            ended: None,
+            ..inner.record()
+        });
         let begun = files.is_some();
         self.add_files(files);
         begun
@@ -265,9 +278,14 @@ impl LiveRun {
 
     /// Writes the end to disk. If that fails, the files stay locked. `told`: this end has been shown.
     pub(super) fn store(&self, record: &mut Record, told: bool) -> StoredEnd {
-        let Some(files) = self.files.get() else { return StoredEnd::NotYet };
+        let Some(files) = self.files.get() else {
+            return StoredEnd::NotYet;
+        };
         let mut files = lock(files);
-        let stored = match self.write_text(&mut files).and_then(|()| files.finish(record, told)) {
+        let stored = match self
+            .write_text(&mut files)
+            .and_then(|()| files.finish(record, told))
+        {
             Ok(()) => StoredEnd::Yes,
             // It is too large, and will be the next time.
             Err(error) if error.kind() == ErrorKind::InvalidData => StoredEnd::No,
@@ -315,12 +333,17 @@ impl LiveRun {
 
     /// Writes the metadata to disk, where there is one.
     pub(super) fn persist(&self) {
-        let Some(files) = self.files.get() else { return };
+        let Some(files) = self.files.get() else {
+            return;
+        };
         let files = lock(files);
         let inner = lock(&self.inner);
         // A closing run is written by the thread that closes it.
-        let record =
-            (inner.phase == Phase::Open).then(|| Record { state: RunState::Working, ended: None, ..inner.record() });
+        let record = (inner.phase == Phase::Open).then(|| Record {
+            state: RunState::Working,
+            ended: None,
+            ..inner.record()
+        });
         drop(inner);
         if let Some(record) = record {
             files.persist(&record);
@@ -379,7 +402,8 @@ impl LiveRun {
         };
         let mut inner = lock(&self.inner);
         inner.readers += 1;
-        let (mut inner, _) = wait_while(&self.changed, inner, limit, |inner| state(inner).is_none());
+        let (mut inner, _) =
+            wait_while(&self.changed, inner, limit, |inner| state(inner).is_none());
         inner.readers -= 1;
         state(&inner)
     }
@@ -387,6 +411,10 @@ impl LiveRun {
 
 impl Inner {
     fn record(&self) -> Record {
-        Record { bytes: self.text.bytes as u64, chars: self.text.chars as u64, ..self.record.clone() }
+        Record {
+            bytes: self.text.bytes as u64,
+            chars: self.text.chars as u64,
+            ..self.record.clone()
+        }
     }
 }

@@ -18,7 +18,10 @@ pub(super) struct Memory {
 
 impl Memory {
     pub(super) fn new(accounts: Option<Accounts>) -> Arc<Memory> {
-        Arc::new(Memory { held: AtomicUsize::new(0), accounts })
+        Arc::new(Memory {
+            held: AtomicUsize::new(0),
+            accounts,
+        })
     }
 
     pub(super) fn held(&self) -> usize {
@@ -26,7 +29,11 @@ impl Memory {
     }
 
     pub(super) fn open(self: &Arc<Memory>) -> Held {
-        Held { memory: self.clone(), account: self.accounts.as_ref().map(|open| open()), bytes: 0 }
+        Held {
+            memory: self.clone(),
+            account: self.accounts.as_ref().map(|open| open()),
+            bytes: 0,
+        }
     }
 }
 
@@ -45,14 +52,18 @@ impl Held {
             return true;
         }
         // A decrease wraps around, and the sum wraps back.
-        self.memory.held.fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
+        self.memory
+            .held
+            .fetch_add(bytes.wrapping_sub(self.bytes), Ordering::Relaxed);
         self.bytes = bytes;
         self.account.as_mut().is_none_or(|account| account(bytes))
     }
 
     /// Asks the account again, after a refusal.
     pub(super) fn ask_again(&mut self) -> bool {
-        self.account.as_mut().is_none_or(|account| account(self.bytes))
+        self.account
+            .as_mut()
+            .is_none_or(|account| account(self.bytes))
     }
 }
 

@@ -68,8 +68,17 @@ pub(crate) struct StoreFull;
 
 impl Runs {
     /// Keeps runs for `keep` after their end. Their memory is charged to `accounts`.
-    pub(crate) fn new(keep: Duration, folder: Option<Arc<Folder>>, accounts: Option<Accounts>) -> Runs {
-        Runs(Arc::new(Store::new(keep, folder, accounts, Box::new(clock::SystemClock::new()))))
+    pub(crate) fn new(
+        keep: Duration,
+        folder: Option<Arc<Folder>>,
+        accounts: Option<Accounts>,
+    ) -> Runs {
+        Runs(Arc::new(Store::new(
+            keep,
+            folder,
+            accounts,
+            Box::new(clock::SystemClock::new()),
+        )))
     }
 
     /// Are runs kept after their end? Tasks need that.
@@ -84,7 +93,10 @@ impl Runs {
 
     /// Starts a run, which is kept if there is room when it ends.
     pub(crate) fn begin(&self, start: Start) -> RunWriter {
-        RunWriter { store: self.0.clone(), live: self.0.begin(start) }
+        RunWriter {
+            store: self.0.clone(),
+            live: self.0.begin(start),
+        }
     }
 
     /// Starts a run that is announced as a task: it can be found for at least `ttl` from now, and is on disk when this
@@ -94,23 +106,42 @@ impl Runs {
     /// [`StoreFull`]; nothing was started.
     pub(crate) fn begin_task(&self, start: Start, ttl: Duration) -> Result<RunWriter, StoreFull> {
         let live = self.0.begin_promised(start, ttl).ok_or(StoreFull)?;
-        Ok(RunWriter { store: self.0.clone(), live })
+        Ok(RunWriter {
+            store: self.0.clone(),
+            live,
+        })
     }
 
     /// The caller's run of that id; `None` if it is unknown, expired or another caller's.
     pub(crate) fn find(&self, id: &str, caller: &Owner) -> Option<Run> {
         let place = self.0.find(RunId::parse(id)?, caller)?;
-        Some(Run { store: self.0.clone(), place })
+        Some(Run {
+            store: self.0.clone(),
+            place,
+        })
     }
 
     /// A page of the caller's runs, the latest first, starting where an earlier page ended. `None` for callers whose
     /// runs can only be found by id.
-    pub(crate) fn list(&self, caller: &Owner, from: Option<RunCursor>, most: usize) -> Option<RunPage> {
+    pub(crate) fn list(
+        &self,
+        caller: &Owner,
+        from: Option<RunCursor>,
+        most: usize,
+    ) -> Option<RunPage> {
         if *caller == Owner::Key {
             return None;
         }
-        let (places, more) = self.0.list(caller, from.map(|cursor| (cursor.created, cursor.id)), most);
-        let runs: Vec<Run> = places.into_iter().map(|place| Run { store: self.0.clone(), place }).collect();
+        let (places, more) =
+            self.0
+                .list(caller, from.map(|cursor| (cursor.created, cursor.id)), most);
+        let runs: Vec<Run> = places
+            .into_iter()
+            .map(|place| Run {
+                store: self.0.clone(),
+                place,
+            })
+            .collect();
         let last = runs.last().filter(|_| more).map(|run| run.cursor());
         Some(RunPage { runs, next: last })
     }
@@ -158,7 +189,10 @@ impl RunCursor {
     /// Reads what its `Display` writes; `None` for anything else.
     pub(crate) fn parse(text: &str) -> Option<RunCursor> {
         let (created, id) = text.split_once('-')?;
-        let cursor = RunCursor { created: created.parse().ok()?, id: RunId::parse(id)? };
+        let cursor = RunCursor {
+            created: created.parse().ok()?,
+            id: RunId::parse(id)?,
+        };
         (cursor.to_string() == text).then_some(cursor)
     }
 }
@@ -190,7 +224,10 @@ impl Run {
             Place::Live(live) => live.created,
             Place::Stored(_, known) => known.record.created,
         };
-        RunCursor { created, id: self.id() }
+        RunCursor {
+            created,
+            id: self.id(),
+        }
     }
 
     /// Its current record.
@@ -199,7 +236,11 @@ impl Run {
             Place::Live(live) => live.record(),
             Place::Stored(folder, known) => {
                 let Loaded { record, held } = self.store.reload(folder, known);
-                let chars = if held { folder.count(record.id, record.bytes) } else { record.chars };
+                let chars = if held {
+                    folder.count(record.id, record.bytes)
+                } else {
+                    record.chars
+                };
                 Record { chars, ..record }
             }
         }
@@ -229,7 +270,12 @@ impl Run {
 
     /// Waits for the end, or for more than `seen` bytes of text, for at most `limit`. `still_waiting` is asked ten
     /// times a second, on this thread, whether to go on.
-    pub(crate) fn wait(&self, seen: Option<u64>, limit: Duration, still_waiting: &mut dyn FnMut() -> bool) -> Waited {
+    pub(crate) fn wait(
+        &self,
+        seen: Option<u64>,
+        limit: Duration,
+        still_waiting: &mut dyn FnMut() -> bool,
+    ) -> Waited {
         let begun = Instant::now();
         loop {
             let left = limit.saturating_sub(begun.elapsed());
@@ -273,8 +319,9 @@ impl Run {
             Place::Stored(folder, known) => {
                 let id = known.record.id;
                 let cancelled = folder.cancel(id, today);
-                cancelled
-                    .inspect_err(|error| log::warn!("run {id}: another process could not be told to stop it: {error}"))
+                cancelled.inspect_err(|error| {
+                    log::warn!("run {id}: another process could not be told to stop it: {error}")
+                })
             }
         }
     }
@@ -309,7 +356,10 @@ pub(crate) struct RunWriter {
 impl RunWriter {
     /// The run.
     pub(crate) fn run(&self) -> Run {
-        Run { store: self.store.clone(), place: Place::Live(self.live.clone()) }
+        Run {
+            store: self.store.clone(),
+            place: Place::Live(self.live.clone()),
+        }
     }
 
     /// Adds text. Nothing is added to a run that has ended or was cancelled.

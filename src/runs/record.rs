@@ -26,7 +26,9 @@ impl RunId {
 
     /// Reads what [`RunId`]'s `Display` writes, and nothing else.
     pub(crate) fn parse(text: &str) -> Option<RunId> {
-        text.strip_prefix(RunId::PREFIX).and_then(random::parse).map(RunId)
+        text.strip_prefix(RunId::PREFIX)
+            .and_then(random::parse)
+            .map(RunId)
     }
 }
 
@@ -124,13 +126,25 @@ pub(crate) struct Record {
     /// Characters of text.
     pub(crate) chars: u64,
     /// What it used, as its worker reported it.
-    #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "json::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) usage: Option<Value>,
     /// Why it failed, as its worker reported it.
-    #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "json::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) error: Option<Value>,
     /// Further members of its result, as its worker reported them.
-    #[serde(default, deserialize_with = "json::field", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "json::field",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub(crate) result: Option<Value>,
 }
 
@@ -189,7 +203,12 @@ pub(crate) struct End {
 
 impl End {
     const fn of(state: RunState) -> End {
-        End { state, usage: None, error: None, result: None }
+        End {
+            state,
+            usage: None,
+            error: None,
+            result: None,
+        }
     }
 
     /// Without an error.
@@ -199,7 +218,10 @@ impl End {
 
     /// With an error.
     pub(crate) fn failed(error: Value) -> End {
-        End { error: Some(error), ..End::of(RunState::Failed) }
+        End {
+            error: Some(error),
+            ..End::of(RunState::Failed)
+        }
     }
 
     /// Stopped by its caller.
@@ -214,12 +236,18 @@ impl End {
 
     /// Adds what it used.
     pub(crate) fn with_usage(self, usage: Value) -> End {
-        End { usage: Some(usage), ..self }
+        End {
+            usage: Some(usage),
+            ..self
+        }
     }
 
     /// Adds further members of its result, which must be small.
     pub(crate) fn with_result(self, result: Value) -> End {
-        End { result: Some(result), ..self }
+        End {
+            result: Some(result),
+            ..self
+        }
     }
 }
 
@@ -254,21 +282,30 @@ mod tests {
 
     #[test]
     fn a_record_is_these_bytes() {
-        let start = Start { owner: Owner::Named("a".into()), patterns: vec!["p".into()], model: "m".into() };
+        let start = Start {
+            owner: Owner::Named("a".into()),
+            patterns: vec!["p".into()],
+            model: "m".into(),
+        };
         let mut record = start.record(RunId(1), 5);
         record.usage = Some(json!({"output_tokens": 7}));
         let text = r#"{"version":1,"id":"run_00000000000000000000000000000001","owner":{"named":"a"},"patterns":["p"],"model":"m","state":"working","created":5,"updated":5,"ended":null,"ttl":null,"bytes":0,"chars":0,"usage":{"output_tokens":7}}"#;
         assert_eq!(serde_json::to_string(&record).unwrap(), text);
         assert_eq!(serde_json::from_str::<Record>(text).unwrap(), record);
-        let owners = [Owner::Process, Owner::Folder, Owner::Key].map(|owner| serde_json::to_string(&owner).unwrap());
+        let owners = [Owner::Process, Owner::Folder, Owner::Key]
+            .map(|owner| serde_json::to_string(&owner).unwrap());
         assert_eq!(owners, [r#""process""#, r#""folder""#, r#""key""#]);
     }
 
     #[test]
     fn a_state_has_one_name() {
-        for state in
-            [RunState::Working, RunState::Completed, RunState::Failed, RunState::Cancelled, RunState::Interrupted]
-        {
+        for state in [
+            RunState::Working,
+            RunState::Completed,
+            RunState::Failed,
+            RunState::Cancelled,
+            RunState::Interrupted,
+        ] {
             assert_eq!(serde_json::to_value(state).unwrap(), state.name());
         }
     }

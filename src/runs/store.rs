@@ -22,9 +22,15 @@ use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, RunState, Start};
 
 /// Bounds of what is kept in memory.
-const IN_MEMORY: Bounds = Bounds { runs: 1_000, bytes: 64 << 20 };
+const IN_MEMORY: Bounds = Bounds {
+    runs: 1_000,
+    bytes: 64 << 20,
+};
 /// Bounds of what is kept in a folder.
-const IN_FOLDER: Bounds = Bounds { runs: 10_000, bytes: 1 << 30 };
+const IN_FOLDER: Bounds = Bounds {
+    runs: 10_000,
+    bytes: 1 << 30,
+};
 /// The memory of a table entry for a run in the folder, in bytes; an estimate.
 const ENTRY: usize = 256;
 
@@ -119,7 +125,10 @@ impl Store {
             tidied: AtomicU64::new(0),
             tried: AtomicU64::new(0),
             scans: AtomicU64::new(0),
-            read: Mutex::new(FolderRead { stamps: [None; SHARDS], at: None }),
+            read: Mutex::new(FolderRead {
+                stamps: [None; SHARDS],
+                at: None,
+            }),
         }
     }
 
@@ -127,7 +136,11 @@ impl Store {
     #[cfg(test)]
     pub(super) fn bounded(self, in_memory: (usize, u64), in_folder: (usize, u64)) -> Store {
         let bounds = |(runs, bytes)| Bounds { runs, bytes };
-        Store { in_memory: bounds(in_memory), in_folder: bounds(in_folder), ..self }
+        Store {
+            in_memory: bounds(in_memory),
+            in_folder: bounds(in_folder),
+            ..self
+        }
     }
 
     pub(super) fn keeps(&self) -> bool {
@@ -137,7 +150,12 @@ impl Store {
     pub(super) fn begin(&self, start: Start) -> Arc<LiveRun> {
         let record = start.record(RunId::new(), self.clock.today());
         let files = self.begin_files(&record);
-        let live = Arc::new(LiveRun::new(record, self.clock.steady(), files, self.memory.open()));
+        let live = Arc::new(LiveRun::new(
+            record,
+            self.clock.steady(),
+            files,
+            self.memory.open(),
+        ));
         lock(&self.table).insert(live.id, RunEntry::Live(live.clone()));
         self.tidy_if_due();
         live
@@ -146,9 +164,14 @@ impl Store {
     /// The files of a working run; `None` if it has none, or if they could not be created.
     fn begin_files(&self, record: &Record) -> Option<Files> {
         // Runs of the process alone are visible to nobody else, and to nobody after its end.
-        let folder = self.folder.as_ref().filter(|_| record.owner != Owner::Process)?;
+        let folder = self
+            .folder
+            .as_ref()
+            .filter(|_| record.owner != Owner::Process)?;
         let begun = Files::begin(folder, record, self.clock.steady());
-        begun.inspect_err(|error| folder.warn(record.id, "it could not be written", error)).ok()
+        begun
+            .inspect_err(|error| folder.warn(record.id, "it could not be written", error))
+            .ok()
     }
 
     /// Is there room for a run of `owner` that must be kept, not counting `but`?
@@ -159,7 +182,11 @@ impl Store {
             None => (false, self.in_memory),
         };
         let table = lock(&self.table);
-        has_room(shelf(&table, in_folder, now).filter(|run| Some(run.id) != but), owner, bounds)
+        has_room(
+            shelf(&table, in_folder, now).filter(|run| Some(run.id) != but),
+            owner,
+            bounds,
+        )
     }
 
     /// Starts a run that is announced as a task; `None` if there is no room for one.
@@ -177,7 +204,8 @@ impl Store {
     /// Promises to keep a run, if there is room.
     pub(super) fn promise(&self, live: &LiveRun, ttl: Duration) -> bool {
         self.refresh();
-        let promised = self.keeps() && self.has_room(&live.owner, Some(live.id)) && live.promise(ttl);
+        let promised =
+            self.keeps() && self.has_room(&live.owner, Some(live.id)) && live.promise(ttl);
         if promised {
             live.persist();
         }
@@ -202,13 +230,24 @@ impl Store {
         if self.keeps() && self.folder.is_some() && live.owner != Owner::Process {
             if !live.has_files() {
                 // If there was no room for them when it began, there may be now.
-                live.add_files(self.begin_files(&Record { state: RunState::Working, ended: None, ..record.clone() }));
+                live.add_files(self.begin_files(&Record {
+                    state: RunState::Working,
+                    ended: None,
+                    ..record.clone()
+                }));
             }
             stored = live.store(&mut record, told);
         }
         let now = self.clock.steady();
-        let entry =
-            (stored == StoredEnd::Yes).then(|| self.stored(&Loaded { record: record.clone(), held: false }, now));
+        let entry = (stored == StoredEnd::Yes).then(|| {
+            self.stored(
+                &Loaded {
+                    record: record.clone(),
+                    held: false,
+                },
+                now,
+            )
+        });
         {
             let mut table = lock(&self.table);
             match entry {
@@ -225,7 +264,8 @@ impl Store {
     /// Writes the end of a run that could not be written before. False if it still cannot. Meanwhile it is closing, so
     /// that it is not evicted.
     pub(super) fn write_again(&self, live: &Arc<LiveRun>) -> bool {
-        live.close_again().is_none_or(|record| self.write_end(live, record, true) != StoredEnd::NotYet)
+        live.close_again()
+            .is_none_or(|record| self.write_end(live, record, true) != StoredEnd::NotYet)
     }
 
     /// The runs whose end is in memory only, the smallest first: little room is better used for many of them.
@@ -246,7 +286,9 @@ impl Store {
     fn without_files(&self) -> Vec<Arc<LiveRun>> {
         let table = lock(&self.table);
         let open = table.values().filter_map(|entry| match entry {
-            RunEntry::Live(live) if live.owner != Owner::Process && !live.has_files() => Some(live.clone()),
+            RunEntry::Live(live) if live.owner != Owner::Process && !live.has_files() => {
+                Some(live.clone())
+            }
             RunEntry::Live(_) | RunEntry::Stored(_) => None,
         });
         open.collect()
@@ -255,12 +297,20 @@ impl Store {
     /// Now and then, tries again to write what could not be written: ends, and the beginnings of runs that work.
     fn write_unwritten(&self) {
         let now = self.clock.steady();
-        if now.saturating_sub(Duration::from_millis(self.tried.load(Ordering::Relaxed))) >= REFRESH {
+        if now.saturating_sub(Duration::from_millis(self.tried.load(Ordering::Relaxed))) >= REFRESH
+        {
             self.tried.store(whole(now), Ordering::Relaxed);
-            let failures = self.unstored().into_iter().filter(|live| !self.write_again(live));
+            let failures = self
+                .unstored()
+                .into_iter()
+                .filter(|live| !self.write_again(live));
             failures.take(FAILURES).for_each(drop);
             let begun = |live: &Arc<LiveRun>| live.begin_files(|record| self.begin_files(record));
-            self.without_files().into_iter().filter(|live| !begun(live)).take(FAILURES).for_each(drop);
+            self.without_files()
+                .into_iter()
+                .filter(|live| !begun(live))
+                .take(FAILURES)
+                .for_each(drop);
         }
     }
 
@@ -268,7 +318,9 @@ impl Store {
         let record = &loaded.record;
         let today = self.clock.today();
         // A clock that was set back makes a run no older, and one of the future no younger than new.
-        let left = |from: u64, length: u64| Duration::from_millis(length.saturating_sub(today.saturating_sub(from)));
+        let left = |from: u64, length: u64| {
+            Duration::from_millis(length.saturating_sub(today.saturating_sub(from)))
+        };
         let promised_until = now.saturating_add(left(record.created, record.ttl.unwrap_or(0)));
         let until = now.saturating_add(left(record.ended.unwrap_or(today), whole(self.keep)));
         StoredRun {
@@ -289,7 +341,8 @@ impl Store {
         // The scan is cheap compared with writing the files of a run.
         if self.folder.is_some()
             || too_much
-            || whole(self.clock.steady()).saturating_sub(self.tidied.load(Ordering::Relaxed)) >= TIDY_EVERY
+            || whole(self.clock.steady()).saturating_sub(self.tidied.load(Ordering::Relaxed))
+                >= TIDY_EVERY
         {
             self.tidy();
         }
@@ -300,7 +353,11 @@ impl Store {
         let now = self.clock.steady();
         self.tidied.store(whole(now), Ordering::Relaxed);
         let mut table = lock(&self.table);
-        let expired: Vec<RunId> = table.iter().filter(|(_, entry)| entry.is_expired(now)).map(|(id, _)| *id).collect();
+        let expired: Vec<RunId> = table
+            .iter()
+            .filter(|(_, entry)| entry.is_expired(now))
+            .map(|(id, _)| *id)
+            .collect();
         let mut gone = take(&mut table, expired);
         let too_many = victims(shelf(&table, false, now), self.in_memory);
         gone.extend(take(&mut table, too_many));
@@ -317,8 +374,14 @@ impl Store {
         let before = self.memory.held();
         let now = self.clock.steady();
         let mut table = lock(&self.table);
-        let finished: u64 = shelf(&table, false, now).filter(|run| run.ended.is_some()).map(|run| run.bytes).sum();
-        let bounds = Bounds { runs: usize::MAX, bytes: finished.saturating_sub(bytes as u64) };
+        let finished: u64 = shelf(&table, false, now)
+            .filter(|run| run.ended.is_some())
+            .map(|run| run.bytes)
+            .sum();
+        let bounds = Bounds {
+            runs: usize::MAX,
+            bytes: finished.saturating_sub(bytes as u64),
+        };
         let too_many = victims(shelf(&table, false, now), bounds);
         let gone = take(&mut table, too_many);
         drop(table);
@@ -352,20 +415,30 @@ impl Store {
             return Some(Place::Live(live));
         }
         let folder = self.folder.as_ref()?;
-        let FoundRun::Record(loaded) = folder.load(id, self.clock.today()) else { return None };
+        let FoundRun::Record(loaded) = folder.load(id, self.clock.today()) else {
+            return None;
+        };
         let kept = known || loaded.held || self.stored(&loaded, now).until > now;
         (kept && loaded.record.owner == *caller).then(|| Place::Stored(folder.clone(), loaded))
     }
 
     /// At most `most` of the caller's runs, the latest first, after the position `after`; and whether there are more.
-    pub(super) fn list(&self, caller: &Owner, after: Option<(u64, RunId)>, most: usize) -> (Vec<Place>, bool) {
+    pub(super) fn list(
+        &self,
+        caller: &Owner,
+        after: Option<(u64, RunId)>,
+        most: usize,
+    ) -> (Vec<Place>, bool) {
         self.refresh();
         self.tidy();
         let mut found: Vec<(u64, RunId)> = {
             let table = lock(&self.table);
-            let own =
-                table.iter().filter(|(_, entry)| entry.owner() == caller).map(|(id, entry)| (entry.created(), *id));
-            own.filter(|run| after.is_none_or(|after| *run < after)).collect()
+            let own = table
+                .iter()
+                .filter(|(_, entry)| entry.owner() == caller)
+                .map(|(id, entry)| (entry.created(), *id));
+            own.filter(|run| after.is_none_or(|after| *run < after))
+                .collect()
         };
         let more = found.len() > most;
         if more {
@@ -373,13 +446,22 @@ impl Store {
             found.truncate(most);
         }
         found.sort_unstable_by_key(|run| Reverse(*run));
-        (found.into_iter().filter_map(|(_, id)| self.find(id, caller)).collect(), more)
+        (
+            found
+                .into_iter()
+                .filter_map(|(_, id)| self.find(id, caller))
+                .collect(),
+            more,
+        )
     }
 
     /// Refreshes now and then, so that runs of other processes count against the bounds even if nobody ever lists.
     pub(super) fn refresh_sometimes(&self) {
         let now = self.clock.steady();
-        if lock(&self.read).at.is_none_or(|at| now.saturating_sub(at) >= REFRESH) {
+        if lock(&self.read)
+            .at
+            .is_none_or(|at| now.saturating_sub(at) >= REFRESH)
+        {
             self.refresh();
             self.tidy();
         }
@@ -423,7 +505,10 @@ impl Store {
                 Some(RunEntry::Stored(stored)) => stored.ended.is_none() || parts.has_left_overs(),
                 None => true,
             };
-            names.into_iter().filter(|(id, parts)| is_new(id, parts)).collect()
+            names
+                .into_iter()
+                .filter(|(id, parts)| is_new(id, parts))
+                .collect()
         };
         for (id, parts) in news {
             match folder.load(id, today) {
@@ -474,7 +559,9 @@ impl Store {
         };
         thread::scope(|scope| {
             for _ in 1..ends.len().min(WRITERS) {
-                let _ = thread::Builder::new().name("interrupt".into()).spawn_scoped(scope, write);
+                let _ = thread::Builder::new()
+                    .name("interrupt".into())
+                    .spawn_scoped(scope, write);
             }
             write();
         });
@@ -483,12 +570,17 @@ impl Store {
 
     pub(super) fn tally(&self) -> Tally {
         let table = lock(&self.table);
-        let mut tally = Tally { bytes: self.memory.held(), ..Tally::default() };
+        let mut tally = Tally {
+            bytes: self.memory.held(),
+            ..Tally::default()
+        };
         for entry in table.values() {
             match entry {
                 RunEntry::Live(live) if !live.was_closed() => tally.working += 1,
                 RunEntry::Live(_) => tally.kept += 1,
-                RunEntry::Stored(_) => (tally.kept, tally.bytes) = (tally.kept + 1, tally.bytes + ENTRY),
+                RunEntry::Stored(_) => {
+                    (tally.kept, tally.bytes) = (tally.kept + 1, tally.bytes + ENTRY)
+                }
             }
         }
         tally
@@ -503,8 +595,15 @@ impl Store {
             FoundRun::Record(loaded) => *loaded,
             FoundRun::Unknown => known.clone(),
             FoundRun::Nothing => {
-                let record = Record { state: RunState::Interrupted, bytes: 0, ..known.record.clone() };
-                Loaded { record, held: false }
+                let record = Record {
+                    state: RunState::Interrupted,
+                    bytes: 0,
+                    ..known.record.clone()
+                };
+                Loaded {
+                    record,
+                    held: false,
+                }
             }
         }
     }
@@ -556,5 +655,7 @@ fn shelf(
 }
 
 fn take(table: &mut HashMap<RunId, RunEntry>, ids: Vec<RunId>) -> Vec<(RunId, RunEntry)> {
-    ids.into_iter().filter_map(|id| table.remove_entry(&id)).collect()
+    ids.into_iter()
+        .filter_map(|id| table.remove_entry(&id))
+        .collect()
 }

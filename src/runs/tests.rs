@@ -40,12 +40,24 @@ pub(super) fn named(name: &str) -> Owner {
 }
 
 pub(super) fn start(owner: &Owner) -> Start {
-    Start { owner: owner.clone(), patterns: vec!["summarize".into()], model: "m".into() }
+    Start {
+        owner: owner.clone(),
+        patterns: vec!["summarize".into()],
+        model: "m".into(),
+    }
 }
 
 fn in_memory(keep: Duration) -> (Runs, Hand) {
     let hand = Hand::new();
-    (Runs(Arc::new(Store::new(keep, None, None, Box::new(hand.clone())))), hand)
+    (
+        Runs(Arc::new(Store::new(
+            keep,
+            None,
+            None,
+            Box::new(hand.clone()),
+        ))),
+        hand,
+    )
 }
 
 fn bounded(runs: usize, bytes: u64) -> (Runs, Hand) {
@@ -76,24 +88,51 @@ fn a_run_is_read_while_it_is_written() {
     let me = named("me");
     let writer = runs.begin(start(&me));
     let run = runs.find(&writer.run().id().to_string(), &me).unwrap();
-    assert_eq!(run.wait(Some(0), Duration::ZERO, &mut || true), Waited::TimedOut);
+    assert_eq!(
+        run.wait(Some(0), Duration::ZERO, &mut || true),
+        Waited::TimedOut
+    );
     assert_eq!(run.wait(None, LONG, &mut || false), Waited::Stopped);
     writer.append("aé漢").unwrap();
     assert_eq!(run.wait(Some(0), LONG, &mut || true), Waited::More);
     assert_eq!(
-        (run.read(0, usize::MAX), run.read(1, 2), run.read_chars(1, 1)),
+        (
+            run.read(0, usize::MAX),
+            run.read(1, 2),
+            run.read_chars(1, 1)
+        ),
         ("aé漢".into(), "é".into(), "é".into())
     );
     hand.pass(Duration::from_millis(5));
     let usage = json!({"output_tokens": 3});
-    writer.finish(End::completed().with_usage(usage.clone()).with_result(json!({"format": "markdown"})));
-    assert_eq!(run.wait(Some(0), LONG, &mut || true), Waited::More, "the rest comes before the end");
+    writer.finish(
+        End::completed()
+            .with_usage(usage.clone())
+            .with_result(json!({"format": "markdown"})),
+    );
+    assert_eq!(
+        run.wait(Some(0), LONG, &mut || true),
+        Waited::More,
+        "the rest comes before the end"
+    );
     assert_eq!(run.wait(Some(6), LONG, &mut || true), Waited::Ended);
     let record = run.record();
-    assert_eq!((record.state, record.bytes, record.chars), (RunState::Completed, 6, 3));
-    assert_eq!((record.created, record.ended, record.updated), (1_000_000, Some(1_000_005), 1_000_005));
-    assert_eq!((record.usage, record.error, record.result), (Some(usage), None, Some(json!({"format": "markdown"}))));
-    assert_eq!((record.patterns, record.model), (vec!["summarize".to_string()], "m".to_string()));
+    assert_eq!(
+        (record.state, record.bytes, record.chars),
+        (RunState::Completed, 6, 3)
+    );
+    assert_eq!(
+        (record.created, record.ended, record.updated),
+        (1_000_000, Some(1_000_005), 1_000_005)
+    );
+    assert_eq!(
+        (record.usage, record.error, record.result),
+        (Some(usage), None, Some(json!({"format": "markdown"})))
+    );
+    assert_eq!(
+        (record.patterns, record.model),
+        (vec!["summarize".to_string()], "m".to_string())
+    );
 }
 
 #[test]
@@ -117,7 +156,13 @@ fn whoever_waits_is_woken() {
 #[test]
 fn unknown_and_foreign_runs_are_the_same() {
     let (runs, _) = in_memory(KEEP);
-    let owners = [named("me"), named("you"), Owner::Process, Owner::Folder, Owner::Key];
+    let owners = [
+        named("me"),
+        named("you"),
+        Owner::Process,
+        Owner::Folder,
+        Owner::Key,
+    ];
     for owner in &owners {
         let id = finished(&runs, owner, "x").id().to_string();
         for other in &owners {
@@ -125,7 +170,10 @@ fn unknown_and_foreign_runs_are_the_same() {
         }
         assert!(runs.find(&id.to_uppercase(), owner).is_none());
     }
-    assert!(runs.find("run_00000000000000000000000000000000", &owners[0]).is_none());
+    assert!(
+        runs.find("run_00000000000000000000000000000000", &owners[0])
+            .is_none()
+    );
     assert!(runs.find("../../etc/passwd", &owners[0]).is_none());
     assert!(runs.list(&Owner::Key, None, 50).is_none());
     assert_eq!(runs.list(&owners[0], None, 50).unwrap().runs.len(), 1);
@@ -137,7 +185,10 @@ fn a_run_is_kept_for_its_time_and_read_by_who_holds_it() {
     let me = named("me");
     let writer = runs.begin(start(&me));
     hand.pass(KEEP * 9);
-    assert!(is_there(&runs, &writer.run(), &me), "a run that works has no age");
+    assert!(
+        is_there(&runs, &writer.run(), &me),
+        "a run that works has no age"
+    );
     writer.append("text").unwrap();
     writer.finish(End::completed());
     hand.pass(KEEP - Duration::from_millis(1));
@@ -160,11 +211,17 @@ fn nothing_is_kept_where_nothing_shall_be() {
     let writer = runs.begin(start(&me));
     writer.append("text").unwrap();
     let run = writer.run();
-    assert!(is_there(&runs, &run, &me), "while it works it can be cancelled");
+    assert!(
+        is_there(&runs, &run, &me),
+        "while it works it can be cancelled"
+    );
     assert_eq!(run.promise(KEEP), Err(StoreFull));
     writer.finish(End::completed());
     assert!(!is_there(&runs, &run, &me));
-    assert_eq!((run.record().state, run.read(0, 9)), (RunState::Completed, "text".into()));
+    assert_eq!(
+        (run.record().state, run.read(0, 9)),
+        (RunState::Completed, "text".into())
+    );
 }
 
 #[test]
@@ -179,9 +236,16 @@ fn when_full_the_oldest_of_who_holds_most_goes() {
     }
     let working = runs.begin(start(&me));
     assert!(!is_there(&runs, &mine[0], &me));
-    assert!(is_there(&runs, &mine[1], &me) && is_there(&runs, &first, &you) && is_there(&runs, &working.run(), &me));
+    assert!(
+        is_there(&runs, &mine[1], &me)
+            && is_there(&runs, &first, &you)
+            && is_there(&runs, &working.run(), &me)
+    );
     let large = finished(&runs, &you, &"x".repeat(990));
-    assert!(is_there(&runs, &large, &you), "three at once, and the new one is not the oldest");
+    assert!(
+        is_there(&runs, &large, &you),
+        "three at once, and the new one is not the oldest"
+    );
     hand.pass(Duration::from_millis(1));
     let larger = finished(&runs, &you, &"x".repeat(999));
     assert!(is_there(&runs, &larger, &you) && !is_there(&runs, &large, &you));
@@ -202,9 +266,15 @@ fn what_was_promised_stays_and_what_was_not_still_runs() {
     assert_eq!(ordinary.run().promise(ttl), Err(StoreFull));
     assert!(is_there(&runs, &ordinary.run(), &me));
     ordinary.finish(End::completed());
-    assert!(!is_there(&runs, &ordinary.run(), &me), "nothing else may go");
+    assert!(
+        !is_there(&runs, &ordinary.run(), &me),
+        "nothing else may go"
+    );
     hand.pass(KEEP);
-    assert!(is_there(&runs, &task.run(), &me), "kept by the promise alone");
+    assert!(
+        is_there(&runs, &task.run(), &me),
+        "kept by the promise alone"
+    );
     hand.pass(KEEP);
     assert!(!is_there(&runs, &task.run(), &me));
     assert!(runs.begin_task(start(&me), ttl).is_ok());
@@ -266,7 +336,10 @@ fn cancelled_is_seen_at_once_and_stays() {
     writer.append(", and on").unwrap();
     writer.finish(End::completed().with_usage(json!(1)));
     let record = run.record();
-    assert_eq!((record.state, record.usage, run.read(0, 99)), (RunState::Cancelled, Some(json!(1)), "so far".into()));
+    assert_eq!(
+        (record.state, record.usage, run.read(0, 99)),
+        (RunState::Cancelled, Some(json!(1)), "so far".into())
+    );
     writer.finish(End::failed(json!(2)));
     assert_eq!(run.record().error, None, "the first end counts");
     let done = finished(&runs, &Owner::Process, "x");
@@ -281,7 +354,10 @@ fn a_worker_that_goes_leaves_an_interrupted_run() {
     writer.append("half").unwrap();
     let run = writer.run();
     drop(writer);
-    assert_eq!((run.record().state, run.read(0, 9)), (RunState::Interrupted, "half".into()));
+    assert_eq!(
+        (run.record().state, run.read(0, 9)),
+        (RunState::Interrupted, "half".into())
+    );
 }
 
 #[test]
@@ -295,8 +371,18 @@ fn the_end_of_the_process_interrupts_what_works() {
     assert_eq!(runs.interrupt_all(), 0);
     assert!(writers.iter().all(RunWriter::is_cancelled));
     writers[0].finish(End::cancelled());
-    let states: Vec<RunState> = writers.iter().map(|writer| writer.run().record().state).collect();
-    assert_eq!(states, [RunState::Interrupted, RunState::Interrupted, RunState::Cancelled]);
+    let states: Vec<RunState> = writers
+        .iter()
+        .map(|writer| writer.run().record().state)
+        .collect();
+    assert_eq!(
+        states,
+        [
+            RunState::Interrupted,
+            RunState::Interrupted,
+            RunState::Cancelled
+        ]
+    );
     assert_eq!(done.record().state, RunState::Completed);
 }
 
@@ -324,14 +410,29 @@ fn pages_stay_in_place_while_runs_come_and_go() {
     let three = runs.list(&me, two.next, 2).unwrap();
     assert_eq!((ids(&three), three.next), (whole[4..].to_vec(), None));
     hand.pass(KEEP);
-    assert_eq!(runs.list(&me, cursor, 2).unwrap().runs.len(), 0, "a cursor outlives what it stands beside");
+    assert_eq!(
+        runs.list(&me, cursor, 2).unwrap().runs.len(),
+        0,
+        "a cursor outlives what it stands beside"
+    );
 }
 
 #[test]
 fn made_up_cursors_are_none() {
     let good = format!("5-{}", RunId::new());
-    assert_eq!(RunCursor::parse(&good).map(|cursor| cursor.to_string()), Some(good.clone()));
-    for text in ["", "5", "-", &good[1..], &format!("0{good}"), &format!("+{good}"), &format!("{good} ")] {
+    assert_eq!(
+        RunCursor::parse(&good).map(|cursor| cursor.to_string()),
+        Some(good.clone())
+    );
+    for text in [
+        "",
+        "5",
+        "-",
+        &good[1..],
+        &format!("0{good}"),
+        &format!("+{good}"),
+        &format!("{good} "),
+    ] {
         assert_eq!(RunCursor::parse(text), None, "{text}");
     }
 }
@@ -359,7 +460,12 @@ fn memory_is_charged_and_given_back() {
         })
     });
     let hand = Hand::new();
-    let runs = Runs(Arc::new(Store::new(KEEP, None, Some(accounts), Box::new(hand.clone()))));
+    let runs = Runs(Arc::new(Store::new(
+        KEEP,
+        None,
+        Some(accounts),
+        Box::new(hand.clone()),
+    )));
     let me = named("me");
     let old = finished(&runs, &me, &"x".repeat(100_000));
     let id = old.id().to_string();
@@ -369,13 +475,19 @@ fn memory_is_charged_and_given_back() {
     writer.append(&"x".repeat(90_000)).unwrap();
     assert!(runs.find(&id, &me).is_some());
     writer.append(&"x".repeat(90_000)).unwrap();
-    assert!(runs.find(&id, &me).is_none(), "kept runs make room for those that work");
+    assert!(
+        runs.find(&id, &me).is_none(),
+        "kept runs make room for those that work"
+    );
     assert_eq!(writer.append(&"x".repeat(90_000)), Err(StoreFull));
     assert_eq!(writer.run().record().bytes, 270_000);
     writer.finish(End::failed(json!("no room")));
     drop(writer);
     assert!(runs.shrink(1) >= 270_000);
-    assert_eq!((charged.load(Ordering::Relaxed), runs.tally()), (0, Tally::default()));
+    assert_eq!(
+        (charged.load(Ordering::Relaxed), runs.tally()),
+        (0, Tally::default())
+    );
 }
 
 #[test]

@@ -48,7 +48,11 @@ fn an_end_that_could_not_be_written_is_written_later() {
     let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
     let own = find(&runs, &run).unwrap();
     assert_eq!((own.record().state, own.read(0, 99)), whole());
-    assert_eq!(seen(&at, &hand, &run).0, RunState::Working, "its owner will write it");
+    assert_eq!(
+        seen(&at, &hand, &run).0,
+        RunState::Working,
+        "its owner will write it"
+    );
     hand.pass(MINUTE);
     assert_eq!((list(&runs), list(&process(&at, &hand))), (1, 1));
     assert_eq!(seen(&at, &hand, &run).0, RunState::Working);
@@ -57,22 +61,35 @@ fn an_end_that_could_not_be_written_is_written_later() {
     finished(&runs, &named("other"), "");
     assert_eq!(seen(&at, &hand, &run), whole());
     let files = ["json", "txt"].map(|ending| format!("{}.{ending}", run.id()));
-    assert!(files.iter().all(|name| at.names().contains(name)) && at.names().len() == 3, "{:?}", at.names());
+    assert!(
+        files.iter().all(|name| at.names().contains(name)) && at.names().len() == 3,
+        "{:?}",
+        at.names()
+    );
     let own = find(&runs, &run).unwrap();
     assert_eq!((own.record().state, own.read(0, 99)), whole());
-    assert_eq!((list(&runs), runs.tally().working, runs.tally().kept), (1, 0, 2));
+    assert_eq!(
+        (list(&runs), runs.tally().working, runs.tally().kept),
+        (1, 0, 2)
+    );
 }
 
 #[test]
 fn an_end_that_was_shown_is_no_longer_cancelled() {
     let (at, hand, runs) = one_process();
     let (run, obstacle) = unwritten(&at, &hand, &runs, &Owner::Folder);
-    assert!(find(&process(&at, &hand), &run).unwrap().cancel().unwrap(), "for others it works");
+    assert!(
+        find(&process(&at, &hand), &run).unwrap().cancel().unwrap(),
+        "for others it works"
+    );
     fs::remove_dir(obstacle).unwrap();
     hand.pass(MINUTE);
     assert_eq!(list(&runs), 1);
     assert_eq!(seen(&at, &hand, &run), whole());
-    assert_eq!((find(&runs, &run).unwrap().record().state, at.names().len()), (RunState::Completed, 2));
+    assert_eq!(
+        (find(&runs, &run).unwrap().record().state, at.names().len()),
+        (RunState::Completed, 2)
+    );
 }
 
 #[test]
@@ -103,17 +120,25 @@ fn the_smallest_are_written_first() {
         })
         .into();
     hand.pass(MINUTE);
-    let sizes: Vec<u64> = runs.0.unstored().iter().map(|live| live.record().bytes).collect();
+    let sizes: Vec<u64> = runs
+        .0
+        .unstored()
+        .iter()
+        .map(|live| live.record().bytes)
+        .collect();
     assert_eq!(sizes, [2, 9, 700, 30_000]);
 }
 
 #[test]
 fn ends_that_cannot_be_written_are_no_end_of_others() {
     let (at, hand, runs) = one_process();
-    let ends: Vec<(Run, PathBuf)> = (0..20).map(|_| unwritten(&at, &hand, &runs, &Owner::Folder)).collect();
+    let ends: Vec<(Run, PathBuf)> = (0..20)
+        .map(|_| unwritten(&at, &hand, &runs, &Owner::Folder))
+        .collect();
     runs.interrupt_all();
     assert_eq!((runs.tally().working, runs.tally().kept), (0, 20));
-    ends.iter().for_each(|(_, obstacle)| fs::remove_dir(obstacle).unwrap());
+    ends.iter()
+        .for_each(|(_, obstacle)| fs::remove_dir(obstacle).unwrap());
     assert_eq!(runs.interrupt_all(), 0);
     for (run, _) in &ends {
         assert_eq!(seen(&at, &hand, run), whole());
@@ -155,7 +180,11 @@ fn a_run_that_began_without_files_gets_them_later() {
     list(&runs);
     hand.pass(MINUTE);
     assert!(!writer.is_cancelled());
-    assert_eq!(seen(&at, &hand, &run), (RunState::Working, "one ".into()), "there was room while it worked");
+    assert_eq!(
+        seen(&at, &hand, &run),
+        (RunState::Working, "one ".into()),
+        "there was room while it worked"
+    );
     assert!(find(&process(&at, &hand), &run).unwrap().cancel().unwrap());
     hand.pass(MINUTE);
     assert!(writer.is_cancelled());
@@ -202,7 +231,10 @@ fn what_could_not_be_written_goes_with_its_files() {
     hand.pass(KEEP / 2);
     assert_eq!(list(&runs), 1);
     hand.pass(KEEP / 2);
-    assert!(find(&runs, &run).is_none(), "another attempt keeps it no longer");
+    assert!(
+        find(&runs, &run).is_none(),
+        "another attempt keeps it no longer"
+    );
     runs.sweep();
     assert_eq!(at.names(), [format!("{}.json.tmp", run.id())]);
 }

@@ -21,11 +21,17 @@ struct Block {
 
 impl Text {
     pub(super) fn push(&mut self, piece: &str) {
-        if self.blocks.last().is_none_or(|block| block.text.len() + piece.len() > BLOCK) {
+        if self
+            .blocks
+            .last()
+            .is_none_or(|block| block.text.len() + piece.len() > BLOCK)
+        {
             self.shrink();
             self.blocks.push(Block::default());
         }
-        let Some(last) = self.blocks.last_mut() else { return };
+        let Some(last) = self.blocks.last_mut() else {
+            return;
+        };
         let (before, chars) = (last.text.capacity(), count(piece.as_bytes()));
         last.text.push_str(piece);
         last.chars += chars;
@@ -50,8 +56,10 @@ impl Text {
         let mut start = 0;
         for block in &self.blocks {
             let text = block.text.as_str();
-            let (mut a, mut b) =
-                (from.saturating_sub(start).min(text.len()), end.saturating_sub(start).min(text.len()));
+            let (mut a, mut b) = (
+                from.saturating_sub(start).min(text.len()),
+                end.saturating_sub(start).min(text.len()),
+            );
             while !text.is_char_boundary(a) {
                 a += 1;
             }
@@ -131,13 +139,18 @@ impl Span {
 }
 
 fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> + '_ {
-    bytes.iter().enumerate().filter(|(_, byte)| begins(**byte)).map(|(at, _)| at)
+    bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| begins(**byte))
+        .map(|(at, _)| at)
 }
 
 /// Bytes as text: without a character that is cut off at the end, and with U+FFFD for invalid UTF-8.
 pub(super) fn text(mut bytes: Vec<u8>) -> String {
     bytes.truncate(whole(&bytes));
-    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+    String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// Where the first character begins.
@@ -148,7 +161,11 @@ pub(super) fn begin(bytes: &[u8]) -> usize {
 /// The length without a character that is cut off at the end.
 pub(super) fn whole(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(4);
-    let Some(last) = bytes[tail..].iter().rposition(|byte| begins(*byte)).map(|at| tail + at) else {
+    let Some(last) = bytes[tail..]
+        .iter()
+        .rposition(|byte| begins(*byte))
+        .map(|at| tail + at)
+    else {
         return bytes.len();
     };
     match std::str::from_utf8(&bytes[last..]) {
@@ -172,15 +189,31 @@ mod tests {
         let (text, plain) = filled("aé漢🎼b", 12_000);
         assert_eq!((text.bytes, text.chars), (plain.len(), 60_000));
         assert!(text.blocks.len() > 1);
-        for from in [0, 1, BLOCK - 3, BLOCK, BLOCK + 5, plain.len() - 1, plain.len(), plain.len() + 9] {
+        for from in [
+            0,
+            1,
+            BLOCK - 3,
+            BLOCK,
+            BLOCK + 5,
+            plain.len() - 1,
+            plain.len(),
+            plain.len() + 9,
+        ] {
             for most in [0, 1, 2, 3, 17, BLOCK, usize::MAX] {
                 let up = |mut at: usize| {
                     at = at.min(plain.len());
                     (at..).find(|at| plain.is_char_boundary(*at)).unwrap()
                 };
                 let end = from.saturating_add(most).min(plain.len());
-                let end = (0..=end).rev().find(|at| plain.is_char_boundary(*at)).unwrap();
-                assert_eq!(text.read(from, most), plain.get(up(from)..end).unwrap_or(""), "{from} {most}");
+                let end = (0..=end)
+                    .rev()
+                    .find(|at| plain.is_char_boundary(*at))
+                    .unwrap();
+                assert_eq!(
+                    text.read(from, most),
+                    plain.get(up(from)..end).unwrap_or(""),
+                    "{from} {most}"
+                );
                 let chars: String = plain.chars().skip(from).take(most).collect();
                 assert_eq!(text.read_chars(from, most), chars, "{from} {most}");
             }
@@ -193,8 +226,15 @@ mod tests {
         for size in 1..6 {
             for (skip, most) in [(0, 0), (0, 4), (1, 1), (2, 3), (3, 99), (4, 1), (99, 1)] {
                 let (mut span, mut out) = (Span::new(skip, most), Vec::new());
-                let _ = plain.as_bytes().chunks(size).all(|piece| span.take(piece, &mut out));
-                assert_eq!(text(out), plain.chars().skip(skip).take(most).collect::<String>(), "{size} {skip} {most}");
+                let _ = plain
+                    .as_bytes()
+                    .chunks(size)
+                    .all(|piece| span.take(piece, &mut out));
+                assert_eq!(
+                    text(out),
+                    plain.chars().skip(skip).take(most).collect::<String>(),
+                    "{size} {skip} {most}"
+                );
             }
         }
     }
@@ -202,7 +242,11 @@ mod tests {
     #[test]
     fn memory_follows_the_text() {
         let (mut text, plain) = filled("0123456789", 20_000);
-        assert!(text.capacity >= plain.len() && text.capacity < plain.len() + BLOCK, "{}", text.capacity);
+        assert!(
+            text.capacity >= plain.len() && text.capacity < plain.len() + BLOCK,
+            "{}",
+            text.capacity
+        );
         text.shrink();
         let real: usize = text.blocks.iter().map(|block| block.text.capacity()).sum();
         assert_eq!((text.capacity, text.bytes), (real, plain.len()));
@@ -221,7 +265,10 @@ mod tests {
             (b"\xF0\x9F\x8E", ""),
             (b"a\xC3\xA9", "aé"),
             (b"a\xFFb", "a\u{FFFD}b"),
-            (b"\x80\x80\x80\x80\x80", "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}"),
+            (
+                b"\x80\x80\x80\x80\x80",
+                "\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}\u{FFFD}",
+            ),
         ] {
             assert_eq!(text(bytes.to_vec()), kept);
         }

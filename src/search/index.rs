@@ -98,14 +98,22 @@ const COVERED: f32 = 0.6;
 /// The entry of one pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
     let found = candidates(start_of(text, MOST_TEXT));
-    let purpose = told_apart(&[name.to_owned()], &[found]).pop().unwrap_or_default();
+    let purpose = told_apart(&[name.to_owned()], &[found])
+        .pop()
+        .unwrap_or_default();
     let tags = areas(name, &purpose);
-    Card { name: name.to_owned(), purpose, tags }
+    Card {
+        name: name.to_owned(),
+        purpose,
+        tags,
+    }
 }
 
 impl Index {
     /// Builds an index over names and texts. A text may be empty: then only the name is indexed.
-    pub(crate) fn build<N: Into<String>, T: AsRef<str>>(patterns: impl IntoIterator<Item = (N, T)>) -> Index {
+    pub(crate) fn build<N: Into<String>, T: AsRef<str>>(
+        patterns: impl IntoIterator<Item = (N, T)>,
+    ) -> Index {
         let mut builder = Builder::default();
         let mut names: Vec<String> = Vec::new();
         let mut sentences: Vec<Vec<Candidate>> = Vec::new();
@@ -119,7 +127,11 @@ impl Index {
                     builder.add(Field::Lead, &candidate.text);
                 }
                 for line in text.lines() {
-                    let field = if heading(line).is_some() { Field::Heading } else { Field::Body };
+                    let field = if heading(line).is_some() {
+                        Field::Heading
+                    } else {
+                        Field::Body
+                    };
                     builder.add(field, line);
                 }
             }
@@ -137,7 +149,11 @@ impl Index {
         }
         let cards = names.into_iter().zip(purposes).map(|(name, purpose)| {
             let tags = areas(&name, &purpose);
-            Card { name, purpose, tags }
+            Card {
+                name,
+                purpose,
+                tags,
+            }
         });
         builder.finish(cards.collect())
     }
@@ -154,9 +170,15 @@ impl Index {
         for concept in &asked.concepts {
             scores.begin_concept();
             for (term, weight) in &concept.terms {
-                let [above, below] = self.weights.get(*term as usize).copied().unwrap_or_default();
+                let [above, below] = self
+                    .weights
+                    .get(*term as usize)
+                    .copied()
+                    .unwrap_or_default();
                 for posting in self.postings(*term) {
-                    let [name, text] = posting.strengths.map(|strength| f32::from(strength) / 255.0);
+                    let [name, text] = posting
+                        .strengths
+                        .map(|strength| f32::from(strength) / 255.0);
                     let score = LAYERS[0] * above * name + LAYERS[1] * below * text;
                     scores.add(posting.card, weight * score);
                 }
@@ -166,16 +188,29 @@ impl Index {
         self.add_names(query, &mut scores);
         let mut ranked: Vec<(f32, u16)> = scores.touched();
         let better = |a: &(f32, u16), b: &(f32, u16)| {
-            b.0.total_cmp(&a.0).then_with(|| self.name(a.1).cmp(self.name(b.1))).then(a.1.cmp(&b.1))
+            b.0.total_cmp(&a.0)
+                .then_with(|| self.name(a.1).cmp(self.name(b.1)))
+                .then(a.1.cmp(&b.1))
         };
         if ranked.len() > limit && limit > 0 {
             ranked.select_nth_unstable_by(limit - 1, better);
         }
         ranked.truncate(limit);
         ranked.sort_unstable_by(better);
-        let hits: Vec<&Card> = ranked.iter().filter_map(|(_, card)| self.cards.get(*card as usize)).collect();
-        let nearest = if hits.is_empty() { self.nearest(query) } else { Vec::new() };
-        SearchResult { hits, nearest, unknown: asked.unknown }
+        let hits: Vec<&Card> = ranked
+            .iter()
+            .filter_map(|(_, card)| self.cards.get(*card as usize))
+            .collect();
+        let nearest = if hits.is_empty() {
+            self.nearest(query)
+        } else {
+            Vec::new()
+        };
+        SearchResult {
+            hits,
+            nearest,
+            unknown: asked.unknown,
+        }
     }
 
     fn name(&self, card: u16) -> &str {
@@ -183,7 +218,11 @@ impl Index {
     }
 
     fn postings(&self, term: u32) -> &[Posting] {
-        let at = |term: u32| self.starts.get(term as usize).map_or(0, |&start| start as usize);
+        let at = |term: u32| {
+            self.starts
+                .get(term as usize)
+                .map_or(0, |&start| start as usize)
+        };
         self.postings.get(at(term)..at(term + 1)).unwrap_or(&[])
     }
 
@@ -212,7 +251,10 @@ impl Index {
                 covered = covered.max(at + length);
             }
             let share = if at < covered { COVERED } else { 1.0 };
-            if is_stop(word) && !only_stops || seen.contains(&stem.as_str()) || asked.concepts.len() >= MOST_WORDS {
+            if is_stop(word) && !only_stops
+                || seen.contains(&stem.as_str())
+                || asked.concepts.len() >= MOST_WORDS
+            {
                 continue;
             }
             seen.push(stem);
@@ -232,21 +274,35 @@ impl Index {
             }
             let groups = thesaurus.groups(stem);
             for group in groups {
-                concept.terms.push((u32::from(*group), share * GROUP / three_quarters(groups.len() as f32)));
+                concept.terms.push((
+                    u32::from(*group),
+                    share * GROUP / three_quarters(groups.len() as f32),
+                ));
             }
-            if !concept.terms.iter().any(|(term, _)| !self.postings(*term).is_empty()) {
-                concept.terms = self.vocabulary.nearly(stem, |term| !self.postings(term).is_empty());
+            if !concept
+                .terms
+                .iter()
+                .any(|(term, _)| !self.postings(*term).is_empty())
+            {
+                concept.terms = self
+                    .vocabulary
+                    .nearly(stem, |term| !self.postings(term).is_empty());
                 let corrected: Vec<u32> = concept.terms.iter().map(|(term, _)| *term).collect();
                 for term in corrected {
                     for group in thesaurus.groups(self.vocabulary.word(term)) {
-                        concept.terms.push((u32::from(*group), GROUP * NEARLY / 2.0));
+                        concept
+                            .terms
+                            .push((u32::from(*group), GROUP * NEARLY / 2.0));
                     }
                 }
             }
             if concept.terms.is_empty() {
                 asked.unknown.push(word.clone());
             } else {
-                concept.weight = concept.terms.first().map_or(0.0, |(term, _)| self.weights[*term as usize][0]);
+                concept.weight = concept
+                    .terms
+                    .first()
+                    .map_or(0.0, |(term, _)| self.weights[*term as usize][0]);
                 asked.concepts.push(concept);
             }
         }
@@ -261,7 +317,9 @@ impl Index {
         }
         let most = (wanted.len() / 6).clamp(usize::from(wanted.len() > 4), 3);
         let pieces: Vec<Letters> = query
-            .split(|c: char| c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | '`' | '(' | ')'))
+            .split(|c: char| {
+                c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | '`' | '(' | ')')
+            })
             .filter(|piece| piece.contains(['_', '-']))
             .take(MOST_WORDS)
             .map(Letters::new)
@@ -281,10 +339,23 @@ impl Index {
     /// The names most similar to the query.
     fn nearest(&self, query: &str) -> Vec<&str> {
         let wanted = Letters::new(query);
-        let mut ranked: Vec<(u32, &str)> =
-            self.cards.iter().map(|card| (wanted.likeness(&Letters::new(&card.name)), card.name.as_str())).collect();
+        let mut ranked: Vec<(u32, &str)> = self
+            .cards
+            .iter()
+            .map(|card| {
+                (
+                    wanted.likeness(&Letters::new(&card.name)),
+                    card.name.as_str(),
+                )
+            })
+            .collect();
         ranked.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-        ranked.into_iter().take(5).filter(|(likeness, _)| *likeness > 0).map(|(_, name)| name).collect()
+        ranked
+            .into_iter()
+            .take(5)
+            .filter(|(likeness, _)| *likeness > 0)
+            .map(|(_, name)| name)
+            .collect()
     }
 
     /// Approximate memory use, in bytes.
@@ -306,7 +377,10 @@ impl Index {
 
 /// The longest prefix of at most `most` bytes.
 fn start_of(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at))
+        .unwrap_or(0);
     &text[..end]
 }
 
@@ -327,8 +401,15 @@ struct Concept {
 impl Asked {
     fn add_group(&mut self, group: Group, weight: f32) {
         let term = u32::from(group);
-        if self.concepts.iter().all(|concept| concept.terms != [(term, weight)]) {
-            self.concepts.push(Concept { terms: vec![(term, weight)], weight: 0.0 });
+        if self
+            .concepts
+            .iter()
+            .all(|concept| concept.terms != [(term, weight)])
+        {
+            self.concepts.push(Concept {
+                terms: vec![(term, weight)],
+                weight: 0.0,
+            });
         }
     }
 }
@@ -342,7 +423,11 @@ struct Scores {
 
 impl Scores {
     fn new(cards: usize) -> Scores {
-        Scores { all: vec![0.0; cards], concept: vec![0.0; cards], touched: Vec::new() }
+        Scores {
+            all: vec![0.0; cards],
+            concept: vec![0.0; cards],
+            touched: Vec::new(),
+        }
     }
 
     fn begin_concept(&mut self) {
@@ -373,7 +458,11 @@ impl Scores {
     }
 
     fn touched(&self) -> Vec<(f32, u16)> {
-        (0..).zip(&self.all).filter(|(_, score)| **score > 0.0).map(|(card, score)| (*score, card)).collect()
+        (0..)
+            .zip(&self.all)
+            .filter(|(_, score)| **score > 0.0)
+            .map(|(card, score)| (*score, card))
+            .collect()
     }
 }
 
@@ -443,16 +532,26 @@ impl Builder {
         });
         let first = self.thesaurus.len as u32;
         for (at, term) in line.iter().enumerate() {
-            let Some(&(_, opens, groups)) = self.words.get((term - first) as usize) else { continue };
+            let Some(&(_, opens, groups)) = self.words.get((term - first) as usize) else {
+                continue;
+            };
             for group in groups {
                 self.count(u32::from(*group), field);
             }
             if opens {
-                let said = |term: &u32| self.words.get((term - first) as usize).map(|(word, ..)| word.as_str());
+                let said = |term: &u32| {
+                    self.words
+                        .get((term - first) as usize)
+                        .map(|(word, ..)| word.as_str())
+                };
                 let mut following = line[at..].iter().take(Thesaurus::LONGEST).filter_map(said);
                 let first = following.next().unwrap_or("");
                 let following: Vec<&str> = following.collect();
-                let groups: Vec<Group> = self.thesaurus.phrases(first, &following).map(|(group, _)| group).collect();
+                let groups: Vec<Group> = self
+                    .thesaurus
+                    .phrases(first, &following)
+                    .map(|(group, _)| group)
+                    .collect();
                 for group in groups {
                     self.count(u32::from(group), field);
                 }
@@ -461,7 +560,9 @@ impl Builder {
     }
 
     fn count(&mut self, term: u32, field: Field) {
-        let Some(counts) = self.counts.get_mut(term as usize) else { return };
+        let Some(counts) = self.counts.get_mut(term as usize) else {
+            return;
+        };
         if *counts == [0; 5] {
             self.touched.push(term);
         }
@@ -472,7 +573,11 @@ impl Builder {
         if let Some(known) = self.known.get(word) {
             return *known;
         }
-        let term = if is_stop(word) { None } else { self.intern(stem(word)) };
+        let term = if is_stop(word) {
+            None
+        } else {
+            self.intern(stem(word))
+        };
         if self.known.len() < MOST_TERMS {
             self.known.insert(word.to_owned(), term);
         }
@@ -480,7 +585,8 @@ impl Builder {
     }
 
     fn stop_term(&mut self, word: &str) -> u32 {
-        self.intern(word.to_owned()).unwrap_or(self.thesaurus.len as u32)
+        self.intern(word.to_owned())
+            .unwrap_or(self.thesaurus.len as u32)
     }
 
     fn intern(&mut self, stem: String) -> Option<u32> {
@@ -492,8 +598,13 @@ impl Builder {
         }
         let term = self.counts.len() as u32;
         self.counts.push([0; 5]);
-        let groups = if is_stop(&stem) { &[] } else { self.thesaurus.groups(&stem) };
-        self.words.push((stem.clone(), self.thesaurus.opens_phrase(&stem), groups));
+        let groups = if is_stop(&stem) {
+            &[]
+        } else {
+            self.thesaurus.groups(&stem)
+        };
+        self.words
+            .push((stem.clone(), self.thesaurus.opens_phrase(&stem), groups));
         self.terms.insert(stem, term);
         Some(term)
     }
@@ -505,7 +616,10 @@ impl Builder {
         }
         let current = std::mem::take(&mut self.current);
         match self.lengths.get_mut(card as usize) {
-            Some(lengths) => lengths.iter_mut().zip(current).for_each(|(sum, new)| *sum = sum.saturating_add(new)),
+            Some(lengths) => lengths
+                .iter_mut()
+                .zip(current)
+                .for_each(|(sum, new)| *sum = sum.saturating_add(new)),
             None => self.lengths.push(current),
         }
     }
@@ -514,16 +628,28 @@ impl Builder {
         self.raw.sort_unstable_by_key(|raw| (raw.term, raw.card));
         let n = cards.len().max(1) as f32;
         let averages: [f32; 5] = std::array::from_fn(|field| {
-            (self.lengths.iter().map(|lengths| f32::from(lengths[field])).sum::<f32>() / n).max(1.0)
+            (self
+                .lengths
+                .iter()
+                .map(|lengths| f32::from(lengths[field]))
+                .sum::<f32>()
+                / n)
+                .max(1.0)
         });
         let strengths = |raw: &Raw| {
-            let lengths = self.lengths.get(raw.card as usize).copied().unwrap_or_default();
+            let lengths = self
+                .lengths
+                .get(raw.card as usize)
+                .copied()
+                .unwrap_or_default();
             let mut sums = [0.0_f32; 2];
             for (field, (weight, b)) in FIELDS.iter().enumerate() {
                 let length = 1.0 - b + b * f32::from(lengths[field]) / averages[field];
-                sums[usize::from(field > Field::Purpose as usize)] += weight * f32::from(raw.counts[field]) / length;
+                sums[usize::from(field > Field::Purpose as usize)] +=
+                    weight * f32::from(raw.counts[field]) / length;
             }
-            [0, 1].map(|layer| (255.0 * sums[layer] / (sums[layer] + SATURATION[layer])).ceil() as u8)
+            [0, 1]
+                .map(|layer| (255.0 * sums[layer] / (sums[layer] + SATURATION[layer])).ceil() as u8)
         };
         let mut starts = Vec::with_capacity(self.counts.len() + 1);
         let mut weights = Vec::with_capacity(self.counts.len());
@@ -533,21 +659,40 @@ impl Builder {
             let start = postings.len();
             starts.push(start as u32);
             while let Some(first) = raw.next_if(|raw| raw.term == term) {
-                let mut sum = Raw { term, card: first.card, counts: first.counts };
+                let mut sum = Raw {
+                    term,
+                    card: first.card,
+                    counts: first.counts,
+                };
                 while let Some(more) = raw.next_if(|raw| raw.term == term && raw.card == sum.card) {
-                    sum.counts.iter_mut().zip(more.counts).for_each(|(sum, new)| *sum = sum.saturating_add(new));
+                    sum.counts
+                        .iter_mut()
+                        .zip(more.counts)
+                        .for_each(|(sum, new)| *sum = sum.saturating_add(new));
                 }
-                postings.push(Posting { card: sum.card, strengths: strengths(&sum) });
+                postings.push(Posting {
+                    card: sum.card,
+                    strengths: strengths(&sum),
+                });
             }
             let of_term = postings.get(start..).unwrap_or(&[]);
             weights.push([0, 1].map(|layer| {
-                let having = of_term.iter().filter(|posting| posting.strengths[layer] > 0).count() as f32;
+                let having = of_term
+                    .iter()
+                    .filter(|posting| posting.strengths[layer] > 0)
+                    .count() as f32;
                 ln(1.0 + (n - having + 0.5) / (having + 0.5))
             }));
         }
         starts.push(postings.len() as u32);
         postings.shrink_to_fit();
-        Index { cards, vocabulary: vocabulary(self.thesaurus.len as u32, &self.words), starts, postings, weights }
+        Index {
+            cards,
+            vocabulary: vocabulary(self.thesaurus.len as u32, &self.words),
+            starts,
+            postings,
+            weights,
+        }
     }
 }
 

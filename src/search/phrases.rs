@@ -147,8 +147,9 @@ pub(super) fn action(sentence: &str, part: PatternPart) -> Option<Instruction> {
         return None;
     }
     let first = text.split(' ').next().unwrap_or("").to_lowercase();
-    let is_prepared =
-        PREPARING.contains(&first.as_str()) && text.contains(" and ") && !text.contains(" and understand");
+    let is_prepared = PREPARING.contains(&first.as_str())
+        && text.contains(" and ")
+        && !text.contains(" and understand");
     let is_vague = !is_certain
         || VAGUE.contains(&first.as_str()) && !is_prepared
         || text.len() < 25
@@ -164,7 +165,10 @@ fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bo
             return ordered(&sentence[polite.len()..], rest, part);
         }
     }
-    let first = lower.split(|c: char| !c.is_alphabetic()).next().unwrap_or("");
+    let first = lower
+        .split(|c: char| !c.is_alphabetic())
+        .next()
+        .unwrap_or("");
     if known(first).is_some() {
         return Some((sentence.to_owned(), part != PatternPart::Rest));
     }
@@ -192,15 +196,28 @@ fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bo
     if !is_about_you {
         return None;
     }
-    let marked = markers(lower).into_iter().find_map(|end| basic(&sentence[end..]));
+    let marked = markers(lower)
+        .into_iter()
+        .find_map(|end| basic(&sentence[end..]));
     if let Some(order) = marked.or_else(|| agent(sentence)) {
         return Some((unwrapped(order), true));
     }
-    if part == PatternPart::Goal && first == "given" && lower.split(' ').any(|word| known(word).is_some()) {
+    if part == PatternPart::Goal
+        && first == "given"
+        && lower.split(' ').any(|word| known(word).is_some())
+    {
         return Some((sentence.to_owned(), true));
     }
     // "You extract jokes", "a thing that takes text and …".
-    for start in ["you ", ", you ", "— you ", " that ", " who ", " which ", " and you "] {
+    for start in [
+        "you ",
+        ", you ",
+        "— you ",
+        " that ",
+        " who ",
+        " which ",
+        " and you ",
+    ] {
         for (at, _) in lower.match_indices(start) {
             if start == "you " && at != 0 {
                 continue;
@@ -217,7 +234,9 @@ fn ordered(sentence: &str, lower: &str, part: PatternPart) -> Option<(String, bo
 fn agent(sentence: &str) -> Option<String> {
     let (before, things) = sentence.split_once(" of ")?;
     let agent = before.rsplit(' ').next()?.to_lowercase();
-    let stem = agent.strip_suffix("er").or_else(|| agent.strip_suffix("or"))?;
+    let stem = agent
+        .strip_suffix("er")
+        .or_else(|| agent.strip_suffix("or"))?;
     let verb = known(&format!("{stem}e")).or_else(|| known(stem))?;
     Some(format!("{verb} {things}"))
 }
@@ -225,13 +244,23 @@ fn agent(sentence: &str) -> Option<String> {
 /// "Coordinate agents that extract jokes" and "create a pattern that extracts jokes": "extract jokes".
 fn unwrapped(order: String) -> String {
     let is_wrapped = order.starts_with("coordinate ") || order.starts_with("create a pattern ");
-    let inner = if is_wrapped { order.split_once(" that ").and_then(|(_, inner)| basic(inner)) } else { None };
+    let inner = if is_wrapped {
+        order
+            .split_once(" that ")
+            .and_then(|(_, inner)| basic(inner))
+    } else {
+        None
+    };
     inner.unwrap_or(order)
 }
 
 /// Ends of all phrases that introduce an instruction, in text order.
 fn markers(lower: &str) -> Vec<usize> {
-    let ends = BEFORE_VERB.iter().flat_map(|marker| lower.match_indices(marker).map(|(at, marker)| at + marker.len()));
+    let ends = BEFORE_VERB.iter().flat_map(|marker| {
+        lower
+            .match_indices(marker)
+            .map(|(at, marker)| at + marker.len())
+    });
     let mut found: Vec<usize> = ends.collect();
     found.sort_unstable();
     found
@@ -240,7 +269,8 @@ fn markers(lower: &str) -> Vec<usize> {
 fn without_adverb(text: &str) -> &str {
     match text.split_once(' ') {
         Some((first, rest))
-            if first.ends_with("ly") && first != "apply" || matches!(first, "also" | "will" | "can" | "then") =>
+            if first.ends_with("ly") && first != "apply"
+                || matches!(first, "also" | "will" | "can" | "then") =>
         {
             // "swiftly and effectively gather"
             without_adverb(rest.strip_prefix("and ").unwrap_or(rest))
@@ -265,7 +295,9 @@ fn basic(text: &str) -> Option<String> {
         order.push(' ');
         left = left.saturating_add(1);
         let is_coordinated = matches!(before, "and" | "or" | "then" | "&") || before.ends_with(',');
-        match self::form(word).filter(|other| other.ending == form.ending && form.ending != VerbEnding::None) {
+        match self::form(word)
+            .filter(|other| other.ending == form.ending && form.ending != VerbEnding::None)
+        {
             Some(other) if is_coordinated && left > 2 => {
                 order.push_str(other.verb);
                 order.push_str(other.mark);
@@ -313,12 +345,17 @@ fn form(word: &str) -> Option<Form<'_>> {
     }
     if let Some(stem) = bare.strip_suffix("ing") {
         let undoubled = stem.get(..stem.len().saturating_sub(1)).unwrap_or("");
-        let verb = known(&format!("{stem}e")).or_else(|| known(stem)).or_else(|| known(undoubled))?;
+        let verb = known(&format!("{stem}e"))
+            .or_else(|| known(stem))
+            .or_else(|| known(undoubled))?;
         return found(verb, VerbEnding::Ing);
     }
-    let ies = bare.strip_suffix("ies").and_then(|stem| known(&format!("{stem}y")));
-    let verb =
-        ies.or_else(|| bare.strip_suffix('s').and_then(known)).or_else(|| bare.strip_suffix("es").and_then(known))?;
+    let ies = bare
+        .strip_suffix("ies")
+        .and_then(|stem| known(&format!("{stem}y")));
+    let verb = ies
+        .or_else(|| bare.strip_suffix('s').and_then(known))
+        .or_else(|| bare.strip_suffix("es").and_then(known))?;
     found(verb, VerbEnding::S)
 }
 
@@ -346,8 +383,11 @@ const REFERENCES: &[&str] = &[
 
 /// The instruction without references to the rest of the pattern: "using the format below".
 fn without_references(order: &str) -> String {
-    let mut text =
-        order.trim().replace(" and you must ", " and ").replace(", and you ", " and ").replace(" and you ", " and ");
+    let mut text = order
+        .trim()
+        .replace(" and you must ", " and ")
+        .replace(", and you ", " and ")
+        .replace(" and you ", " and ");
     let lower = text.to_lowercase();
     if lower.len() == text.len() {
         let refers = |tail: &str| {
@@ -385,24 +425,48 @@ mod tests {
     #[test]
     fn the_instruction_is_found_after_the_role() {
         for (sentence, expected) in [
-            ("You are an expert at naming rocks and rating their beauty.", "name rocks and rate their beauty"),
+            (
+                "You are an expert at naming rocks and rating their beauty.",
+                "name rocks and rate their beauty",
+            ),
             ("You are a geologist. ", ""),
             ("You name the rocks in a text.", "name the rocks in a text"),
-            ("Your goal is to list every rock of the text using the format below.", "list every rock of the text"),
+            (
+                "Your goal is to list every rock of the text using the format below.",
+                "list every rock of the text",
+            ),
             (
                 "As a geologist, your role is to swiftly and kindly explain rocks to children.",
                 "explain rocks to children",
             ),
-            ("You are an AI whose primary responsibility is to rate each rock.", "rate each rock"),
-            ("You are an expert extractor of rocks from maps.", "extract rocks from maps"),
-            ("You coordinate ten agents that describe rocks in detail.", "describe rocks in detail"),
+            (
+                "You are an AI whose primary responsibility is to rate each rock.",
+                "rate each rock",
+            ),
+            (
+                "You are an expert extractor of rocks from maps.",
+                "extract rocks from maps",
+            ),
+            (
+                "You coordinate ten agents that describe rocks in detail.",
+                "describe rocks in detail",
+            ),
             (
                 "You are a thing that takes a rock and writes a story about it.",
                 "take a rock and write a story about it",
             ),
-            ("You write tools for reading and writing maps.", "write tools for reading and writing maps"),
-            ("You take a rock and you output its age in years.", "take a rock and output its age in years"),
-            ("Please draw the rock of the text.", "draw the rock of the text"),
+            (
+                "You write tools for reading and writing maps.",
+                "write tools for reading and writing maps",
+            ),
+            (
+                "You take a rock and you output its age in years.",
+                "take a rock and output its age in years",
+            ),
+            (
+                "Please draw the rock of the text.",
+                "draw the rock of the text",
+            ),
             ("Take a deep breath and name the rock in the text.", ""),
             ("The rocks are old and heavy.", ""),
         ] {
@@ -413,11 +477,17 @@ mod tests {
     #[test]
     fn tables_of_verbs_are_sorted() {
         assert!(VERBS.is_sorted_by(|a, b| a < b));
-        assert!(VAGUE.iter().all(|verb| known(verb).is_some() || *verb == "know"));
+        assert!(
+            VAGUE
+                .iter()
+                .all(|verb| known(verb).is_some() || *verb == "know")
+        );
     }
 
     #[test]
     fn case_that_changes_lengths_is_no_trouble() {
-        assert!(order("You extract İİİ from the ﬁles and more.").is_none_or(|text| !text.is_empty()));
+        assert!(
+            order("You extract İİİ from the ﬁles and more.").is_none_or(|text| !text.is_empty())
+        );
     }
 }

@@ -22,7 +22,11 @@ pub(super) struct Sentence {
 
 /// The text's sentences in order, without headings, code, examples and Markdown.
 pub(super) fn sentences(text: &str) -> Vec<Sentence> {
-    let mut reader = ProseReader { part: Some(PatternPart::Intro), paragraph: String::new(), found: Vec::new() };
+    let mut reader = ProseReader {
+        part: Some(PatternPart::Intro),
+        paragraph: String::new(),
+        found: Vec::new(),
+    };
     let mut is_fenced = false;
     for line in text.lines().map(str::trim) {
         if line.starts_with("```") || line.starts_with("~~~") {
@@ -67,7 +71,10 @@ impl ProseReader {
         let mut rest = text.as_str();
         while !rest.is_empty() && self.found.len() < MOST_SENTENCES {
             let (sentence, after) = rest.split_at(sentence_end(rest));
-            self.found.push(Sentence { text: sentence.trim().to_owned(), part });
+            self.found.push(Sentence {
+                text: sentence.trim().to_owned(),
+                part,
+            });
             rest = after.trim_start();
         }
     }
@@ -78,10 +85,12 @@ impl ProseReader {
 pub(super) fn heading(line: &str) -> Option<String> {
     let line = line.trim();
     let inner = line.trim_start_matches('#');
-    let is_marked = inner.len() < line.len() && (inner.is_empty() || inner.starts_with([' ', '\t', '*']));
+    let is_marked =
+        inner.len() < line.len() && (inner.is_empty() || inner.starts_with([' ', '\t', '*']));
     let is_tag = line.starts_with('<') && line.ends_with('>') && line.matches('<').count() == 1;
-    let is_bold =
-        line.starts_with("**") && line.trim_end_matches(':').ends_with("**") && line.matches("**").count() == 2;
+    let is_bold = line.starts_with("**")
+        && line.trim_end_matches(':').ends_with("**")
+        && line.matches("**").count() == 2;
     let is_label = line.len() <= 60
         && line.ends_with(':')
         && line.chars().any(char::is_uppercase)
@@ -98,13 +107,29 @@ pub(super) fn heading(line: &str) -> Option<String> {
 
 fn part(heading: &str, before: Option<PatternPart>) -> Option<PatternPart> {
     let has = |words: &[&str]| words.iter().any(|word| heading.contains(word));
-    if has(&["EXAMPLE", "TEMPLATE", "ESSAY", "SAMPLE", "REFERENCE", "KNOWLEDGE", "SYNTAX", "BACKGROUND ON"]) {
+    if has(&[
+        "EXAMPLE",
+        "TEMPLATE",
+        "ESSAY",
+        "SAMPLE",
+        "REFERENCE",
+        "KNOWLEDGE",
+        "SYNTAX",
+        "BACKGROUND ON",
+    ]) {
         None
-    } else if has(&["GOAL", "YOUR TASK", "OBJECTIVE", "MISSION"]) || heading == "TASK" || heading == "PROMPT" {
+    } else if has(&["GOAL", "YOUR TASK", "OBJECTIVE", "MISSION"])
+        || heading == "TASK"
+        || heading == "PROMPT"
+    {
         Some(PatternPart::Goal)
-    } else if has(&["IDENTITY", "PURPOSE", "ROLE", "SYSTEM", "BACKGROUND"]) || heading.starts_with("YOU ARE") {
+    } else if has(&["IDENTITY", "PURPOSE", "ROLE", "SYSTEM", "BACKGROUND"])
+        || heading.starts_with("YOU ARE")
+    {
         Some(PatternPart::Intro)
-    } else if before == Some(PatternPart::Intro) && heading.split(' ').count() > 3 && !has(&["STEP", "OUTPUT", "INPUT"])
+    } else if before == Some(PatternPart::Intro)
+        && heading.split(' ').count() > 3
+        && !has(&["STEP", "OUTPUT", "INPUT"])
     {
         // A title.
         Some(PatternPart::Intro)
@@ -116,16 +141,27 @@ fn part(heading: &str, before: Option<PatternPart>) -> Option<PatternPart> {
 }
 
 fn is_rule(line: &str) -> bool {
-    line.starts_with("//") || line.starts_with('|') || line.chars().all(|c| matches!(c, '-' | '=' | '*' | '_' | ' '))
+    line.starts_with("//")
+        || line.starts_with('|')
+        || line
+            .chars()
+            .all(|c| matches!(c, '-' | '=' | '*' | '_' | ' '))
 }
 
 /// The text after a bullet or number.
 fn list_item(line: &str) -> Option<&str> {
-    if let Some(item) = ["- ", "* ", "+ ", "• ", ". ", "-- "].iter().find_map(|bullet| line.strip_prefix(bullet)) {
+    if let Some(item) = ["- ", "* ", "+ ", "• ", ". ", "-- "]
+        .iter()
+        .find_map(|bullet| line.strip_prefix(bullet))
+    {
         return Some(item);
     }
     let rest = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    if rest.len() == line.len() { None } else { rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") ")) }
+    if rest.len() == line.len() {
+        None
+    } else {
+        rest.strip_prefix(". ").or_else(|| rest.strip_prefix(") "))
+    }
 }
 
 /// Markdown as one line of plain text, without markup, line breaks and control characters.
@@ -137,7 +173,10 @@ pub(super) fn plain(markdown: &str) -> String {
         if word.contains(['*', '`', '[', ']']) {
             // `[text](address)` keeps its text.
             let (shown, after) = match word.split_once("](") {
-                Some((shown, address)) => (shown, address.split_once(')').map_or("", |(_, after)| after)),
+                Some((shown, address)) => (
+                    shown,
+                    address.split_once(')').map_or("", |(_, after)| after),
+                ),
                 None => (word, ""),
             };
             unmarked = format!("{shown}{after}").replace(['*', '`', '[', ']'], "");
@@ -180,7 +219,10 @@ mod tests {
     use super::*;
 
     fn read(text: &str) -> Vec<(String, PatternPart)> {
-        sentences(text).into_iter().map(|sentence| (sentence.text, sentence.part)).collect()
+        sentences(text)
+            .into_iter()
+            .map(|sentence| (sentence.text, sentence.part))
+            .collect()
     }
 
     #[test]
@@ -189,14 +231,20 @@ mod tests {
                     1. Look at it. Then think.\n- See [the list](http://x/y).\n\n```\ncode. Here\n```\n# EXAMPLE\n\nNo.\n\
                     # GOAL // why\nName it!\n# INPUT:\n\nINPUT:\nmore";
         let expected = [
-            ("You name rocks, e.g. granite or basalt.", PatternPart::Intro),
+            (
+                "You name rocks, e.g. granite or basalt.",
+                PatternPart::Intro,
+            ),
             ("You are kind.", PatternPart::Intro),
             ("Look at it.", PatternPart::Rest),
             ("Then think.", PatternPart::Rest),
             ("See the list.", PatternPart::Rest),
             ("Name it!", PatternPart::Goal),
         ];
-        assert_eq!(read(text), expected.map(|(text, part)| (text.to_owned(), part)));
+        assert_eq!(
+            read(text),
+            expected.map(|(text, part)| (text.to_owned(), part))
+        );
     }
 
     #[test]

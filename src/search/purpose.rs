@@ -30,8 +30,14 @@ pub(super) struct Candidate {
 impl Candidate {
     /// Whether it has a word of the name other than the first, which is mostly a generic verb: "analyze", "create".
     fn says(&self, name: &str) -> bool {
-        let named: Vec<String> = whole_words(name).iter().skip(1).map(|word| stem(word)).collect();
-        whole_words(&self.text).iter().any(|word| !is_stop(word) && named.contains(&stem(word)))
+        let named: Vec<String> = whole_words(name)
+            .iter()
+            .skip(1)
+            .map(|word| stem(word))
+            .collect();
+        whole_words(&self.text)
+            .iter()
+            .any(|word| !is_stop(word) && named.contains(&stem(word)))
     }
 }
 
@@ -55,7 +61,9 @@ pub(super) fn candidates(text: &str) -> Vec<Candidate> {
         if part == PatternPart::Rest && aims > 1 {
             continue;
         }
-        let Some(action) = action(&text, part) else { continue };
+        let Some(action) = action(&text, part) else {
+            continue;
+        };
         let grade = match part {
             PatternPart::Rest => Grade::Step,
             PatternPart::Intro | PatternPart::Goal if action.is_vague => Grade::Vague,
@@ -90,16 +98,25 @@ pub(super) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec
             let own = || aims().filter(|candidate| count(candidate) == 1);
             // Prefer a unique sentence that shares a word with the name, or a longer one.
             let named = own().find(|candidate| candidate.says(name));
-            let named = named.or_else(|| own().take(2).find(|candidate| candidate.text.len() >= FEW));
+            let named =
+                named.or_else(|| own().take(2).find(|candidate| candidate.text.len() >= FEW));
             let own = named.or_else(|| {
-                all.iter()
-                    .find(|candidate| candidate.grade == Grade::Vague && count(candidate) == 1 && candidate.says(name))
+                all.iter().find(|candidate| {
+                    candidate.grade == Grade::Vague && count(candidate) == 1 && candidate.says(name)
+                })
             });
             let own = own.or_else(|| aims().find(|candidate| count(candidate) == 1));
             let own = own.or_else(|| aims().find(|candidate| count(candidate) < COMMON));
-            let own = own.or_else(|| all.iter().find(|candidate| count(candidate) == 1 && candidate.says(name)));
+            let own = own.or_else(|| {
+                all.iter()
+                    .find(|candidate| count(candidate) == 1 && candidate.says(name))
+            });
             own.or_else(|| all.iter().find(|candidate| count(candidate) == 1))
-                .or_else(|| all.iter().find(|candidate| candidate.grade <= Grade::Vague && count(candidate) < COMMON))
+                .or_else(|| {
+                    all.iter().find(|candidate| {
+                        candidate.grade <= Grade::Vague && count(candidate) < COMMON
+                    })
+                })
         })
         .collect();
     let mut taken: HashMap<&str, usize> = HashMap::new();
@@ -111,9 +128,9 @@ pub(super) fn told_apart(names: &[String], candidates: &[Vec<Candidate>]) -> Vec
         .zip(&chosen)
         .map(|(name, chosen)| match chosen {
             None => finished(&humanised(name)),
-            Some(chosen) if taken.get(chosen.text.as_str()).is_some_and(|&n| n > 1) => {
-                finished(&format!("{}: {}", humanised(name), uncapitalised(&chosen.text)))
-            }
+            Some(chosen) if taken.get(chosen.text.as_str()).is_some_and(|&n| n > 1) => finished(
+                &format!("{}: {}", humanised(name), uncapitalised(&chosen.text)),
+            ),
             Some(chosen) => chosen.text.clone(),
         })
         .collect()
@@ -127,20 +144,31 @@ pub(crate) fn humanised(name: &str) -> String {
         if c.is_uppercase() && before.is_lowercase() {
             spaced.push(' ');
         }
-        spaced.push(if matches!(c, '_' | '-' | '.') || c.is_control() { ' ' } else { c });
+        spaced.push(if matches!(c, '_' | '-' | '.') || c.is_control() {
+            ' '
+        } else {
+            c
+        });
         before = c;
     }
     let words: Vec<String> = spaced
         .split_whitespace()
         .map(|word| {
             let lower = word.to_lowercase();
-            match ACRONYMS.iter().find(|acronym| acronym.to_lowercase() == lower) {
+            match ACRONYMS
+                .iter()
+                .find(|acronym| acronym.to_lowercase() == lower)
+            {
                 Some(acronym) => (*acronym).to_owned(),
                 None => lower,
             }
         })
         .collect();
-    if words.is_empty() { name.to_owned() } else { capitalised(&words.join(" ")) }
+    if words.is_empty() {
+        name.to_owned()
+    } else {
+        capitalised(&words.join(" "))
+    }
 }
 
 /// Words of names that keep capitals.
@@ -179,29 +207,40 @@ const ACRONYMS: &[&str] = &[
 
 pub(super) fn capitalised(text: &str) -> String {
     let mut chars = text.chars();
-    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 /// The sentence without its initial capital, for use after a colon; abbreviations and names keep theirs.
 fn uncapitalised(text: &str) -> String {
     let mut chars = text.chars();
     match (chars.next(), chars.clone().next()) {
-        (Some(first), Some(second)) if !second.is_uppercase() => first.to_lowercase().chain(chars).collect(),
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(chars).collect()
+        }
         _ => text.to_owned(),
     }
 }
 
 /// A sentence of at most [`MAX_SUMMARY`] characters, with an initial capital and a full stop.
 fn finished(text: &str) -> String {
-    let text = text
-        .trim()
-        .trim_end_matches(|c: char| matches!(c, '.' | ',' | ';' | ':' | '-' | '–' | '—' | '…') || c.is_whitespace());
+    let text = text.trim().trim_end_matches(|c: char| {
+        matches!(c, '.' | ',' | ';' | ':' | '-' | '–' | '—' | '…') || c.is_whitespace()
+    });
     let mut text = capitalised(text);
     if text.chars().count() >= MAX_SUMMARY {
         // Leaves room for the ellipsis and the full stop.
-        let end = text.char_indices().nth(MAX_SUMMARY - 2).map_or(text.len(), |(at, _)| at);
+        let end = text
+            .char_indices()
+            .nth(MAX_SUMMARY - 2)
+            .map_or(text.len(), |(at, _)| at);
         let kept = &text[..end];
-        let cut = [", ", "; ", " "].iter().filter_map(|gap| kept.rfind(gap)).find(|at| *at > end / 2).unwrap_or(end);
+        let cut = [", ", "; ", " "]
+            .iter()
+            .filter_map(|gap| kept.rfind(gap))
+            .find(|at| *at > end / 2)
+            .unwrap_or(end);
         text.truncate(cut);
         return text + "….";
     }

@@ -9,12 +9,16 @@ const LONGEST: usize = 64;
 
 /// The skill name of each pattern: 1 to 64 characters `a`–`z`, `0`–`9` and single inner hyphens, all different. A
 /// pattern whose name has no such character has none. The result does not depend on the order of the names.
-pub(crate) fn skill_names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
+pub(crate) fn skill_names<'a>(
+    names: impl IntoIterator<Item = &'a str>,
+) -> BTreeMap<&'a str, String> {
     let names: BTreeSet<&str> = names.into_iter().collect();
     let mut taken: BTreeSet<String> = BTreeSet::new();
     let mut skills: BTreeMap<&str, String> = BTreeMap::new();
     // Names that are valid already stay the same.
-    let (exact, other): (Vec<&str>, Vec<&str>) = names.iter().partition(|name| kebab(name) == name.replace('_', "-"));
+    let (exact, other): (Vec<&str>, Vec<&str>) = names
+        .iter()
+        .partition(|name| kebab(name) == name.replace('_', "-"));
     for name in exact.into_iter().chain(other) {
         let wanted = kebab(name);
         if wanted.is_empty() {
@@ -24,7 +28,9 @@ pub(crate) fn skill_names<'a>(names: impl IntoIterator<Item = &'a str>) -> BTree
         let mut number = 2;
         while !taken.insert(skill.clone()) {
             let suffix = format!("-{number}");
-            let room = wanted.get(..wanted.len().min(LONGEST - suffix.len())).unwrap_or(&wanted);
+            let room = wanted
+                .get(..wanted.len().min(LONGEST - suffix.len()))
+                .unwrap_or(&wanted);
             skill = format!("{}{suffix}", room.trim_end_matches('-'));
             number += 1;
         }
@@ -54,11 +60,17 @@ mod tests {
     use super::*;
 
     fn mapped(names: &[&str]) -> Vec<(String, String)> {
-        skill_names(names.iter().copied()).into_iter().map(|(name, skill)| (name.to_owned(), skill)).collect()
+        skill_names(names.iter().copied())
+            .into_iter()
+            .map(|(name, skill)| (name.to_owned(), skill))
+            .collect()
     }
 
     fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
-        pairs.iter().map(|(name, skill)| ((*name).to_owned(), (*skill).to_owned())).collect()
+        pairs
+            .iter()
+            .map(|(name, skill)| ((*name).to_owned(), (*skill).to_owned()))
+            .collect()
     }
 
     #[test]
@@ -69,18 +81,35 @@ mod tests {
             ("v1.2", "v1-2"),
             ("Ärger_Über-x", "arger-uber-x"),
         ];
-        assert_eq!(mapped(&["summarize_pull-requests", "_a__b- -c_", "v1.2", "Ärger_Über-x"]), pairs(&expected));
+        assert_eq!(
+            mapped(&[
+                "summarize_pull-requests",
+                "_a__b- -c_",
+                "v1.2",
+                "Ärger_Über-x"
+            ]),
+            pairs(&expected)
+        );
     }
 
     #[test]
     fn names_without_such_letters_are_omitted() {
-        assert_eq!(mapped(&["漢字", "_", "", "漢字 a"]), pairs(&[("漢字 a", "a")]));
+        assert_eq!(
+            mapped(&["漢字", "_", "", "漢字 a"]),
+            pairs(&[("漢字 a", "a")])
+        );
     }
 
     #[test]
     fn clashes_get_a_number_and_exact_names_come_first() {
         let names = ["A b", "a_b", "a-b", "a b", "a-b-2"];
-        let expected = [("A b", "a-b-3"), ("a b", "a-b-4"), ("a-b", "a-b"), ("a-b-2", "a-b-2"), ("a_b", "a-b-5")];
+        let expected = [
+            ("A b", "a-b-3"),
+            ("a b", "a-b-4"),
+            ("a-b", "a-b"),
+            ("a-b-2", "a-b-2"),
+            ("a_b", "a-b-5"),
+        ];
         let mut reversed = names;
         reversed.reverse();
         assert_eq!(mapped(&names), mapped(&reversed));
@@ -93,11 +122,17 @@ mod tests {
 
     #[test]
     fn long_names_are_cut_and_stay_apart() {
-        let names: Vec<String> = ["", "_", "1", "2"].iter().map(|end| "x".repeat(62) + "_y" + end + "zzz").collect();
+        let names: Vec<String> = ["", "_", "1", "2"]
+            .iter()
+            .map(|end| "x".repeat(62) + "_y" + end + "zzz")
+            .collect();
         let skills = skill_names(names.iter().map(String::as_str));
         assert_eq!(skills.values().collect::<BTreeSet<_>>().len(), 4);
         for skill in skills.values() {
-            assert!((1..=64).contains(&skill.len()) && !skill.ends_with('-') && !skill.contains("--"), "{skill}");
+            assert!(
+                (1..=64).contains(&skill.len()) && !skill.ends_with('-') && !skill.contains("--"),
+                "{skill}"
+            );
         }
     }
 }

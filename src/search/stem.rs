@@ -189,7 +189,9 @@ pub(super) fn stem(word: &str) -> String {
         return IRREGULAR[at].1.to_owned();
     }
     inflected(&mut word);
-    let derived = DERIVED.iter().find(|(ending, _, left)| word.len() >= left + ending.len() && word.ends_with(ending));
+    let derived = DERIVED
+        .iter()
+        .find(|(ending, _, left)| word.len() >= left + ending.len() && word.ends_with(ending));
     if let Some((ending, instead, _)) = derived {
         word.truncate(word.len() - ending.len());
         word.push_str(instead);
@@ -203,17 +205,28 @@ fn singular(word: &mut String) {
     if word.ends_with("ies") && word.len() > 4 {
         cut(word, 3);
         word.push('y');
-    } else if ["sses", "ches", "shes", "xes", "zzes"].iter().any(|ending| word.ends_with(ending)) {
+    } else if ["sses", "ches", "shes", "xes", "zzes"]
+        .iter()
+        .any(|ending| word.ends_with(ending))
+    {
         cut(word, 2);
-    } else if word.ends_with('s') && !["ss", "us", "is"].iter().any(|ending| word.ends_with(ending)) {
+    } else if word.ends_with('s')
+        && !["ss", "us", "is"]
+            .iter()
+            .any(|ending| word.ends_with(ending))
+    {
         cut(word, 1);
     }
 }
 
 fn inflected(word: &mut String) {
     for ending in ["ing", "ed"] {
-        let Some(left) = word.strip_suffix(ending) else { continue };
-        let has_vowel = left.bytes().any(|b| matches!(b, b'a' | b'e' | b'i' | b'o' | b'u' | b'y'));
+        let Some(left) = word.strip_suffix(ending) else {
+            continue;
+        };
+        let has_vowel = left
+            .bytes()
+            .any(|b| matches!(b, b'a' | b'e' | b'i' | b'o' | b'u' | b'y'));
         if left.len() > 2 && has_vowel && !left.ends_with('e') {
             word.truncate(left.len());
             if word.ends_with('i') {
@@ -284,7 +297,10 @@ mod tests {
             "license licence",
         ] {
             let stems: Vec<String> = forms.split(' ').map(stem).collect();
-            assert!(stems.iter().all(|stem| *stem == stems[0]), "{forms}: {stems:?}");
+            assert!(
+                stems.iter().all(|stem| *stem == stems[0]),
+                "{forms}: {stems:?}"
+            );
         }
     }
 

@@ -26,16 +26,28 @@ impl Thesaurus {
     }
 
     fn parse(text: &str) -> Thesaurus {
-        let mut thesaurus = Thesaurus { len: 0, words: HashMap::new(), phrases: HashMap::new() };
-        for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let mut thesaurus = Thesaurus {
+            len: 0,
+            words: HashMap::new(),
+            phrases: HashMap::new(),
+        };
+        for line in text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        {
             let group = thesaurus.len as Group;
             thesaurus.len += 1;
             for member in line.split(',') {
-                let mut stems: Vec<String> = whole_words(member).iter().map(|word| stem(word)).collect();
+                let mut stems: Vec<String> =
+                    whole_words(member).iter().map(|word| stem(word)).collect();
                 if stems.len() > 1 {
                     let following = stems.split_off(1);
                     let first = stems.swap_remove(0);
-                    thesaurus.phrases.entry(first).or_default().push((following, group));
+                    thesaurus
+                        .phrases
+                        .entry(first)
+                        .or_default()
+                        .push((following, group));
                 } else if let Some(word) = stems.pop() {
                     let groups = thesaurus.words.entry(word).or_default();
                     if !groups.contains(&group) {
@@ -62,7 +74,9 @@ impl Thesaurus {
         let phrases = self.phrases.get(first).map_or(&[][..], Vec::as_slice);
         phrases
             .iter()
-            .filter(|(stems, _)| following.len() >= stems.len() && following.iter().zip(stems).all(|(a, b)| a == b))
+            .filter(|(stems, _)| {
+                following.len() >= stems.len() && following.iter().zip(stems).all(|(a, b)| a == b)
+            })
             .map(|(stems, group)| (*group, stems.len() + 1))
     }
 
@@ -83,7 +97,10 @@ mod tests {
     #[test]
     fn the_file_is_well_formed() {
         let text = include_str!("thesaurus.txt");
-        let lines: Vec<&str> = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
+        let lines: Vec<&str> = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
         assert!(lines.len() >= 150, "{} groups", lines.len());
         let mut seen = HashSet::new();
         for line in lines {
@@ -91,12 +108,24 @@ mod tests {
             let members: Vec<&str> = line.split(", ").collect();
             assert!(members.len() > 1, "{line}");
             for member in &members {
-                let is_plain = member.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b' ');
-                assert!(is_plain && !member.is_empty() && member.trim() == *member, "{member:?} in {line}");
+                let is_plain = member
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b' ');
+                assert!(
+                    is_plain && !member.is_empty() && member.trim() == *member,
+                    "{member:?} in {line}"
+                );
                 let words = whole_words(member).len();
-                assert!((1..=Thesaurus::LONGEST).contains(&words), "{member:?} in {line}: {words} words");
+                assert!(
+                    (1..=Thesaurus::LONGEST).contains(&words),
+                    "{member:?} in {line}: {words} words"
+                );
             }
-            assert_eq!(members.iter().collect::<HashSet<_>>().len(), members.len(), "a word twice: {line}");
+            assert_eq!(
+                members.iter().collect::<HashSet<_>>().len(),
+                members.len(),
+                "a word twice: {line}"
+            );
             let mut sorted = members.clone();
             sorted.sort_unstable();
             assert!(seen.insert(sorted), "a group twice: {line}");
@@ -105,11 +134,17 @@ mod tests {
 
     #[test]
     fn words_and_phrases_find_their_groups() {
-        let thesaurus = Thesaurus::parse("# no group\n\npull request, pr, diff\nmail, email\nmail, pr\n");
+        let thesaurus =
+            Thesaurus::parse("# no group\n\npull request, pr, diff\nmail, email\nmail, pr\n");
         assert_eq!(thesaurus.len, 3);
         assert_eq!(thesaurus.groups("pr"), [0, 2]);
         assert!(thesaurus.groups("pull").is_empty());
-        assert_eq!(thesaurus.phrases("pul", &["request", "x"]).collect::<Vec<_>>(), [(0, 2)]);
+        assert_eq!(
+            thesaurus
+                .phrases("pul", &["request", "x"])
+                .collect::<Vec<_>>(),
+            [(0, 2)]
+        );
         assert_eq!(thesaurus.phrases("pul", &[]).count(), 0);
         assert_eq!(thesaurus.phrases("pul", &["x"]).count(), 0);
     }

@@ -10,7 +10,12 @@ const LONGEST: usize = 128;
 impl Letters {
     pub(super) fn new(text: &str) -> Letters {
         let chars = text.trim().chars().flat_map(char::to_lowercase);
-        Letters(chars.map(|c| if matches!(c, '-' | ' ' | '.') { '_' } else { c }).take(LONGEST).collect())
+        Letters(
+            chars
+                .map(|c| if matches!(c, '-' | ' ' | '.') { '_' } else { c })
+                .take(LONGEST)
+                .collect(),
+        )
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -23,7 +28,9 @@ impl Letters {
 
     /// The set of letters as a bit mask, one bit per class of letters.
     pub(super) fn mask(&self) -> u32 {
-        self.0.iter().fold(0, |mask, c| mask | 1 << (*c as u32 % 31))
+        self.0
+            .iter()
+            .fold(0, |mask, c| mask | 1 << (*c as u32 % 31))
     }
 
     /// Whether a word with that mask may be within this many edits.
@@ -40,7 +47,11 @@ impl Letters {
     /// Share of letter pairs that both have, in thousandths.
     pub(super) fn likeness(&self, other: &Letters) -> u32 {
         let pairs = |letters: &Letters| {
-            let mut pairs: Vec<(char, char)> = letters.0.windows(2).map(|pair| (pair[0], pair[1])).collect();
+            let mut pairs: Vec<(char, char)> = letters
+                .0
+                .windows(2)
+                .map(|pair| (pair[0], pair[1]))
+                .collect();
             pairs.sort_unstable();
             pairs
         };
@@ -70,7 +81,9 @@ pub(super) fn distance(a: &Letters, b: &Letters, most: usize) -> Option<usize> {
     for (i, x) in a.iter().enumerate() {
         let mut next = vec![i + 1; b.len() + 1];
         for (j, y) in b.iter().enumerate() {
-            let mut least = (row[j] + usize::from(x != y)).min(row[j + 1] + 1).min(next[j] + 1);
+            let mut least = (row[j] + usize::from(x != y))
+                .min(row[j + 1] + 1)
+                .min(next[j] + 1);
             if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
                 least = least.min(before[j - 1] + 1);
             }
@@ -116,7 +129,10 @@ mod tests {
     #[test]
     fn masks_and_likeness_measure_similarity() {
         let a = Letters::new("wisdom");
-        assert!(a.may_be_within(Letters::new("wisdon").mask(), 1) && !a.may_be_within(Letters::new("xyz").mask(), 1));
+        assert!(
+            a.may_be_within(Letters::new("wisdon").mask(), 1)
+                && !a.may_be_within(Letters::new("xyz").mask(), 1)
+        );
         assert!(a.is_part_of(Letters::new("extract_wisdom").mask()));
         assert_eq!(a.likeness(&a), 1000);
         assert_eq!(a.likeness(&Letters::new("xyz")), 0);

@@ -38,7 +38,11 @@ pub(super) fn words(text: &str, mut each: impl FnMut(&str, WordKind) -> bool) {
         }
         if matches!(c, '\'' | '’') {
             // The rest of `it's`, `don't` and `they'll` is not a word.
-            let tail: String = chars.clone().take(3).take_while(|c| c.is_alphanumeric()).collect();
+            let tail: String = chars
+                .clone()
+                .take(3)
+                .take_while(|c| c.is_alphanumeric())
+                .collect();
             if tail.chars().count() < 3 {
                 chars.by_ref().take(tail.chars().count()).for_each(drop);
             }
@@ -104,12 +108,15 @@ impl Word {
             _ => Class::Lower,
         };
         match (self.last, class) {
-            (Some(Class::Lower), Class::Upper) | (Some(Class::Digit), Class::Lower | Class::Upper) => {
+            (Some(Class::Lower), Class::Upper)
+            | (Some(Class::Digit), Class::Lower | Class::Upper) => {
                 self.cuts.push(self.text.len());
             }
             (Some(Class::Lower | Class::Upper), Class::Digit) => self.cuts.push(self.text.len()),
             // `PDFFile`: the last capital belongs to the next piece.
-            (Some(Class::Upper), Class::Lower) if self.last_at > self.cuts.last().copied().unwrap_or(0) => {
+            (Some(Class::Upper), Class::Lower)
+                if self.last_at > self.cuts.last().copied().unwrap_or(0) =>
+            {
                 self.cuts.push(self.last_at);
             }
             _ => {}
@@ -127,7 +134,11 @@ impl Word {
 
     /// Passes on the word and its pieces, and starts the next.
     fn end(&mut self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
-        let goes_on = if self.is_unspaced { self.pairs(each) } else { self.tell(each) };
+        let goes_on = if self.is_unspaced {
+            self.pairs(each)
+        } else {
+            self.tell(each)
+        };
         self.text.clear();
         self.cuts.clear();
         (self.chars, self.last) = (0, None);
@@ -137,8 +148,15 @@ impl Word {
     fn tell(&self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
         if !self.cuts.is_empty() {
             let starts = std::iter::once(0).chain(self.cuts.iter().copied());
-            let ends = self.cuts.iter().copied().chain(std::iter::once(self.text.len()));
-            for piece in starts.zip(ends).filter_map(|(start, end)| self.text.get(start..end)) {
+            let ends = self
+                .cuts
+                .iter()
+                .copied()
+                .chain(std::iter::once(self.text.len()));
+            for piece in starts
+                .zip(ends)
+                .filter_map(|(start, end)| self.text.get(start..end))
+            {
                 let is_worth = piece.len() > 2 || piece.bytes().all(|b| b.is_ascii_digit());
                 if is_worth && !each(piece, WordKind::Piece) {
                     return false;
@@ -146,23 +164,37 @@ impl Word {
             }
         }
         // A single letter means nothing.
-        (self.text.len() == 1 && self.text.bytes().all(|b| b.is_ascii_lowercase())) || each(&self.text, WordKind::Whole)
+        (self.text.len() == 1 && self.text.bytes().all(|b| b.is_ascii_lowercase()))
+            || each(&self.text, WordKind::Whole)
     }
 
     /// In scripts without spaces, every two neighbours are a word.
     fn pairs(&self, each: &mut impl FnMut(&str, WordKind) -> bool) -> bool {
-        let ends: Vec<usize> = self.text.char_indices().map(|(at, _)| at).chain([self.text.len()]).collect();
+        let ends: Vec<usize> = self
+            .text
+            .char_indices()
+            .map(|(at, _)| at)
+            .chain([self.text.len()])
+            .collect();
         if ends.len() == 2 {
             return each(&self.text, WordKind::Whole);
         }
-        ends.windows(3).all(|pair| self.text.get(pair[0]..pair[2]).is_none_or(|pair| each(pair, WordKind::Whole)))
+        ends.windows(3).all(|pair| {
+            self.text
+                .get(pair[0]..pair[2])
+                .is_none_or(|pair| each(pair, WordKind::Whole))
+        })
     }
 }
 
 /// The text in lower case, Latin letters without their accents.
 pub(super) fn plain_letters(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
-    for c in text.chars().flat_map(char::to_lowercase).filter(|c| !matches!(c, '\u{300}'..='\u{36f}')) {
+    for c in text
+        .chars()
+        .flat_map(char::to_lowercase)
+        .filter(|c| !matches!(c, '\u{300}'..='\u{36f}'))
+    {
         match folded(c) {
             Some(letters) => plain.push_str(letters),
             None => plain.push(c),
@@ -436,7 +468,11 @@ mod tests {
     fn all(text: &str) -> String {
         let mut found = Vec::new();
         words(text, |word, kind| {
-            found.push(if kind == WordKind::Piece { format!("({word})") } else { word.to_owned() });
+            found.push(if kind == WordKind::Piece {
+                format!("({word})")
+            } else {
+                word.to_owned()
+            });
             true
         });
         found.join(" ")
@@ -450,8 +486,14 @@ mod tests {
             ("createGPTPrompt", "(create) (gpt) (prompt) creategptprompt"),
             ("top10list", "(top) (10) (list) top10list"),
             ("prepare_7s", "prepare (7) 7s"),
-            ("It's John’s; they'll, don't l'essai", "it john they don essai"),
-            ("Résumé re\u{301}sume\u{301} Straße Æon", "resume resume strasse aeon"),
+            (
+                "It's John’s; they'll, don't l'essai",
+                "it john they don essai",
+            ),
+            (
+                "Résumé re\u{301}sume\u{301} Straße Æon",
+                "resume resume strasse aeon",
+            ),
             ("C++ e-mail", "mail"),
             ("漢字検索", "漢字 字検 検索"),
             ("a漢b", "漢"),

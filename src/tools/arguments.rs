@@ -39,7 +39,11 @@ impl Arguments {
                 ));
             }
         };
-        Ok(Arguments { tool, place: String::new(), left })
+        Ok(Arguments {
+            tool,
+            place: String::new(),
+            left,
+        })
     }
 
     /// The name of an argument as refusals have it.
@@ -65,14 +69,19 @@ impl Arguments {
         let text = self.text(name)?;
         if text.len() > MAX_STRING {
             let name = self.path(name);
-            return Err(refused(format!("`{name}` is {} bytes long: at most {MAX_STRING} are allowed.", text.len())));
+            return Err(refused(format!(
+                "`{name}` is {} bytes long: at most {MAX_STRING} are allowed.",
+                text.len()
+            )));
         }
         Ok(Some(text).filter(|text| !text.is_empty()))
     }
 
     /// A name that Fabric may safely use in a path; `None` if left out or empty.
     pub(super) fn name(&mut self, name: &str) -> Result<Option<Name>, Error> {
-        self.string(name)?.map(|value| Name::parse(&self.path(name), &value)).transpose()
+        self.string(name)?
+            .map(|value| Name::parse(&self.path(name), &value))
+            .transpose()
     }
 
     /// The pattern to work on.
@@ -87,7 +96,9 @@ impl Arguments {
 
     /// The name of a model or a vendor; empty if left out, which lets Fabric choose.
     pub(super) fn model(&mut self, name: &str) -> Result<String, Error> {
-        self.string(name)?.map_or(Ok(String::new()), |value| names::model(&self.path(name), &value))
+        self.string(name)?.map_or(Ok(String::new()), |value| {
+            names::model(&self.path(name), &value)
+        })
     }
 
     /// A truth value; false if left out.
@@ -100,32 +111,49 @@ impl Arguments {
     }
 
     /// A number within `range`.
-    pub(super) fn number(&mut self, name: &str, range: RangeInclusive<i8>) -> Result<Option<f64>, Error> {
+    pub(super) fn number(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<i8>,
+    ) -> Result<Option<f64>, Error> {
         let allowed = format!("a number from {} to {}", range.start(), range.end());
         let range = f64::from(*range.start())..=f64::from(*range.end());
         match self.take(name) {
             None => Ok(None),
             Some(Value::Number(number)) => match number.as_f64() {
                 Some(value) if range.contains(&value) => Ok(Some(value)),
-                _ => Err(refused(format!("`{}` is {number}: it must be {allowed}.", self.path(name)))),
+                _ => Err(refused(format!(
+                    "`{}` is {number}: it must be {allowed}.",
+                    self.path(name)
+                ))),
             },
             Some(other) => Err(wrong_type(&self.path(name), &allowed, &other)),
         }
     }
 
     /// A whole number within `range`.
-    pub(super) fn integer(&mut self, name: &str, range: RangeInclusive<u64>) -> Result<Option<u64>, Error> {
+    pub(super) fn integer(
+        &mut self,
+        name: &str,
+        range: RangeInclusive<u64>,
+    ) -> Result<Option<u64>, Error> {
         let allowed = format!("a whole number from {} to {}", range.start(), range.end());
         match self.take(name) {
             None => Ok(None),
             Some(Value::Number(number)) => {
                 // JavaScript knows one kind of number: 5.0 is 5.
-                let whole = number
-                    .as_u64()
-                    .or_else(|| number.as_f64().filter(|f| f.fract() == 0.0 && *f >= 0.0).map(|f| f as u64));
+                let whole = number.as_u64().or_else(|| {
+                    number
+                        .as_f64()
+                        .filter(|f| f.fract() == 0.0 && *f >= 0.0)
+                        .map(|f| f as u64)
+                });
                 match whole {
                     Some(value) if range.contains(&value) => Ok(Some(value)),
-                    _ => Err(refused(format!("`{}` is {number}: it must be {allowed}.", self.path(name)))),
+                    _ => Err(refused(format!(
+                        "`{}` is {number}: it must be {allowed}.",
+                        self.path(name)
+                    ))),
                 }
             }
             Some(other) => Err(wrong_type(&self.path(name), &allowed, &other)),
@@ -137,18 +165,30 @@ impl Arguments {
         let map = match self.take(name) {
             None => return Ok(BTreeMap::new()),
             Some(Value::Object(map)) => map,
-            Some(other) => return Err(wrong_type(&self.path(name), "an object of strings", &other)),
+            Some(other) => {
+                return Err(wrong_type(&self.path(name), "an object of strings", &other));
+            }
         };
         let mut variables = BTreeMap::new();
         for (key, value) in map {
             match value {
                 Value::String(text) => variables.insert(key, text),
-                other => return Err(wrong_type(&format!("{}.{key}", self.path(name)), "a string", &other)),
+                other => {
+                    return Err(wrong_type(
+                        &format!("{}.{key}", self.path(name)),
+                        "a string",
+                        &other,
+                    ));
+                }
             };
         }
         names::variables(&variables).map_err(|error| match self.place.as_str() {
             "" => error,
-            place => refused(format!("In {}: {}", place.trim_end_matches('.'), error.detail)),
+            place => refused(format!(
+                "In {}: {}",
+                place.trim_end_matches('.'),
+                error.detail
+            )),
         })?;
         Ok(variables)
     }
@@ -157,35 +197,57 @@ impl Arguments {
     pub(super) fn attachments(&mut self, name: &str) -> Result<Vec<String>, Error> {
         let string = |(i, item)| match item {
             Value::String(text) if text.len() <= MAX_STRING => Ok(text),
-            Value::String(text) => {
-                Err(refused(format!("`{name}[{i}]` is {} bytes long: at most {MAX_STRING} are allowed.", text.len())))
-            }
+            Value::String(text) => Err(refused(format!(
+                "`{name}[{i}]` is {} bytes long: at most {MAX_STRING} are allowed.",
+                text.len()
+            ))),
             other => Err(wrong_type(&format!("{name}[{i}]"), "a string", &other)),
         };
-        self.items(name, MAX_ATTACHMENTS, "a list of strings")?.into_iter().enumerate().map(string).collect()
+        self.items(name, MAX_ATTACHMENTS, "a list of strings")?
+            .into_iter()
+            .enumerate()
+            .map(string)
+            .collect()
     }
 
     /// A list of at most `limit` steps, each to be read like the arguments of a call. A string is a step of that pattern.
     pub(super) fn steps(&mut self, name: &str, limit: usize) -> Result<Vec<Arguments>, Error> {
         let tool = self.tool;
         let object = |(i, item)| match item {
-            Value::Object(left) => Ok(Arguments { tool, place: format!("{name}[{i}]."), left }),
+            Value::Object(left) => Ok(Arguments {
+                tool,
+                place: format!("{name}[{i}]."),
+                left,
+            }),
             pattern @ Value::String(_) => {
                 let left = Map::from_iter([("pattern_name".to_owned(), pattern)]);
-                Ok(Arguments { tool, place: format!("{name}[{i}]."), left })
+                Ok(Arguments {
+                    tool,
+                    place: format!("{name}[{i}]."),
+                    left,
+                })
             }
-            other => Err(wrong_type(&format!("{name}[{i}]"), "a pattern's name or an object", &other)),
+            other => Err(wrong_type(
+                &format!("{name}[{i}]"),
+                "a pattern's name or an object",
+                &other,
+            )),
         };
-        self.items(name, limit, "a list of steps")?.into_iter().enumerate().map(object).collect()
+        self.items(name, limit, "a list of steps")?
+            .into_iter()
+            .enumerate()
+            .map(object)
+            .collect()
     }
 
     fn items(&mut self, name: &str, limit: usize, wanted: &str) -> Result<Vec<Value>, Error> {
         match self.take(name) {
             None => Ok(Vec::new()),
             Some(Value::Array(items)) if items.len() <= limit => Ok(items),
-            Some(Value::Array(items)) => {
-                Err(refused(format!("`{name}` has {} entries: at most {limit} are allowed.", items.len())))
-            }
+            Some(Value::Array(items)) => Err(refused(format!(
+                "`{name}` has {} entries: at most {limit} are allowed.",
+                items.len()
+            ))),
             Some(other) => Err(wrong_type(name, wanted, &other)),
         }
     }
@@ -196,11 +258,19 @@ impl Arguments {
             return Ok(());
         }
         let known: Vec<&str> = known.collect();
-        let Some(name) = self.left.keys().find(|key| !known.contains(&key.as_str())) else { return Ok(()) };
+        let Some(name) = self.left.keys().find(|key| !known.contains(&key.as_str())) else {
+            return Ok(());
+        };
         let shown = shown(name, 64);
-        let takes =
-            if known.is_empty() { "it takes none".to_string() } else { format!("it takes {}", known.join(", ")) };
-        Err(refused(format!("`{}{shown}` is not an argument of {}: {takes}.", self.place, self.tool)))
+        let takes = if known.is_empty() {
+            "it takes none".to_string()
+        } else {
+            format!("it takes {}", known.join(", "))
+        };
+        Err(refused(format!(
+            "`{}{shown}` is not an argument of {}: {takes}.",
+            self.place, self.tool
+        )))
     }
 }
 
@@ -213,7 +283,10 @@ fn wrong_type(name: &str, wanted: &str, found: &Value) -> Error {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    refused(format!("`{}` must be {wanted}, not {found}.", shown(name, 128)))
+    refused(format!(
+        "`{}` must be {wanted}, not {found}.",
+        shown(name, 128)
+    ))
 }
 
 #[cfg(test)]
@@ -247,8 +320,14 @@ mod tests {
 
     #[test]
     fn refusals_name_the_argument_and_what_is_allowed() {
-        assert_eq!(detail(arguments(json!({"x": 5})).string("x")), "`x` must be a string, not a number.");
-        assert_eq!(detail(arguments(json!({"x": "5"})).flag("x")), "`x` must be true or false, not a string.");
+        assert_eq!(
+            detail(arguments(json!({"x": 5})).string("x")),
+            "`x` must be a string, not a number."
+        );
+        assert_eq!(
+            detail(arguments(json!({"x": "5"})).flag("x")),
+            "`x` must be true or false, not a string."
+        );
         assert_eq!(
             detail(arguments(json!({"x": 2.5})).number("x", 0..=2)),
             "`x` is 2.5: it must be a number from 0 to 2."
@@ -257,7 +336,10 @@ mod tests {
             detail(arguments(json!({"x": 0})).integer("x", 1..=9)),
             "`x` is 0: it must be a whole number from 1 to 9."
         );
-        assert_eq!(detail(arguments(json!({"v": {"a": 1}})).variables("v")), "`v.a` must be a string, not a number.");
+        assert_eq!(
+            detail(arguments(json!({"v": {"a": 1}})).variables("v")),
+            "`v.a` must be a string, not a number."
+        );
         assert_eq!(
             detail(arguments(json!({"l": ["a", {}]})).attachments("l")),
             "`l[1]` must be a string, not an object."
@@ -272,24 +354,57 @@ mod tests {
     #[test]
     fn bounds_hold_on_both_sides() {
         let fits = "x".repeat(MAX_STRING);
-        assert_eq!(arguments(json!({"x": fits})).string("x").unwrap().map(|s| s.len()), Some(MAX_STRING));
-        assert!(arguments(json!({"x": format!("{fits}x")})).string("x").is_err());
         assert_eq!(
-            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS]})).attachments("l").unwrap().len(),
+            arguments(json!({"x": fits}))
+                .string("x")
+                .unwrap()
+                .map(|s| s.len()),
+            Some(MAX_STRING)
+        );
+        assert!(
+            arguments(json!({"x": format!("{fits}x")}))
+                .string("x")
+                .is_err()
+        );
+        assert_eq!(
+            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS]}))
+                .attachments("l")
+                .unwrap()
+                .len(),
             MAX_ATTACHMENTS
         );
-        assert!(arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS + 1]})).attachments("l").is_err());
-        for (value, ok) in [(json!(0), true), (json!(2), true), (json!(-0.001), false), (json!(2.001), false)] {
-            assert_eq!(arguments(json!({"x": value})).number("x", 0..=2).is_ok(), ok, "{value}");
+        assert!(
+            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS + 1]}))
+                .attachments("l")
+                .is_err()
+        );
+        for (value, ok) in [
+            (json!(0), true),
+            (json!(2), true),
+            (json!(-0.001), false),
+            (json!(2.001), false),
+        ] {
+            assert_eq!(
+                arguments(json!({"x": value})).number("x", 0..=2).is_ok(),
+                ok,
+                "{value}"
+            );
         }
-        assert_eq!(arguments(json!({"x": 5.0})).integer("x", 1..=9).unwrap(), Some(5));
+        assert_eq!(
+            arguments(json!({"x": 5.0})).integer("x", 1..=9).unwrap(),
+            Some(5)
+        );
     }
 
     #[test]
     fn arguments_that_are_no_object_or_too_deep_are_refused() {
-        for json in
-            ["[]", "5", "\"x\"", &format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500)), r#"{"a":"\ud800"}"#]
-        {
+        for json in [
+            "[]",
+            "5",
+            "\"x\"",
+            &format!("{{\"a\":{}{}}}", "[".repeat(500), "]".repeat(500)),
+            r#"{"a":"\ud800"}"#,
+        ] {
             let raw = RawValue::from_string(json.to_string()).unwrap();
             assert!(Arguments::read("tool", Some(&raw)).is_err(), "{json}");
         }

@@ -39,8 +39,9 @@ const OUTPUT: &str = r#"{
 fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let run_id = arguments.string("run_id")?;
     arguments.end(TOOL.arguments())?;
-    let run_id =
-        run_id.ok_or_else(|| refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it."))?;
+    let run_id = run_id.ok_or_else(|| {
+        refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it.")
+    })?;
     Ok(Box::new(move |work: &Work| {
         let run = find(work, &run_id)?;
         cancel(&run)?;

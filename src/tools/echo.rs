@@ -12,7 +12,11 @@ pub(super) fn without_echo(reason: &str, private: &[&str]) -> String {
         rest = &rest[start..];
         let mut first = 0;
         let mut echo = 0;
-        for (end, _) in rest.char_indices().skip(1).chain([(rest.len(), ' ')]).filter(|(end, _)| ends_word(rest, *end))
+        for (end, _) in rest
+            .char_indices()
+            .skip(1)
+            .chain([(rest.len(), ' ')])
+            .filter(|(end, _)| ends_word(rest, *end))
         {
             first = if first == 0 { end } else { first };
             if !private.iter().any(|text| text.contains(&rest[..end])) {
@@ -48,16 +52,31 @@ mod tests {
         let input = "Dear Ms Müller, my card is 4000-1234 and the model is not a clue. Ω";
         for (reason, expected) in [
             ("Error: model not found", "Error: model not found"),
-            ("bad prompt: \"Dear Ms Müller, my card\" (400)", "bad prompt: \"[...]\" (400)"),
-            ("refused 'card is 4000-1234', and the rest", "refused '[...]', and the rest"),
+            (
+                "bad prompt: \"Dear Ms Müller, my card\" (400)",
+                "bad prompt: \"[...]\" (400)",
+            ),
+            (
+                "refused 'card is 4000-1234', and the rest",
+                "refused '[...]', and the rest",
+            ),
             ("Müller, my card is 4000-1234 and the model is not", "[...]"),
-            ("the model is broken, 4000-1234.", "[...] broken, 4000-1234."),
+            (
+                "the model is broken, 4000-1234.",
+                "[...] broken, 4000-1234.",
+            ),
             ("", ""),
             ("…", "…"),
         ] {
             assert_eq!(without_echo(reason, &["", input]), expected, "{reason}");
         }
-        assert_eq!(without_echo("canary-input: no", &["canary-input"]), "[...]: no");
-        assert_eq!(without_echo("Dear Ms Müller, my card", &[]), "Dear Ms Müller, my card");
+        assert_eq!(
+            without_echo("canary-input: no", &["canary-input"]),
+            "[...]: no"
+        );
+        assert_eq!(
+            without_echo("Dear Ms Müller, my card", &[]),
+            "Dear Ms Müller, my card"
+        );
     }
 }

@@ -48,7 +48,10 @@ fn redact(value: &mut Value) {
 
 fn redact_text(text: &str) -> String {
     let trimmed = text.trim();
-    if trimmed.is_empty() || trimmed.eq_ignore_ascii_case("true") || trimmed.eq_ignore_ascii_case("false") {
+    if trimmed.is_empty()
+        || trimmed.eq_ignore_ascii_case("true")
+        || trimmed.eq_ignore_ascii_case("false")
+    {
         return trimmed.to_string();
     }
     origin(trimmed).unwrap_or_else(|| REDACTED.to_string())
@@ -64,7 +67,9 @@ fn origin(url: &str) -> Option<String> {
     }
     // A backslash ends the authority for browsers; anything may follow it.
     let authority = rest.split(['/', '?', '#', '\\']).next()?;
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let host = authority
+        .rsplit_once('@')
+        .map_or(authority, |(_, host)| host);
     let (name, port) = match host.strip_prefix('[') {
         Some(v6) => {
             let (address, port) = v6.split_once(']')?;
@@ -103,22 +108,46 @@ mod tests {
             (json!(null), json!(null)),
             (json!(true), json!(true)),
             (json!("False"), json!("False")),
-            (json!("http://localhost:11434"), json!("http://localhost:11434")),
-            (json!("HTTPS://api.example.com/v1?key=SECRET#SECRET"), json!("https://api.example.com")),
-            (json!("https://user:SECRET@api.example.com:8443/SECRET"), json!("https://api.example.com:8443")),
-            (json!("https://SECRET@[::1]:80/x"), json!("https://[::1]:80")),
+            (
+                json!("http://localhost:11434"),
+                json!("http://localhost:11434"),
+            ),
+            (
+                json!("HTTPS://api.example.com/v1?key=SECRET#SECRET"),
+                json!("https://api.example.com"),
+            ),
+            (
+                json!("https://user:SECRET@api.example.com:8443/SECRET"),
+                json!("https://api.example.com:8443"),
+            ),
+            (
+                json!("https://SECRET@[::1]:80/x"),
+                json!("https://[::1]:80"),
+            ),
             (json!("https://a@SECRET@b"), json!(REDACTED)),
             (json!("https://SECRET:no-port"), json!(REDACTED)),
             // Parts of a user-info whose password has a mark in it that a URL would have to escape.
-            (json!("https://SECRET/SECRET@api.example.com"), json!(REDACTED)),
-            (json!("https://SECRET:12?SECRET@api.example.com"), json!(REDACTED)),
-            (json!("https://user:SECRET@api.example.com/SECRET@SECRET"), json!(REDACTED)),
+            (
+                json!("https://SECRET/SECRET@api.example.com"),
+                json!(REDACTED),
+            ),
+            (
+                json!("https://SECRET:12?SECRET@api.example.com"),
+                json!(REDACTED),
+            ),
+            (
+                json!("https://user:SECRET@api.example.com/SECRET@SECRET"),
+                json!(REDACTED),
+            ),
             (json!("https://SEC RET/"), json!(REDACTED)),
             (json!("https://h\\SECRET"), json!("https://h")),
             (json!("ftp://SECRET"), json!(REDACTED)),
             (json!("https://"), json!(REDACTED)),
             (json!("https://[SECRET]/"), json!(REDACTED)),
-            (json!({"a": {"b": ["SECRET", false]}}), json!({"a": {"b": [REDACTED, false]}})),
+            (
+                json!({"a": {"b": ["SECRET", false]}}),
+                json!({"a": {"b": [REDACTED, false]}}),
+            ),
         ] {
             let mut redacted = value.clone();
             redact(&mut redacted);
@@ -132,7 +161,9 @@ mod tests {
         let secret = "c4n4ry";
         let mut state = 7u64;
         let mut next = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
         for _ in 0..2_000 {
@@ -146,7 +177,11 @@ mod tests {
             };
             let mut value = leaf;
             for _ in 0..next(4) {
-                value = if next(2) == 0 { json!([value, "x"]) } else { json!({ format!("k{}", next(99)): value }) };
+                value = if next(2) == 0 {
+                    json!([value, "x"])
+                } else {
+                    json!({ format!("k{}", next(99)): value })
+                };
             }
             let mut configuration = json!({ format!("vendor_{}", next(1000)): value });
             redact(&mut configuration);

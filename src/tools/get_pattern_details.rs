@@ -76,7 +76,11 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let (offset, max_chars) = (number("offset", 0)?, number("max_chars", 1)?);
     arguments.end(TOOL.arguments())?;
     let size = |n: Option<u64>| n.map(|n| n as usize);
-    Ok(Box::new(GetPatternDetails { pattern, offset: size(offset), max_chars: size(max_chars) }))
+    Ok(Box::new(GetPatternDetails {
+        pattern,
+        offset: size(offset),
+        max_chars: size(max_chars),
+    }))
 }
 
 /// Part of a text, and where the next one begins, in characters.
@@ -94,11 +98,17 @@ impl Job for GetPatternDetails {
         let name = self.pattern.as_str();
         let card = work.catalog.card(name, &pattern.system_prompt);
         let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
-        let (system_prompt, next_offset) = part(&pattern.system_prompt, self.offset.unwrap_or(0), self.max_chars);
+        let (system_prompt, next_offset) = part(
+            &pattern.system_prompt,
+            self.offset.unwrap_or(0),
+            self.max_chars,
+        );
         let variables = pattern.variables();
         let runnable = is_runnable(&variables);
-        let warnings: Vec<String> =
-            (!runnable).then(|| not_runnable("pattern_name", name).detail).into_iter().collect();
+        let warnings: Vec<String> = (!runnable)
+            .then(|| not_runnable("pattern_name", name).detail)
+            .into_iter()
+            .collect();
         let details = Details {
             name: name.to_owned(),
             description: pattern.own_description().unwrap_or(card.purpose),
@@ -109,10 +119,18 @@ impl Job for GetPatternDetails {
             warnings: warnings.clone(),
             system_prompt: system_prompt.to_owned(),
             user_prompt_template: pattern.user_prompt,
-            tags: if pattern.tags.is_empty() { tags } else { pattern.tags },
+            tags: if pattern.tags.is_empty() {
+                tags
+            } else {
+                pattern.tags
+            },
         };
         let bytes = Some(details.system_prompt.len());
-        Ok(Outcome { warnings, bytes, ..Outcome::new(Plain(details)) })
+        Ok(Outcome {
+            warnings,
+            bytes,
+            ..Outcome::new(Plain(details))
+        })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {

@@ -83,11 +83,22 @@ struct GetRun {
 
 fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let run_id = arguments.string("run_id")?;
-    let wait = arguments.integer("wait_seconds", 0..=MAX_WAIT)?.unwrap_or(MAX_WAIT);
-    let offset = arguments.integer("offset", 0..=MAX_RUN_OUTPUT as u64)?.unwrap_or(0) as usize;
-    let max_chars = arguments.integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?.map(|n| n as usize);
+    let wait = arguments
+        .integer("wait_seconds", 0..=MAX_WAIT)?
+        .unwrap_or(MAX_WAIT);
+    let offset = arguments
+        .integer("offset", 0..=MAX_RUN_OUTPUT as u64)?
+        .unwrap_or(0) as usize;
+    let max_chars = arguments
+        .integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?
+        .map(|n| n as usize);
     arguments.end(TOOL.arguments())?;
-    Ok(Box::new(GetRun { run_id, wait: Duration::from_secs(wait), offset, max_chars }))
+    Ok(Box::new(GetRun {
+        run_id,
+        wait: Duration::from_secs(wait),
+        offset,
+        max_chars,
+    }))
 }
 
 /// The caller's run. Unknown, expired and foreign ids get the same error.
@@ -102,7 +113,9 @@ pub(super) fn find(work: &Work, run_id: &str) -> Result<Run, Error> {
 
 impl Job for GetRun {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let Some(run_id) = &self.run_id else { return self.list(work) };
+        let Some(run_id) = &self.run_id else {
+            return self.list(work);
+        };
         let run = find(work, run_id)?;
         self.follow(&run, work)?;
         shown(&run, self.offset, self.max_chars)
@@ -148,7 +161,9 @@ impl GetRun {
         };
         loop {
             let left = self.wait.saturating_sub(begun.elapsed());
-            match run.wait(Some(seen), left, &mut || work.caller.still_waiting().is_ok()) {
+            match run.wait(Some(seen), left, &mut || {
+                work.caller.still_waiting().is_ok()
+            }) {
                 Waited::More => {
                     let text = run.read(seen, MAX_RUN_OUTPUT);
                     if text.is_empty() {
@@ -169,11 +184,18 @@ impl GetRun {
 }
 
 /// A run and its text from `offset` on.
-pub(super) fn shown(run: &Run, offset: usize, max_chars: Option<usize>) -> Result<Outcome, Failure> {
+pub(super) fn shown(
+    run: &Run,
+    offset: usize,
+    max_chars: Option<usize>,
+) -> Result<Outcome, Failure> {
     let record = run.record();
     let rest = Rest::of(&record);
     let mut memory = MEMORY.open();
-    if memory.grow(run_result::most_bytes(&record, max_chars)).is_err() {
+    if memory
+        .grow(run_result::most_bytes(&record, max_chars))
+        .is_err()
+    {
         return Err(no_room().into());
     }
     let text = run.read_chars(offset, max_chars.unwrap_or(MAX_RUN_OUTPUT));
@@ -182,17 +204,22 @@ pub(super) fn shown(run: &Run, offset: usize, max_chars: Option<usize>) -> Resul
     let mut warnings = rest.warnings;
     let error = run_result::error(&record);
     match &error {
-        Some(error) if error.kind == Kind::Cancelled => {
-            warnings.push(format!("The run was {}: this is what had arrived of its output.", record.state.name()))
-        }
+        Some(error) if error.kind == Kind::Cancelled => warnings.push(format!(
+            "The run was {}: this is what had arrived of its output.",
+            record.state.name()
+        )),
         Some(error) => warnings.push(format!("The run failed. {}", error.detail)),
         None if record.state == RunState::Working => {
-            warnings.push("The run is still working: call fabric_get_run again for the rest.".to_owned());
+            warnings.push(
+                "The run is still working: call fabric_get_run again for the rest.".to_owned(),
+            );
         }
         None => {}
     }
     if let Some(next) = next_offset.filter(|_| record.state != RunState::Working) {
-        warnings.push(format!("There is more of the output: call fabric_get_run again with offset {next}."));
+        warnings.push(format!(
+            "There is more of the output: call fabric_get_run again with offset {next}."
+        ));
     }
     let shown = RunView {
         run_id: record.id.to_string(),
@@ -205,11 +232,15 @@ pub(super) fn shown(run: &Run, offset: usize, max_chars: Option<usize>) -> Resul
         total_chars: record.chars,
         next_offset,
         usage: record.usage,
-        error: error.map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
+        error: error
+            .map(|e| json!({ "type": e.kind.urn(), "title": e.kind.title(), "detail": e.detail })),
         warnings: warnings.clone(),
         _memory: memory,
     };
-    Ok(Outcome { warnings, ..Outcome::text(shown, |shown| &shown.output_text) })
+    Ok(Outcome {
+        warnings,
+        ..Outcome::text(shown, |shown| &shown.output_text)
+    })
 }
 
 #[derive(Serialize)]

@@ -61,24 +61,38 @@ fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
     let language = arguments.string("language")?.map(language).transpose()?;
     let timestamps = arguments.flag("timestamps")?;
     arguments.end(TOOL.arguments())?;
-    Ok(Box::new(GetTranscript { video, language, timestamps }))
+    Ok(Box::new(GetTranscript {
+        video,
+        language,
+        timestamps,
+    }))
 }
 
 /// Checks a language code: Fabric panics on a single character, yt-dlp reads a regular expression, and `all` means
 /// every language.
 fn language(value: String) -> Result<String, Error> {
     let (code, rest) = value.split_once('-').unwrap_or((&value, "x"));
-    let is_code = matches!(code.len(), 2 | 3) && code.bytes().all(|b| b.is_ascii_lowercase()) && code != "all";
-    let is_part = |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
+    let is_code = matches!(code.len(), 2 | 3)
+        && code.bytes().all(|b| b.is_ascii_lowercase())
+        && code != "all";
+    let is_part =
+        |part: &str| matches!(part.len(), 1..=8) && part.bytes().all(|b| b.is_ascii_alphanumeric());
     if is_code && value.len() <= 35 && rest.split('-').all(is_part) {
         return Ok(value);
     }
-    Err(refused("`language` must be the code of a language, such as de, fil or pt-BR."))
+    Err(refused(
+        "`language` must be the code of a language, such as de, fil or pt-BR.",
+    ))
 }
 
 impl Job for GetTranscript {
     fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let found = work.fabric.transcript(&self.video, self.language.as_deref(), self.timestamps, &work.wait())?;
+        let found = work.fabric.transcript(
+            &self.video,
+            self.language.as_deref(),
+            self.timestamps,
+            &work.wait(),
+        )?;
         let is_said = |text: &String| !text.is_empty() && text != self.video.as_str();
         let text = VideoText {
             transcript: found.transcript,
@@ -103,18 +117,30 @@ mod tests {
 
     fn refusal(value: Value) -> Option<String> {
         let raw = serde_json::value::to_raw_value(&value).unwrap();
-        TOOL.job(Some(&raw), &Policy::default()).err().map(|e| e.detail)
+        TOOL.job(Some(&raw), &Policy::default())
+            .err()
+            .map(|e| e.detail)
     }
 
     #[test]
     fn it_takes_little_room_in_the_context_of_a_model() {
-        let size = TOOL.name.len() + TOOL.title.len() + TOOL.description.len() + joined(TOOL.input).len();
+        let size =
+            TOOL.name.len() + TOOL.title.len() + TOOL.description.len() + joined(TOOL.input).len();
         assert!(size <= 650, "{size}");
     }
 
     #[test]
     fn a_language_is_a_code() {
-        for good in ["de", "pt-BR", "fil", "zh-Hans", "es-419", "en-orig", "zh-Hant-TW", "al"] {
+        for good in [
+            "de",
+            "pt-BR",
+            "fil",
+            "zh-Hans",
+            "es-419",
+            "en-orig",
+            "zh-Hant-TW",
+            "al",
+        ] {
             let video = json!({"url": "https://youtu.be/abc-DEF_123", "language": good, "timestamps": true});
             assert_eq!(refusal(video), None, "{good}");
         }
@@ -144,17 +170,29 @@ mod tests {
             assert_eq!(refusal.as_deref(), Some(words), "{bad}");
         }
         for empty in [json!(""), Value::Null] {
-            assert_eq!(refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": empty})), None);
+            assert_eq!(
+                refusal(json!({"url": "https://youtu.be/abc-DEF_123", "language": empty})),
+                None
+            );
         }
     }
 
     #[test]
     fn bad_arguments_are_named() {
         for (value, words) in [
-            (json!({}), "`url` is missing: give the address of one video, such as"),
+            (
+                json!({}),
+                "`url` is missing: give the address of one video, such as",
+            ),
             (json!({"url": 5}), "`url` must be a string"),
-            (json!({"url": "https://youtu.be/abc-DEF_123", "timestamps": "yes"}), "`timestamps` must be true or false"),
-            (json!({"url": "https://youtu.be/abc-DEF_123", "x": 1}), "`x` is not an argument"),
+            (
+                json!({"url": "https://youtu.be/abc-DEF_123", "timestamps": "yes"}),
+                "`timestamps` must be true or false",
+            ),
+            (
+                json!({"url": "https://youtu.be/abc-DEF_123", "x": 1}),
+                "`x` is not an argument",
+            ),
             (json!({"url": "x".repeat(5000)}), "`url` is 5000 bytes long"),
         ] {
             let refusal = refusal(value.clone()).unwrap_or_default();

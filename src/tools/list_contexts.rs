@@ -52,8 +52,15 @@ fn contexts(work: &Work) -> Result<Outcome, Failure> {
     };
     let (contexts, sessions) = (names(Stored::Contexts)?, names(Stored::Sessions)?);
     let rows = contexts.len() + sessions.len();
-    let structured = Contexts { contexts, sessions, warnings: warnings.clone() };
-    Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
+    let structured = Contexts {
+        contexts,
+        sessions,
+        warnings: warnings.clone(),
+    };
+    Ok(Outcome {
+        warnings,
+        ..Outcome::rows(structured, rows)
+    })
 }
 
 /// The warning where Fabric has no folder of them.

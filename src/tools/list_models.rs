@@ -45,5 +45,11 @@ fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
 fn models(work: &Work) -> Result<Outcome, Failure> {
     let models = Arc::unwrap_or_clone(work.catalog.models(&work.wait())?);
     let rows = models.models.len();
-    Ok(Outcome::rows(ModelList { all_models: models.models, models_by_vendor: models.vendors }, rows))
+    Ok(Outcome::rows(
+        ModelList {
+            all_models: models.models,
+            models_by_vendor: models.vendors,
+        },
+        rows,
+    ))
 }

@@ -57,14 +57,20 @@ const USUAL: usize = 15;
 
 fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
     let query = arguments.string("query")?;
-    let limit = arguments.integer("limit", 1..=MAX_ROWS as u64)?.map(|n| n as usize);
+    let limit = arguments
+        .integer("limit", 1..=MAX_ROWS as u64)?
+        .map(|n| n as usize);
     arguments.end(TOOL.arguments())?;
     Ok(match query.filter(|query| !query.trim().is_empty()) {
         None => {
             let limit = limit.unwrap_or(usize::MAX);
             Box::new(move |work: &Work| all(work, limit))
         }
-        Some(query) => Box::new(Search { query, limit: limit.unwrap_or(USUAL), policy: policy.clone() }),
+        Some(query) => Box::new(Search {
+            query,
+            limit: limit.unwrap_or(USUAL),
+            policy: policy.clone(),
+        }),
     })
 }
 
@@ -94,7 +100,10 @@ fn all(work: &Work, limit: usize) -> Result<Outcome, Failure> {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }
     let rows = patterns.len();
-    Ok(Outcome { rows: Some(rows), ..Outcome::new(Patterns(patterns)) })
+    Ok(Outcome {
+        rows: Some(rows),
+        ..Outcome::new(Patterns(patterns))
+    })
 }
 
 struct Search {
@@ -135,8 +144,15 @@ impl Job for Search {
         let matches = self.search(&snapshot, &mut warnings);
         let patterns: Vec<String> = matches.iter().map(|found| found.name.clone()).collect();
         let rows = patterns.len();
-        let found = Matches { patterns, matches, warnings: warnings.clone() };
-        Ok(Outcome { warnings, ..Outcome::rows(found, rows) })
+        let found = Matches {
+            patterns,
+            matches,
+            warnings: warnings.clone(),
+        };
+        Ok(Outcome {
+            warnings,
+            ..Outcome::rows(found, rows)
+        })
     }
 }
 
@@ -151,19 +167,33 @@ impl Search {
             }
             let name = card.name.as_str();
             match self.policy.allows(name) {
-                true => matches.push(Match { name: name.into(), description: snapshot.description(name).into() }),
+                true => matches.push(Match {
+                    name: name.into(),
+                    description: snapshot.description(name).into(),
+                }),
                 false => denied.push(name),
             }
         }
         if !denied.is_empty() {
-            warnings.push(format!("Left out, because they may not be run on this server: {}.", denied.join(", ")));
+            warnings.push(format!(
+                "Left out, because they may not be run on this server: {}.",
+                denied.join(", ")
+            ));
         }
-        let is_not_runnable = |found: &&Match| snapshot.pattern(&found.name).is_some_and(|entry| !entry.is_runnable());
+        let is_not_runnable = |found: &&Match| {
+            snapshot
+                .pattern(&found.name)
+                .is_some_and(|entry| !entry.is_runnable())
+        };
         for found in matches.iter().filter(is_not_runnable) {
             warnings.push(not_runnable("patterns", &found.name).detail);
         }
         if matches.is_empty() {
-            let nearest: Vec<&str> = found.nearest.into_iter().filter(|name| self.policy.allows(name)).collect();
+            let nearest: Vec<&str> = found
+                .nearest
+                .into_iter()
+                .filter(|name| self.policy.allows(name))
+                .collect();
             let nearest = match nearest.is_empty() {
                 true => String::new(),
                 false => format!(" The names that look most like it: {}.", nearest.join(", ")),
@@ -174,9 +204,16 @@ impl Search {
                 shown(&self.query, 128)
             ));
         } else if !found.unknown.is_empty() {
-            let unknown: Vec<String> =
-                found.unknown.iter().take(8).map(|word| format!("\"{}\"", shown(word, 32))).collect();
-            warnings.push(format!("No pattern knows {}: other words may find more.", unknown.join(", ")));
+            let unknown: Vec<String> = found
+                .unknown
+                .iter()
+                .take(8)
+                .map(|word| format!("\"{}\"", shown(word, 32)))
+                .collect();
+            warnings.push(format!(
+                "No pattern knows {}: other words may find more.",
+                unknown.join(", ")
+            ));
         }
         matches
     }

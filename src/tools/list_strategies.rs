@@ -53,9 +53,19 @@ fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
 
 fn strategies(work: &Work) -> Result<Outcome, Failure> {
     let strategies = Arc::unwrap_or_clone(work.catalog.strategies(Age::Fresh, &work.wait())?);
-    let warnings: Vec<String> = strategies.is_none().then(|| NO_STRATEGIES.to_owned()).into_iter().collect();
+    let warnings: Vec<String> = strategies
+        .is_none()
+        .then(|| NO_STRATEGIES.to_owned())
+        .into_iter()
+        .collect();
     let strategies = strategies.unwrap_or_default();
     let rows = strategies.len();
-    let structured = Strategies { strategies, warnings: warnings.clone() };
-    Ok(Outcome { warnings, ..Outcome::rows(structured, rows) })
+    let structured = Strategies {
+        strategies,
+        warnings: warnings.clone(),
+    };
+    Ok(Outcome {
+        warnings,
+        ..Outcome::rows(structured, rows)
+    })
 }

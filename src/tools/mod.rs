@@ -106,7 +106,11 @@ impl Tool {
             let index = index.strip_suffix(']').unwrap_or_default();
             self.arguments().any(|known| known == name) && index.parse::<u16>().is_ok()
         };
-        let length: usize = named.split('.').take_while(is_ours).map(|part| part.len() + 1).sum();
+        let length: usize = named
+            .split('.')
+            .take_while(is_ours)
+            .map(|part| part.len() + 1)
+            .sum();
         named.get(..length.checked_sub(1)?)
     }
 }
@@ -217,13 +221,22 @@ impl ChunkKind {
 }
 
 /// Runs `job` and writes the log line of the call.
-pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> Result<Outcome, Failure> {
+pub(crate) fn run(
+    tool: &Tool,
+    job: &dyn Job,
+    work: &Work,
+    request_id: &str,
+) -> Result<Outcome, Failure> {
     let begun = Instant::now();
     let running = (job.runs() > 0).then(metrics::RunInFlight::begin);
     let result = job.run(work);
     drop(running);
     let took = begun.elapsed();
-    count(tool, result.as_ref().err().map(|failure| &failure.error), Some(took));
+    count(
+        tool,
+        result.as_ref().err().map(|failure| &failure.error),
+        Some(took),
+    );
     let mut line = log_line(tool, Some(job));
     logging::logfmt(&mut line, "duration_ms", took.as_millis());
     logging::logfmt(&mut line, "ok", result.is_ok());
@@ -238,13 +251,17 @@ pub(crate) fn run(tool: &Tool, job: &dyn Job, work: &Work, request_id: &str) -> 
         }
         Err(failure) => {
             let given = failure.partial.iter().map(String::as_str);
-            let private = job.private().map(|private| private.into_iter().chain(given).collect::<Vec<_>>());
+            let private = job
+                .private()
+                .map(|private| private.into_iter().chain(given).collect::<Vec<_>>());
             log_error(&mut line, tool, &failure.error, private.as_deref());
         }
     }
     logging::logfmt(&mut line, "request_id", request_id);
     // A cancelled call is not a fault.
-    let is_bad = result.as_ref().is_err_and(|failure| failure.error.kind != Kind::Cancelled);
+    let is_bad = result
+        .as_ref()
+        .is_err_and(|failure| failure.error.kind != Kind::Cancelled);
     log::log!(target: "fabric_mcp::tools", if is_bad { Level::Warn } else { Level::Info }, "{line}");
     result
 }
@@ -256,7 +273,11 @@ pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, req
     logging::logfmt(&mut line, "ok", false);
     log_error(&mut line, tool, error, Some(&[]));
     logging::logfmt(&mut line, "request_id", request_id);
-    let level = if error.kind == Kind::Cancelled { Level::Info } else { Level::Warn };
+    let level = if error.kind == Kind::Cancelled {
+        Level::Info
+    } else {
+        Level::Warn
+    };
     log::log!(target: "fabric_mcp::tools", level, "{line}");
 }
 
@@ -278,13 +299,21 @@ fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&s
         None => reason.to_owned(),
     });
     if error.kind == Kind::InvalidRequest {
-        logging::logfmt(line, "argument", tool.blamed(&error.detail).unwrap_or("(unknown)"));
+        logging::logfmt(
+            line,
+            "argument",
+            tool.blamed(&error.detail).unwrap_or("(unknown)"),
+        );
     }
 }
 
 /// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
 fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
-    metrics::TOTAL.call(tool.name, error.map_or(metrics::OK, |error| error.kind.name()), took);
+    metrics::TOTAL.call(
+        tool.name,
+        error.map_or(metrics::OK, |error| error.kind.name()),
+        took,
+    );
     if let Some(error) = error {
         metrics::failure(error);
     }
@@ -296,7 +325,11 @@ const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{},"additionalProper
 /// The names of the properties that are indented by `indent` spaces in a schema.
 fn properties(schema: &'static str, indent: usize) -> impl Iterator<Item = &'static str> {
     let before = " ".repeat(indent) + "\"";
-    schema.lines().filter_map(move |line| line.strip_prefix(before.as_str())?.split_once('"').map(|(name, _)| name))
+    schema.lines().filter_map(move |line| {
+        line.strip_prefix(before.as_str())?
+            .split_once('"')
+            .map(|(name, _)| name)
+    })
 }
 
 /// A schema as it is sent: one line.
@@ -308,15 +341,26 @@ pub(crate) fn joined(schema: &str) -> String {
 pub(crate) fn catalogue() -> String {
     let mut text = String::new();
     for tool in TOOLS {
-        let first = tool.description.split_inclusive(". ").next().unwrap_or_default().trim_end();
+        let first = tool
+            .description
+            .split_inclusive(". ")
+            .next()
+            .unwrap_or_default()
+            .trim_end();
         text.push_str(&format!("{}\n    {first}\n", tool.name));
         let schema: Value = serde_json::from_str(tool.input).unwrap_or_default();
         let required = schema["required"].as_array().cloned().unwrap_or_default();
         for name in tool.arguments() {
             let property = &schema["properties"][name];
-            let needed = if required.iter().any(|r| r == name) { " (required)" } else { "" };
-            let (kind, about) =
-                (property["type"].as_str().unwrap_or_default(), property["description"].as_str().unwrap_or_default());
+            let needed = if required.iter().any(|r| r == name) {
+                " (required)"
+            } else {
+                ""
+            };
+            let (kind, about) = (
+                property["type"].as_str().unwrap_or_default(),
+                property["description"].as_str().unwrap_or_default(),
+            );
             text.push_str(&format!("      {name}: {kind}{needed}. {about}\n"));
         }
     }
@@ -333,7 +377,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_FABRIC_BODY, MAX_ROWS, MAX_RUN_OUTPUT};
+    use crate::config::{
+        MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_FABRIC_BODY, MAX_ROWS, MAX_RUN_OUTPUT,
+    };
 
     fn parsed(schema: &str) -> Value {
         serde_json::from_str(schema).unwrap()
@@ -349,7 +395,9 @@ mod tests {
 
     #[test]
     fn what_a_model_pays_for_is_little() {
-        let bytes = TOOLS.iter().map(|tool| tool.name.len() + tool.description.len() + joined(tool.input).len());
+        let bytes = TOOLS
+            .iter()
+            .map(|tool| tool.name.len() + tool.description.len() + joined(tool.input).len());
         let bytes: usize = bytes.sum();
         assert!(bytes <= 7500, "{bytes} bytes");
     }
@@ -361,12 +409,16 @@ mod tests {
                 Value::Object(map) => {
                     for (key, value) in map {
                         assert!(
-                            !["$ref", "$schema", "anyOf", "oneOf", "allOf", "not"].contains(&key.as_str()),
+                            !["$ref", "$schema", "anyOf", "oneOf", "allOf", "not"]
+                                .contains(&key.as_str()),
                             "{path}/{key}"
                         );
                         if key == "properties" {
                             for (name, property) in value.as_object().unwrap() {
-                                assert!(property.is_object(), "{path}: property {name} is no object schema");
+                                assert!(
+                                    property.is_object(),
+                                    "{path}: property {name} is no object schema"
+                                );
                                 assert!(
                                     property["description"].is_string(),
                                     "{path}: property {name} has no description"
@@ -384,17 +436,28 @@ mod tests {
             for schema in [tool.input, tool.output] {
                 let text = joined(schema);
                 let schema = parsed(schema);
-                assert_eq!(text.len(), schema.to_string().len(), "{}: {text} is not compact", tool.name);
+                assert_eq!(
+                    text.len(),
+                    schema.to_string().len(),
+                    "{}: {text} is not compact",
+                    tool.name
+                );
                 assert_eq!(schema["type"], "object", "{}", tool.name);
                 assert!(schema["properties"].is_object(), "{}", tool.name);
                 walk(&schema, tool.name);
             }
-            assert_eq!(parsed(tool.input)["additionalProperties"], false, "{}", tool.name);
+            assert_eq!(
+                parsed(tool.input)["additionalProperties"],
+                false,
+                "{}",
+                tool.name
+            );
         }
     }
 
     #[test]
-    fn schemas_and_lists_name_the_same_arguments_in_the_same_order_and_what_is_required_comes_first() {
+    fn schemas_and_lists_name_the_same_arguments_in_the_same_order_and_what_is_required_comes_first()
+     {
         for tool in TOOLS {
             let schema = parsed(tool.input);
             let declared = schema["properties"].as_object().unwrap();
@@ -405,7 +468,10 @@ mod tests {
             for name in &arguments {
                 assert!(declared.contains_key(*name), "{}: {name}", tool.name);
                 let definition = format!("\"{name}\":{{\"type\"");
-                rest = rest.split_once(&definition).unwrap_or_else(|| panic!("{}: {name} in {rest}", tool.name)).1;
+                rest = rest
+                    .split_once(&definition)
+                    .unwrap_or_else(|| panic!("{}: {name} in {rest}", tool.name))
+                    .1;
             }
             let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
             assert_eq!(required, &arguments[..required.len()], "{}", tool.name);
@@ -415,15 +481,51 @@ mod tests {
     #[test]
     fn bounds_in_schemas_are_those_that_hold() {
         for (tool, bound, value) in [
-            ("fabric_list_patterns", "/properties/limit/maximum", MAX_ROWS),
-            ("fabric_get_pattern_details", "/properties/offset/maximum", MAX_FABRIC_BODY),
-            ("fabric_get_pattern_details", "/properties/max_chars/maximum", MAX_FABRIC_BODY),
-            ("fabric_run_pattern", "/properties/max_chars/maximum", MAX_RUN_OUTPUT),
-            ("fabric_run_pattern", "/properties/wait_seconds/maximum", 3600),
-            ("fabric_get_run", "/properties/offset/maximum", MAX_RUN_OUTPUT),
-            ("fabric_get_run", "/properties/max_chars/maximum", MAX_RUN_OUTPUT),
-            ("fabric_run_pattern", "/properties/attachments/maxItems", MAX_ATTACHMENTS),
-            ("fabric_run_pattern", "/properties/then/maxItems", MAX_CHAIN_STEPS),
+            (
+                "fabric_list_patterns",
+                "/properties/limit/maximum",
+                MAX_ROWS,
+            ),
+            (
+                "fabric_get_pattern_details",
+                "/properties/offset/maximum",
+                MAX_FABRIC_BODY,
+            ),
+            (
+                "fabric_get_pattern_details",
+                "/properties/max_chars/maximum",
+                MAX_FABRIC_BODY,
+            ),
+            (
+                "fabric_run_pattern",
+                "/properties/max_chars/maximum",
+                MAX_RUN_OUTPUT,
+            ),
+            (
+                "fabric_run_pattern",
+                "/properties/wait_seconds/maximum",
+                3600,
+            ),
+            (
+                "fabric_get_run",
+                "/properties/offset/maximum",
+                MAX_RUN_OUTPUT,
+            ),
+            (
+                "fabric_get_run",
+                "/properties/max_chars/maximum",
+                MAX_RUN_OUTPUT,
+            ),
+            (
+                "fabric_run_pattern",
+                "/properties/attachments/maxItems",
+                MAX_ATTACHMENTS,
+            ),
+            (
+                "fabric_run_pattern",
+                "/properties/then/maxItems",
+                MAX_CHAIN_STEPS,
+            ),
         ] {
             let schema = parsed(Tool::named(tool).unwrap().input);
             assert_eq!(schema.pointer(bound), Some(&value.into()), "{tool} {bound}");
@@ -435,26 +537,52 @@ mod tests {
         let tool = Tool::named("fabric_run_pattern").unwrap();
         let blamed = |arguments: Value| {
             let raw = serde_json::value::to_raw_value(&arguments).unwrap();
-            let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{arguments} was taken") };
+            let Err(error) = tool.job(Some(&raw), &Policy::default()) else {
+                panic!("{arguments} was taken")
+            };
             let mut line = log_line(tool, None);
             log_error(&mut line, tool, &error, Some(&[]));
-            line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=").unwrap().to_owned()
+            line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=")
+                .unwrap()
+                .to_owned()
         };
-        let step = |step: Value| json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, step]});
+        let step =
+            |step: Value| json!({"pattern_name": "x", "then": [{"pattern_name": "y"}, step]});
         for (arguments, argument) in [
             (json!({}), "pattern_name"),
             (json!({"pattern_name": "a/secret"}), "pattern_name"),
-            (json!({"pattern_name": "create_coding_feature"}), "pattern_name"),
-            (json!({"pattern_name": "x", "temperature": 9}), "temperature"),
-            (json!({"pattern_name": "x", "attachments": ["secret", 5]}), "attachments[1]"),
-            (json!({"pattern_name": "x", "variables": {"secret": 5}}), "variables"),
-            (json!({"pattern_name": "x", "variables": {"secret": "{{x}}"}}), "variables"),
+            (
+                json!({"pattern_name": "create_coding_feature"}),
+                "pattern_name",
+            ),
+            (
+                json!({"pattern_name": "x", "temperature": 9}),
+                "temperature",
+            ),
+            (
+                json!({"pattern_name": "x", "attachments": ["secret", 5]}),
+                "attachments[1]",
+            ),
+            (
+                json!({"pattern_name": "x", "variables": {"secret": 5}}),
+                "variables",
+            ),
+            (
+                json!({"pattern_name": "x", "variables": {"secret": "{{x}}"}}),
+                "variables",
+            ),
             (json!({"pattern_name": "x", "secret": 5}), "(unknown)"),
             (json!({"pattern_name": "x", "then[secret]": 5}), "(unknown)"),
             (step(json!({})), "then[1].pattern_name"),
-            (step(json!({"pattern_name": "create_coding_feature"})), "then[1].pattern_name"),
+            (
+                step(json!({"pattern_name": "create_coding_feature"})),
+                "then[1].pattern_name",
+            ),
             (step(json!({"pattern_name": "x", "secret": 1})), "then[1]"),
-            (step(json!({"pattern_name": "x", "variables": {"secret": 5}})), "then[1].variables"),
+            (
+                step(json!({"pattern_name": "x", "variables": {"secret": 5}})),
+                "then[1].variables",
+            ),
             (json!([]), "(unknown)"),
         ] {
             assert_eq!(blamed(arguments.clone()), argument, "{arguments}");
@@ -465,10 +593,17 @@ mod tests {
     fn an_unknown_argument_is_named_with_the_allowed_ones() {
         for tool in TOOLS {
             let raw = RawValue::from_string(r#"{"pattern_name":"x","nonsense":1}"#.into()).unwrap();
-            let Err(error) = tool.job(Some(&raw), &Policy::default()) else { panic!("{} took nonsense", tool.name) };
+            let Err(error) = tool.job(Some(&raw), &Policy::default()) else {
+                panic!("{} took nonsense", tool.name)
+            };
             assert_eq!(error.kind, Kind::InvalidRequest);
             if parsed(tool.input)["properties"]["pattern_name"].is_object() {
-                assert!(error.detail.contains("nonsense"), "{}: {}", tool.name, error.detail);
+                assert!(
+                    error.detail.contains("nonsense"),
+                    "{}: {}",
+                    tool.name,
+                    error.detail
+                );
             }
         }
     }

@@ -61,22 +61,38 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// A result with no fields for the log.
     pub(super) fn new(value: impl Json + 'static) -> Outcome {
-        Outcome { structured: Box::new(value), warnings: Vec::new(), rows: None, bytes: None, end: None }
+        Outcome {
+            structured: Box::new(value),
+            warnings: Vec::new(),
+            rows: None,
+            bytes: None,
+            end: None,
+        }
     }
 
     /// A list or map of `rows` entries.
     pub(super) fn rows<T: Serialize + Send + 'static>(value: T, rows: usize) -> Outcome {
-        Outcome { rows: Some(rows), ..Outcome::new(Plain(value)) }
+        Outcome {
+            rows: Some(rows),
+            ..Outcome::new(Plain(value))
+        }
     }
 
     /// One thing that is read as its `text`.
     pub(super) fn text<T: Serialize + Send + 'static>(value: T, text: fn(&T) -> &str) -> Outcome {
-        Outcome { bytes: Some(text(&value).len()), ..Outcome::new(Readable(value, text)) }
+        Outcome {
+            bytes: Some(text(&value).len()),
+            ..Outcome::new(Readable(value, text))
+        }
     }
 
     /// The end of a run whose text of `bytes` bytes is in the store.
     pub(super) fn end(end: End, bytes: usize) -> Outcome {
-        Outcome { end: Some(end), bytes: Some(bytes), ..Outcome::new(Plain(())) }
+        Outcome {
+            end: Some(end),
+            bytes: Some(bytes),
+            ..Outcome::new(Plain(()))
+        }
     }
 }
 
@@ -91,6 +107,9 @@ pub(crate) struct Failure {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Failure {
-        Failure { error, partial: Vec::new() }
+        Failure {
+            error,
+            partial: Vec::new(),
+        }
     }
 }

@@ -41,7 +41,11 @@ impl Policy {
             return Ok(());
         }
         // In the operator's spelling: Fabric takes a model's name in upper and lower case.
-        match self.allowed_models.iter().find(|allowed| allowed.eq_ignore_ascii_case(&chat.model)) {
+        match self
+            .allowed_models
+            .iter()
+            .find(|allowed| allowed.eq_ignore_ascii_case(&chat.model))
+        {
             Some(allowed) => {
                 chat.model.clone_from(allowed);
                 Ok(())
@@ -57,7 +61,9 @@ impl Policy {
     fn refusal(&self, pattern: &str) -> Option<String> {
         let listed = |list: &[String]| list.iter().any(|other| names::is_same(pattern, other));
         if listed(&self.denied) {
-            Some(format!("the pattern {pattern} is denied on this server (--deny-pattern)."))
+            Some(format!(
+                "the pattern {pattern} is denied on this server (--deny-pattern)."
+            ))
         } else if names::is_same(pattern, WRITES_FILES) && !listed(&self.allowed) {
             Some(format!(
                 "{WRITES_FILES} writes files on the Fabric host, so it is refused unless the operator starts fabric-mcp \
@@ -78,40 +84,74 @@ mod tests {
         let name = |n| Name::parse("pattern_name", n).unwrap();
         let verdict = |allowed: &[&str], denied: &[&str], pattern| {
             let own = |list: &[&str]| list.iter().map(|s| s.to_string()).collect();
-            Policy { allowed: own(allowed), denied: own(denied), ..Policy::default() }
-                .check("pattern_name", &name(pattern))
-                .map_err(|e| e.detail)
+            Policy {
+                allowed: own(allowed),
+                denied: own(denied),
+                ..Policy::default()
+            }
+            .check("pattern_name", &name(pattern))
+            .map_err(|e| e.detail)
         };
         assert_eq!(verdict(&[], &[], "summarize"), Ok(()));
-        assert!(verdict(&[], &[], WRITES_FILES).unwrap_err().contains("--allow-pattern create_coding_feature"));
+        assert!(
+            verdict(&[], &[], WRITES_FILES)
+                .unwrap_err()
+                .contains("--allow-pattern create_coding_feature")
+        );
         assert!(verdict(&[], &[], "Create_Coding_Feature").is_err());
         assert_eq!(verdict(&[WRITES_FILES], &[], WRITES_FILES), Ok(()));
-        assert!(verdict(&[WRITES_FILES], &[WRITES_FILES], WRITES_FILES).unwrap_err().contains("--deny-pattern"));
+        assert!(
+            verdict(&[WRITES_FILES], &[WRITES_FILES], WRITES_FILES)
+                .unwrap_err()
+                .contains("--deny-pattern")
+        );
         assert!(verdict(&[], &["Summarize"], "summarize").is_err());
         assert!(verdict(&[], &["über. "], "U\u{308}BER").is_err());
         assert!(verdict(&[], &[], "create_codıng_feature").is_err());
-        assert_eq!(verdict(&["Create_Coding_Feature"], &[], WRITES_FILES), Ok(()));
-        let policy = Policy { denied: vec!["zz".into()], ..Policy::default() };
+        assert_eq!(
+            verdict(&["Create_Coding_Feature"], &[], WRITES_FILES),
+            Ok(())
+        );
+        let policy = Policy {
+            denied: vec!["zz".into()],
+            ..Policy::default()
+        };
         assert!(policy.allows("summarize") && !policy.allows("ZZ") && !policy.allows(WRITES_FILES));
-        assert!(!policy.allows("zz."), "a folder that cannot be asked for is not listed either");
+        assert!(
+            !policy.allows("zz."),
+            "a folder that cannot be asked for is not listed either"
+        );
     }
 
     #[test]
     fn runs_get_the_default_model_and_no_other_than_the_allowed() {
         let run = |policy: &Policy, model: &str, vendor: &str| {
-            let mut chat = Chat::new(Name::parse("pattern_name", "summarize").unwrap(), String::new());
+            let mut chat = Chat::new(
+                Name::parse("pattern_name", "summarize").unwrap(),
+                String::new(),
+            );
             (chat.model, chat.vendor) = (model.to_owned(), vendor.to_owned());
-            policy.model("model_name", &mut chat).map(|()| (chat.model, chat.vendor)).map_err(|error| error.detail)
+            policy
+                .model("model_name", &mut chat)
+                .map(|()| (chat.model, chat.vendor))
+                .map_err(|error| error.detail)
         };
         let ok = |model: &str, vendor: &str| Ok((model.to_owned(), vendor.to_owned()));
         let free = Policy::default();
         assert_eq!(run(&free, "", ""), ok("", ""));
         assert_eq!(run(&free, "any", "V"), ok("any", "V"));
-        let default = Policy { default_model: "small".into(), default_vendor: "A".into(), ..Policy::default() };
+        let default = Policy {
+            default_model: "small".into(),
+            default_vendor: "A".into(),
+            ..Policy::default()
+        };
         assert_eq!(run(&default, "", ""), ok("small", "A"));
         assert_eq!(run(&default, "", "B"), ok("small", "B"));
         assert_eq!(run(&default, "large", ""), ok("large", ""));
-        let strict = Policy { allowed_models: vec!["small".into(), "Mid".into()], ..default };
+        let strict = Policy {
+            allowed_models: vec!["small".into(), "Mid".into()],
+            ..default
+        };
         assert_eq!(run(&strict, "", ""), ok("small", "A"));
         assert_eq!(run(&strict, "MID", "C"), ok("Mid", "C"));
         let told = "`model_name`: the model large may not be run on this server; allowed: small, Mid (--allow-model).";

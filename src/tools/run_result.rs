@@ -32,7 +32,11 @@ pub(super) struct Rest {
 
 impl Rest {
     pub(super) fn of(record: &Record) -> Rest {
-        record.result.as_ref().and_then(|rest| Rest::deserialize(rest).ok()).unwrap_or_default()
+        record
+            .result
+            .as_ref()
+            .and_then(|rest| Rest::deserialize(rest).ok())
+            .unwrap_or_default()
     }
 }
 
@@ -71,10 +75,15 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
     let max_chars = rest.max_chars.or(max_chars);
     let mut memory = MEMORY.open();
     if memory.grow(most_bytes(&record, max_chars)).is_err() {
-        return Err(Failure { error: no_room(), partial: vec![run.read(0, MAX_PARTIAL_TEXT)] });
+        return Err(Failure {
+            error: no_room(),
+            partial: vec![run.read(0, MAX_PARTIAL_TEXT)],
+        });
     }
     let text = run.read_chars(0, max_chars.unwrap_or(MAX_RUN_OUTPUT));
-    let omitted_chars = max_chars.and_then(|max| (record.chars as usize).checked_sub(max)).filter(|n| *n > 0);
+    let omitted_chars = max_chars
+        .and_then(|max| (record.chars as usize).checked_sub(max))
+        .filter(|n| *n > 0);
     if record.state == RunState::Working {
         rest.warnings.push(format!(
             "The run is still working, and this is its output so far. Call fabric_get_run with run_id {} for the rest; \
@@ -83,7 +92,10 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
         ));
     } else if let (Some(omitted), Some(max)) = (omitted_chars, max_chars) {
         let how = match told {
-            true => format!("Read them with fabric_get_run, run_id {} and offset {max}.", record.id),
+            true => format!(
+                "Read them with fabric_get_run, run_id {} and offset {max}.",
+                record.id
+            ),
             false => "Do not run the pattern again only to see them.".to_owned(),
         };
         rest.warnings
@@ -99,12 +111,17 @@ pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<
         run_id: told.then(|| record.id.to_string()),
         _memory: memory,
     };
-    Ok(Outcome { warnings: rest.warnings, ..Outcome::text(output, |output| &output.output_text) })
+    Ok(Outcome {
+        warnings: rest.warnings,
+        ..Outcome::text(output, |output| &output.output_text)
+    })
 }
 
 /// Upper bound of the bytes of a run's first `max_chars` characters.
 pub(super) fn most_bytes(record: &Record, max_chars: Option<usize>) -> usize {
-    max_chars.map_or(record.bytes as usize, |max| max.saturating_mul(4).min(record.bytes as usize))
+    max_chars.map_or(record.bytes as usize, |max| {
+        max.saturating_mul(4).min(record.bytes as usize)
+    })
 }
 
 #[derive(Serialize)]

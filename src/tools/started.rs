@@ -58,7 +58,10 @@ impl Started {
     /// Waits for the end, `limit` at most. True if it came to that.
     pub(crate) fn wait(&self, limit: Option<Duration>) -> bool {
         let limit = limit.unwrap_or(Duration::MAX);
-        wait_while(&self.ended.changed, lock(&self.ended.over), limit, |over| !*over).1
+        wait_while(&self.ended.changed, lock(&self.ended.over), limit, |over| {
+            !*over
+        })
+        .1
     }
 }
 
@@ -76,7 +79,10 @@ pub(crate) fn start(
     told: impl FnOnce(&Run) + Send + 'static,
 ) -> Result<Started, Error> {
     let (run, ended, request_id) = (writer.run(), Arc::<Ended>::default(), request_id.to_owned());
-    let started = Started { run: run.clone(), ended: ended.clone() };
+    let started = Started {
+        run: run.clone(),
+        ended: ended.clone(),
+    };
     let writer = Arc::new(writer);
     let relay = Arc::new(Relay {
         writer: writer.clone(),
@@ -85,11 +91,24 @@ pub(crate) fn start(
         full: AtomicBool::new(false),
         paid: AtomicU32::new(0),
     });
-    let work = Work { caller: relay.clone(), run: Some(run.clone()), ..work };
+    let work = Work {
+        caller: relay.clone(),
+        run: Some(run.clone()),
+        ..work
+    };
     let body = move || {
-        let _scopes = (work.identity.log_scope(), logging::request_scope(&request_id));
-        let result = catch_unwind(AssertUnwindSafe(|| super::run(tool, job.as_ref(), &work, &request_id)));
-        writer.finish(end(result.unwrap_or_else(|_| Err(Error::bug(&request_id).into())), &run, &request_id));
+        let _scopes = (
+            work.identity.log_scope(),
+            logging::request_scope(&request_id),
+        );
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            super::run(tool, job.as_ref(), &work, &request_id)
+        }));
+        writer.finish(end(
+            result.unwrap_or_else(|_| Err(Error::bug(&request_id).into())),
+            &run,
+            &request_id,
+        ));
         // Announce the end only when it is stored and the run's place is free.
         let paid = relay.paid.load(Ordering::Relaxed);
         drop((job, work, writer, relay));
@@ -100,7 +119,11 @@ pub(crate) fn start(
         *lock(&ended.over) = true;
         ended.changed.notify_all();
     };
-    match thread::Builder::new().name("run".into()).stack_size(WORKER_STACK).spawn(body) {
+    match thread::Builder::new()
+        .name("run".into())
+        .stack_size(WORKER_STACK)
+        .spawn(body)
+    {
         Ok(_) => Ok(started),
         Err(_) => Err(Error::new(
             Kind::TooManyRequests,
@@ -119,7 +142,11 @@ fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str) -> End {
     if run.record().bytes > 0 {
         partial.pop();
     }
-    let end = if error.kind == Kind::Cancelled { End::cancelled() } else { End::failed(kept_error(&error)) };
+    let end = if error.kind == Kind::Cancelled {
+        End::cancelled()
+    } else {
+        End::failed(kept_error(&error))
+    };
     let mut rest = json!({ "request_id": request_id });
     if !partial.is_empty() {
         rest["partial"] = partial.into();
@@ -153,11 +180,19 @@ impl Wait for Relay {
     }
 
     fn still_waiting(&self) -> Result<(), Stop> {
-        if self.writer.is_cancelled() { Err(Stop) } else { self.caller.still_waiting() }
+        if self.writer.is_cancelled() {
+            Err(Stop)
+        } else {
+            self.caller.still_waiting()
+        }
     }
 
     fn hold(&self, bytes: usize) -> Result<(), Full> {
-        if self.full.load(Ordering::Relaxed) { Err(Full) } else { self.caller.hold(bytes) }
+        if self.full.load(Ordering::Relaxed) {
+            Err(Full)
+        } else {
+            self.caller.hold(bytes)
+        }
     }
 
     fn release(&self, bytes: usize) {

@@ -70,7 +70,10 @@ impl Stdio {
             broken();
         };
         let writer = Arc::new(Writer::new(output, broken));
-        Stdio { pipe: Pipe::new(services, Session::stdio(), writer.clone(), true), writer }
+        Stdio {
+            pipe: Pipe::new(services, Session::stdio(), writer.clone(), true),
+            writer,
+        }
     }
 
     /// Serves `input` to its end, then gives running calls [`STDIO_DRAIN`] to finish.
@@ -180,7 +183,10 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<
     if input.by_ref().take(limit).read_until(b'\n', line)? == 0 {
         return Ok(None);
     }
-    let mut rest = LineRest { input, is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit };
+    let mut rest = LineRest {
+        input,
+        is_over: line.last() == Some(&b'\n') || (line.len() as u64) < limit,
+    };
     if line.last() == Some(&b'\n') {
         line.pop();
     }
@@ -243,9 +249,19 @@ struct LineOut {
 }
 
 impl Writer {
-    fn new(output: impl Write + Send + 'static, broken: impl Fn() + Send + Sync + 'static) -> Writer {
-        let out = LineOut { output: Box::new(output), buffer: Vec::with_capacity(BUFFER) };
-        Writer { out: Mutex::new(out), waiting: AtomicUsize::new(0), broken: Box::new(broken) }
+    fn new(
+        output: impl Write + Send + 'static,
+        broken: impl Fn() + Send + Sync + 'static,
+    ) -> Writer {
+        let out = LineOut {
+            output: Box::new(output),
+            buffer: Vec::with_capacity(BUFFER),
+        };
+        Writer {
+            out: Mutex::new(out),
+            waiting: AtomicUsize::new(0),
+            broken: Box::new(broken),
+        }
     }
 
     fn flush(&self) {
@@ -263,7 +279,11 @@ impl Line for Writer {
         let last = self.waiting.fetch_sub(1, Ordering::AcqRel) == 1;
         let flush = flush == Flush::Now && last;
         // Not sent, but other senders may rely on this flush.
-        let written = if wanted() { out.put(message, flush) } else { out.flush() };
+        let written = if wanted() {
+            out.put(message, flush)
+        } else {
+            out.flush()
+        };
         if let Err(_gone) = written {
             (self.broken)();
         }
@@ -302,7 +322,10 @@ impl LineOut {
             return Ok(());
         }
         // Cleared first: what cannot be written once is not tried again.
-        let written = self.output.write_all(&self.buffer).and_then(|()| self.output.flush());
+        let written = self
+            .output
+            .write_all(&self.buffer)
+            .and_then(|()| self.output.flush());
         self.buffer.clear();
         written
     }
@@ -324,30 +347,50 @@ mod tests {
     }
 
     fn lines(input: &[u8]) -> Vec<(bool, usize)> {
-        sizes(input).into_iter().map(|(size, length)| (size == LineSize::Fits, length)).collect()
+        sizes(input)
+            .into_iter()
+            .map(|(size, length)| (size == LineSize::Fits, length))
+            .collect()
     }
 
     #[test]
     fn the_id_of_a_long_request_is_found_wherever_it_is() {
         let pad = "x".repeat(MAX_MESSAGE);
         for (line, id) in [
-            (format!(r#"{{"id":7,"method":"a","params":["{pad}"]}}"#), Some("7")),
-            (format!(r#"{{"method":"a","params":{{"id":1,"x":"{pad}"}},"id":"b"}}"#), Some("\"b\"")),
-            (format!(r#"{{"method":"a","params":["{pad}\",\"id\":1"]}}"#), None),
+            (
+                format!(r#"{{"id":7,"method":"a","params":["{pad}"]}}"#),
+                Some("7"),
+            ),
+            (
+                format!(r#"{{"method":"a","params":{{"id":1,"x":"{pad}"}},"id":"b"}}"#),
+                Some("\"b\""),
+            ),
+            (
+                format!(r#"{{"method":"a","params":["{pad}\",\"id\":1"]}}"#),
+                None,
+            ),
             (format!(r#"{{"id":7,"result":"{pad}"}}"#), None),
             (format!(r#"{{"id":7,"method":"a","params":["{pad}"]"#), None),
             (format!(r#"{{"id":"{pad}","method":"a"}}"#), None),
-            (format!(r#"[{{"id":7,"method":"a","params":["{pad}"]}}]"#), None),
+            (
+                format!(r#"[{{"id":7,"method":"a","params":["{pad}"]}}]"#),
+                None,
+            ),
         ] {
             let found = sizes(format!("{line}\r\nnext").as_bytes());
-            let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else { panic!("{}", found.len()) };
+            let [(LineSize::TooLong(found), _), (LineSize::Fits, 4)] = &found[..] else {
+                panic!("{}", found.len())
+            };
             assert_eq!(found.as_ref().map(Id::json), id);
         }
     }
 
     #[test]
     fn lines_end_in_lf_crlf_or_the_end_of_input() {
-        assert_eq!(lines(b"ab\ncd\r\n\nlast"), [(true, 2), (true, 2), (true, 0), (true, 4)]);
+        assert_eq!(
+            lines(b"ab\ncd\r\n\nlast"),
+            [(true, 2), (true, 2), (true, 0), (true, 4)]
+        );
         assert_eq!(lines(b""), []);
     }
 
@@ -355,9 +398,18 @@ mod tests {
     fn a_line_may_be_as_long_as_a_message_and_a_longer_one_is_skipped() {
         let line = |n: usize| [vec![b'x'; n], b"\nnext\n".to_vec()].concat();
         assert_eq!(lines(&line(MAX_MESSAGE)), [(true, MAX_MESSAGE), (true, 4)]);
-        assert!(matches!(lines(&line(MAX_MESSAGE + 1))[..], [(false, _), (true, 4)]));
-        assert!(matches!(lines(&line(MAX_MESSAGE + 2))[..], [(false, _), (true, 4)]));
-        assert!(matches!(lines(&line(MAX_MESSAGE * 2))[..], [(false, _), (true, 4)]));
+        assert!(matches!(
+            lines(&line(MAX_MESSAGE + 1))[..],
+            [(false, _), (true, 4)]
+        ));
+        assert!(matches!(
+            lines(&line(MAX_MESSAGE + 2))[..],
+            [(false, _), (true, 4)]
+        ));
+        assert!(matches!(
+            lines(&line(MAX_MESSAGE * 2))[..],
+            [(false, _), (true, 4)]
+        ));
     }
 
     /// Counts writes.

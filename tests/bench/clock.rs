@@ -8,7 +8,10 @@ pub(crate) fn now_ns() -> u64 {
     static START: OnceLock<(Instant, u64)> = OnceLock::new();
     let (start, at) = START.get_or_init(|| {
         let now = Instant::now();
-        (now, monotonic(&format!("{now:?}")).unwrap_or_else(since_epoch))
+        (
+            now,
+            monotonic(&format!("{now:?}")).unwrap_or_else(since_epoch),
+        )
     });
     at + start.elapsed().as_nanos() as u64
 }
@@ -17,12 +20,16 @@ pub(crate) fn now_ns() -> u64 {
 fn monotonic(shown: &str) -> Option<u64> {
     let field = |name: &str| -> Option<u64> {
         let rest = &shown[shown.find(name)? + name.len()..];
-        rest[..rest.find(|c: char| !c.is_ascii_digit())?].parse().ok()
+        rest[..rest.find(|c: char| !c.is_ascii_digit())?]
+            .parse()
+            .ok()
     };
     Some(field("tv_sec: ")? * 1_000_000_000 + field("tv_nsec: ")?)
 }
 
 /// Elsewhere, the wall clock: only wrong if it is set during the run.
 fn since_epoch() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_nanos() as u64)
 }

@@ -20,7 +20,9 @@ pub(crate) fn serve(port: u16) {
     let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
     println!("{}", listener.local_addr().unwrap());
     for stream in listener.incoming().flatten() {
-        let _ = thread::Builder::new().stack_size(256 << 10).spawn(move || connection(stream));
+        let _ = thread::Builder::new()
+            .stack_size(256 << 10)
+            .spawn(move || connection(stream));
     }
 }
 
@@ -49,7 +51,12 @@ fn connection(stream: TcpStream) -> io::Result<()> {
         }
         body.resize(length, 0);
         input.read_exact(&mut body)?;
-        answer(&target, &String::from_utf8_lossy(&body), &mut names, &mut output)?;
+        answer(
+            &target,
+            &String::from_utf8_lossy(&body),
+            &mut names,
+            &mut output,
+        )?;
     }
 }
 
@@ -69,21 +76,34 @@ impl Names {
     fn json(&mut self, count: usize) -> &str {
         if self.count != count || self.json.is_empty() {
             let names: Vec<String> = (0..count).map(pattern_name).collect();
-            *self = Names { count, json: serde_json::json!(names).to_string() };
+            *self = Names {
+                count,
+                json: serde_json::json!(names).to_string(),
+            };
         }
         &self.json
     }
 }
 
 fn answer(target: &str, body: &str, names: &mut Names, output: &mut impl Write) -> io::Result<()> {
-    let (count, path) = match target.strip_prefix("/names-").and_then(|rest| rest.split_once('/')) {
+    let (count, path) = match target
+        .strip_prefix("/names-")
+        .and_then(|rest| rest.split_once('/'))
+    {
         Some((count, path)) => (count.parse().unwrap_or(0), path),
         None => (250, target.trim_start_matches('/')),
     };
     match path {
         "patterns/names" => json(output, names.json(count)),
         "chat" => {
-            let field = |name: &str| Some(body.split_once(&format!("\"{name}\":\""))?.1.split_once('"')?.0);
+            let field = |name: &str| {
+                Some(
+                    body.split_once(&format!("\"{name}\":\""))?
+                        .1
+                        .split_once('"')?
+                        .0,
+                )
+            };
             let input = field("userInput").filter(|input| input.contains('_'));
             chat(input.or(field("patternName")).unwrap_or_default(), output)
         }
@@ -103,16 +123,32 @@ fn pattern(path: &str) -> String {
 /// A text of about 5 KiB, different for each path: `patterns/NAME`.
 pub(crate) fn pattern_text(path: &str) -> String {
     const WORDS: [&str; 12] = [
-        "meeting", "text", "summary", "report", "risk", "code", "review", "lesson", "letter", "plan", "budget", "test",
+        "meeting", "text", "summary", "report", "risk", "code", "review", "lesson", "letter",
+        "plan", "budget", "test",
     ];
-    let mut seed: u32 = path.bytes().fold(7, |seed, byte| seed.wrapping_mul(31).wrapping_add(u32::from(byte)));
+    let mut seed: u32 = path.bytes().fold(7, |seed, byte| {
+        seed.wrapping_mul(31).wrapping_add(u32::from(byte))
+    });
     let mut word = || {
         seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        format!("{}{}", WORDS[(seed >> 16) as usize % WORDS.len()], seed >> 26)
+        format!(
+            "{}{}",
+            WORDS[(seed >> 16) as usize % WORDS.len()],
+            seed >> 26
+        )
     };
-    let mut text = format!("# IDENTITY and PURPOSE\n\nYou extract the {} of a {}.\n", word(), word());
+    let mut text = format!(
+        "# IDENTITY and PURPOSE\n\nYou extract the {} of a {}.\n",
+        word(),
+        word()
+    );
     while text.len() < 5 << 10 {
-        text.push_str(&format!("\n- Look for the {} in each {} that has a {}.", word(), word(), word()));
+        text.push_str(&format!(
+            "\n- Look for the {} in each {} that has a {}.",
+            word(),
+            word(),
+            word()
+        ));
     }
     text
 }
@@ -125,9 +161,16 @@ fn json(output: &mut impl Write, body: &str) -> io::Result<()> {
 fn chat(what: &str, output: &mut impl Write) -> io::Result<()> {
     let mut parts = what.split('_');
     let kind = parts.next().unwrap_or_default();
-    let mut number = || parts.next().and_then(|n| n.parse::<usize>().ok()).unwrap_or(0);
+    let mut number = || {
+        parts
+            .next()
+            .and_then(|n| n.parse::<usize>().ok())
+            .unwrap_or(0)
+    };
     let (count, gap) = (number(), Duration::from_micros(number() as u64));
-    output.write_all(b"HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nTransfer-Encoding: chunked\r\n\r\n")?;
+    output.write_all(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nTransfer-Encoding: chunked\r\n\r\n",
+    )?;
     if kind == "size" {
         let mut output = io::BufWriter::with_capacity(64 << 10, &mut *output);
         let mut left = count;
@@ -172,6 +215,8 @@ pub(crate) fn text(bytes: usize) -> String {
 
 /// One event, one chunk, one write.
 fn event(output: &mut impl Write, kind: &str, content: &str) -> io::Result<()> {
-    let data = format!("data: {{\"type\":\"{kind}\",\"format\":\"markdown\",\"content\":\"{content}\"}}\n\n");
+    let data = format!(
+        "data: {{\"type\":\"{kind}\",\"format\":\"markdown\",\"content\":\"{content}\"}}\n\n"
+    );
     output.write_all(format!("{:x}\r\n{data}\r\n", data.len()).as_bytes())
 }

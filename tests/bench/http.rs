@@ -13,14 +13,14 @@ use crate::report::{Row, Samples};
 use crate::stdio;
 use crate::wire::{self, Connection};
 
-pub(crate) const ENVELOPE: &str =
-    r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
+pub(crate) const ENVELOPE: &str = r#""io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}"#;
 const FLAGS: [&str; 4] = ["--max-connections", "4096", "--max-runs", "512"];
 
 /// A server for one section; the error is a row that says why there is none.
 pub(crate) fn serve(bench: &Bench) -> Result<(Process, SocketAddr), Vec<Row>> {
-    http_server(&bench.fabric, &FLAGS)
-        .map_err(|reason| vec![Row::new("http").note(format!("skipped: the server said \"{reason}\""))])
+    http_server(&bench.fabric, &FLAGS).map_err(|reason| {
+        vec![Row::new("http").note(format!("skipped: the server said \"{reason}\""))]
+    })
 }
 
 /// A run as a JSON-RPC request, with `meta` before the token in its `_meta`.
@@ -38,7 +38,11 @@ pub(crate) fn run_message(pattern: &str, stream: bool, meta: &str) -> String {
 /// Whether this is the answer of a call, not a notification. Panics on an error.
 pub(crate) fn is_answer(line: &[u8]) -> bool {
     let head = String::from_utf8_lossy(&line[..line.len().min(64)]);
-    assert!(!head.contains("\"error\""), "an error came back: {}", String::from_utf8_lossy(line));
+    assert!(
+        !head.contains("\"error\""),
+        "an error came back: {}",
+        String::from_utf8_lossy(line)
+    );
     head.contains("\"result\"")
 }
 
@@ -47,7 +51,9 @@ pub(crate) fn stamps(line: &[u8], now: u64, samples: &mut Samples) {
     for (at, pair) in line.windows(2).enumerate() {
         if pair == b"t=" {
             let digits = line[at + 2..].iter().take_while(|b| b.is_ascii_digit());
-            let sent = digits.fold(0u64, |n, digit| n.wrapping_mul(10) + u64::from(digit - b'0'));
+            let sent = digits.fold(0u64, |n, digit| {
+                n.wrapping_mul(10) + u64::from(digit - b'0')
+            });
             samples.micros.push(now.saturating_sub(sent) as f64 / 1e3);
         }
     }
@@ -110,16 +116,30 @@ pub(crate) fn exchange(
 
 /// A modern request.
 pub(crate) fn modern(method: &str, name: &str, body: &str) -> Vec<u8> {
-    let named = if name.is_empty() { String::new() } else { format!("Mcp-Name: {name}\r\n") };
-    wire::post("/mcp", &format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{named}"), body)
+    let named = if name.is_empty() {
+        String::new()
+    } else {
+        format!("Mcp-Name: {name}\r\n")
+    };
+    wire::post(
+        "/mcp",
+        &format!("MCP-Protocol-Version: 2026-07-28\r\nMcp-Method: {method}\r\n{named}"),
+        body,
+    )
 }
 
 pub(crate) fn modern_run(pattern: &str) -> Vec<u8> {
-    modern("tools/call", "fabric_run_pattern", &run_message(pattern, true, ENVELOPE))
+    modern(
+        "tools/call",
+        "fabric_run_pattern",
+        &run_message(pattern, true, ENVELOPE),
+    )
 }
 
 pub(crate) fn tools_list() -> Vec<u8> {
-    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{ENVELOPE}}}}}}}"#);
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{{"_meta":{{{ENVELOPE}}}}}}}"#
+    );
     modern("tools/list", "", &body)
 }
 
@@ -144,7 +164,10 @@ pub(crate) fn requests(bench: &Bench) -> Vec<Row> {
             Row::new(format!("http tools/list, {connections} connections"))
                 .latency(&ours)
                 .rate(ours.per_second())
-                .times_floor(ours.seconds / ours.micros.len() as f64, floor.seconds / floor.micros.len() as f64)
+                .times_floor(
+                    ours.seconds / ours.micros.len() as f64,
+                    floor.seconds / floor.micros.len() as f64,
+                )
                 .megabytes(server.memory("VmRSS")),
         );
     }
@@ -176,16 +199,30 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     let mut samples = Samples::default();
     run(&mut connection, "tick_500_2000", &mut samples);
     assert_eq!(samples.micros.len(), 500, "chunks were lost");
-    let (_, flood) = stdio::flood(bench, |pattern, samples| run(&mut connection, pattern, samples));
+    let (_, flood) = stdio::flood(bench, |pattern, samples| {
+        run(&mut connection, pattern, samples)
+    });
     vec![
-        Row::new("direct: 500 chunks 2 ms apart").latency(&direct).note("the floor of the next line"),
-        Row::new("http relay: 500 chunks 2 ms apart").latency(&samples).times_floor(samples.p50(), direct.p50()),
-        flood.note(format!("over http; most memory {:.1} MB", server.memory("VmHWM"))),
+        Row::new("direct: 500 chunks 2 ms apart")
+            .latency(&direct)
+            .note("the floor of the next line"),
+        Row::new("http relay: 500 chunks 2 ms apart")
+            .latency(&samples)
+            .times_floor(samples.p50(), direct.p50()),
+        flood.note(format!(
+            "over http; most memory {:.1} MB",
+            server.memory("VmHWM")
+        )),
     ]
 }
 
 /// Concurrent streams: the server's usage while they run, their delays, and the CPU time per chunk.
-pub(crate) fn streams(server: &Process, address: SocketAddr, count: usize, chunks: usize) -> (f64, Samples, f64) {
+pub(crate) fn streams(
+    server: &Process,
+    address: SocketAddr,
+    count: usize,
+    chunks: usize,
+) -> (f64, Samples, f64) {
     let pattern = format!("tick_{chunks}_20000");
     let before = server.cpu();
     let (mut all, mut memory) = (Samples::default(), 0.0);
@@ -196,7 +233,12 @@ pub(crate) fn streams(server: &Process, address: SocketAddr, count: usize, chunk
             samples.micros
         };
         let handles: Vec<_> = (0..count)
-            .map(|_| thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work).unwrap())
+            .map(|_| {
+                thread::Builder::new()
+                    .stack_size(256 << 10)
+                    .spawn_scoped(scope, work)
+                    .unwrap()
+            })
             .collect();
         thread::sleep(Duration::from_millis(chunks as u64 * 10));
         memory = server.memory("VmRSS");
@@ -205,7 +247,11 @@ pub(crate) fn streams(server: &Process, address: SocketAddr, count: usize, chunk
         }
     });
     assert_eq!(all.micros.len(), count * chunks, "chunks were lost");
-    (memory, all, (server.cpu() - before) / (count * chunks) as f64)
+    (
+        memory,
+        all,
+        (server.cpu() - before) / (count * chunks) as f64,
+    )
 }
 
 /// Memory idle, with 64 runs, with 500 connections and with 2,000 sessions, each in a new process.
@@ -223,14 +269,20 @@ pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
     };
     let each = |name: &str, memory: f64, idle: f64, count: usize, what: &str| {
         let kb = (memory - idle) * 1024.0 / count as f64;
-        Row::new(format!("memory: http, {name}")).megabytes(memory).note(format!("{kb:.1} KB {what}"))
+        Row::new(format!("memory: http, {name}"))
+            .megabytes(memory)
+            .note(format!("{kb:.1} KB {what}"))
     };
     let (server, address, ..) = match fresh() {
         Ok(fresh) => fresh,
         Err(skipped) => return skipped,
     };
     let idle = server.memory("VmRSS");
-    rows.push(Row::new("memory: http, idle").megabytes(idle).note("after a first request and run"));
+    rows.push(
+        Row::new("memory: http, idle")
+            .megabytes(idle)
+            .note("after a first request and run"),
+    );
     let (memory, ..) = streams(&server, address, 64, 50);
     rows.push(each("64 runs", memory, idle, 64, "a run"));
     if let Ok((server, address, _connection, idle)) = fresh() {
@@ -242,7 +294,13 @@ pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
                 connection
             })
             .collect();
-        rows.push(each("500 idle connections", server.memory("VmRSS"), idle, open.len(), "a connection"));
+        rows.push(each(
+            "500 idle connections",
+            server.memory("VmRSS"),
+            idle,
+            open.len(),
+            "a connection",
+        ));
     }
     if let Ok((server, _, mut connection, idle)) = fresh() {
         let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
@@ -251,7 +309,13 @@ pub(crate) fn memory(bench: &Bench) -> Vec<Row> {
             connection.skip_answer();
             assert!(connection.session.take().is_some(), "no session was opened");
         }
-        rows.push(each("2,000 idle sessions", server.memory("VmRSS"), idle, 2000, "a session"));
+        rows.push(each(
+            "2,000 idle sessions",
+            server.memory("VmRSS"),
+            idle,
+            2000,
+            "a session",
+        ));
     }
     rows
 }

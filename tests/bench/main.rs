@@ -65,9 +65,15 @@ fn main() {
     }
     let as_json = arguments.contains(&"--json");
     // Cargo itself adds `--bench`.
-    let wanted: Vec<&str> = arguments.into_iter().filter(|a| !a.starts_with("--")).collect();
+    let wanted: Vec<&str> = arguments
+        .into_iter()
+        .filter(|a| !a.starts_with("--"))
+        .collect();
     let (_fabric, fabric_address) = process::listener(&["--fabric", "0"]);
-    let bench = Bench { fabric: format!("http://{fabric_address}"), fabric_address };
+    let bench = Bench {
+        fabric: format!("http://{fabric_address}"),
+        fabric_address,
+    };
     if !as_json {
         println!("{}", report::header());
     }

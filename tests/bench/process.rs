@@ -26,20 +26,34 @@ impl Process {
     /// CPU time so far, in microseconds; Linux counts in hundredths of a second.
     pub(crate) fn cpu(&self) -> f64 {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.0.id())).unwrap_or_default();
-        let fields = stat.rsplit(") ").next().unwrap_or_default().split(' ').skip(11).take(2);
-        fields.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
+        let fields = stat
+            .rsplit(") ")
+            .next()
+            .unwrap_or_default()
+            .split(' ')
+            .skip(11)
+            .take(2);
+        fields
+            .filter_map(|ticks| ticks.parse::<f64>().ok())
+            .sum::<f64>()
+            * 10_000.0
     }
 }
 
 fn memory(pid: u32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-    line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        / 1024.0
 }
 
 /// Current usage of a process: MB, threads, open files.
 pub(crate) fn usage(pid: u32) -> [f64; 3] {
-    let count = |what| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count) as f64;
+    let count =
+        |what| fs::read_dir(format!("/proc/{pid}/{what}")).map_or(0, Iterator::count) as f64;
     [memory(pid, "VmRSS"), count("task"), count("fd")]
 }
 
@@ -52,7 +66,10 @@ pub(crate) fn binary() -> String {
 pub(crate) fn server(fabric: &str) -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os() {
-        if name.to_str().is_some_and(|n| n.starts_with("FABRIC_") || n.starts_with("MCP_")) {
+        if name
+            .to_str()
+            .is_some_and(|n| n.starts_with("FABRIC_") || n.starts_with("MCP_"))
+        {
             command.env_remove(name);
         }
     }
@@ -63,10 +80,21 @@ pub(crate) fn server(fabric: &str) -> Command {
 /// The server under test on HTTP, and its address. The error is its log, if it exits instead.
 pub(crate) fn http_server(fabric: &str, flags: &[&str]) -> Result<(Process, SocketAddr), String> {
     // A file and not a pipe: reading its log takes CPU time from the measurement.
-    let log = format!("{}/bench-{}.log", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let log = format!(
+        "{}/bench-{}.log",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
     let mut command = server(fabric);
-    command.args(["--transport", "http", "--port", "0"]).args(flags).stdin(Stdio::null()).stdout(Stdio::null());
-    let child = command.stderr(File::create(&log).map_err(|e| e.to_string())?).spawn().map_err(|e| e.to_string())?;
+    command
+        .args(["--transport", "http", "--port", "0"])
+        .args(flags)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let child = command
+        .stderr(File::create(&log).map_err(|e| e.to_string())?)
+        .spawn()
+        .map_err(|e| e.to_string())?;
     let mut process = Process(child);
     for _ in 0..1000 {
         let said = fs::read_to_string(&log).unwrap_or_default();
@@ -75,7 +103,11 @@ pub(crate) fn http_server(fabric: &str, flags: &[&str]) -> Result<(Process, Sock
             return Ok((process, address));
         }
         if process.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-            return Err(said.lines().last().unwrap_or("it ended without a word").to_owned());
+            return Err(said
+                .lines()
+                .last()
+                .unwrap_or("it ended without a word")
+                .to_owned());
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -87,7 +119,9 @@ fn listening(log: &str, fabric: &str) -> Option<SocketAddr> {
     log.match_indices("127.0.0.1:").find_map(|(at, host)| {
         let end = log[at + host.len()..].find(|c: char| !c.is_ascii_digit())? + at + host.len();
         let address = &log[at..end];
-        (!fabric.contains(address)).then(|| address.parse().ok()).flatten()
+        (!fabric.contains(address))
+            .then(|| address.parse().ok())
+            .flatten()
     })
 }
 
@@ -100,8 +134,14 @@ pub(crate) fn role(arguments: &[&str]) -> Command {
 
 /// This program in a role that listens; it prints its address in its first line.
 pub(crate) fn listener(arguments: &[&str]) -> (Process, SocketAddr) {
-    let mut child = role(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = role(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut line = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
     (Process(child), line.trim().parse().unwrap())
 }

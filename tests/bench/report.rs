@@ -28,11 +28,20 @@ impl Samples {
         for micros in &self.micros {
             counts[(micros.max(1.0).log2() as usize).min(31)] += 1;
         }
-        let lines = counts.iter().enumerate().filter(|(_, count)| **count > 0).map(|(power, count)| {
-            let part = *count as f64 / self.micros.len() as f64;
-            let bar = "#".repeat((part * 50.0).round() as usize);
-            format!("\n{:>12} us to {:>8}{count:>9}{:>9.3} %  {bar}", 1u64 << power, 2u64 << power, part * 100.0)
-        });
+        let lines = counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(power, count)| {
+                let part = *count as f64 / self.micros.len() as f64;
+                let bar = "#".repeat((part * 50.0).round() as usize);
+                format!(
+                    "\n{:>12} us to {:>8}{count:>9}{:>9.3} %  {bar}",
+                    1u64 << power,
+                    2u64 << power,
+                    part * 100.0
+                )
+            });
         lines.collect()
     }
 
@@ -55,7 +64,10 @@ pub(crate) struct Row {
 
 impl Row {
     pub(crate) fn new(name: impl Into<String>) -> Row {
-        Row { name: name.into(), ..Row::default() }
+        Row {
+            name: name.into(),
+            ..Row::default()
+        }
     }
 
     /// p50 and p99 in microseconds.
@@ -69,7 +81,10 @@ impl Row {
     pub(crate) fn tails(self, samples: &Samples) -> Row {
         let (beyond, most) = (samples.percentile(0.999), samples.percentile(1.0));
         let times = beyond / samples.p50();
-        let note = format!("p99.9 {beyond:.0} us, {times:.1} x p50; most {most:.0} us{}", samples.histogram());
+        let note = format!(
+            "p99.9 {beyond:.0} us, {times:.1} x p50; most {most:.0} us{}",
+            samples.histogram()
+        );
         self.latency(samples).note(note)
     }
 
@@ -101,7 +116,11 @@ impl Row {
     }
 
     fn json(&self) -> Value {
-        let round = |value: Option<f64>| value.filter(|v| v.is_finite()).map(|v| (v * 1000.0).round() / 1000.0);
+        let round = |value: Option<f64>| {
+            value
+                .filter(|v| v.is_finite())
+                .map(|v| (v * 1000.0).round() / 1000.0)
+        };
         json!({
             "name": self.name, "p50_us": round(self.p50), "p99_us": round(self.p99), "per_s": round(self.per_second),
             "mb": round(self.megabytes), "times_floor": round(self.ratio), "note": self.note,
@@ -128,7 +147,10 @@ impl Row {
 
 /// The first line of the table.
 pub(crate) fn header() -> String {
-    format!("{:46}{:>11}{:>11}{:>10}{:>8}{:>9}  note", "", "p50 us", "p99 us", "per s", "MB", "x floor")
+    format!(
+        "{:46}{:>11}{:>11}{:>10}{:>8}{:>9}  note",
+        "", "p50 us", "p99 us", "per s", "MB", "x floor"
+    )
 }
 
 /// Prints one row as soon as it is available.

@@ -12,7 +12,8 @@ use crate::wire::{self, Connection};
 use crate::{Bench, clock::now_ns, http};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
-const LIST_PATTERNS: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{}}"#;
+const LIST_PATTERNS: &str =
+    r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{}}"#;
 const SEARCH: &str = r#""method":"tools/call","params":{"name":"fabric_list_patterns","arguments":{"query":"what are the risks in the report of our meeting"}}"#;
 
 /// A child process with one message per line.
@@ -25,9 +26,18 @@ pub(crate) struct Pipe {
 
 impl Pipe {
     pub(crate) fn open(mut command: Command) -> Pipe {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let (tx, rx) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-        Pipe { process: Process(child), tx, rx: BufReader::with_capacity(64 << 10, rx), line: Vec::new() }
+        Pipe {
+            process: Process(child),
+            tx,
+            rx: BufReader::with_capacity(64 << 10, rx),
+            line: Vec::new(),
+        }
     }
 
     /// The server in front of `fabric`, after the handshake.
@@ -54,7 +64,10 @@ impl Pipe {
 
     pub(crate) fn line(&mut self) -> &[u8] {
         self.line.clear();
-        assert!(self.rx.read_until(b'\n', &mut self.line).unwrap() > 0, "the server closed its output");
+        assert!(
+            self.rx.read_until(b'\n', &mut self.line).unwrap() > 0,
+            "the server closed its output"
+        );
         &self.line
     }
 
@@ -73,14 +86,19 @@ impl Pipe {
             // Half a window at once: the server is measured, not our own writing.
             if sent.len() <= window / 2 && next < count {
                 let until = count.min(next + window - sent.len());
-                let lines: String =
-                    (next..until).map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{what}}}\n")).collect();
+                let lines: String = (next..until)
+                    .map(|id| format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{what}}}\n"))
+                    .collect();
                 sent.resize(sent.len() + until - next, now_ns());
                 next = until;
                 self.send(&lines);
             }
             let line = self.line();
-            assert!(!failed(line), "an error came back: {}", String::from_utf8_lossy(line));
+            assert!(
+                !failed(line),
+                "an error came back: {}",
+                String::from_utf8_lossy(line)
+            );
             // Answers may overtake each other; on average, the oldest request is close enough.
             let Some(at) = sent.pop_front() else { continue };
             samples.micros.push((now_ns() - at) as f64 / 1e3);
@@ -94,7 +112,10 @@ impl Pipe {
 fn failed(line: &[u8]) -> bool {
     let has = |part: &[u8], what: &[u8]| part.windows(what.len()).any(|window| window == what);
     has(&line[..line.len().min(64)], b"\"error\":")
-        || has(&line[line.len().saturating_sub(1024)..], b"\"isError\":true")
+        || has(
+            &line[line.len().saturating_sub(1024)..],
+            b"\"isError\":true",
+        )
 }
 
 /// The baseline: answers each line with `bytes` bytes, without parsing.
@@ -127,18 +148,28 @@ pub(crate) fn start(bench: &Bench) -> Vec<Row> {
     };
     let floor = measure(&|| role(&["--echo", "300"]));
     let ours = measure(&|| server(&bench.fabric));
-    vec![Row::new("start to answered initialize").latency(&ours).times_floor(ours.p50(), floor.p50())]
+    vec![
+        Row::new("start to answered initialize")
+            .latency(&ours)
+            .times_floor(ours.p50(), floor.p50()),
+    ]
 }
 
 /// Round trips and throughput of requests that need no Fabric.
 pub(crate) fn round_trips(bench: &Bench) -> Vec<Row> {
     let mut rows = Vec::new();
-    for (name, what) in [("ping", r#""method":"ping""#), ("tools/list", r#""method":"tools/list","params":{}"#)] {
+    for (name, what) in [
+        ("ping", r#""method":"ping""#),
+        ("tools/list", r#""method":"tools/list","params":{}"#),
+    ] {
         let mut pipe = Pipe::server(&bench.fabric);
         let length = pipe.ask(&format!(r#"{{"jsonrpc":"2.0","id":1,{what}}}"#));
         let mut echo = Pipe::echo(length);
         for (shown, count, window) in [("one at a time", 10_000, 1), ("64 at once", 60_000, 64)] {
-            let (floor, ours) = (echo.exchange(what, count, window), pipe.exchange(what, count, window));
+            let (floor, ours) = (
+                echo.exchange(what, count, window),
+                pipe.exchange(what, count, window),
+            );
             rows.push(
                 Row::new(format!("stdio {name}, {shown}"))
                     .latency(&ours)
@@ -176,7 +207,10 @@ pub(crate) fn search(bench: &Bench) -> Vec<Row> {
     for count in [250, 10_000] {
         let mut pipe = Pipe::server(&format!("{}/names-{count}", bench.fabric));
         let first = pipe.exchange(SEARCH, 1, 1);
-        let (floor, ours) = (pipe.exchange(r#""method":"ping""#, 2000, 1), pipe.exchange(SEARCH, 2000, 1));
+        let (floor, ours) = (
+            pipe.exchange(r#""method":"ping""#, 2000, 1),
+            pipe.exchange(SEARCH, 2000, 1),
+        );
         rows.push(Row::new(format!("stdio first search of {count} patterns")).latency(&first));
         rows.push(
             Row::new(format!("stdio search of {count} patterns"))
@@ -189,7 +223,12 @@ pub(crate) fn search(bench: &Bench) -> Vec<Row> {
 }
 
 /// One call with any number of notifications, whose bytes go to `each`. Returns the answer's length.
-pub(crate) fn run(pipe: &mut Pipe, pattern: &str, stream: bool, mut each: impl FnMut(&[u8])) -> usize {
+pub(crate) fn run(
+    pipe: &mut Pipe,
+    pattern: &str,
+    stream: bool,
+    mut each: impl FnMut(&[u8]),
+) -> usize {
     pipe.send(&format!("{}\n", http::run_message(pattern, stream, "")));
     loop {
         let line = pipe.line();
@@ -205,16 +244,27 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
     let mut pipe = Pipe::server(&bench.fabric);
     let mut samples = Samples::default();
     let direct = http::direct(bench.fabric_address, "tick_500_2000");
-    run(&mut pipe, "tick_500_2000", true, |line| http::stamps(line, now_ns(), &mut samples));
+    run(&mut pipe, "tick_500_2000", true, |line| {
+        http::stamps(line, now_ns(), &mut samples)
+    });
     assert_eq!(samples.micros.len(), 500, "chunks were lost");
     let (flood, floods) = flood(bench, |pattern, samples| {
-        run(&mut pipe, pattern, true, |line| http::stamps(line, now_ns(), samples));
+        run(&mut pipe, pattern, true, |line| {
+            http::stamps(line, now_ns(), samples)
+        });
     });
     vec![
-        Row::new("direct: 500 chunks 2 ms apart").latency(&direct).note("the floor of the next line"),
-        Row::new("stdio relay: 500 chunks 2 ms apart").latency(&samples).times_floor(samples.p50(), direct.p50()),
+        Row::new("direct: 500 chunks 2 ms apart")
+            .latency(&direct)
+            .note("the floor of the next line"),
+        Row::new("stdio relay: 500 chunks 2 ms apart")
+            .latency(&samples)
+            .times_floor(samples.p50(), direct.p50()),
         flood,
-        floods.note(format!("most memory {:.1} MB", pipe.process.memory("VmHWM"))),
+        floods.note(format!(
+            "most memory {:.1} MB",
+            pipe.process.memory("VmHWM")
+        )),
     ]
 }
 
@@ -236,9 +286,14 @@ pub(crate) fn flood(bench: &Bench, mut relayed: impl FnMut(&str, &mut Samples)) 
     };
     let (direct, ours) = (median(&mut direct), median(&mut ours));
     let row = |name: &str, seconds: f64| {
-        Row::new(format!("{name}: flood of 100,000 chunks")).micros(seconds * 1e6).rate(CHUNKS as f64 / seconds)
+        Row::new(format!("{name}: flood of 100,000 chunks"))
+            .micros(seconds * 1e6)
+            .rate(CHUNKS as f64 / seconds)
     };
-    (row("direct", direct), row("relay", ours).times_floor(ours, direct))
+    (
+        row("direct", direct),
+        row("relay", ours).times_floor(ours, direct),
+    )
 }
 
 /// Memory of an idle process, and the size of the binary.
@@ -258,14 +313,25 @@ pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
         let mut pipe = Pipe::server(&format!("{}/names-{names}", bench.fabric));
         let samples = pipe.exchange(LIST_PATTERNS, 20_000 / names.max(40), 1);
         let each = format!("{:.0} ns a name", samples.p50() * 1e3 / names as f64);
-        rows.push(Row::new(format!("growth: list of {names} names")).latency(&samples).note(each));
+        rows.push(
+            Row::new(format!("growth: list of {names} names"))
+                .latency(&samples)
+                .note(each),
+        );
     }
-    for (shown, kib, count) in [("1 KB", 1, 200), ("32 KB", 32, 100), ("1 MB", 1024, 20), ("32 MB", 32 << 10, 3)] {
+    for (shown, kib, count) in [
+        ("1 KB", 1, 200),
+        ("32 KB", 32, 100),
+        ("1 MB", 1024, 20),
+        ("32 MB", 32 << 10, 3),
+    ] {
         let mut pipe = Pipe::server(&bench.fabric);
         let pattern = format!("size_{}", kib << 10);
         let (mut samples, mut floor) = (Samples::default(), Samples::default());
         for _ in 0..count {
-            floor.micros.push(http::direct(bench.fabric_address, &pattern).seconds * 1e6);
+            floor
+                .micros
+                .push(http::direct(bench.fabric_address, &pattern).seconds * 1e6);
             let begun = Instant::now();
             run(&mut pipe, &pattern, false, |_| {});
             samples.micros.push(begun.elapsed().as_nanos() as f64 / 1e3);
@@ -275,7 +341,10 @@ pub(crate) fn growth(bench: &Bench) -> Vec<Row> {
                 .latency(&samples)
                 .megabytes(pipe.process.memory("VmHWM"))
                 .times_floor(samples.p50(), floor.p50())
-                .note(format!("{:.1} us a KB; most memory", samples.p50() / kib as f64)),
+                .note(format!(
+                    "{:.1} us a KB; most memory",
+                    samples.p50() / kib as f64
+                )),
         );
     }
     rows

@@ -56,8 +56,14 @@ impl<R: Read> Read for Slow<R> {
 }
 
 /// Spawns a thread with a small stack, because there are hundreds.
-fn spawn<'s, T: Send + 's>(scope: &'s Scope<'s, '_>, work: impl FnOnce() -> T + Send + 's) -> ScopedJoinHandle<'s, T> {
-    thread::Builder::new().stack_size(256 << 10).spawn_scoped(scope, work).unwrap()
+fn spawn<'s, T: Send + 's>(
+    scope: &'s Scope<'s, '_>,
+    work: impl FnOnce() -> T + Send + 's,
+) -> ScopedJoinHandle<'s, T> {
+    thread::Builder::new()
+        .stack_size(256 << 10)
+        .spawn_scoped(scope, work)
+        .unwrap()
 }
 
 fn call(tool: &str, arguments: &str) -> Vec<u8> {
@@ -69,14 +75,23 @@ fn call(tool: &str, arguments: &str) -> Vec<u8> {
 }
 
 fn details(number: usize) -> Vec<u8> {
-    call("fabric_get_pattern_details", &format!(r#"{{"pattern_name":"{}"}}"#, pattern_name(number)))
+    call(
+        "fabric_get_pattern_details",
+        &format!(r#"{{"pattern_name":"{}"}}"#, pattern_name(number)),
+    )
 }
 
 /// Samples of lists, details and chunks.
 type Times = [Samples; 3];
 
 /// One connection of the mix, until `end`. `lists_only`: requests only lists.
-fn client(address: SocketAddr, seed: u64, pause: Duration, end: Instant, lists_only: bool) -> Times {
+fn client(
+    address: SocketAddr,
+    seed: u64,
+    pause: Duration,
+    end: Instant,
+    lists_only: bool,
+) -> Times {
     let (mut random, mut times) = (Random(seed), Times::default());
     let mut connection = Connection::open(address);
     let list = http::tools_list();
@@ -96,7 +111,11 @@ fn client(address: SocketAddr, seed: u64, pause: Duration, end: Instant, lists_o
             http::run(&mut connection, RUN, &mut times[2]);
             continue;
         }
-        let request = if kind == 0 { &list } else { &details[random.below(20) as usize] };
+        let request = if kind == 0 {
+            &list
+        } else {
+            &details[random.below(20) as usize]
+        };
         let sent = now_ns();
         connection.send(request);
         assert_eq!(connection.skip_answer().0, 200, "a request was refused");
@@ -128,7 +147,13 @@ fn slow_reader(address: SocketAddr, over: &AtomicBool) {
 }
 
 /// All connections for `seconds`; `noise` adds the two slow readers and the flood.
-fn load(address: SocketAddr, seconds: u64, pause: Duration, noise: bool, lists_only: bool) -> Times {
+fn load(
+    address: SocketAddr,
+    seconds: u64,
+    pause: Duration,
+    noise: bool,
+    lists_only: bool,
+) -> Times {
     let over = AtomicBool::new(false);
     let mut all = Times::default();
     thread::scope(|scope| {
@@ -137,8 +162,9 @@ fn load(address: SocketAddr, seconds: u64, pause: Duration, noise: bool, lists_o
             (0..2).for_each(|_| drop(spawn(scope, || slow_reader(address, &over))));
             drop(spawn(scope, || flood(address, &over)));
         }
-        let clients: Vec<_> =
-            (1..=CONNECTIONS).map(|seed| spawn(scope, move || client(address, seed, pause, end, lists_only))).collect();
+        let clients: Vec<_> = (1..=CONNECTIONS)
+            .map(|seed| spawn(scope, move || client(address, seed, pause, end, lists_only)))
+            .collect();
         for client in clients {
             for (all, times) in all.iter_mut().zip(client.join().unwrap()) {
                 all.micros.extend(times.micros);
@@ -160,15 +186,24 @@ pub(crate) fn mix(bench: &Bench) -> Vec<Row> {
     first.send(&http::tools_list());
     let length = first.skip_answer().1.to_string();
     // Callers do this before they request details: it builds the index, which details use.
-    first.send(&call("fabric_list_patterns", r#"{"query":"the risks in a report"}"#));
+    first.send(&call(
+        "fabric_list_patterns",
+        r#"{"query":"the risks in a report"}"#,
+    ));
     first.skip_answer();
     let (_echo, echo) = listener(&["--echo-http", &length]);
     let [floor, ..] = load(echo, 4, PAUSE, false, true);
     let row = |name: String, times: &Samples| Row::new(name).rate(times.per_second()).tails(times);
-    let mut rows = vec![row("tails: bare echo, 256 paced connections".to_owned(), &floor)];
+    let mut rows = vec![row(
+        "tails: bare echo, 256 paced connections".to_owned(),
+        &floor,
+    )];
     let kinds = ["tools/list", "details", "chunks of runs"];
-    let loads =
-        [("paced, no noise", 8, PAUSE, false), ("paced", 8, PAUSE, true), ("no pause", 8, Duration::ZERO, true)];
+    let loads = [
+        ("paced, no noise", 8, PAUSE, false),
+        ("paced", 8, PAUSE, true),
+        ("no pause", 8, Duration::ZERO, true),
+    ];
     for (name, seconds, pause, noise) in loads {
         let times = load(address, seconds, pause, noise, false);
         for (kind, times) in kinds.iter().zip(&times) {
@@ -190,7 +225,9 @@ pub(crate) fn relay(bench: &Bench) -> Vec<Row> {
         thread::scope(|scope| {
             let direct = || http::direct(bench.fabric_address, "tick_100_20000");
             let readers: Vec<_> = (0..count).map(|_| spawn(scope, direct)).collect();
-            readers.into_iter().for_each(|reader| floor.micros.extend(reader.join().unwrap().micros));
+            readers
+                .into_iter()
+                .for_each(|reader| floor.micros.extend(reader.join().unwrap().micros));
         });
         let (_, ours, _) = http::streams(&server, address, count, 100);
         rows.push(Row::new(format!("relay tails: direct, {count} streams")).tails(&floor));

@@ -18,7 +18,11 @@ impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Connection {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
-        Connection { input: BufReader::with_capacity(64 << 10, stream), line: String::new(), session: None }
+        Connection {
+            input: BufReader::with_capacity(64 << 10, stream),
+            line: String::new(),
+            session: None,
+        }
     }
 
     /// Sends a complete request.
@@ -29,13 +33,23 @@ impl Connection {
     /// Reads the head of a response; returns its status and body.
     pub(crate) fn answer(&mut self) -> (u16, Body<'_>) {
         self.next_line();
-        let status = self.line.get(9..12).and_then(|s| s.parse().ok()).unwrap_or(0);
+        let status = self
+            .line
+            .get(9..12)
+            .and_then(|s| s.parse().ok())
+            .unwrap_or(0);
         let mut rest = Rest::Bytes(0);
         loop {
             self.next_line();
             let line = self.line.trim_end();
             if line.is_empty() {
-                return (status, Body { input: &mut self.input, rest });
+                return (
+                    status,
+                    Body {
+                        input: &mut self.input,
+                        rest,
+                    },
+                );
             }
             let (name, value) = line.split_once(':').unwrap_or((line, ""));
             if name.eq_ignore_ascii_case("content-length") {
@@ -57,7 +71,10 @@ impl Connection {
 
     fn next_line(&mut self) {
         self.line.clear();
-        assert!(self.input.read_line(&mut self.line).unwrap() > 0, "the connection was closed");
+        assert!(
+            self.input.read_line(&mut self.line).unwrap() > 0,
+            "the connection was closed"
+        );
     }
 }
 
@@ -132,13 +149,17 @@ pub(crate) fn serve_echo(bytes: usize) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     println!("{}", listener.local_addr().unwrap());
     for stream in listener.incoming().flatten() {
-        let _ = thread::Builder::new().stack_size(256 << 10).spawn(move || echo(stream, bytes));
+        let _ = thread::Builder::new()
+            .stack_size(256 << 10)
+            .spawn(move || echo(stream, bytes));
     }
 }
 
 fn echo(mut stream: TcpStream, bytes: usize) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    let mut reply = format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n");
+    let mut reply = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {bytes}\r\n\r\n"
+    );
     reply.push_str(&" ".repeat(bytes));
     let mut buffer = [0; 16 << 10];
     // Our requests arrive in one piece: they are small, and there is one at a time.

@@ -15,7 +15,10 @@ const RUN: &str = "fabric_run_pattern";
 const SUMMARIZE: &str = r#"{"pattern_name":"summarize"}"#;
 
 fn call<const N: usize>(fabric: &FakeFabric, args: [&str; N]) -> Program {
-    args.iter().fold(Program::with(fabric).arg("--call"), |program, arg| program.arg(arg))
+    args.iter()
+        .fold(Program::with(fabric).arg("--call"), |program, arg| {
+            program.arg(arg)
+        })
 }
 
 /// Runs the program with `input` on its stdin.
@@ -24,22 +27,41 @@ fn piped(program: Program, input: &[u8]) -> Finished {
     process.write(input);
     drop(process.stdin.take());
     let mut stdout = String::new();
-    process.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    process
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut stdout)
+        .unwrap();
     let code = process.wait_exit(DEADLINE).code();
-    Finished { command: program.shown(), code, stdout, stderr: process.stderr() }
+    Finished {
+        command: program.shown(),
+        code,
+        stdout,
+        stderr: process.stderr(),
+    }
 }
 
 #[test]
 fn only_text_goes_to_stdout() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("one ").content("two").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("one ").content("two").complete(),
+    );
     let finished = piped(call(&fabric, [RUN, SUMMARIZE]), b"the input\n");
     finished.expect_code(0);
-    assert_eq!((finished.stdout.as_str(), finished.stderr.as_str()), ("one two\n", ""));
+    assert_eq!(
+        (finished.stdout.as_str(), finished.stderr.as_str()),
+        ("one two\n", "")
+    );
     assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "the input\n");
     // An argument takes precedence over stdin, which may then stay open.
     fabric.forget();
-    let program = call(&fabric, [RUN, r#"{"pattern_name":"summarize","input_text":"given"}"#]);
+    let program = call(
+        &fabric,
+        [RUN, r#"{"pattern_name":"summarize","input_text":"given"}"#],
+    );
     let mut process = program.start();
     let status = process.wait_exit(DEADLINE);
     assert!(status.success(), "{}", process.stderr());
@@ -49,7 +71,14 @@ fn only_text_goes_to_stdout() {
 #[test]
 fn text_is_written_during_the_run() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("first ").gate().content("last\n").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("first ")
+            .gate()
+            .content("last\n")
+            .complete(),
+    );
     let mut process = call(&fabric, [RUN, SUMMARIZE]).start();
     drop(process.stdin.take());
     let mut stdout = process.stdout.take().unwrap();
@@ -66,25 +95,60 @@ fn text_is_written_during_the_run() {
 #[test]
 fn a_run_is_waited_for_to_its_end() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("first ").gate().content("last").complete());
-    let mut process = call(&fabric, [RUN, SUMMARIZE, "--json", "--answer-within", "1", "--task-after", "1"]).start();
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("first ")
+            .gate()
+            .content("last")
+            .complete(),
+    );
+    let mut process = call(
+        &fabric,
+        [
+            RUN,
+            SUMMARIZE,
+            "--json",
+            "--answer-within",
+            "1",
+            "--task-after",
+            "1",
+        ],
+    )
+    .start();
     drop(process.stdin.take());
-    let ended = poll(Duration::from_millis(1500), || process.child.try_wait().unwrap());
+    let ended = poll(Duration::from_millis(1500), || {
+        process.child.try_wait().unwrap()
+    });
     assert_eq!(ended, None, "{}", process.stderr());
     fabric.release();
     let mut stdout = String::new();
-    process.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    process
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut stdout)
+        .unwrap();
     assert!(process.wait_exit(DEADLINE).success());
     let result: Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(result["output_text"], "first last");
-    assert_eq!((&result["status"], &result["run_id"]), (&json!("completed"), &Value::Null), "nobody could find it");
+    assert_eq!(
+        (&result["status"], &result["run_id"]),
+        (&json!("completed"), &Value::Null),
+        "nobody could find it"
+    );
 }
 
 #[test]
 fn a_run_can_be_found_in_the_state_folder() {
     let fabric = FakeFabric::start();
     let folder = TempFolder::new("call");
-    let in_folder = |args: [&str; 3]| call(&fabric, args).arg("--state-dir").arg(folder.text()).run(DEADLINE);
+    let in_folder = |args: [&str; 3]| {
+        call(&fabric, args)
+            .arg("--state-dir")
+            .arg(folder.text())
+            .run(DEADLINE)
+    };
     let ran = in_folder([RUN, SUMMARIZE, "--json"]);
     ran.expect_code(0);
     let ran: Value = serde_json::from_str(&ran.stdout).unwrap();
@@ -92,12 +156,17 @@ fn a_run_can_be_found_in_the_state_folder() {
     let got = in_folder(["fabric_get_run", &asked, "--json"]);
     got.expect_code(0);
     let got: Value = serde_json::from_str(&got.stdout).unwrap();
-    assert_eq!((&got["output_text"], &got["status"]), (&ran["output_text"], &json!("completed")));
+    assert_eq!(
+        (&got["output_text"], &got["status"]),
+        (&ran["output_text"], &json!("completed"))
+    );
     let unkept = call(&fabric, [RUN, SUMMARIZE, "--json"])
         .arg("--state-dir")
         .arg(env!("CARGO_BIN_EXE_fabric-mcp"))
         .run(DEADLINE);
-    unkept.expect_code(0).expect_stderr("runs are kept in memory only");
+    unkept
+        .expect_code(0)
+        .expect_stderr("runs are kept in memory only");
 }
 
 #[test]
@@ -105,24 +174,45 @@ fn other_tools_do_not_read_stdin() {
     let fabric = FakeFabric::start();
     let mut process = call(&fabric, ["fabric_list_strategies"]).start();
     assert!(process.wait_exit(DEADLINE).success());
-    let finished = call(&fabric, ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#]).run(DEADLINE);
+    let finished = call(
+        &fabric,
+        ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#],
+    )
+    .run(DEADLINE);
     finished.expect_code(0);
     let text: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(text["patterns"][0], "summarize_meeting", "{text}");
-    let structured =
-        call(&fabric, ["fabric_list_patterns", r#"{"query":"summarize meeting"}"#, "--json"]).run(DEADLINE);
-    assert_eq!(serde_json::from_str::<Value>(&structured.stdout).unwrap(), text);
+    let structured = call(
+        &fabric,
+        [
+            "fabric_list_patterns",
+            r#"{"query":"summarize meeting"}"#,
+            "--json",
+        ],
+    )
+    .run(DEADLINE);
+    assert_eq!(
+        serde_json::from_str::<Value>(&structured.stdout).unwrap(),
+        text
+    );
 }
 
 #[test]
 fn the_structured_result_is_one_object() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("a").content("b").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("a").content("b").complete(),
+    );
     let finished = call(&fabric, [RUN, SUMMARIZE, "--json"]).run(DEADLINE);
     finished.expect_code(0);
     let result: Value = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!(result["output_text"], "ab");
-    let cut = call(&fabric, [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#]).run(DEADLINE);
+    let cut = call(
+        &fabric,
+        [RUN, r#"{"pattern_name":"summarize","max_chars":1}"#],
+    )
+    .run(DEADLINE);
     cut.expect_code(0).expect_stderr("cut to 1 characters");
     assert_eq!(cut.stdout, "a\n");
 }
@@ -135,7 +225,10 @@ fn steps_go_to_stderr() {
     let finished = call(&fabric, [RUN, arguments]).run(DEADLINE);
     finished.expect_code(0);
     assert_eq!(finished.stdout, "text\n");
-    assert_eq!(finished.stderr, "fabric-mcp: Step 1 of 2: summarize\nfabric-mcp: Step 2 of 2: summarize\n");
+    assert_eq!(
+        finished.stderr,
+        "fabric-mcp: Step 1 of 2: summarize\nfabric-mcp: Step 2 of 2: summarize\n"
+    );
 }
 
 #[test]
@@ -143,14 +236,35 @@ fn failures_go_to_stderr_with_exit_code_1() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("half").cut());
     let broken = call(&fabric, [RUN, SUMMARIZE]).run(DEADLINE);
-    broken.expect_code(1).expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
+    broken
+        .expect_code(1)
+        .expect_stderr("urn:fabric-mcp:error:fabric-stream-interrupted");
     assert_eq!(broken.stdout, "half\n", "what had arrived, once");
-    assert_eq!(broken.stderr.trim_end().lines().count(), 1, "{}", broken.stderr);
-    let wrong = call(&fabric, [RUN, r#"{"pattern_name":"summarize","temperature":9}"#]).run(DEADLINE);
+    assert_eq!(
+        broken.stderr.trim_end().lines().count(),
+        1,
+        "{}",
+        broken.stderr
+    );
+    let wrong = call(
+        &fabric,
+        [RUN, r#"{"pattern_name":"summarize","temperature":9}"#],
+    )
+    .run(DEADLINE);
     wrong.expect_code(1).expect_stderr("`temperature`");
     assert_eq!(wrong.stdout, "");
-    let json = call(&fabric, [RUN, r#"{"pattern_name":"summarize","temperature":9}"#, "--json"]).run(DEADLINE);
-    json.expect_code(1).expect_stderr("`temperature`").expect_stdout("urn:fabric-mcp:error:invalid-request");
+    let json = call(
+        &fabric,
+        [
+            RUN,
+            r#"{"pattern_name":"summarize","temperature":9}"#,
+            "--json",
+        ],
+    )
+    .run(DEADLINE);
+    json.expect_code(1)
+        .expect_stderr("`temperature`")
+        .expect_stdout("urn:fabric-mcp:error:invalid-request");
     serde_json::from_str::<Value>(&json.stdout).unwrap();
 }
 
@@ -158,17 +272,33 @@ fn failures_go_to_stderr_with_exit_code_1() {
 fn mistakes_in_arguments_exit_with_code_2() {
     let fabric = FakeFabric::start();
     for (args, told) in [
-        (["fabric_run_patern", "{}"], "did you mean fabric_run_pattern?"),
+        (
+            ["fabric_run_patern", "{}"],
+            "did you mean fabric_run_pattern?",
+        ),
         (["list_models", "{}"], "did you mean fabric_list_models?"),
-        ([RUN, "{pattern_name:x}"], "the shell has changed the quotes"),
-        ([RUN, r#"{"pattern_name":"x",}"#], "are not JSON: trailing comma"),
+        (
+            [RUN, "{pattern_name:x}"],
+            "the shell has changed the quotes",
+        ),
+        (
+            [RUN, r#"{"pattern_name":"x",}"#],
+            "are not JSON: trailing comma",
+        ),
         ([RUN, "[]"], "are no JSON object"),
         ([RUN, "\u{1b}"], "are not JSON"),
-        ([RUN, r#"{"pattern_name":"summarize","wait_seconds":0}"#], "leave wait_seconds out"),
+        (
+            [RUN, r#"{"pattern_name":"summarize","wait_seconds":0}"#],
+            "leave wait_seconds out",
+        ),
     ] {
         let finished = call(&fabric, args).run(DEADLINE);
         finished.expect_code(2).expect_stderr(told);
-        assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{finished:?}");
+        assert_eq!(
+            finished.stderr.trim_end().lines().count(),
+            1,
+            "{finished:?}"
+        );
     }
     let large = piped(call(&fabric, [RUN, SUMMARIZE]), b"\xff\xfe");
     large.expect_code(1).expect_stderr("not UTF-8");
@@ -188,14 +318,23 @@ fn an_interrupt_cancels_the_run() {
     process.signal("INT");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     assert_eq!(process.wait_exit(DEADLINE).code(), Some(1));
-    assert!(process.stderr().contains("urn:fabric-mcp:error:cancelled"), "{}", process.stderr());
+    assert!(
+        process.stderr().contains("urn:fabric-mcp:error:cancelled"),
+        "{}",
+        process.stderr()
+    );
 }
 
 #[test]
 fn a_reader_that_leaves_ends_the_run() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)));
-    let mut process = call(&fabric, [RUN, SUMMARIZE]).stdout(Output::Closed).start();
+    fabric.on(
+        "POST /chat",
+        Reply::sse().step(Step::Repeat(line(&content("word ")), 5_000_000)),
+    );
+    let mut process = call(&fabric, [RUN, SUMMARIZE])
+        .stdout(Output::Closed)
+        .start();
     drop(process.stdin.take());
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     assert_eq!(process.wait_exit(DEADLINE).code(), Some(0));
@@ -208,5 +347,7 @@ fn a_full_disk_is_reported() {
     let fabric = FakeFabric::start();
     let program = call(&fabric, ["fabric_list_models"]).after("exec >/dev/full");
     let finished = program.run(DEADLINE);
-    finished.expect_code(1).expect_stderr("stdout cannot be written: ");
+    finished
+        .expect_code(1)
+        .expect_stderr("stdout cannot be written: ");
 }

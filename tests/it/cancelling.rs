@@ -51,12 +51,18 @@ fn a_cancelled_run_closes_its_connection_within_200_ms() {
             ("in mid-stream", Reply::sse().content("part ").gate(), true),
         ];
         for (when, reply, streams) in silent {
-            let took = (0..TRIES).map(|_| cancel_in(&mut client, &fabric, reply.clone(), streams)).min().unwrap();
+            let took = (0..TRIES)
+                .map(|_| cancel_in(&mut client, &fabric, reply.clone(), streams))
+                .min()
+                .unwrap();
             assert!(took <= PROMISED, "{when}, {era:?}: {took:?}");
             fabric.expect_chats(1);
         }
         let id = client.begin_call("fabric_run_pattern", run(), None);
-        assert!(client.answer(&id)["result"].is_object(), "the next run works");
+        assert!(
+            client.answer(&id)["result"].is_object(),
+            "the next run works"
+        );
     }
 }
 
@@ -88,8 +94,16 @@ fn any_call_to_fabric_can_be_cancelled() {
         ("fabric_list_models", "GET /models/names", json!({})),
         ("fabric_list_strategies", "GET /strategies", json!({})),
         ("fabric_get_configuration", "GET /config", json!({})),
-        ("fabric_get_pattern_details", "GET /patterns/ai", json!({"pattern_name": "ai"})),
-        ("fabric_get_transcript", "POST /youtube/transcript", json!({"url": "https://youtu.be/abc-DEF_123"})),
+        (
+            "fabric_get_pattern_details",
+            "GET /patterns/ai",
+            json!({"pattern_name": "ai"}),
+        ),
+        (
+            "fabric_get_transcript",
+            "POST /youtube/transcript",
+            json!({"url": "https://youtu.be/abc-DEF_123"}),
+        ),
     ];
     for (tool, route, arguments) in calls {
         fabric.once(route, Reply::silence());
@@ -99,7 +113,11 @@ fn any_call_to_fabric_can_be_cancelled() {
         client.cancel(&id);
         assert_eq!(fabric.wait_closed(DEADLINE).route, route);
         client.expect_nothing_else();
-        assert_eq!(fabric.requests_of(route).len(), 1, "a cancelled request is not tried again");
+        assert_eq!(
+            fabric.requests_of(route).len(),
+            1,
+            "a cancelled request is not tried again"
+        );
     }
 }
 
@@ -111,7 +129,9 @@ fn a_run_that_is_waiting_for_a_worker_never_reaches_fabric() {
     // Without chunks, the run is silent.
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let running: Vec<Value> = (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
+    let running: Vec<Value> = (0..WORKERS)
+        .map(|_| client.begin_call("fabric_run_pattern", run(), None))
+        .collect();
     fabric.wait_held(WORKERS);
     let waiting = client.begin_call("fabric_run_pattern", run(), None);
     client.cancel(&waiting);
@@ -153,14 +173,25 @@ fn an_id_may_be_used_again_after_its_cancel() {
     let id = json!("again");
     for _ in 0..5 {
         fabric.once("POST /chat", Reply::sse().gate());
-        client.begin_as(&id, "tools/call", json!({"name": "fabric_run_pattern", "arguments": run()}));
+        client.begin_as(
+            &id,
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": run()}),
+        );
         fabric.wait_held(1);
         client.cancel(&id);
         fabric.wait_closed(DEADLINE);
         client.expect_nothing_else();
     }
-    client.begin_as(&id, "tools/call", json!({"name": "fabric_run_pattern", "arguments": run()}));
-    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "Ran summarize on: x");
+    client.begin_as(
+        &id,
+        "tools/call",
+        json!({"name": "fabric_run_pattern", "arguments": run()}),
+    );
+    assert_eq!(
+        client.answer(&id)["result"]["content"][0]["text"],
+        "Ran summarize on: x"
+    );
 }
 
 #[test]
@@ -176,7 +207,11 @@ fn a_cancel_that_races_with_the_end_gives_one_answer_or_none() {
         client.cancel(&id);
         client.begin_as(&json!("fence"), "ping", Value::Null);
         client.answer(&json!("fence"));
-        let answers = client.unasked().iter().filter(|answer| answer["id"] == id).count();
+        let answers = client
+            .unasked()
+            .iter()
+            .filter(|answer| answer["id"] == id)
+            .count();
         assert!(answers <= 1, "{answers} answers to {id}");
     });
 }
@@ -187,7 +222,9 @@ fn cancelling_one_run_leaves_the_others_alone() {
     let mut client = Stdio::ready(&fabric);
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let ids: Vec<Value> = (0..4).map(|_| client.begin_call("fabric_run_pattern", run(), None)).collect();
+    let ids: Vec<Value> = (0..4)
+        .map(|_| client.begin_call("fabric_run_pattern", run(), None))
+        .collect();
     fabric.wait_held(4);
     client.cancel(&ids[1]);
     fabric.wait_closed(DEADLINE);
@@ -202,7 +239,13 @@ fn cancelling_one_run_leaves_the_others_alone() {
 fn initialize_cannot_be_cancelled_into_silence() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    let id = client.begin("initialize", crate::support::stdio::initialize_params("2025-11-25"));
+    let id = client.begin(
+        "initialize",
+        crate::support::stdio::initialize_params("2025-11-25"),
+    );
     client.cancel(&id);
-    assert_eq!(client.answer(&id)["result"]["protocolVersion"], "2025-11-25");
+    assert_eq!(
+        client.answer(&id)["result"]["protocolVersion"],
+        "2025-11-25"
+    );
 }

@@ -25,7 +25,12 @@ fn report(program: Program, code: i32) -> Value {
 
 /// The codes of all problems.
 fn codes(report: &Value) -> Vec<&str> {
-    report["problems"].as_array().unwrap().iter().map(|problem| problem["code"].as_str().unwrap()).collect()
+    report["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|problem| problem["code"].as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -54,7 +59,11 @@ fn scripts_get_stable_keys() {
 
 #[test]
 fn every_wrong_address_has_its_diagnosis() {
-    let page = Reply::new(200, "text/html; charset=utf-8", "<!doctype html><title>Sign in</title>");
+    let page = Reply::new(
+        200,
+        "text/html; charset=utf-8",
+        "<!doctype html><title>Sign in</title>",
+    );
     let redirect = Reply::new(302, "text/plain", "").header("Location", "https://login.example/");
     let rows = [
         ("web-page", page),
@@ -63,13 +72,34 @@ fn every_wrong_address_has_its_diagnosis() {
         ("not-http", Reply::closes()),
         ("not-fabric", Reply::json(json!({"hello": "world"}))),
         ("not-fabric", Reply::new(200, "text/plain", "hello")),
-        ("not-found", Reply::new(404, "text/plain", "404 page not found")),
-        ("wants-tls", Reply::new(400, "text/html", "<center>The plain HTTP request was sent to HTTPS port</center>")),
+        (
+            "not-found",
+            Reply::new(404, "text/plain", "404 page not found"),
+        ),
+        (
+            "wants-tls",
+            Reply::new(
+                400,
+                "text/html",
+                "<center>The plain HTTP request was sent to HTTPS port</center>",
+            ),
+        ),
         // As Go says it, without a length.
-        ("wants-tls", Reply::raw("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n")),
+        (
+            "wants-tls",
+            Reply::raw(
+                "HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n",
+            ),
+        ),
         ("fabric-api-error", Reply::new(400, "text/plain", "no")),
-        ("bad-gateway", Reply::new(502, "text/html", "<h1>502 Bad Gateway</h1>")),
-        ("fabric-internal-error", Reply::failure(500, json!("could not read the directory"))),
+        (
+            "bad-gateway",
+            Reply::new(502, "text/html", "<h1>502 Bad Gateway</h1>"),
+        ),
+        (
+            "fabric-internal-error",
+            Reply::failure(500, json!("could not read the directory")),
+        ),
     ];
     for (code, reply) in rows {
         let fabric = FakeFabric::start();
@@ -86,9 +116,16 @@ fn every_wrong_address_has_its_diagnosis() {
 fn a_missing_wrong_or_useless_key_is_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("right");
-    for (key, state, code) in [("", "missing", "key-missing"), ("wrong", "refused", "key-refused")] {
+    for (key, state, code) in [
+        ("", "missing", "key-missing"),
+        ("wrong", "refused", "key-refused"),
+    ] {
         let report = report(Program::with(&fabric).env("FABRIC_API_KEY", key), 1);
-        assert_eq!((report["fabric"]["api_key"].as_str(), codes(&report)), (Some(state), vec![code]), "{report}");
+        assert_eq!(
+            (report["fabric"]["api_key"].as_str(), codes(&report)),
+            (Some(state), vec![code]),
+            "{report}"
+        );
     }
     let open = FakeFabric::start();
     let report = report(Program::with(&open).env("FABRIC_API_KEY", "canary"), 0);
@@ -101,7 +138,10 @@ fn a_missing_wrong_or_useless_key_is_reported() {
 fn a_port_nothing_listens_on_and_a_host_nobody_knows() {
     let refused = format!("http://127.0.0.1:{}", closed_port());
     // Reserved for names that never resolve (RFC 6761).
-    for (url, code) in [(refused.as_str(), "connection-refused"), ("http://fabric.invalid:8080", "unknown-host")] {
+    for (url, code) in [
+        (refused.as_str(), "connection-refused"),
+        ("http://fabric.invalid:8080", "unknown-host"),
+    ] {
         let report = report(Program::new([]).env("FABRIC_BASE_URL", url), 1);
         assert_eq!(codes(&report), [code], "{report}");
     }
@@ -111,7 +151,10 @@ fn a_port_nothing_listens_on_and_a_host_nobody_knows() {
 fn a_host_that_takes_the_connection_and_says_nothing() {
     let fabric = FakeFabric::start();
     fabric.on(NAMES, Reply::silence());
-    let report = report(Program::with(&fabric).env("FABRIC_MCP_REQUEST_TIMEOUT", "0.3"), 1);
+    let report = report(
+        Program::with(&fabric).env("FABRIC_MCP_REQUEST_TIMEOUT", "0.3"),
+        1,
+    );
     assert_eq!(codes(&report), ["no-answer"], "{report}");
 }
 
@@ -128,41 +171,96 @@ fn tls_where_none_is_spoken() {
 fn an_empty_fabric_is_an_error_and_an_old_one_a_warning() {
     let fabric = FakeFabric::start();
     fabric.on(NAMES, Reply::json(Value::Null));
-    fabric.on("GET /models/names", Reply::json(json!({"models": null, "vendors": {}})));
-    fabric.on("GET /strategies", Reply::failure(500, json!({"error": "Failed to read strategies directory"})));
-    fabric.on("GET /config", Reply::json(json!({"openai": "", "anthropic_use_oauth_login": ""})));
+    fabric.on(
+        "GET /models/names",
+        Reply::json(json!({"models": null, "vendors": {}})),
+    );
+    fabric.on(
+        "GET /strategies",
+        Reply::failure(500, json!({"error": "Failed to read strategies directory"})),
+    );
+    fabric.on(
+        "GET /config",
+        Reply::json(json!({"openai": "", "anthropic_use_oauth_login": ""})),
+    );
     let report = report(Program::with(&fabric), 1);
-    assert_eq!(report["problems"][0]["severity"], "error", "nothing can be run: {report}");
-    assert_eq!(codes(&report), ["no-patterns", "no-models", "no-strategies", "old-fabric"], "{report}");
-    let folder =
-        report["problems"].as_array().unwrap().iter().find(|problem| problem["code"] == "no-strategies").unwrap();
-    assert_eq!((&folder["severity"], &report["fabric"]["strategies"]), (&json!("warning"), &json!(0)), "{report}");
-    assert!(folder["what"].as_str().unwrap().contains("cannot read their folder"), "{report}");
-    assert!(folder["fix"].as_str().unwrap().contains("fabric --setup"), "{report}");
+    assert_eq!(
+        report["problems"][0]["severity"], "error",
+        "nothing can be run: {report}"
+    );
+    assert_eq!(
+        codes(&report),
+        ["no-patterns", "no-models", "no-strategies", "old-fabric"],
+        "{report}"
+    );
+    let folder = report["problems"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|problem| problem["code"] == "no-strategies")
+        .unwrap();
+    assert_eq!(
+        (&folder["severity"], &report["fabric"]["strategies"]),
+        (&json!("warning"), &json!(0)),
+        "{report}"
+    );
+    assert!(
+        folder["what"]
+            .as_str()
+            .unwrap()
+            .contains("cannot read their folder"),
+        "{report}"
+    );
+    assert!(
+        folder["fix"].as_str().unwrap().contains("fabric --setup"),
+        "{report}"
+    );
     assert_eq!(report["fabric"]["looks_old"], true);
 }
 
 #[test]
 fn only_a_pattern_that_is_there_is_proposed() {
     let fabric = FakeFabric::start();
-    Program::with(&fabric).arg("--check").run(DEADLINE).expect_code(0).expect_stdout("\"pattern_name\":\"summarize\"");
+    Program::with(&fabric)
+        .arg("--check")
+        .run(DEADLINE)
+        .expect_code(0)
+        .expect_stdout("\"pattern_name\":\"summarize\"");
     fabric.on(NAMES, Reply::json(json!(["ai"])));
-    Program::with(&fabric).arg("--check").run(DEADLINE).expect_code(0).expect_stdout("\"pattern_name\":\"NAME\"");
+    Program::with(&fabric)
+        .arg("--check")
+        .run(DEADLINE)
+        .expect_code(0)
+        .expect_stdout("\"pattern_name\":\"NAME\"");
 }
 
 #[test]
 fn problems_are_printed_with_the_fix_on_its_own_line() {
-    let finished: Finished =
-        Program::new(["--check"]).env("FABRIC_BASE_URL", &format!("http://127.0.0.1:{}", closed_port())).run(DEADLINE);
-    finished.expect_code(1).expect_stdout("Problem: Nothing listens at http://127.0.0.1:").expect_stdout("\n    Fix: ");
+    let finished: Finished = Program::new(["--check"])
+        .env(
+            "FABRIC_BASE_URL",
+            &format!("http://127.0.0.1:{}", closed_port()),
+        )
+        .run(DEADLINE);
+    finished
+        .expect_code(1)
+        .expect_stdout("Problem: Nothing listens at http://127.0.0.1:")
+        .expect_stdout("\n    Fix: ");
     // Checks that do not need Fabric are done nevertheless.
-    finished.expect_stdout("ok  MCP 2026-07-28").expect_stdout("Not everything works.");
+    finished
+        .expect_stdout("ok  MCP 2026-07-28")
+        .expect_stdout("Not everything works.");
 }
 
 #[test]
 fn a_missing_scheme_is_reported_with_the_right_url() {
-    let finished = Program::new(["--check"]).env("FABRIC_BASE_URL", "localhost:8080").run(DEADLINE);
-    finished.expect_code(2).expect_stderr("FABRIC_BASE_URL").expect_stderr("did you mean http://localhost:8080?");
+    let finished = Program::new(["--check"])
+        .env("FABRIC_BASE_URL", "localhost:8080")
+        .run(DEADLINE);
+    finished
+        .expect_code(2)
+        .expect_stderr("FABRIC_BASE_URL")
+        .expect_stderr("did you mean http://localhost:8080?");
 }
 
 #[test]
@@ -170,7 +268,10 @@ fn the_demos_run_is_counted() {
     let report = report(Program::new(["--demo"]), 0);
     let run = &report["demo_run"];
     assert!(run["pieces"].as_u64() > Some(10), "it streams: {report}");
-    assert!(run["first_piece_ms"].as_f64() < run["total_ms"].as_f64(), "{report}");
+    assert!(
+        run["first_piece_ms"].as_f64() < run["total_ms"].as_f64(),
+        "{report}"
+    );
     assert_eq!(report["problems"], json!([]));
 }
 
@@ -179,18 +280,43 @@ fn a_fabric_without_a_vendor_and_doubtful_settings_are_reported() {
     let fabric = FakeFabric::start();
     // As in a new Fabric: its age is tested elsewhere.
     fabric.on("GET /config", Reply::json(json!({"openai": ""})));
-    fabric.on("GET /models/names", Reply::failure(500, json!({"error": "no AI vendors configured, at /home/x"})));
+    fabric.on(
+        "GET /models/names",
+        Reply::failure(
+            500,
+            json!({"error": "no AI vendors configured, at /home/x"}),
+        ),
+    );
     let report = report(Program::with(&fabric), 1);
     assert_eq!(codes(&report), ["no-vendor"], "{report}");
     assert!(!report.to_string().contains("/home/x"), "{report}");
 
-    fabric.on("GET /models/names", Reply::failure(429, json!({"error": "later"})));
+    fabric.on(
+        "GET /models/names",
+        Reply::failure(429, json!({"error": "later"})),
+    );
     assert_eq!(codes(&self::report(Program::with(&fabric), 1)).len(), 1);
 
-    fabric.on("GET /models/names", Reply::json(json!({"models": ["m"], "vendors": {"V": ["m"]}})));
-    let settings = [("FABRIC_MCP_AUTH_TOKEN", "short"), ("FABRIC_MCP_TRANSPORT", "http")];
-    let program = settings.iter().fold(Program::with(&fabric), |program, (name, value)| program.env(name, value));
+    fabric.on(
+        "GET /models/names",
+        Reply::json(json!({"models": ["m"], "vendors": {"V": ["m"]}})),
+    );
+    let settings = [
+        ("FABRIC_MCP_AUTH_TOKEN", "short"),
+        ("FABRIC_MCP_TRANSPORT", "http"),
+    ];
+    let program = settings
+        .iter()
+        .fold(Program::with(&fabric), |program, (name, value)| {
+            program.env(name, value)
+        });
     let report = self::report(program, 0);
     assert_eq!(codes(&report), ["settings"], "{report}");
-    assert_eq!(report["problems"][0]["severity"].as_str().unwrap_or("warning"), "warning", "{report}");
+    assert_eq!(
+        report["problems"][0]["severity"]
+            .as_str()
+            .unwrap_or("warning"),
+        "warning",
+        "{report}"
+    );
 }

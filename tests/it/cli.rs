@@ -33,7 +33,10 @@ fn version_is_one_line_on_stdout() {
     for flag in ["--version", "-V"] {
         let finished = run([flag]);
         finished.expect_code(0);
-        assert_eq!(finished.stdout, format!("fabric-mcp {}\n", env!("CARGO_PKG_VERSION")));
+        assert_eq!(
+            finished.stdout,
+            format!("fabric-mcp {}\n", env!("CARGO_PKG_VERSION"))
+        );
         assert_eq!(finished.stderr, "");
     }
 }
@@ -42,10 +45,20 @@ fn version_is_one_line_on_stdout() {
 fn help_names_every_flag_and_variable() {
     let finished = run(["--help"]);
     finished.expect_code(0);
-    for flag in FLAGS.into_iter().chain(["--check", "--demo", "--list-tools", "--version", "--help", "--install"]) {
+    for flag in FLAGS.into_iter().chain([
+        "--check",
+        "--demo",
+        "--list-tools",
+        "--version",
+        "--help",
+        "--install",
+    ]) {
         finished.expect_stdout(flag);
     }
-    finished.expect_stdout("FABRIC_BASE_URL").expect_stdout("FABRIC_API_KEY").expect_stdout("SSL_CERT_FILE");
+    finished
+        .expect_stdout("FABRIC_BASE_URL")
+        .expect_stdout("FABRIC_API_KEY")
+        .expect_stdout("SSL_CERT_FILE");
     assert_eq!(finished.stderr, "");
     fits(&finished);
 }
@@ -53,21 +66,44 @@ fn help_names_every_flag_and_variable() {
 /// No line is wider than a terminal.
 #[track_caller]
 fn fits(finished: &Finished) {
-    let longest = finished.stdout.lines().map(|line| line.chars().count()).max().unwrap_or(0);
-    assert!(longest <= 80, "a line of {longest} characters:\n{}", finished.stdout);
+    let longest = finished
+        .stdout
+        .lines()
+        .map(|line| line.chars().count())
+        .max()
+        .unwrap_or(0);
+    assert!(
+        longest <= 80,
+        "a line of {longest} characters:\n{}",
+        finished.stdout
+    );
 }
 
 #[test]
 fn short_help_fits_a_screen_and_topics_have_their_own() {
     let short = run(["-h"]);
-    short.expect_code(0).expect_stdout("--check").expect_stdout("--demo").expect_stdout("--install");
+    short
+        .expect_code(0)
+        .expect_stdout("--check")
+        .expect_stdout("--demo")
+        .expect_stdout("--install");
     fits(&short);
     assert!(short.stdout.lines().count() <= 25, "{}", short.stdout);
     let network = run(["--help", "network"]);
-    network.expect_code(0).expect_stdout("--allowed-host").expect_stdout("proxy_pass");
+    network
+        .expect_code(0)
+        .expect_stdout("--allowed-host")
+        .expect_stdout("proxy_pass");
     fits(&network);
-    assert!(!network.stdout.contains("--idle-timeout"), "{}", network.stdout);
-    wrong(&run(["--help", "netwrok"]), &["netwrok", "did you mean network?"]);
+    assert!(
+        !network.stdout.contains("--idle-timeout"),
+        "{}",
+        network.stdout
+    );
+    wrong(
+        &run(["--help", "netwrok"]),
+        &["netwrok", "did you mean network?"],
+    );
 }
 
 #[test]
@@ -110,13 +146,22 @@ fn a_wrong_flag_or_value_is_one_line_of_error() {
     wrong(&run(["--log-levle", "info"]), &["--log-levle"]);
     wrong(&run(["-x"]), &["-x"]);
     wrong(&run(["stray"]), &["stray"]);
-    wrong(&run(["--transport", "carrier-pigeon"]), &["--transport", "carrier-pigeon", "stdio", "http", "sse"]);
+    wrong(
+        &run(["--transport", "carrier-pigeon"]),
+        &["--transport", "carrier-pigeon", "stdio", "http", "sse"],
+    );
     wrong(&run(["--transport"]), &["--transport"]);
-    wrong(&run(["--log-level", "loud"]), &["--log-level", "loud", "info", "critical"]);
+    wrong(
+        &run(["--log-level", "loud"]),
+        &["--log-level", "loud", "info", "critical"],
+    );
     wrong(&run(["--port", "65536"]), &["--port", "65536"]);
     wrong(&run(["--port", "-1"]), &["--port"]);
     wrong(&run(["--port", "http"]), &["--port", "http"]);
-    wrong(&run(["--idle-timeout", "soon"]), &["--idle-timeout", "soon"]);
+    wrong(
+        &run(["--idle-timeout", "soon"]),
+        &["--idle-timeout", "soon"],
+    );
     wrong(&run(["--idle-timeout", "-1"]), &["--idle-timeout"]);
     wrong(&run(["--idle-timeout", "nan"]), &["--idle-timeout"]);
     wrong(&run(["--idle-timeout", "inf"]), &["--idle-timeout"]);
@@ -148,16 +193,25 @@ fn a_wrong_variable_is_named() {
 #[test]
 fn a_secret_in_an_address_is_refused_and_not_repeated() {
     let url = "http://user:canary-pass@127.0.0.1:8080";
-    for program in [Program::new([]).env("FABRIC_BASE_URL", url), Program::new(["--fabric-url", url])] {
+    for program in [
+        Program::new([]).env("FABRIC_BASE_URL", url),
+        Program::new(["--fabric-url", url]),
+    ] {
         let finished = program.run(LIMIT);
         finished.expect_code(2);
-        assert!(!finished.stderr.contains("canary-pass"), "{}", finished.stderr);
+        assert!(
+            !finished.stderr.contains("canary-pass"),
+            "{}",
+            finished.stderr
+        );
     }
 }
 
 #[test]
 fn an_invalid_key_is_reported_but_not_printed() {
-    let finished = Program::new([]).env("FABRIC_API_KEY", "canary\r\nX-Evil: 1").run(LIMIT);
+    let finished = Program::new([])
+        .env("FABRIC_API_KEY", "canary\r\nX-Evil: 1")
+        .run(LIMIT);
     wrong(&finished, &["FABRIC_API_KEY"]);
     assert!(!finished.stderr.contains("canary"), "{}", finished.stderr);
 }
@@ -170,7 +224,10 @@ fn flags_win_over_variables_and_variables_over_defaults() {
     let both = Program::with(&other).arg(&format!("--fabric-url={}", fabric.url()));
     for program in [flag, both] {
         let mut client = Stdio::speaking(Era::Modern, program);
-        expect::success(Era::Modern, &client.call("fabric_list_strategies", json!({})));
+        expect::success(
+            Era::Modern,
+            &client.call("fabric_list_strategies", json!({})),
+        );
     }
     assert_eq!(other.accepted(), 0);
     assert_eq!(fabric.requests_of("GET /strategies").len(), 2);
@@ -188,14 +245,26 @@ fn flags_win_over_variables_and_variables_over_defaults() {
 fn an_empty_variable_is_unset() {
     let fabric = FakeFabric::start();
     let mut program = Program::with(&fabric);
-    for name in
-        ["FABRIC_MCP_TRANSPORT", "FABRIC_MCP_LOG_LEVEL", "FABRIC_MCP_PORT", "FABRIC_MCP_IDLE_TIMEOUT", "SSL_CERT_FILE"]
-    {
+    for name in [
+        "FABRIC_MCP_TRANSPORT",
+        "FABRIC_MCP_LOG_LEVEL",
+        "FABRIC_MCP_PORT",
+        "FABRIC_MCP_IDLE_TIMEOUT",
+        "SSL_CERT_FILE",
+    ] {
         program = program.env(name, "");
     }
     let mut client = Stdio::speaking(Era::Modern, program.env("FABRIC_API_KEY", ""));
-    expect::success(Era::Modern, &client.call("fabric_list_strategies", json!({})));
-    assert!(fabric.requests().iter().all(|request| request.header("x-api-key").is_none()));
+    expect::success(
+        Era::Modern,
+        &client.call("fabric_list_strategies", json!({})),
+    );
+    assert!(
+        fabric
+            .requests()
+            .iter()
+            .all(|request| request.header("x-api-key").is_none())
+    );
 }
 
 #[test]

@@ -16,13 +16,21 @@ fn sixty_four_callers_on_one_pipe_get_their_own_answers() {
         let runs: Vec<(Value, String)> = (0..64)
             .map(|n| {
                 let input = format!("caller {n} in round {round}");
-                let arguments = json!({"pattern_name": "ai", "input_text": input, "stream": n % 2 == 0});
-                (client.begin_call("fabric_run_pattern", arguments, Some(json!(n))), input)
+                let arguments =
+                    json!({"pattern_name": "ai", "input_text": input, "stream": n % 2 == 0});
+                (
+                    client.begin_call("fabric_run_pattern", arguments, Some(json!(n))),
+                    input,
+                )
             })
             .collect();
         for (id, input) in runs.into_iter().rev() {
             let answer = client.answer(&id);
-            assert_eq!(answer["result"]["content"][0]["text"], format!("Ran ai on: {input}"), "{answer}");
+            assert_eq!(
+                answer["result"]["content"][0]["text"],
+                format!("Ran ai on: {input}"),
+                "{answer}"
+            );
         }
         client.notes();
         client.expect_nothing_else();
@@ -36,8 +44,9 @@ fn calls_really_run_at_once() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let ids: Vec<Value> =
-        (0..RUNS).map(|_| client.begin_call("fabric_run_pattern", json!({"pattern_name": "ai"}), None)).collect();
+    let ids: Vec<Value> = (0..RUNS)
+        .map(|_| client.begin_call("fabric_run_pattern", json!({"pattern_name": "ai"}), None))
+        .collect();
     // Reached only if all runs are at Fabric at the same time.
     fabric.wait_held(RUNS);
     fabric.release_all();
@@ -66,7 +75,11 @@ fn ids_are_used_again_and_again() {
     let mut client = Stdio::ready(&fabric);
     for n in 0..50 {
         let id = json!("same");
-        client.begin_as(&id, "tools/call", json!({"name": "fabric_list_strategies", "arguments": {}}));
+        client.begin_as(
+            &id,
+            "tools/call",
+            json!({"name": "fabric_list_strategies", "arguments": {}}),
+        );
         assert!(client.answer(&id)["result"].is_object(), "round {n}");
     }
     client.expect_nothing_else();
@@ -75,9 +88,15 @@ fn ids_are_used_again_and_again() {
 #[test]
 fn two_processes_share_one_fabric() {
     let fabric = FakeFabric::start();
-    let mut clients = [Stdio::ready(&fabric), Stdio::speaking(Era::Modern, Program::with(&fabric))];
+    let mut clients = [
+        Stdio::ready(&fabric),
+        Stdio::speaking(Era::Modern, Program::with(&fabric)),
+    ];
     for client in &mut clients {
-        let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "x"}));
+        let result = client.call(
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "input_text": "x"}),
+        );
         assert_eq!(result["content"][0]["text"], "Ran ai on: x");
     }
 }
@@ -112,7 +131,12 @@ fn a_hanging_list_blocks_no_other_call() {
 fn no_caller_gets_a_list_read_before_its_request() {
     let fabric = FakeFabric::start();
     let mut client = greeted(&fabric);
-    fabric.once("GET /patterns/names", Reply::new(200, "application/json", "").gate().bytes(r#"["old"]"#));
+    fabric.once(
+        "GET /patterns/names",
+        Reply::new(200, "application/json", "")
+            .gate()
+            .bytes(r#"["old"]"#),
+    );
     let before = client.begin_call("fabric_list_patterns", json!({}), None);
     fabric.wait_held(1);
     fabric.on("GET /patterns/names", Reply::json(json!(["new", "old"])));

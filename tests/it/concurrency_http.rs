@@ -36,7 +36,11 @@ fn rest(mut events: Events) -> Vec<Value> {
 /// Both ends of each connection to Fabric and the server are open files of this process. Linux allows 1024 by default;
 /// without `prlimit`, the default has to do.
 fn allow_many_files() {
-    let _ = Command::new("prlimit").arg("--pid").arg(std::process::id().to_string()).arg("--nofile=8192:").output();
+    let _ = Command::new("prlimit")
+        .arg("--pid")
+        .arg(std::process::id().to_string())
+        .arg("--nofile=8192:")
+        .output();
 }
 
 #[test]
@@ -54,16 +58,28 @@ fn two_hundred_http_clients_get_their_own_answers() {
                 let mut client = Streamable::to(server, era, None);
                 for round in 0..3 {
                     let input = format!("client {n} in round {round}");
-                    let result = client.call("fabric_run_pattern", run(&input)["arguments"].clone());
-                    assert_eq!(result["content"][0]["text"], format!("Ran ai on: {input}"), "{result}");
+                    let result =
+                        client.call("fabric_run_pattern", run(&input)["arguments"].clone());
+                    assert_eq!(
+                        result["content"][0]["text"],
+                        format!("Ran ai on: {input}"),
+                        "{result}"
+                    );
                     expect::success(era, &client.call("fabric_list_strategies", json!({})));
                 }
             };
-            thread::Builder::new().stack_size(512 << 10).spawn_scoped(scope, body).expect("a thread");
+            thread::Builder::new()
+                .stack_size(512 << 10)
+                .spawn_scoped(scope, body)
+                .expect("a thread");
         }
     });
     fabric.expect_chats(3 * CLIENTS);
-    assert!(!server.process.stderr().contains("panic"), "{}", server.process.stderr());
+    assert!(
+        !server.process.stderr().contains("panic"),
+        "{}",
+        server.process.stderr()
+    );
 }
 
 #[test]
@@ -86,7 +102,10 @@ fn two_hundred_runs_over_http_are_with_fabric_at_once() {
     fabric.release_all();
     for events in open {
         let said = rest(events);
-        let answers: Vec<_> = said.iter().filter(|message| message.get("id").is_some()).collect();
+        let answers: Vec<_> = said
+            .iter()
+            .filter(|message| message.get("id").is_some())
+            .collect();
         assert_eq!(answers.len(), 1, "{said:?}");
         assert_eq!(answers[0]["result"]["content"][0]["text"], "x");
     }
@@ -98,7 +117,9 @@ fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let mut clients: Vec<_> = (0..4).map(|_| Streamable::to(&server, LEGACY, None)).collect();
+    let mut clients: Vec<_> = (0..4)
+        .map(|_| Streamable::to(&server, LEGACY, None))
+        .collect();
     let open: Vec<Events> = clients
         .iter_mut()
         .map(|client| {
@@ -109,17 +130,25 @@ fn a_session_that_ends_takes_its_runs_with_it_and_no_others() {
     fabric.wait_held(4);
     for client in &clients[..2] {
         let session = client.session().unwrap();
-        let ended = server.connect().request("DELETE", &server.path, &[("Mcp-Session-Id", session)], None);
+        let ended =
+            server
+                .connect()
+                .request("DELETE", &server.path, &[("Mcp-Session-Id", session)], None);
         assert_eq!(ended.status, 204);
         fabric.wait_closed(DEADLINE);
     }
     fabric.release_all();
     for (n, events) in open.into_iter().enumerate() {
         let said = rest(events);
-        let answers = said.iter().filter(|message| message.get("id").is_some()).count();
+        let answers = said
+            .iter()
+            .filter(|message| message.get("id").is_some())
+            .count();
         assert_eq!(answers, usize::from(n >= 2), "client {n}: {said:?}");
     }
-    let [first, .., last] = &mut clients[..] else { unreachable!("four of them") };
+    let [first, .., last] = &mut clients[..] else {
+        unreachable!("four of them")
+    };
     let message = first.message("ping", json!({}));
     assert_eq!(first.post(&message).status, 404, "ended is ended");
     expect::success(LEGACY, &last.call("fabric_list_strategies", json!({})));
@@ -135,11 +164,21 @@ fn an_id_in_use_is_refused_and_free_after_its_answer() {
         let first = client.stream(&message);
         fabric.wait_held(1);
         let second = client.post(&message);
-        assert_eq!((second.status, &second.json()["error"]["code"]), (200, &json!(-32600)), "round {round}");
+        assert_eq!(
+            (second.status, &second.json()["error"]["code"]),
+            (200, &json!(-32600)),
+            "round {round}"
+        );
         fabric.release();
-        assert_eq!(rest(first).last().unwrap()["result"]["content"][0]["text"], "x");
+        assert_eq!(
+            rest(first).last().unwrap()["result"]["content"][0]["text"],
+            "x"
+        );
         let again = messages(&client.post(&message));
-        assert_eq!(again.last().unwrap()["result"]["content"][0]["text"], "Ran ai on: x");
+        assert_eq!(
+            again.last().unwrap()["result"]["content"][0]["text"],
+            "Ran ai on: x"
+        );
     }
 }
 
@@ -147,7 +186,11 @@ fn an_id_in_use_is_refused_and_free_after_its_answer() {
 fn a_cancel_in_a_session_ends_the_stream_without_an_answer() {
     let fabric = FakeFabric::start();
     let mut client = Streamable::ready(&fabric, LEGACY);
-    for reply in [Reply::silence(), Reply::sse().gate(), Reply::sse().content("x").gate()] {
+    for reply in [
+        Reply::silence(),
+        Reply::sse().gate(),
+        Reply::sse().content("x").gate(),
+    ] {
         fabric.forget();
         fabric.once("POST /chat", reply);
         let message = client.message("tools/call", run("x"));
@@ -158,10 +201,16 @@ fn a_cancel_in_a_session_ends_the_stream_without_an_answer() {
         assert_eq!(client.post(&cancel).status, 202);
         fabric.wait_closed(DEADLINE);
         let said = rest(events);
-        assert!(said.iter().all(|message| message.get("id").is_none()), "{said:?}");
+        assert!(
+            said.iter().all(|message| message.get("id").is_none()),
+            "{said:?}"
+        );
         fabric.expect_chats(1);
     }
-    expect::success(LEGACY, &client.call("fabric_run_pattern", run("x")["arguments"].clone()));
+    expect::success(
+        LEGACY,
+        &client.call("fabric_run_pattern", run("x")["arguments"].clone()),
+    );
 }
 
 #[test]
@@ -180,7 +229,10 @@ fn leaving_cancels_a_modern_run_and_not_a_legacy_one() {
             fabric.wait_closed(DEADLINE);
         } else {
             // The next run is answered while the other one still waits at its gate.
-            expect::success(era, &client.call("fabric_run_pattern", run("x")["arguments"].clone()));
+            expect::success(
+                era,
+                &client.call("fabric_run_pattern", run("x")["arguments"].clone()),
+            );
             assert_eq!(fabric.left().len(), 0);
             fabric.release();
         }
@@ -204,7 +256,11 @@ fn cancels_that_race_over_http_give_one_answer_or_none() {
         let answer = waiting.answer().expect("something is always said");
         let said = messages(&answer);
         let answers: Vec<_> = said.iter().filter(|m| m["id"] == message["id"]).collect();
-        assert!(answer.status == 200 && answers.len() <= 1, "{}: {said:?}", answer.status);
+        assert!(
+            answer.status == 200 && answers.len() <= 1,
+            "{}: {said:?}",
+            answer.status
+        );
     });
 }
 
@@ -248,7 +304,11 @@ fn sixty_four_callers_in_one_sse_session_get_their_own_answers() {
         .collect();
     for (id, input) in runs.into_iter().rev() {
         let answer = client.answer(&id);
-        assert_eq!(answer["result"]["content"][0]["text"], format!("Ran ai on: {input}"), "{answer}");
+        assert_eq!(
+            answer["result"]["content"][0]["text"],
+            format!("Ran ai on: {input}"),
+            "{answer}"
+        );
     }
     client.request("ping", Value::Null);
     assert!(client.unasked().is_empty());

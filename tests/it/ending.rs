@@ -17,16 +17,27 @@ fn run() -> Value {
 
 #[track_caller]
 fn is_stopped(answer: &Value) {
-    assert_eq!(answer["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled", "{answer}");
-    assert!(answer.to_string().contains("The server was stopped"), "{answer}");
+    assert_eq!(
+        answer["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled",
+        "{answer}"
+    );
+    assert!(
+        answer.to_string().contains("The server was stopped"),
+        "{answer}"
+    );
 }
 
 /// A server on stdio with one slot for runs, which is taken, and a subscription.
 fn busy(fabric: &FakeFabric, drain: &str) -> (Stdio, Value, Value) {
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let program = Program::with(fabric).env("FABRIC_MCP_MAX_RUNS", "1").env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
+    let program = Program::with(fabric)
+        .env("FABRIC_MCP_MAX_RUNS", "1")
+        .env("FABRIC_MCP_DRAIN_TIMEOUT", drain);
     let mut client = Stdio::speaking(Era::Modern, program);
-    let listening = client.begin("subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    let listening = client.begin(
+        "subscriptions/listen",
+        json!({"notifications": {"promptsListChanged": true}}),
+    );
     client.next_note();
     let running = client.begin("tools/call", run());
     fabric.wait_held(1);
@@ -40,14 +51,25 @@ fn a_signal_on_stdio_ends_subscriptions_at_once_and_begins_no_run() {
     let queued = client.begin("tools/call", run());
     client.process.signal("TERM");
     // While the run is in progress.
-    assert_eq!(client.answer(&listening)["result"]["resultType"], "complete");
+    assert_eq!(
+        client.answer(&listening)["result"]["resultType"],
+        "complete"
+    );
     let late = client.begin("tools/call", run());
     is_stopped(&client.answer(&late));
     let filter = json!({"notifications": {"promptsListChanged": true}});
     let refused = client.begin("subscriptions/listen", filter);
-    assert!(client.answer(&refused)["error"]["message"].as_str().is_some_and(|text| text.contains("was stopped")));
+    assert!(
+        client.answer(&refused)["error"]["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("was stopped"))
+    );
     fabric.release_all();
-    assert_eq!(client.answer(&running)["result"]["isError"], json!(false), "what ran is finished");
+    assert_eq!(
+        client.answer(&running)["result"]["isError"],
+        json!(false),
+        "what ran is finished"
+    );
     is_stopped(&client.answer(&queued));
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
     fabric.expect_chats(1);
@@ -85,9 +107,15 @@ fn queued_calls_still_run_after_the_end_of_input() {
 fn a_signal_on_http_and_sse_ends_subscriptions_at_once_and_tells_whom_it_cuts() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let server = serve(Wire::Sse, Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.5"));
+    let server = serve(
+        Wire::Sse,
+        Program::with(&fabric).env("FABRIC_MCP_DRAIN_TIMEOUT", "0.5"),
+    );
     let mut client = Sse::to(&server, Era::Modern, None);
-    let listening = client.begin("subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    let listening = client.begin(
+        "subscriptions/listen",
+        json!({"notifications": {"promptsListChanged": true}}),
+    );
     let running = client.begin("tools/call", with_meta(run()));
     fabric.wait_held(1);
     server.process.signal("TERM");

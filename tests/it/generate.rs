@@ -31,11 +31,19 @@ fn generated<const N: usize>(what: [&str; N]) -> String {
 /// The output of a tool about a file, and whether it accepts the file. `None` without the tool.
 #[cfg(unix)]
 fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
-    let output = Command::new(tool).args(args).arg(file).env("LC_ALL", "C.UTF-8").stdin(Stdio::null()).output();
+    let output = Command::new(tool)
+        .args(args)
+        .arg(file)
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null())
+        .output();
     match output {
         Ok(output) => {
             let said = [output.stdout, output.stderr].concat();
-            Some((output.status.success(), String::from_utf8_lossy(&said).into_owned()))
+            Some((
+                output.status.success(),
+                String::from_utf8_lossy(&said).into_owned(),
+            ))
         }
         Err(_) => {
             eprintln!("skipped: {tool} is not on this machine");
@@ -50,7 +58,10 @@ fn ask(tool: &str, args: &[&str], file: &PathBuf) -> Option<(bool, String)> {
 fn the_manual_page_is_clean() {
     let folder = TempFolder::new("man");
     let page = folder.write("fabric-mcp.1", generated(["man"]));
-    let output = Command::new("man").args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"]).arg(&page).output();
+    let output = Command::new("man")
+        .args(["--warnings", "-E", "UTF-8", "-l", "-Tutf8"])
+        .arg(&page)
+        .output();
     match output {
         Ok(output) => {
             assert!(output.status.success());
@@ -86,11 +97,17 @@ fn bash_completes_flags_values_and_clients() {
         ("fabric-mcp --transport s", "2", "stdio sse"),
         ("fabric-mcp --transport = h", "3", "http"),
         ("fabric-mcp --generate client-config z", "3", "zed"),
-        ("fabric-mcp --install cl", "2", "claude-desktop claude-code cline"),
+        (
+            "fabric-mcp --install cl",
+            "2",
+            "claude-desktop claude-code cline",
+        ),
         ("fabric-mcp --help n", "2", "network"),
     ];
     for (words, at, expected) in rows {
-        let tail = format!("COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n");
+        let tail = format!(
+            "COMP_WORDS=({words}); COMP_CWORD={at}; _fabric_mcp; echo \"${{COMPREPLY[*]}}\"\n"
+        );
         let file = folder.write("try.bash", format!("{script}{tail}"));
         if let Some((good, said)) = ask("bash", &["--norc"], &file) {
             assert!(good, "{words}: {said}");
@@ -109,8 +126,10 @@ fn systemd_accepts_the_units() {
 
 /// What is generated, and its file name.
 #[cfg(target_os = "linux")]
-const UNITS: [(&str, &str); 2] =
-    [("systemd-unit", "fabric-mcp.service"), ("systemd-template", "fabric-mcp@8001.service")];
+const UNITS: [(&str, &str); 2] = [
+    ("systemd-unit", "fabric-mcp.service"),
+    ("systemd-template", "fabric-mcp@8001.service"),
+];
 
 #[cfg(target_os = "linux")]
 fn systemd_accepts(what: &str, name: &str) {
@@ -119,7 +138,10 @@ fn systemd_accepts(what: &str, name: &str) {
     let file = folder.write(name, &unit);
     if let Some((good, said)) = ask("systemd-analyze", &["verify", "--man=no"], &file) {
         // The output may also contain complaints about other units of the machine.
-        let ours: Vec<&str> = said.lines().filter(|line| line.contains("fabric-mcp")).collect();
+        let ours: Vec<&str> = said
+            .lines()
+            .filter(|line| line.contains("fabric-mcp"))
+            .collect();
         assert!(good || ours.is_empty(), "{said}");
         assert_eq!(ours, Vec::<&str>::new(), "{unit}");
     }
@@ -129,10 +151,16 @@ fn systemd_accepts(what: &str, name: &str) {
 #[cfg(unix)]
 fn flags_of_the_unit(folder: &TempFolder) -> Vec<String> {
     let unit = generated(["systemd-unit"]);
-    let line = unit.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("a program");
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="))
+        .expect("a program");
     line.split(' ')
         .skip(1)
-        .map(|word| word.replace("/etc/fabric-mcp", folder.text()).replace("%S", folder.text()))
+        .map(|word| {
+            word.replace("/etc/fabric-mcp", folder.text())
+                .replace("%S", folder.text())
+        })
         .collect()
 }
 
@@ -142,19 +170,36 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
     let folder = TempFolder::new("unit-token");
     folder.write("tokens", "alice run a-token-of-thirty-two-characters\n");
     let example = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/.env.example")).unwrap();
-    let names: Vec<&str> =
-        example.lines().filter_map(|line| Some(line.strip_prefix('#')?.split_once('=')?.0)).collect();
-    let names: Vec<&str> = names.into_iter().filter(|name| !name.contains(' ')).collect();
-    assert!(names.contains(&"FABRIC_MCP_AUTH_TOKEN_FILE") && names.contains(&"FABRIC_MCP_TRANSPORT"), "{names:?}");
+    let names: Vec<&str> = example
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix('#')?.split_once('=')?.0))
+        .collect();
+    let names: Vec<&str> = names
+        .into_iter()
+        .filter(|name| !name.contains(' '))
+        .collect();
+    assert!(
+        names.contains(&"FABRIC_MCP_AUTH_TOKEN_FILE") && names.contains(&"FABRIC_MCP_TRANSPORT"),
+        "{names:?}"
+    );
     let fabric = FakeFabric::start();
     let empty: Vec<(&str, &str)> = names.iter().map(|name| (*name, "")).collect();
     let rows: [&[(&str, &str)]; 5] = [
         // Unchanged: comments only.
         &[],
         &empty,
-        &[("FABRIC_MCP_TRANSPORT", "stdio"), ("FABRIC_MCP_TOKENS_FILE", "")],
-        &[("FABRIC_MCP_TOKENS_FILE", "/nowhere"), ("FABRIC_MCP_ALLOW_UNAUTHENTICATED", "true")],
-        &[("FABRIC_MCP_ALLOWED_HOST", "mcp.example.com"), ("FABRIC_MCP_ALLOWED_ORIGIN", "https://app.example.com")],
+        &[
+            ("FABRIC_MCP_TRANSPORT", "stdio"),
+            ("FABRIC_MCP_TOKENS_FILE", ""),
+        ],
+        &[
+            ("FABRIC_MCP_TOKENS_FILE", "/nowhere"),
+            ("FABRIC_MCP_ALLOW_UNAUTHENTICATED", "true"),
+        ],
+        &[
+            ("FABRIC_MCP_ALLOWED_HOST", "mcp.example.com"),
+            ("FABRIC_MCP_ALLOWED_ORIGIN", "https://app.example.com"),
+        ],
     ];
     for row in rows {
         let mut program = Program::with(&fabric);
@@ -162,14 +207,45 @@ fn nothing_in_the_unit_s_environment_file_turns_the_token_off() {
             program = program.env(name, value);
         }
         // This test has its own Fabric, and uses a free port.
-        program = program.arg("--fabric-url").arg(&fabric.url()).arg("--port").arg("0");
-        let server =
-            HttpServer::listening(flags_of_the_unit(&folder).iter().fold(program, |program, flag| program.arg(flag)));
-        assert!(server.process.stderr().contains("started on http transport at http://127.0.0.1:"), "{row:?}");
-        assert!(server.process.stderr().contains("/mcp auth=token"), "{row:?}: {}", server.process.stderr());
-        assert_eq!(server.connect().request("GET", "/metrics", &[], None).status, 401, "{row:?}");
+        program = program
+            .arg("--fabric-url")
+            .arg(&fabric.url())
+            .arg("--port")
+            .arg("0");
+        let server = HttpServer::listening(
+            flags_of_the_unit(&folder)
+                .iter()
+                .fold(program, |program, flag| program.arg(flag)),
+        );
+        assert!(
+            server
+                .process
+                .stderr()
+                .contains("started on http transport at http://127.0.0.1:"),
+            "{row:?}"
+        );
+        assert!(
+            server.process.stderr().contains("/mcp auth=token"),
+            "{row:?}: {}",
+            server.process.stderr()
+        );
+        assert_eq!(
+            server
+                .connect()
+                .request("GET", "/metrics", &[], None)
+                .status,
+            401,
+            "{row:?}"
+        );
         let bearer = ("Authorization", "Bearer a-token-of-thirty-two-characters");
-        assert_eq!(server.connect().request("GET", "/metrics", &[bearer], None).status, 200, "{row:?}");
+        assert_eq!(
+            server
+                .connect()
+                .request("GET", "/metrics", &[bearer], None)
+                .status,
+            200,
+            "{row:?}"
+        );
     }
 }
 
@@ -180,7 +256,11 @@ fn systemd_counts_the_units_among_the_safe() {
         let folder = TempFolder::new("unit-security");
         let file = folder.write(name, generated([what]));
         // The threshold is in tenths: higher exposure is an error.
-        if let Some((good, said)) = ask("systemd-analyze", &["security", "--offline=true", "--threshold=12"], &file) {
+        if let Some((good, said)) = ask(
+            "systemd-analyze",
+            &["security", "--offline=true", "--threshold=12"],
+            &file,
+        ) {
             // Versions before 250 cannot do that for a file.
             assert!(good || said.contains("unrecognized option"), "{said}");
         }
@@ -202,13 +282,25 @@ fn clients_get_json_with_the_absolute_path_of_this_program() {
         ("jetbrains", "/mcpServers/fabric"),
     ] {
         let text = generated(["client-config", client]);
-        let file: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{client}: {e}\n{text}"));
-        let server = file.pointer(path).unwrap_or_else(|| panic!("{client}: {text}"));
+        let file: Value =
+            serde_json::from_str(&text).unwrap_or_else(|e| panic!("{client}: {e}\n{text}"));
+        let server = file
+            .pointer(path)
+            .unwrap_or_else(|| panic!("{client}: {text}"));
         let command = PathBuf::from(server["command"].as_str().unwrap());
-        assert!(command.is_absolute() && command.is_file(), "{client}: {command:?}");
-        assert!(server["env"]["FABRIC_BASE_URL"].is_string(), "{client}: {text}");
+        assert!(
+            command.is_absolute() && command.is_file(),
+            "{client}: {command:?}"
+        );
+        assert!(
+            server["env"]["FABRIC_BASE_URL"].is_string(),
+            "{client}: {text}"
+        );
     }
-    Program::new(["--generate", "client-config", "emacs"]).run(DEADLINE).expect_code(2).expect_stderr("claude-desktop");
+    Program::new(["--generate", "client-config", "emacs"])
+        .run(DEADLINE)
+        .expect_code(2)
+        .expect_stderr("claude-desktop");
 }
 
 #[test]
@@ -238,12 +330,22 @@ fn settings_go_into_what_is_generated_and_secrets_do_not() {
                 finished.expect_stderr("--install").expect_stderr(client);
                 continue;
             }
-            finished.expect_code(0).expect_stdout("http://fabric.example:1").expect_stdout("--max-runs");
-            assert!(!finished.stdout.contains("canary") && !finished.stderr.contains("canary"), "{finished:?}");
+            finished
+                .expect_code(0)
+                .expect_stdout("http://fabric.example:1")
+                .expect_stdout("--max-runs");
+            assert!(
+                !finished.stdout.contains("canary") && !finished.stderr.contains("canary"),
+                "{finished:?}"
+            );
         }
     }
-    let list = Program::new(["--generate", "client-config"]).env("HOME", "/home/ann").run(DEADLINE);
-    list.expect_code(0).expect_stdout("jetbrains").expect_stdout(".cursor");
+    let list = Program::new(["--generate", "client-config"])
+        .env("HOME", "/home/ann")
+        .run(DEADLINE);
+    list.expect_code(0)
+        .expect_stdout("jetbrains")
+        .expect_stdout(".cursor");
 }
 
 /// In a mount namespace with an empty /proc.
@@ -252,7 +354,13 @@ fn settings_go_into_what_is_generated_and_secrets_do_not() {
 fn files_are_printed_without_proc_too() {
     let hidden = |script: &str, what: &str| {
         Command::new("unshare")
-            .args(["--map-root-user", "--mount", "sh", "-c", &format!("mount -t tmpfs none /proc && {script}")])
+            .args([
+                "--map-root-user",
+                "--mount",
+                "sh",
+                "-c",
+                &format!("mount -t tmpfs none /proc && {script}"),
+            ])
             .args([env!("CARGO_BIN_EXE_fabric-mcp"), what])
             .output()
     };
@@ -262,7 +370,11 @@ fn files_are_printed_without_proc_too() {
     }
     for what in ["man", "systemd-unit"] {
         let done = hidden("exec \"$0\" --generate \"$1\"", what).unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert!(
+            done.status.success(),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         assert_eq!(String::from_utf8(done.stdout).unwrap(), generated([what]));
     }
 }

@@ -110,16 +110,38 @@ impl Generator {
             2 => json!(rng.next() as i64),
             3 => json!(rng.next() as f64 / 1e7),
             4 => json!(rng.text(0..40)),
-            5 => json!(*rng.pick(&["fabric_list_patterns", "summarize", "page-1", "debug", "2025-03-26", "__proto__"])),
-            6 => (0..rng.within(0..4)).map(|_| self.anything(depth - 1)).collect(),
+            5 => json!(*rng.pick(&[
+                "fabric_list_patterns",
+                "summarize",
+                "page-1",
+                "debug",
+                "2025-03-26",
+                "__proto__"
+            ])),
+            6 => (0..rng.within(0..4))
+                .map(|_| self.anything(depth - 1))
+                .collect(),
             _ => {
-                let names =
-                    ["name", "uri", "cursor", "arguments", "_meta", "level", "ref", "argument", "type", "value"];
+                let names = [
+                    "name",
+                    "uri",
+                    "cursor",
+                    "arguments",
+                    "_meta",
+                    "level",
+                    "ref",
+                    "argument",
+                    "type",
+                    "value",
+                ];
                 let count = self.rng.within(0..5);
                 let mut object = json!({});
                 for _ in 0..count {
-                    let name =
-                        if self.rng.one_in(4) { self.rng.text(0..9) } else { (*self.rng.pick(&names)).to_owned() };
+                    let name = if self.rng.one_in(4) {
+                        self.rng.text(0..9)
+                    } else {
+                        (*self.rng.pick(&names)).to_owned()
+                    };
                     object[name] = self.anything(depth - 1);
                 }
                 object
@@ -129,7 +151,11 @@ impl Generator {
 
     /// A request's method and params; never `initialize` or a subscription.
     fn request(&mut self) -> (String, Value) {
-        let method = if self.rng.one_in(8) { self.rng.text(0..30) } else { (*self.rng.pick(&METHODS)).to_owned() };
+        let method = if self.rng.one_in(8) {
+            self.rng.text(0..30)
+        } else {
+            (*self.rng.pick(&METHODS)).to_owned()
+        };
         let params = match self.rng.within(0..9) {
             0 => json!({"name": "fabric_list_patterns", "arguments": {}}),
             1 => {
@@ -138,7 +164,9 @@ impl Generator {
             }
             2 => json!({"name": "fabric_run_pattern", "arguments": self.anything(2)}),
             3 => json!({"name": "summarize", "arguments": {"input_text": self.rng.text(0..50)}}),
-            4 => json!({"uri": format!("fabric://pattern/{}", self.rng.text(0..9)), "level": self.rng.text(0..8)}),
+            4 => {
+                json!({"uri": format!("fabric://pattern/{}", self.rng.text(0..9)), "level": self.rng.text(0..8)})
+            }
             5 => json!({"ref": {"type": "ref/resource", "uri": "fabric://pattern/{name}"},
                         "argument": {"name": "name", "value": self.rng.text(0..5)}}),
             6 => json!({"_meta": self.anything(2)}),
@@ -190,13 +218,19 @@ impl Generator {
     fn modern_request(&mut self) -> Vec<u8> {
         let id = self.id(false);
         let (method, params) = self.request();
-        let mut params = if params.is_object() { with_meta(params) } else { with_meta(Value::Null) };
+        let mut params = if params.is_object() {
+            with_meta(params)
+        } else {
+            with_meta(Value::Null)
+        };
         if self.rng.one_in(4) {
             let key = ["protocolVersion", "clientCapabilities", "logLevel"][self.rng.within(0..3)];
             params["_meta"] = json!({});
             params["_meta"][format!("io.modelcontextprotocol/{key}")] = self.anything(1);
         }
-        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string().into_bytes()
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+            .to_string()
+            .into_bytes()
     }
 
     fn no_answer(&mut self) -> Vec<u8> {
@@ -221,7 +255,9 @@ impl Generator {
             2 => json!({"jsonrpc": "2.0", "id": id}).to_string(),
             3 => json!({"jsonrpc": "2.0", "id": id, "method": [self.anything(1)]}).to_string(),
             4 => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","method":"ping"}}"#),
-            5 => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","params":{{}},"params":{{}}}}"#),
+            5 => format!(
+                r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","params":{{}},"params":{{}}}}"#
+            ),
             _ => format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","params":{}}}"#,
                 self.rng.pick(&["[]", "5", "null"])
@@ -235,7 +271,11 @@ impl Generator {
         let n = self.next;
         match self.rng.within(0..9) {
             0 => b"{".to_vec(),
-            1 => [b"\xff", self.rng.text(0..9).replace(['\n', '\r'], "").as_bytes()].concat(),
+            1 => [
+                b"\xff",
+                self.rng.text(0..9).replace(['\n', '\r'], "").as_bytes(),
+            ]
+            .concat(),
             2 => b"null".to_vec(),
             3 => b"[]".to_vec(),
             4 => format!(
@@ -253,8 +293,7 @@ impl Generator {
     /// A request with some bytes changed: it has at most one answer.
     fn mutant(&mut self) -> Vec<u8> {
         let (method, params) = self.request();
-        let message =
-            json!({"jsonrpc": "2.0", "id": format!("{MUTANT}{}", self.next), "method": method, "params": params});
+        let message = json!({"jsonrpc": "2.0", "id": format!("{MUTANT}{}", self.next), "method": method, "params": params});
         let mut line = message.to_string().into_bytes();
         for _ in 0..self.rng.within(1..6) {
             let at = self.rng.within(0..line.len());
@@ -283,7 +322,9 @@ impl Generator {
                     self.expected.no_id_in_batch += usize::from(batches);
                     json!(7)
                 }
-                2 if batches => json!({"jsonrpc": "2.0", "id": self.id(true), "method": "initialize"}),
+                2 if batches => {
+                    json!({"jsonrpc": "2.0", "id": self.id(true), "method": "initialize"})
+                }
                 _ if batches => {
                     let id = self.id(true);
                     let (method, params) = self.request();
@@ -303,7 +344,12 @@ impl Generator {
             1 => "draft",
             _ => LEGACY[self.rng.within(0..4)],
         };
-        self.revision = Some(LEGACY.into_iter().find(|known| *known == version).unwrap_or("2025-11-25"));
+        self.revision = Some(
+            LEGACY
+                .into_iter()
+                .find(|known| *known == version)
+                .unwrap_or("2025-11-25"),
+        );
         json!({"jsonrpc": "2.0", "id": id, "method": "initialize", "params": initialize_params(version)})
             .to_string()
             .into_bytes()
@@ -320,7 +366,11 @@ impl Generator {
     }
 
     fn cancel(&mut self) -> Vec<u8> {
-        let id = if self.recent.is_empty() { json!("none") } else { self.rng.pick(&self.recent).clone() };
+        let id = if self.recent.is_empty() {
+            json!("none")
+        } else {
+            self.rng.pick(&self.recent).clone()
+        };
         if let Some((least, ..)) = self.expected.ids.get_mut(&id.to_string()) {
             *least = 0;
         }
@@ -331,13 +381,17 @@ impl Generator {
 
     /// A reused id, perhaps while in flight: answered or refused, in either case once more.
     fn again(&mut self) -> Vec<u8> {
-        let Some(id) = self.recent.last().cloned() else { return self.good_request() };
+        let Some(id) = self.recent.last().cloned() else {
+            return self.good_request();
+        };
         if let Some((least, most, _)) = self.expected.ids.get_mut(&id.to_string()) {
             *least += 1;
             *most += 1;
         }
         let (method, params) = self.request();
-        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}).to_string().into_bytes()
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+            .to_string()
+            .into_bytes()
     }
 
     fn large(&mut self) -> Vec<u8> {
@@ -364,7 +418,11 @@ struct StdioServer {
 impl StdioServer {
     /// How it ended unexpectedly.
     fn gone(&mut self) -> String {
-        let said = self.stderr.take().map(|said| said.join().expect("stderr")).unwrap_or_default();
+        let said = self
+            .stderr
+            .take()
+            .map(|said| said.join().expect("stderr"))
+            .unwrap_or_default();
         format!("the server has gone: {:?}\n{said}", self.child.wait())
     }
 
@@ -392,7 +450,11 @@ impl StdioServer {
             let _ = stderr.read_to_end(&mut said);
             String::from_utf8_lossy(&said).into_owned()
         });
-        StdioServer { child, lines, stderr: Some(stderr) }
+        StdioServer {
+            child,
+            lines,
+            stderr: Some(stderr),
+        }
     }
 }
 
@@ -418,17 +480,32 @@ impl Answers {
     /// Records a line, which must be JSON-RPC.
     fn take(&mut self, line: &[u8]) {
         let shown = || String::from_utf8_lossy(&line[..line.len().min(2_000)]).into_owned();
-        let text = line.strip_suffix(b"\n").unwrap_or_else(|| panic!("a line without its end: {}", shown()));
-        let message: Value = serde_json::from_slice(text).unwrap_or_else(|e| panic!("not JSON ({e}): {}", shown()));
+        let text = line
+            .strip_suffix(b"\n")
+            .unwrap_or_else(|| panic!("a line without its end: {}", shown()));
+        let message: Value =
+            serde_json::from_slice(text).unwrap_or_else(|e| panic!("not JSON ({e}): {}", shown()));
         self.lines += 1;
         match message {
             Value::Array(items) => {
                 assert!(!items.is_empty(), "an empty array");
-                items.iter().for_each(|item| self.answer(item, true, &shown));
+                items
+                    .iter()
+                    .for_each(|item| self.answer(item, true, &shown));
             }
             one if one.get("method").is_some() => {
-                assert!(one["jsonrpc"] == "2.0" && one.get("id").is_none() && one["params"].is_object(), "{}", shown());
-                assert!(one["method"].as_str().is_some_and(|m| m.starts_with("notifications/")), "{}", shown());
+                assert!(
+                    one["jsonrpc"] == "2.0" && one.get("id").is_none() && one["params"].is_object(),
+                    "{}",
+                    shown()
+                );
+                assert!(
+                    one["method"]
+                        .as_str()
+                        .is_some_and(|m| m.starts_with("notifications/")),
+                    "{}",
+                    shown()
+                );
                 self.notifications += 1;
             }
             one => self.answer(&one, false, &shown),
@@ -437,11 +514,29 @@ impl Answers {
 
     fn answer(&mut self, answer: &Value, in_batch: bool, shown: &dyn Fn() -> String) {
         assert_eq!(answer["jsonrpc"], "2.0", "{}", shown());
-        assert!(answer.get("result").is_some_and(Value::is_object) != answer.get("error").is_some(), "{}", shown());
+        assert!(
+            answer.get("result").is_some_and(Value::is_object) != answer.get("error").is_some(),
+            "{}",
+            shown()
+        );
         if let Some(error) = answer.get("error") {
-            let known = [-32700, -32600, -32601, -32602, -32603, -32002, -32021, -32022];
-            assert!(error["code"].as_i64().is_some_and(|code| known.contains(&code)), "{}", shown());
-            assert!(error["message"].as_str().is_some_and(|text| !text.is_empty()), "{}", shown());
+            let known = [
+                -32700, -32600, -32601, -32602, -32603, -32002, -32021, -32022,
+            ];
+            assert!(
+                error["code"]
+                    .as_i64()
+                    .is_some_and(|code| known.contains(&code)),
+                "{}",
+                shown()
+            );
+            assert!(
+                error["message"]
+                    .as_str()
+                    .is_some_and(|text| !text.is_empty()),
+                "{}",
+                shown()
+            );
         }
         match answer.get("id") {
             None | Some(Value::Null) if in_batch => self.no_id_in_batch += 1,
@@ -456,8 +551,11 @@ impl Answers {
 
     /// Number of answers still due.
     fn due(&self, expected: &Expected) -> usize {
-        let due =
-            expected.ids.iter().filter(|(id, _)| !expected.listens.contains(*id)).map(|(id, (least, _, in_batch))| {
+        let due = expected
+            .ids
+            .iter()
+            .filter(|(id, _)| !expected.listens.contains(*id))
+            .map(|(id, (least, _, in_batch))| {
                 let (alone, together) = self.ids.get(id).copied().unwrap_or_default();
                 least.saturating_sub(if *in_batch { together } else { alone })
             });
@@ -469,7 +567,11 @@ impl Answers {
         for (id, (alone, together)) in &self.ids {
             match expected.ids.get(id) {
                 Some((least, most, in_batch)) => {
-                    let (right, wrong) = if *in_batch { (together, alone) } else { (alone, together) };
+                    let (right, wrong) = if *in_batch {
+                        (together, alone)
+                    } else {
+                        (alone, together)
+                    };
                     assert!(
                         (least..=most).contains(&right) && *wrong == 0,
                         "{id}: {least} to {most} answers, not {right}, {wrong}"
@@ -479,19 +581,42 @@ impl Answers {
             }
         }
         for (id, (least, ..)) in &expected.ids {
-            assert!(*least == 0 || self.ids.contains_key(id), "{id} was never answered");
+            assert!(
+                *least == 0 || self.ids.contains_key(id),
+                "{id} was never answered"
+            );
         }
-        assert!(self.no_id >= expected.no_id, "{} errors without an id, not {}", self.no_id, expected.no_id);
+        assert!(
+            self.no_id >= expected.no_id,
+            "{} errors without an id, not {}",
+            self.no_id,
+            expected.no_id
+        );
         let beyond = unknown + self.no_id - expected.no_id;
-        assert!(beyond <= expected.mutants, "{beyond} answers nobody asked for, {} changed lines", expected.mutants);
-        assert_eq!(self.no_id_in_batch, expected.no_id_in_batch, "errors without an id in arrays");
+        assert!(
+            beyond <= expected.mutants,
+            "{beyond} answers nobody asked for, {} changed lines",
+            expected.mutants
+        );
+        assert_eq!(
+            self.no_id_in_batch, expected.no_id_in_batch,
+            "errors without an id in arrays"
+        );
     }
 }
 
 #[test]
 fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
-    let number = |name: &str, default| std::env::var(name).ok().and_then(|n| n.trim().parse().ok()).unwrap_or(default);
-    let (count, seed) = (number("FABRIC_MCP_FUZZ_CASES", 5_000), number("FABRIC_MCP_FUZZ_SEED", 1));
+    let number = |name: &str, default| {
+        std::env::var(name)
+            .ok()
+            .and_then(|n| n.trim().parse().ok())
+            .unwrap_or(default)
+    };
+    let (count, seed) = (
+        number("FABRIC_MCP_FUZZ_CASES", 5_000),
+        number("FABRIC_MCP_FUZZ_SEED", 1),
+    );
     eprintln!("{count} lines: FABRIC_MCP_FUZZ_CASES={count} FABRIC_MCP_FUZZ_SEED={seed}");
     let mut server = StdioServer::start();
     let mut stdin = server.child.stdin.take().unwrap();
@@ -510,7 +635,10 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
         (generator.expected, stdin)
     });
     let mut answers = Answers::default();
-    let next = |answers: &mut Answers, due: &dyn Fn(&Answers) -> String| match server.lines.recv_timeout(SILENCE) {
+    let next = |answers: &mut Answers, due: &dyn Fn(&Answers) -> String| match server
+        .lines
+        .recv_timeout(SILENCE)
+    {
         Ok(line) => {
             answers.take(&line);
             true
@@ -525,14 +653,20 @@ fn hostile_lines_are_answered_once_each_and_never_end_the_pipe() {
     let (mut expected, stdin) = writing.join().expect("the writer");
     expected.ids.insert("\"the end\"".into(), (1, 1, false));
     while answers.due(&expected) > 0 {
-        let is_there = next(&mut answers, &|a| format!("{} answers are due", a.due(&expected)));
+        let is_there = next(&mut answers, &|a| {
+            format!("{} answers are due", a.due(&expected))
+        });
         assert!(is_there, "{}", server.gone());
     }
     drop(stdin);
     while next(&mut answers, &|_| "it does not end with its input".into()) {}
     answers.judge(&expected);
     assert!(server.child.wait().expect("it ends").success());
-    let said = server.stderr.take().map(|said| said.join().expect("stderr")).unwrap_or_default();
+    let said = server
+        .stderr
+        .take()
+        .map(|said| said.join().expect("stderr"))
+        .unwrap_or_default();
     assert!(!said.contains("panic"), "{said}");
     eprintln!(
         "{} lines back: {} ids, {} errors without one, {} notifications; {} changed lines",

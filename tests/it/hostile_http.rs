@@ -33,11 +33,30 @@ fn anything(rng: &mut Rng, depth: usize) -> Value {
         2 => json!(rng.next() as i64),
         3 => json!(1.5),
         4 => json!(rng.text(0..20)),
-        5 => json!(*rng.pick(&["fabric_list_strategies", "ai", "debug", "2025-11-25", "fabric://patterns"])),
-        6 => (0..rng.within(0..4)).map(|_| anything(rng, depth - 1)).collect(),
+        5 => json!(*rng.pick(&[
+            "fabric_list_strategies",
+            "ai",
+            "debug",
+            "2025-11-25",
+            "fabric://patterns"
+        ])),
+        6 => (0..rng.within(0..4))
+            .map(|_| anything(rng, depth - 1))
+            .collect(),
         _ => {
-            let names = ["name", "uri", "arguments", "_meta", "level", "ref", "argument", "cursor", "requestId"];
-            let members = (0..rng.within(0..5)).map(|_| ((*rng.pick(&names)).to_owned(), anything(rng, depth - 1)));
+            let names = [
+                "name",
+                "uri",
+                "arguments",
+                "_meta",
+                "level",
+                "ref",
+                "argument",
+                "cursor",
+                "requestId",
+            ];
+            let members = (0..rng.within(0..5))
+                .map(|_| ((*rng.pick(&names)).to_owned(), anything(rng, depth - 1)));
             Value::Object(members.collect())
         }
     }
@@ -54,7 +73,11 @@ fn message(rng: &mut Rng, modern: bool) -> Vec<u8> {
     }
     if !rng.one_in(6) {
         let params = anything(rng, 3);
-        message["params"] = if modern && params.is_object() { with_meta(params) } else { params };
+        message["params"] = if modern && params.is_object() {
+            with_meta(params)
+        } else {
+            params
+        };
     }
     if rng.one_in(12) {
         message["jsonrpc"] = anything(rng, 0);
@@ -87,25 +110,56 @@ fn id_of(message: &Value) -> Option<&Value> {
 fn check(http: &mut Http, client: &Streamable, bytes: &[u8]) {
     let sent = serde_json::from_slice::<Value>(bytes).ok();
     let headers = client.headers(sent.as_ref().unwrap_or(&Value::Null));
-    let mut all = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+    let mut all = vec![
+        ("Content-Type", "application/json"),
+        ("Accept", "application/json, text/event-stream"),
+    ];
     // A header cannot carry every method name: it is then omitted, which is another error.
     let sound = |value: &str| value.bytes().all(|b| (0x20..0x7f).contains(&b));
-    all.extend(headers.iter().filter(|(_, value)| sound(value)).map(|(name, value)| (*name, value.as_str())));
+    all.extend(
+        headers
+            .iter()
+            .filter(|(_, value)| sound(value))
+            .map(|(name, value)| (*name, value.as_str())),
+    );
     let answer = http.request("POST", &client.server.path, &all, Some(bytes));
-    let shown = format!("{:?}: {} {}", String::from_utf8_lossy(bytes), answer.status, answer.text());
+    let shown = format!(
+        "{:?}: {} {}",
+        String::from_utf8_lossy(bytes),
+        answer.status,
+        answer.text()
+    );
     assert!([200, 202, 400, 404].contains(&answer.status), "{shown}");
     assert_eq!(answer.status == 202, answer.body.is_empty(), "{shown}");
     let said = messages(&answer);
-    assert!(said.iter().all(|message| message["jsonrpc"] == "2.0" || message.is_array()), "{shown}");
+    assert!(
+        said.iter()
+            .all(|message| message["jsonrpc"] == "2.0" || message.is_array()),
+        "{shown}"
+    );
     let Some(sent) = sent else {
-        assert_eq!((answer.status, &said[0]["error"]["code"]), (400, &json!(-32700)), "{shown}");
+        assert_eq!(
+            (answer.status, &said[0]["error"]["code"]),
+            (400, &json!(-32700)),
+            "{shown}"
+        );
         return;
     };
     if let Some(id) = id_of(&sent) {
-        let answers = said.iter().filter(|message| message.get("id") == Some(id)).count();
+        let answers = said
+            .iter()
+            .filter(|message| message.get("id") == Some(id))
+            .count();
         assert_eq!(answers, 1, "{shown}");
-    } else if sent.is_object() && sent.get("id").is_none() && sent["method"].is_string() && sent["jsonrpc"] == "2.0" {
-        assert!(said.iter().all(|message| message.get("id").is_none()), "{shown}");
+    } else if sent.is_object()
+        && sent.get("id").is_none()
+        && sent["method"].is_string()
+        && sent["jsonrpc"] == "2.0"
+    {
+        assert!(
+            said.iter().all(|message| message.get("id").is_none()),
+            "{shown}"
+        );
     }
 }
 
@@ -122,7 +176,11 @@ fn hostile_bodies_are_answered_once_each_and_never_end_the_connection() {
     });
     assert_eq!(legacy.request("ping", json!({}))["result"], json!({}));
     assert!(modern.request("tools/list", json!({}))["result"].is_object());
-    assert!(!modern.server.process.stderr().contains("panic"), "{}", modern.server.process.stderr());
+    assert!(
+        !modern.server.process.stderr().contains("panic"),
+        "{}",
+        modern.server.process.stderr()
+    );
 }
 
 /// Lists around serde_json's private name for raw values, around more of these as text. As one value it is `levels`
@@ -131,7 +189,10 @@ fn nested_raw_values(levels: usize) -> String {
     let escaped = |text: &str| text.replace('\\', "\\u005c").replace('"', "\\u0022");
     (0..levels).fold("1".to_owned(), |inner, _| {
         let (open, close) = ("[".repeat(100), "]".repeat(100));
-        format!(r#"{open}{{"$serde_json::private::RawValue":"{}"}}{close}"#, escaped(&inner))
+        format!(
+            r#"{open}{{"$serde_json::private::RawValue":"{}"}}{close}"#,
+            escaped(&inner)
+        )
     })
 }
 
@@ -150,11 +211,21 @@ fn values_nested_in_raw_values_do_not_overflow_the_stack() {
         let mut all = vec![("Content-Type", "application/json")];
         all.extend(headers.iter().map(|(name, value)| (*name, value.as_str())));
         let message = message.to_string().replace("\"DEEP\"", &deep);
-        client.server.connect().request("POST", &client.server.path, &all, Some(message.as_bytes())).text()
+        client
+            .server
+            .connect()
+            .request("POST", &client.server.path, &all, Some(message.as_bytes()))
+            .text()
     };
     let text = call("fabric_list_patterns", json!({"query": "DEEP"}));
-    assert!(text.contains("`query` must be a string, not a list"), "{text}");
+    assert!(
+        text.contains("`query` must be a string, not a list"),
+        "{text}"
+    );
     let text = call("fabric_get_configuration", json!({}));
-    assert!(text.contains("[REDACTED_BY_MCP_SERVER]") && text.contains("\"isError\":false"), "{text}");
+    assert!(
+        text.contains("[REDACTED_BY_MCP_SERVER]") && text.contains("\"isError\":false"),
+        "{text}"
+    );
     assert!(client.request("tools/list", json!({}))["result"].is_object());
 }

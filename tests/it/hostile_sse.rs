@@ -72,7 +72,9 @@ fn oracle(stream: &[u8]) -> Ended {
 
 /// An event's type and content; `None` if it is invalid.
 fn event(data: &[u8]) -> Option<(&'static str, String)> {
-    let Ok(Value::Object(members)) = serde_json::from_slice(data) else { return None };
+    let Ok(Value::Object(members)) = serde_json::from_slice(data) else {
+        return None;
+    };
     let text = |name: &str| match members.get(name) {
         None | Some(Value::Null) => Some(String::new()),
         Some(Value::String(text)) => Some(text.clone()),
@@ -80,7 +82,9 @@ fn event(data: &[u8]) -> Option<(&'static str, String)> {
     };
     let (kind, content) = (text("type")?, text("content")?);
     text("format")?;
-    let kind = ["content", "error", "complete"].into_iter().find(|known| *known == kind);
+    let kind = ["content", "error", "complete"]
+        .into_iter()
+        .find(|known| *known == kind);
     Some((kind.unwrap_or("other"), content))
 }
 
@@ -90,22 +94,48 @@ fn stream(rng: &mut Rng) -> Vec<u8> {
     if rng.one_in(8) {
         stream.extend_from_slice(b"\xef\xbb\xbf");
     }
-    let ends: &[&[u8]] = if rng.one_in(3) { &[b"\n", b"\r\n", b"\r"] } else { &[b"\n"] };
+    let ends: &[&[u8]] = if rng.one_in(3) {
+        &[b"\n", b"\r\n", b"\r"]
+    } else {
+        &[b"\n"]
+    };
     for _ in 0..rng.within(0..9) {
         let lines: Vec<Vec<u8>> = match rng.within(0..24) {
             0 => vec![b": a comment".to_vec()],
-            1 => vec![b"event: message".to_vec(), b"id: 7".to_vec(), b"retry: 5".to_vec()],
+            1 => vec![
+                b"event: message".to_vec(),
+                b"id: 7".to_vec(),
+                b"retry: 5".to_vec(),
+            ],
             2 => vec![b"data".to_vec()],
             3 => vec![b"data:".to_vec(), b"data: ".to_vec()],
-            4 => vec![b"dat: {}".to_vec(), b" data: {\"type\":\"error\"}".to_vec(), b"DATA: x".to_vec()],
+            4 => vec![
+                b"dat: {}".to_vec(),
+                b" data: {\"type\":\"error\"}".to_vec(),
+                b"DATA: x".to_vec(),
+            ],
             5 => vec![b"\xef\xbb\xbfdata: {\"type\":\"error\"}".to_vec()],
-            6 => vec![data(rng, &json!({"type": "error", "content": "no such model"}))],
-            7 => vec![data(rng, &json!({"type": "usage", "usage": {"input_tokens": 1, "output_tokens": 2}}))],
-            8 => vec![data(rng, &json!({"type": "later", "content": rng.clone().text(0..9)}))],
+            6 => vec![data(
+                rng,
+                &json!({"type": "error", "content": "no such model"}),
+            )],
+            7 => vec![data(
+                rng,
+                &json!({"type": "usage", "usage": {"input_tokens": 1, "output_tokens": 2}}),
+            )],
+            8 => vec![data(
+                rng,
+                &json!({"type": "later", "content": rng.clone().text(0..9)}),
+            )],
             9 => vec![data(rng, &json!({"content": "no type"}))],
             10 => {
-                let wrong =
-                    [json!(5), json!([1]), json!("x"), json!({"type": 5}), json!({"type": "content", "content": 5})];
+                let wrong = [
+                    json!(5),
+                    json!([1]),
+                    json!("x"),
+                    json!({"type": 5}),
+                    json!({"type": "content", "content": 5}),
+                ];
                 let wrong = rng.pick(&wrong).clone();
                 vec![data(rng, &wrong)]
             }
@@ -119,7 +149,10 @@ fn stream(rng: &mut Rng) -> Vec<u8> {
             13 => vec![data(rng, &json!({"type": "complete", "format": "plain"}))],
             _ => {
                 let text = rng.text(0..30);
-                vec![data(rng, &json!({"type": "content", "format": "markdown", "content": text}))]
+                vec![data(
+                    rng,
+                    &json!({"type": "content", "format": "markdown", "content": text}),
+                )]
             }
         };
         for line in lines {
@@ -161,7 +194,11 @@ fn mutated(rng: &mut Rng) -> Vec<u8> {
 
 /// The stream in packets of random size, ended by a close.
 fn reply(rng: &mut Rng, stream: &[u8]) -> Reply {
-    let framing = if rng.one_in(2) { Framing::UntilClose } else { Framing::Chunked(Vec::new()) };
+    let framing = if rng.one_in(2) {
+        Framing::UntilClose
+    } else {
+        Framing::Chunked(Vec::new())
+    };
     let mut reply = Reply::sse().framing(framing);
     let mut rest = stream;
     while !rest.is_empty() {
@@ -182,15 +219,24 @@ fn a_stream_means_the_same_however_hostile_and_however_cut() {
         let stream = stream(rng);
         let expected = oracle(&stream);
         // Split in two random ways, and unsplit: the packets must not matter.
-        for reply in [reply(rng, &stream), reply(rng, &stream), Reply::sse().bytes(stream.clone())] {
+        for reply in [
+            reply(rng, &stream),
+            reply(rng, &stream),
+            Reply::sse().bytes(stream.clone()),
+        ] {
             fabric.once("POST /chat", reply);
             let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
             let shown = || format!("case {n}: {:?}\n{result}", String::from_utf8_lossy(&stream));
             let ended = if result["isError"] == true {
                 let urn = result["_meta"]["error"]["type"].as_str().unwrap_or("");
                 let kind = urn.strip_prefix(expect::URN).unwrap_or("");
-                let kind = [API_ERROR, INTERRUPTED].into_iter().find(|known| *known == kind);
-                Ended::Badly(kind.unwrap_or_else(|| panic!("{}", shown())), partial(&result).to_owned())
+                let kind = [API_ERROR, INTERRUPTED]
+                    .into_iter()
+                    .find(|known| *known == kind);
+                Ended::Badly(
+                    kind.unwrap_or_else(|| panic!("{}", shown())),
+                    partial(&result).to_owned(),
+                )
             } else {
                 expect::success(ERA, &result);
                 well += 1;

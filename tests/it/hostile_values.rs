@@ -17,7 +17,8 @@ use crate::support::{Caller, Era};
 /// Whether a name is valid (`fabric-api.md` in short): 1 to 128 letters, digits, spaces, `_`, `-`, `.` and accents; no
 /// leading `.` or `~`, no trailing `.` or space.
 fn may_be_a_name(name: &str) -> bool {
-    let good = |c: char| c.is_alphanumeric() || " _-.".contains(c) || ('\u{300}'..='\u{36f}').contains(&c);
+    let good =
+        |c: char| c.is_alphanumeric() || " _-.".contains(c) || ('\u{300}'..='\u{36f}').contains(&c);
     (1..=128).contains(&name.chars().count())
         && !name.starts_with(['.', '~'])
         && !name.ends_with(['.', ' '])
@@ -57,7 +58,11 @@ fn name(rng: &mut Rng) -> String {
         _ => {
             let nasty = rng.one_in(2);
             for _ in 0..rng.within(0..4) {
-                name.push_str(if nasty && rng.one_in(2) { rng.pick::<&str>(&PATHS) } else { rng.pick::<&str>(&WORDS) });
+                name.push_str(if nasty && rng.one_in(2) {
+                    rng.pick::<&str>(&PATHS)
+                } else {
+                    rng.pick::<&str>(&WORDS)
+                });
             }
         }
     }
@@ -76,11 +81,17 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
         // So that a valid name is not refused as unknown.
         fabric.on("GET /strategies", Reply::json(json!([{"name": name}])));
         fabric.on("GET /contexts/names", Reply::json(json!([name])));
-        for field in ["pattern_name", "strategy_name", "context_name", "session_name"] {
+        for field in [
+            "pattern_name",
+            "strategy_name",
+            "context_name",
+            "session_name",
+        ] {
             let mut arguments = json!({"pattern_name": "ai", "input_text": "x"});
             arguments[field] = json!(name);
             let result = client.call("fabric_run_pattern", arguments);
-            let refused = result["_meta"]["error"]["type"] == format!("{}invalid-request", expect::URN);
+            let refused =
+                result["_meta"]["error"]["type"] == format!("{}invalid-request", expect::URN);
             // An empty optional name counts as none.
             let fine = may_be_a_name(&name) || (name.is_empty() && field != "pattern_name");
             assert_eq!(!refused, fine, "{field} = {name:?}: {result}");
@@ -91,15 +102,29 @@ fn a_name_reaches_fabric_only_if_it_can_do_no_harm() {
         }
         client.call("fabric_get_pattern_details", json!({"pattern_name": name}));
         // Requests contain exactly this name, and paths contain it only escaped.
-        let plain = |path: &str| path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/-_.~%".contains(&b));
+        let plain = |path: &str| {
+            path.bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"/-_.~%".contains(&b))
+        };
         for request in fabric.requests() {
-            assert!(plain(&request.path) && !request.path.contains("/."), "{name:?} became {}", request.path);
-            assert!(request.path.matches('/').count() <= 2, "{name:?} became {}", request.path);
+            assert!(
+                plain(&request.path) && !request.path.contains("/."),
+                "{name:?} became {}",
+                request.path
+            );
+            assert!(
+                request.path.matches('/').count() <= 2,
+                "{name:?} became {}",
+                request.path
+            );
         }
         for chat in fabric.chats() {
             for field in ["patternName", "strategyName", "contextName", "sessionName"] {
                 let sent = chat["prompts"][0][field].as_str().unwrap_or("");
-                assert!(sent.is_empty() || sent == "ai" || (sent == name && may_be_a_name(sent)), "{chat}");
+                assert!(
+                    sent.is_empty() || sent == "ai" || (sent == name && may_be_a_name(sent)),
+                    "{chat}"
+                );
             }
         }
     });
@@ -126,7 +151,10 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 
 /// The meaning of a header's value: itself, or the decoded text between the markers. `None` if that is not text.
 fn meaning(value: &str) -> Option<String> {
-    match value.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
+    match value
+        .strip_prefix("=?base64?")
+        .and_then(|rest| rest.strip_suffix("?="))
+    {
         Some(encoded) => String::from_utf8(decoded(encoded)?).ok(),
         None => Some(value.to_owned()),
     }
@@ -176,12 +204,25 @@ fn an_encoded_header_means_what_it_encodes_and_nothing_else() {
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call",
                              "params": with_meta(json!({"name": name, "arguments": {}}))});
         let mut connection = http.take().unwrap_or_else(|| server.connect());
-        let answer = connection.post(&server.path, &modern_headers("tools/call", Some(&header)), &message);
+        let answer = connection.post(
+            &server.path,
+            &modern_headers("tools/call", Some(&header)),
+            &message,
+        );
         http = Some(connection);
         let code = answer.json()["error"]["code"].as_i64();
         // There is no such tool; but that is checked after header and body are compared.
-        let expected = if meant.as_ref() == Some(&name) { -32602 } else { -32020 };
-        assert_eq!(code, Some(expected), "{header:?} for {name:?}, which means {meant:?}: {}", answer.text());
+        let expected = if meant.as_ref() == Some(&name) {
+            -32602
+        } else {
+            -32020
+        };
+        assert_eq!(
+            code,
+            Some(expected),
+            "{header:?} for {name:?}, which means {meant:?}: {}",
+            answer.text()
+        );
         same += usize::from(expected == -32602);
     });
     eprintln!("{same} headers matched");

@@ -27,14 +27,28 @@ const TRIES: usize = 3;
 
 /// Context switches of each thread so far: voluntary ones, and all.
 fn switches(process: &Process) -> BTreeMap<String, (u64, u64)> {
-    let tasks =
-        fs::read_dir(format!("/proc/{}/task", process.child.id())).expect("the threads of a process that lives");
+    let tasks = fs::read_dir(format!("/proc/{}/task", process.child.id()))
+        .expect("the threads of a process that lives");
     let counts = tasks.flatten().filter_map(|task| {
         let status = fs::read_to_string(task.path().join("status")).ok()?;
-        let count = |name| status.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok());
-        let (own, forced) = (count("voluntary_ctxt_switches:")?, count("nonvoluntary_ctxt_switches:")?);
-        let name = status.lines().next().unwrap_or_default().trim_start_matches("Name:\t");
-        Some((format!("{} {name}", task.file_name().display()), (own, own + forced)))
+        let count = |name| {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        let (own, forced) = (
+            count("voluntary_ctxt_switches:")?,
+            count("nonvoluntary_ctxt_switches:")?,
+        );
+        let name = status
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .trim_start_matches("Name:\t");
+        Some((
+            format!("{} {name}", task.file_name().display()),
+            (own, own + forced),
+        ))
     });
     counts.collect()
 }
@@ -69,10 +83,14 @@ fn expect_no_switch(process: &Process) {
 #[track_caller]
 fn expect_a_switch_a_second(process: &Process) {
     let [before, after] = window(process);
-    let sum = |counts: &BTreeMap<String, (u64, u64)>| counts.values().map(|(own, _)| own).sum::<u64>();
+    let sum =
+        |counts: &BTreeMap<String, (u64, u64)>| counts.values().map(|(own, _)| own).sum::<u64>();
     let woken = sum(&after) - sum(&before);
     // One more, because the window may begin anywhere between two wake-ups.
-    assert!(woken <= WINDOW.as_secs() + 1, "{woken} times in {WINDOW:?}: {before:#?} {after:#?}");
+    assert!(
+        woken <= WINDOW.as_secs() + 1,
+        "{woken} times in {WINDOW:?}: {before:#?} {after:#?}"
+    );
 }
 
 /// Makes `client` do what leaves most behind: a cached list, an ended run, workers, an idle connection to Fabric.
@@ -99,17 +117,25 @@ fn an_idle_http_server_with_a_connection_and_a_session_does_not_wake_up() {
     let mut client = Streamable::to(&server, LEGACY, None);
     work(&mut client, &fabric);
     expect_no_switch(&server.process);
-    assert_eq!(client.ask("ping", json!({}))["result"], json!({}), "the connection and the session are still there");
+    assert_eq!(
+        client.ask("ping", json!({}))["result"],
+        json!({}),
+        "the connection and the session are still there"
+    );
 }
 
 #[test]
 fn a_subscription_wakes_the_server_once_a_second_at_most() {
-    let listen = || json!({"notifications": {"promptsListChanged": true, "resourcesListChanged": true}});
+    let listen =
+        || json!({"notifications": {"promptsListChanged": true, "resourcesListChanged": true}});
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
     client.process.wait_stderr("onnected to Fabric API");
     client.begin("subscriptions/listen", listen());
-    assert_eq!(client.next_note()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(
+        client.next_note()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     expect_no_switch(&client.process);
 
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
@@ -117,6 +143,9 @@ fn a_subscription_wakes_the_server_once_a_second_at_most() {
     let mut client = Streamable::to(&server, Era::Modern, None);
     let message = client.message("subscriptions/listen", listen());
     let mut events = client.stream(&message);
-    assert_eq!(events.next_json()["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(
+        events.next_json()["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     expect_a_switch_a_second(&server.process);
 }

@@ -20,8 +20,9 @@ impl TempFolder {
     /// The names in a folder, sorted.
     fn names(&self, folder: &str) -> Vec<String> {
         let entries = fs::read_dir(self.path(folder)).unwrap();
-        let mut names: Vec<String> =
-            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
         names.sort();
         names
     }
@@ -55,8 +56,18 @@ const FILES: [(&str, &str, &str, &str); 6] = [
         "mcpServers",
         "{\r\n\t\"mcpServers\": {\r\n\t\t\"github\": {\r\n\t\t\t\"command\": \"npx\",\r\n\t\t\t\"env\": {\"TOKEN\": \"x\"}\r\n\t\t}\r\n\t}\r\n}",
     ),
-    ("cline", ".cline/data/settings/cline_mcp_settings.json", "mcpServers", "\u{feff}{\"mcpServers\":{}}"),
-    ("continue", ".continue/mcpServers/fabric.json", "mcpServers", "{}"),
+    (
+        "cline",
+        ".cline/data/settings/cline_mcp_settings.json",
+        "mcpServers",
+        "\u{feff}{\"mcpServers\":{}}",
+    ),
+    (
+        "continue",
+        ".continue/mcpServers/fabric.json",
+        "mcpServers",
+        "{}",
+    ),
     (
         "gemini-cli",
         ".gemini/settings.json",
@@ -67,8 +78,14 @@ const FILES: [(&str, &str, &str, &str); 6] = [
 
 /// The file as a client reads it: without comments, trailing commas and byte order mark. For these files only.
 fn parsed(text: &str) -> Value {
-    let lines = text.trim_start_matches('\u{feff}').lines().map(|line| line.split("// ").next().unwrap());
-    let text: String = lines.filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+    let lines = text
+        .trim_start_matches('\u{feff}')
+        .lines()
+        .map(|line| line.split("// ").next().unwrap());
+    let text: String = lines
+        .filter(|line| !line.trim_start().starts_with("//"))
+        .collect::<Vec<_>>()
+        .join("\n");
     let text = text.replace("/* kept */", "").replace(",\n}", "\n}");
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
@@ -80,7 +97,10 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         let path = home.write(file, before);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let finished = home.run(["--demo", "--install", client, "--yes"]);
-        finished.expect_code(0).expect_stdout(path.to_str().unwrap()).expect_stdout("+ \"fabric\": {");
+        finished
+            .expect_code(0)
+            .expect_stdout(path.to_str().unwrap())
+            .expect_stdout("+ \"fabric\": {");
         let after = home.read(file);
         let (old, mut new) = (parsed(before), parsed(&after));
         let servers = new[key].as_object_mut().unwrap();
@@ -91,23 +111,43 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
         }
         assert_eq!(old, new, "{client}: {after}");
         // Every original line is still there, but for a comma.
-        for line in before.lines().filter(|line| line.trim().len() > 1 && !line.contains("{}")) {
-            assert!(after.contains(line.trim_end()), "{client}: {line:?} in {after}");
+        for line in before
+            .lines()
+            .filter(|line| line.trim().len() > 1 && !line.contains("{}"))
+        {
+            assert!(
+                after.contains(line.trim_end()),
+                "{client}: {line:?} in {after}"
+            );
         }
-        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640, "{client}");
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o640,
+            "{client}"
+        );
         assert_eq!(home.read(&format!("{file}.backup")), before, "{client}");
         // A second time changes nothing.
-        home.run(["--demo", "--install", client]).expect_code(0).expect_stdout("nothing to do");
+        home.run(["--demo", "--install", client])
+            .expect_code(0)
+            .expect_stdout("nothing to do");
         assert_eq!(home.read(file), after, "{client}");
-        home.run(["--uninstall", client, "--yes"]).expect_code(0).expect_stdout("- \"fabric\": {");
+        home.run(["--uninstall", client, "--yes"])
+            .expect_code(0)
+            .expect_stdout("- \"fabric\": {");
         assert_eq!(home.read(&format!("{file}.backup-2")), after, "{client}");
         let left = home.read(file);
         if old.get(key).is_some() {
             assert_eq!(left, before, "{client}");
         } else {
-            assert_eq!(parsed(&left)[key], serde_json::json!({}), "{client}: {left}");
+            assert_eq!(
+                parsed(&left)[key],
+                serde_json::json!({}),
+                "{client}: {left}"
+            );
         }
-        home.run(["--uninstall", client]).expect_code(0).expect_stdout("nothing to do");
+        home.run(["--uninstall", client])
+            .expect_code(0)
+            .expect_stdout("nothing to do");
         assert_eq!(home.read(file), left);
     }
 }
@@ -115,31 +155,50 @@ fn files_of_real_clients_take_the_entry_and_give_it_back() {
 #[test]
 fn a_missing_file_is_created_and_reported() {
     let home = TempFolder::new("home-fresh");
-    let finished = home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]);
-    finished.expect_code(0).expect_stdout("will be created, and its folder").expect_stdout("is Cursor installed?");
+    let finished = home.run([
+        "--install",
+        "cursor",
+        "--yes",
+        "--url",
+        "http://127.0.0.1:8000/mcp",
+    ]);
+    finished
+        .expect_code(0)
+        .expect_stdout("will be created, and its folder")
+        .expect_stdout("is Cursor installed?");
     assert_eq!(
         home.read(".cursor/mcp.json"),
         "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"url\": \"http://127.0.0.1:8000/mcp\",\n      \"headers\": {\n        \
          \"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"\n      }\n    }\n  }\n}\n"
     );
-    assert_eq!(home.names(".cursor"), ["mcp.json"], "nothing to keep, nothing left over");
+    assert_eq!(
+        home.names(".cursor"),
+        ["mcp.json"],
+        "nothing to keep, nothing left over"
+    );
     // If the folder exists, only the file is created.
     fs::create_dir_all(home.path(".codeium/windsurf")).unwrap();
     let finished = home.run(["--install", "windsurf", "--yes"]);
     finished.expect_code(0).expect_stdout("  will be created\n");
     // Uninstalling from nothing creates nothing.
-    home.run(["--uninstall", "cline", "--yes"]).expect_code(0).expect_stdout("nothing to do");
+    home.run(["--uninstall", "cline", "--yes"])
+        .expect_code(0)
+        .expect_stdout("nothing to do");
     assert!(!home.path(".cline").exists());
 }
 
 #[test]
 fn nobody_to_ask_means_no() {
     let home = TempFolder::new("home-ask");
-    let before = "{\"mcpServers\": {\"fabric\": {\"command\": \"mine\", \"env\": {\"K\": \"canary\"}}}}";
+    let before =
+        "{\"mcpServers\": {\"fabric\": {\"command\": \"mine\", \"env\": {\"K\": \"canary\"}}}}";
     home.write(".cursor/mcp.json", before);
     for args in [["--install", "cursor"], ["--uninstall", "cursor"]] {
         let finished = home.run(args);
-        finished.expect_code(1).expect_stdout("--yes").expect_stdout("- \"fabric\"");
+        finished
+            .expect_code(1)
+            .expect_stdout("--yes")
+            .expect_stdout("- \"fabric\"");
         assert!(!finished.stdout.contains("canary"), "{finished:?}");
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }
@@ -157,7 +216,10 @@ fn links_are_followed_and_stay_links() {
     fs::create_dir_all(home.path(".cursor")).unwrap();
     symlink("../dotfiles/mcp.json", home.path(".cursor/mcp.json")).unwrap();
     let finished = home.run(["--install", "cursor", "--yes"]);
-    finished.expect_code(0).expect_stdout("is a link to").expect_stdout(real.to_str().unwrap());
+    finished
+        .expect_code(0)
+        .expect_stdout("is a link to")
+        .expect_stdout(real.to_str().unwrap());
     assert!(home.path(".cursor/mcp.json").is_symlink() && !real.is_symlink());
     assert!(fs::read_to_string(&real).unwrap().contains("\"fabric\""));
     assert_eq!(home.names("dotfiles"), ["mcp.json", "mcp.json.backup"]);
@@ -165,14 +227,24 @@ fn links_are_followed_and_stay_links() {
     symlink("/nowhere/at/all", home.path(".cursor/gone")).unwrap();
     fs::create_dir_all(home.path(".gemini")).unwrap();
     symlink("/nowhere/at/all", home.path(".gemini/settings.json")).unwrap();
-    refused(&home.run(["--install", "gemini-cli", "--yes"]), "link to a file that is not there");
+    refused(
+        &home.run(["--install", "gemini-cli", "--yes"]),
+        "link to a file that is not there",
+    );
 }
 
 #[track_caller]
 fn refused(finished: &Finished, why: &str) {
-    finished.expect_code(1).expect_stderr(why).expect_stderr("Nothing was changed");
+    finished
+        .expect_code(1)
+        .expect_stderr(why)
+        .expect_stderr("Nothing was changed");
     assert_eq!(finished.stdout, "");
-    assert_eq!(finished.stderr.trim_end().lines().count(), 1, "{finished:?}");
+    assert_eq!(
+        finished.stderr.trim_end().lines().count(),
+        1,
+        "{finished:?}"
+    );
 }
 
 #[test]
@@ -182,16 +254,28 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(8 << 20));
     let rows: [(&[u8], &str); 7] = [
         (b"{\"mcpServers\": {\n}", "line 2: a comma or } is missing"),
-        (b"{\n  mcpServers: {}\n}", "line 2: a name in double quotes is missing"),
+        (
+            b"{\n  mcpServers: {}\n}",
+            "line 2: a name in double quotes is missing",
+        ),
         (b"[]", "it does not hold an object"),
-        (b"{\"mcpServers\": []}", "its \"mcpServers\" is not an object"),
-        (b"{\"mcpServers\": {}, \"mcpServers\": {}}", "is there twice"),
+        (
+            b"{\"mcpServers\": []}",
+            "its \"mcpServers\" is not an object",
+        ),
+        (
+            b"{\"mcpServers\": {}, \"mcpServers\": {}}",
+            "is there twice",
+        ),
         (b"\xff\xfe{\0}\0", "it is not UTF-8"),
         (huge.as_bytes(), "it is larger than 8 MiB"),
     ];
     for (before, why) in rows {
         home.write(file, before);
-        for args in [["--install", "cursor", "--yes"], ["--uninstall", "cursor", "--yes"]] {
+        for args in [
+            ["--install", "cursor", "--yes"],
+            ["--uninstall", "cursor", "--yes"],
+        ] {
             refused(&home.run(args), why);
             assert!(fs::read(home.path(file)).unwrap() == before, "{why}");
             assert_eq!(home.names(".cursor"), ["mcp.json"], "{why}");
@@ -199,10 +283,16 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     }
     let path = home.write(file, "{}");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    refused(&home.run(["--install", "cursor", "--yes"]), "it is read-only");
+    refused(
+        &home.run(["--install", "cursor", "--yes"]),
+        "it is read-only",
+    );
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    refused(&home.run(["--install", "cursor", "--yes"]), "it is not a file");
+    refused(
+        &home.run(["--install", "cursor", "--yes"]),
+        "it is not a file",
+    );
     fs::remove_dir_all(home.path(".cursor")).unwrap();
     home.write(".cursor", "a file in the folder's place");
     let finished = home.run(["--install", "cursor", "--yes"]);
@@ -215,19 +305,34 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
 #[test]
 fn clients_without_json_get_their_command_or_the_text() {
     let home = TempFolder::new("home-others");
-    for (client, said) in
-        [("codex", "codex mcp add fabric --env"), ("goose", "extensions:"), ("jetbrains", "\"mcpServers\": {")]
-    {
+    for (client, said) in [
+        ("codex", "codex mcp add fabric --env"),
+        ("goose", "extensions:"),
+        ("jetbrains", "\"mcpServers\": {"),
+    ] {
         let finished = home.run(["--install", client, "--yes"]);
-        finished.expect_code(1).expect_stdout(said).expect_stdout("does not edit");
-        home.run(["--uninstall", client]).expect_code(1).expect_stdout("take \"fabric\" out");
+        finished
+            .expect_code(1)
+            .expect_stdout(said)
+            .expect_stdout("does not edit");
+        home.run(["--uninstall", client])
+            .expect_code(1)
+            .expect_stdout("take \"fabric\" out");
     }
     assert_eq!(home.names("."), Vec::<String>::new());
-    for what in [&["--install", "codex"][..], &["--generate", "client-command", "codex"]] {
-        let program = what.iter().fold(Program::new([]), |program, word| program.arg(word));
+    for what in [
+        &["--install", "codex"][..],
+        &["--generate", "client-command", "codex"],
+    ] {
+        let program = what
+            .iter()
+            .fold(Program::new([]), |program, word| program.arg(word));
         let finished = program.env("FABRIC_API_KEY", "k").run(DEADLINE);
         let said = format!("{}{}", finished.stdout, finished.stderr);
-        assert!(said.contains("its command cannot pass FABRIC_API_KEY on"), "{said}");
+        assert!(
+            said.contains("its command cannot pass FABRIC_API_KEY on"),
+            "{said}"
+        );
     }
 }
 
@@ -236,13 +341,22 @@ fn a_project_of_claude_code_is_the_folder_one_is_in() {
     let home = TempFolder::new("home-project");
     let folder = home.path("my project");
     fs::create_dir(&folder).unwrap();
-    let inside = |args: [&str; 3]| Program::new(args).after(&format!("cd '{}'", folder.display())).run(DEADLINE);
-    inside(["--install", "claude-code", "--yes"]).expect_code(0).expect_stdout("will be created");
+    let inside = |args: [&str; 3]| {
+        Program::new(args)
+            .after(&format!("cd '{}'", folder.display()))
+            .run(DEADLINE)
+    };
+    inside(["--install", "claude-code", "--yes"])
+        .expect_code(0)
+        .expect_stdout("will be created");
     let file: Value = serde_json::from_str(&home.read("my project/.mcp.json")).unwrap();
     assert_eq!(file["mcpServers"]["fabric"]["type"], "stdio");
     assert!(Path::new(file["mcpServers"]["fabric"]["command"].as_str().unwrap()).is_absolute());
     inside(["--uninstall", "claude-code", "--yes"]).expect_code(0);
-    assert_eq!(home.read("my project/.mcp.json"), "{\n  \"mcpServers\": {}\n}\n");
+    assert_eq!(
+        home.read("my project/.mcp.json"),
+        "{\n  \"mcpServers\": {}\n}\n"
+    );
 }
 
 #[test]
@@ -257,15 +371,27 @@ fn a_key_or_token_that_was_filled_in_stays() {
         ),
         (
             ".config/zed/settings.json",
-            &["--install", "zed", "--yes", "--url", "http://127.0.0.1:8000/mcp"],
+            &[
+                "--install",
+                "zed",
+                "--yes",
+                "--url",
+                "http://127.0.0.1:8000/mcp",
+            ],
             "Bearer YOUR_TOKEN",
             "Bearer canary-token",
         ),
     ] {
         let run = |more: &[&str]| {
-            let program = args.iter().chain(more).fold(Program::new([]), |program, arg| program.arg(arg));
+            let program = args
+                .iter()
+                .chain(more)
+                .fold(Program::new([]), |program, arg| program.arg(arg));
             let home = home.text();
-            program.env("HOME", home).env("XDG_CONFIG_HOME", &format!("{home}/.config")).run(DEADLINE)
+            program
+                .env("HOME", home)
+                .env("XDG_CONFIG_HOME", &format!("{home}/.config"))
+                .run(DEADLINE)
         };
         run(&[]).expect_code(0);
         let text = home.read(file);
@@ -274,11 +400,17 @@ fn a_key_or_token_that_was_filled_in_stays() {
         home.write(file, &mended);
         run(&[]).expect_code(0).expect_stdout("nothing to do");
         // Another change is made, and does not print the secret.
-        let more: &[&str] =
-            if file.contains("zed") { &["--url", "http://127.0.0.1:9000/mcp"] } else { &["--max-runs", "3"] };
+        let more: &[&str] = if file.contains("zed") {
+            &["--url", "http://127.0.0.1:9000/mcp"]
+        } else {
+            &["--max-runs", "3"]
+        };
         let changed = run(more);
         changed.expect_code(0).expect_stdout("…");
-        assert!(!changed.stdout.contains("canary") && home.read(file).contains(filled), "{changed:?}");
+        assert!(
+            !changed.stdout.contains("canary") && home.read(file).contains(filled),
+            "{changed:?}"
+        );
     }
 }
 
@@ -287,9 +419,22 @@ fn what_the_user_added_to_the_entry_stays() {
     let home = TempFolder::new("home-added");
     home.run(["--install", "cursor", "--yes"]).expect_code(0);
     let added = "\"fabric\": {\n      \"disabled\": true,\n      \"autoApprove\": [\"a\", 1],";
-    home.write(".cursor/mcp.json", home.read(".cursor/mcp.json").replace("\"fabric\": {", added));
-    home.run(["--install", "cursor"]).expect_code(0).expect_stdout("nothing to do");
-    home.run(["--install", "cursor", "--yes", "--url", "http://127.0.0.1:8000/mcp"]).expect_code(0);
+    home.write(
+        ".cursor/mcp.json",
+        home.read(".cursor/mcp.json")
+            .replace("\"fabric\": {", added),
+    );
+    home.run(["--install", "cursor"])
+        .expect_code(0)
+        .expect_stdout("nothing to do");
+    home.run([
+        "--install",
+        "cursor",
+        "--yes",
+        "--url",
+        "http://127.0.0.1:8000/mcp",
+    ])
+    .expect_code(0);
     let file: Value = serde_json::from_str(&home.read(".cursor/mcp.json")).unwrap();
     let mut entry = file["mcpServers"]["fabric"].clone();
     entry["headers"].take();
@@ -302,15 +447,29 @@ fn what_the_user_added_to_the_entry_stays() {
 fn the_remaining_step_for_the_secret_is_printed() {
     let home = TempFolder::new("home-secret");
     let said = |key: &str, args: &[&str]| {
-        let program = args.iter().fold(Program::new([]), |program, arg| program.arg(arg));
+        let program = args
+            .iter()
+            .fold(Program::new([]), |program, arg| program.arg(arg));
         let folder = home.0.to_str().unwrap();
-        let program = program.env("HOME", folder).env("XDG_CONFIG_HOME", &format!("{folder}/.config"));
-        program.env("FABRIC_API_KEY", key).arg("--yes").run(DEADLINE).stdout
+        let program = program
+            .env("HOME", folder)
+            .env("XDG_CONFIG_HOME", &format!("{folder}/.config"));
+        program
+            .env("FABRIC_API_KEY", key)
+            .arg("--yes")
+            .run(DEADLINE)
+            .stdout
     };
     let empty = "First, if your Fabric asks for a key: put it into the empty FABRIC_API_KEY of that file.\nNext: ";
     let refers = "First: make sure that Cursor is started where FABRIC_API_KEY is set. It is not in the file.\nNext: ";
     assert!(said("", &["--install", "cursor"]).contains(empty));
-    assert!(said("k", &["--install", "zed"]).contains(empty), "Zed refers to no variables");
+    assert!(
+        said("k", &["--install", "zed"]).contains(empty),
+        "Zed refers to no variables"
+    );
     assert!(said("k", &["--install", "cursor"]).contains(refers));
-    assert!(!said("", &["--install", "windsurf", "--demo"]).contains("First"), "the demo needs no key");
+    assert!(
+        !said("", &["--install", "windsurf", "--demo"]).contains("First"),
+        "the demo needs no key"
+    );
 }

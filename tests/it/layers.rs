@@ -51,12 +51,24 @@ const HEIGHTS: [(&str, u8); 35] = [
 
 /// Additional forbidden uses of lower modules.
 const FORBIDDEN: [(&str, &str, &str); 8] = [
-    ("protocol", "fabric", "the protocol knows MCP only; errors are in `error`"),
-    ("protocol", "http", "the protocol does no I/O and knows no HTTP"),
+    (
+        "protocol",
+        "fabric",
+        "the protocol knows MCP only; errors are in `error`",
+    ),
+    (
+        "protocol",
+        "http",
+        "the protocol does no I/O and knows no HTTP",
+    ),
     ("protocol", "logging", "the protocol does no I/O"),
     ("features", "http", "features know no transport"),
     ("tools", "http", "tools know no transport"),
-    ("fabric", "http", "src/http is a server; Fabric's client is ureq"),
+    (
+        "fabric",
+        "http",
+        "src/http is a server; Fabric's client is ureq",
+    ),
     ("fabric", "jsonrpc", "fabric knows no MCP"),
     ("demo", "transport", "the built-in Fabric knows no MCP"),
 ];
@@ -64,7 +76,10 @@ const FORBIDDEN: [(&str, &str, &str); 8] = [
 /// Crates that only these files or folders may name.
 const OWNED: [(&str, &[&str]); 4] = [
     ("tiny_http", &["src/http"]),
-    ("ureq", &["src/agent", "src/fabric/client", "src/access/outbound"]),
+    (
+        "ureq",
+        &["src/agent", "src/fabric/client", "src/access/outbound"],
+    ),
     ("simple_logger", &["src/logging"]),
     ("lexopt", &["src/cli"]),
 ];
@@ -85,25 +100,45 @@ fn sources() -> Vec<Source> {
     let mut tests_only = Vec::new();
     let mut sources = Vec::new();
     for file in files {
-        let path = file.strip_prefix(root).unwrap().to_string_lossy().replace('\\', "/");
+        let path = file
+            .strip_prefix(root)
+            .unwrap()
+            .to_string_lossy()
+            .replace('\\', "/");
         let text = fs::read_to_string(&file).unwrap();
-        let folder = path.trim_end_matches("mod.rs").trim_end_matches("main.rs").trim_end_matches(".rs");
+        let folder = path
+            .trim_end_matches("mod.rs")
+            .trim_end_matches("main.rs")
+            .trim_end_matches(".rs");
         for declared in text.split("#[cfg(test)]\nmod ").skip(1) {
             let name = declared.split([';', ' ']).next().unwrap();
             tests_only.push(format!("{}/{name}", folder.trim_end_matches('/')));
         }
         let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
-        let code = code.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n");
+        let code = code
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"))
+            .collect::<Vec<_>>()
+            .join("\n");
         sources.push(Source { path, code });
     }
-    let is_test =
-        |path: &str, module: &String| path.strip_prefix(module).is_some_and(|rest| rest.starts_with(['.', '/']));
-    sources.retain(|source| !tests_only.iter().any(|module| is_test(&source.path, module)));
+    let is_test = |path: &str, module: &String| {
+        path.strip_prefix(module)
+            .is_some_and(|rest| rest.starts_with(['.', '/']))
+    };
+    sources.retain(|source| {
+        !tests_only
+            .iter()
+            .any(|module| is_test(&source.path, module))
+    });
     sources
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+    for path in fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+    {
         if path.is_dir() {
             collect(&path, files);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
@@ -115,18 +150,31 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
 /// The top-level module of a file.
 fn module(path: &str) -> &str {
     let inner = path.trim_start_matches("src/");
-    inner.split('/').next().unwrap_or(inner).trim_end_matches(".rs")
+    inner
+        .split('/')
+        .next()
+        .unwrap_or(inner)
+        .trim_end_matches(".rs")
 }
 
 /// The top-level modules that code names after `crate::`, including `use crate::{a, b::c}`.
 fn named(code: &str) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for rest in code.split("crate::").skip(1) {
-        let list = rest.strip_prefix('{').and_then(|list| list.split("};").next()).unwrap_or(rest);
-        let items = if rest.starts_with('{') { list.split(',').collect() } else { vec![list] };
-        found.extend(
-            items.iter().filter_map(|item| item.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next()),
-        );
+        let list = rest
+            .strip_prefix('{')
+            .and_then(|list| list.split("};").next())
+            .unwrap_or(rest);
+        let items = if rest.starts_with('{') {
+            list.split(',').collect()
+        } else {
+            vec![list]
+        };
+        found.extend(items.iter().filter_map(|item| {
+            item.trim()
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+        }));
     }
     found
 }
@@ -138,20 +186,32 @@ fn arrows_point_one_way() {
     for source in sources() {
         let from = module(&source.path);
         let Some(height) = heights.get(from) else {
-            wrong.push(format!("{}: module `{from}` has no place in the table of heights", source.path));
+            wrong.push(format!(
+                "{}: module `{from}` has no place in the table of heights",
+                source.path
+            ));
             continue;
         };
         for to in named(&source.code) {
-            let Some(below) = heights.get(to) else { continue };
+            let Some(below) = heights.get(to) else {
+                continue;
+            };
             if to != from && below >= height {
                 wrong.push(format!("{}: `{from}` must not use `{to}`", source.path));
             }
             if let Some((_, _, why)) = FORBIDDEN.iter().find(|(a, b, _)| *a == from && *b == to) {
-                wrong.push(format!("{}: `{from}` must not use `{to}`: {why}", source.path));
+                wrong.push(format!(
+                    "{}: `{from}` must not use `{to}`: {why}",
+                    source.path
+                ));
             }
         }
     }
-    assert!(wrong.is_empty(), "arrows that point back:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "arrows that point back:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -159,10 +219,16 @@ fn foreign_crates_have_one_owner() {
     let mut wrong = Vec::new();
     for source in sources() {
         for (name, owners) in OWNED {
-            let is_in =
-                |owner: &&str| source.path == format!("{owner}.rs") || source.path.starts_with(&format!("{owner}/"));
+            let is_in = |owner: &&str| {
+                source.path == format!("{owner}.rs")
+                    || source.path.starts_with(&format!("{owner}/"))
+            };
             if !owners.iter().any(is_in) && source.code.contains(&format!("{name}::")) {
-                wrong.push(format!("{} names {name}, which belongs to {}", source.path, owners.join(" and ")));
+                wrong.push(format!(
+                    "{} names {name}, which belongs to {}",
+                    source.path,
+                    owners.join(" and ")
+                ));
             }
         }
     }
@@ -172,10 +238,19 @@ fn foreign_crates_have_one_owner() {
 #[test]
 fn unsafe_is_where_std_lacks_a_function() {
     // The lint `unsafe_code` denies it everywhere else.
-    let homes = ["src/signals.rs", "src/http/server.rs", "src/heap/glibc.rs", "src/heap/striped.rs"];
+    let homes = [
+        "src/signals.rs",
+        "src/http/server.rs",
+        "src/heap/glibc.rs",
+        "src/heap/striped.rs",
+    ];
     for source in sources() {
         let found = source.code.contains("(unsafe_code");
-        assert!(!found || homes.contains(&source.path.as_str()), "`unsafe` in {}", source.path);
+        assert!(
+            !found || homes.contains(&source.path.as_str()),
+            "`unsafe` in {}",
+            source.path
+        );
     }
 }
 
@@ -183,10 +258,19 @@ fn unsafe_is_where_std_lacks_a_function() {
 fn the_time_of_day_is_only_shown() {
     // Limits and ages are measured with `Instant`, which is independent of the wall clock. Only runs that outlive the
     // process, expiring tokens and files need the wall clock.
-    let shown = ["src/time.rs", "src/http/response.rs", "src/runs/clock.rs", "src/access/clock.rs"];
+    let shown = [
+        "src/time.rs",
+        "src/http/response.rs",
+        "src/runs/clock.rs",
+        "src/access/clock.rs",
+    ];
     for source in sources() {
         let found = source.code.contains("SystemTime");
-        assert!(!found || shown.contains(&source.path.as_str()), "the time of day in {}", source.path);
+        assert!(
+            !found || shown.contains(&source.path.as_str()),
+            "the time of day in {}",
+            source.path
+        );
     }
 }
 
@@ -200,15 +284,27 @@ fn files_stay_small() {
         .iter()
         .map(|file| (file, fs::read_to_string(file).unwrap().lines().count()))
         .filter(|(_, lines)| *lines > LONGEST)
-        .map(|(file, lines)| format!("{} has {lines} lines", file.strip_prefix(root).unwrap().display()))
+        .map(|(file, lines)| {
+            format!(
+                "{} has {lines} lines",
+                file.strip_prefix(root).unwrap().display()
+            )
+        })
         .collect();
-    assert!(long.is_empty(), "longer than {LONGEST} lines, is each still one thing?\n{}", long.join("\n"));
+    assert!(
+        long.is_empty(),
+        "longer than {LONGEST} lines, is each still one thing?\n{}",
+        long.join("\n")
+    );
 }
 
 #[test]
 fn the_scan_sees_code_and_nothing_else() {
     let code = "use crate::{b, c::D,\n f};\nfn y() { crate::j::k(); }\n pub(crate) fn x() {}\nuse crate::o;";
-    assert_eq!(named(code).into_iter().collect::<Vec<_>>(), ["b", "c", "f", "j", "o"]);
+    assert_eq!(
+        named(code).into_iter().collect::<Vec<_>>(),
+        ["b", "c", "f", "j", "o"]
+    );
     let sources = sources();
     let has = |path: &str| sources.iter().any(|source| source.path == path);
     assert!(
@@ -217,6 +313,9 @@ fn the_scan_sees_code_and_nothing_else() {
             && !has("src/logging/tests.rs")
             && !has("src/fabric/fixture.rs")
     );
-    let main = sources.iter().find(|source| source.path == "src/main.rs").unwrap();
+    let main = sources
+        .iter()
+        .find(|source| source.path == "src/main.rs")
+        .unwrap();
     assert!(main.code.contains("mod check;") && !main.code.contains("//!"));
 }

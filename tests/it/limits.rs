@@ -13,7 +13,10 @@ const MIB: usize = 1 << 20;
 
 /// A ping of `length` bytes, without its newline.
 fn ping_of(length: usize) -> Vec<u8> {
-    let (start, end) = (r#"{"jsonrpc":"2.0","id":"big","method":"ping","params":{"x":""#, "\"}}");
+    let (start, end) = (
+        r#"{"jsonrpc":"2.0","id":"big","method":"ping","params":{"x":""#,
+        "\"}}",
+    );
     let mut line = start.as_bytes().to_vec();
     line.resize(length - end.len(), b'x');
     line.extend_from_slice(end.as_bytes());
@@ -26,14 +29,23 @@ fn a_line_may_have_8_mib() {
     let mut client = Stdio::start(Program::with(&fabric));
     client.speak(Era::Legacy("2024-11-05"));
     // Whether the newline counts is left open: two bytes on each side of the limit.
-    for (length, taken) in [(8 * MIB - 2, true), (8 * MIB + 2, false), (10 * MIB, false), (8 * MIB - 2, true)] {
+    for (length, taken) in [
+        (8 * MIB - 2, true),
+        (8 * MIB + 2, false),
+        (10 * MIB, false),
+        (8 * MIB - 2, true),
+    ] {
         let mut line = ping_of(length);
         assert_eq!(line.len(), length);
         line.push(b'\n');
         client.send_raw(&line);
         let answer = client.recv();
         match taken {
-            true => assert_eq!(answer, json!({"jsonrpc": "2.0", "id": "big", "result": {}}), "{length}"),
+            true => assert_eq!(
+                answer,
+                json!({"jsonrpc": "2.0", "id": "big", "result": {}}),
+                "{length}"
+            ),
             false => assert_eq!(answer["error"]["code"], -32600, "{length}: {answer}"),
         }
         client.expect_nothing_else();
@@ -44,32 +56,80 @@ fn a_line_may_have_8_mib() {
 fn arguments_have_their_bounds() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.on("GET /strategies", Reply::json(json!([{"name": "n".repeat(128)}])));
-    let many = |count: usize| (0..count).map(|n| (format!("v{n}"), json!("x"))).collect::<serde_json::Map<_, _>>();
+    fabric.on(
+        "GET /strategies",
+        Reply::json(json!([{"name": "n".repeat(128)}])),
+    );
+    let many = |count: usize| {
+        (0..count)
+            .map(|n| (format!("v{n}"), json!("x")))
+            .collect::<serde_json::Map<_, _>>()
+    };
     let rows: Vec<(&str, Value, Value)> = vec![
-        ("strategy_name", json!("n".repeat(128)), json!("n".repeat(129))),
-        ("session_name", json!("ä".repeat(128)), json!("ä".repeat(129))),
+        (
+            "strategy_name",
+            json!("n".repeat(128)),
+            json!("n".repeat(129)),
+        ),
+        (
+            "session_name",
+            json!("ä".repeat(128)),
+            json!("ä".repeat(129)),
+        ),
         ("model_name", json!("m".repeat(128)), json!("m".repeat(129))),
-        ("vendor_name", json!("m".repeat(128)), json!("m".repeat(129))),
-        ("variables", Value::Object(many(256)), Value::Object(many(257))),
-        ("variables", json!({"v": "x".repeat(64 << 10)}), json!({"v": "x".repeat((64 << 10) + 1)})),
+        (
+            "vendor_name",
+            json!("m".repeat(128)),
+            json!("m".repeat(129)),
+        ),
+        (
+            "variables",
+            Value::Object(many(256)),
+            Value::Object(many(257)),
+        ),
+        (
+            "variables",
+            json!({"v": "x".repeat(64 << 10)}),
+            json!({"v": "x".repeat((64 << 10) + 1)}),
+        ),
         ("attachments", json!(vec!["a"; 64]), json!(vec!["a"; 65])),
-        ("attachments", json!(["a".repeat(4096)]), json!(["a".repeat(4097)])),
+        (
+            "attachments",
+            json!(["a".repeat(4096)]),
+            json!(["a".repeat(4097)]),
+        ),
     ];
     for (field, below, above) in rows {
         fabric.forget();
-        expect::success(ERA, &client.call("fabric_run_pattern", json!({"pattern_name": "ai", field: below})));
+        expect::success(
+            ERA,
+            &client.call(
+                "fabric_run_pattern",
+                json!({"pattern_name": "ai", field: below}),
+            ),
+        );
         fabric.expect_chats(1);
-        let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai", field: above}));
+        let result = client.call(
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", field: above}),
+        );
         let text = expect::failure(ERA, &result, "invalid-request");
         assert!(text.contains(field), "{text}");
         fabric.expect_chats(1);
     }
     // Input has no limit of its own below that of a line.
     let input = "i".repeat(8 * MIB - 4096);
-    let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": input}));
+    let result = client.call(
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "input_text": input}),
+    );
     assert_ne!(result["isError"], true);
-    assert!(fabric.chats().last().is_some_and(|chat| chat["prompts"][0]["userInput"] == input.as_str()));
+    assert!(
+        fabric
+            .chats()
+            .last()
+            .is_some_and(|chat| chat["prompts"][0]["userInput"] == input.as_str())
+    );
 }
 
 #[test]
@@ -80,7 +140,10 @@ fn a_run_may_give_32_mib() {
     let full = Reply::sse().step(Step::Repeat(mib, 32));
     fabric.once("POST /chat", full.clone().complete());
     let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
-    assert_eq!(result["content"][0]["text"].as_str().map(str::len), Some(32 * MIB));
+    assert_eq!(
+        result["content"][0]["text"].as_str().map(str::len),
+        Some(32 * MIB)
+    );
     fabric.once("POST /chat", full.content("m").complete());
     let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
     expect::failure(ERA, &result, "response-too-large");
@@ -95,13 +158,18 @@ fn sixteen_runs_at_once_sixty_four_queued_and_the_next_is_refused() {
     client.process.wait_stderr("onnected to Fabric API");
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let run = json!({"pattern_name": "ai"});
-    let mut ids: Vec<Value> =
-        (0..WORKERS).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None)).collect();
+    let mut ids: Vec<Value> = (0..WORKERS)
+        .map(|_| client.begin_call("fabric_run_pattern", run.clone(), None))
+        .collect();
     fabric.wait_held(WORKERS);
     ids.extend((0..QUEUE).map(|_| client.begin_call("fabric_run_pattern", run.clone(), None)));
     let result = client.call("fabric_run_pattern", run.clone());
     expect::failure(ERA, &result, "too-many-requests");
-    assert_eq!(client.result("ping", Value::Null), json!({}), "cheap methods are still answered");
+    assert_eq!(
+        client.result("ping", Value::Null),
+        json!({}),
+        "cheap methods are still answered"
+    );
     fabric.expect_chats(WORKERS);
     fabric.release_all();
     for id in &ids {
@@ -117,8 +185,11 @@ fn an_error_text_is_relayed_up_to_500_characters() {
     let mut client = Stdio::ready(&fabric);
     let long = "Wörter ".repeat(1000);
     fabric.once("POST /chat", Reply::sse().error(&long).complete());
-    let text =
-        expect::failure(ERA, &client.call("fabric_run_pattern", json!({"pattern_name": "ai"})), "fabric-api-error");
+    let text = expect::failure(
+        ERA,
+        &client.call("fabric_run_pattern", json!({"pattern_name": "ai"})),
+        "fabric-api-error",
+    );
     let relayed = text.matches("Wörter").count() * "Wörter ".chars().count();
     assert!((400..=500).contains(&relayed), "{relayed} characters");
 }
@@ -128,10 +199,17 @@ fn partial_output_is_kept_up_to_64_kib() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     for (length, kept) in [(60_000, 60_000), (200_000, 64 << 10)] {
-        fabric.once("POST /chat", Reply::sse().content(&"ä".repeat(length / 2)).cut());
+        fabric.once(
+            "POST /chat",
+            Reply::sse().content(&"ä".repeat(length / 2)).cut(),
+        );
         let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
         expect::failure(ERA, &result, "fabric-stream-interrupted");
         let part = expect::partial(&result);
-        assert!(part.len() <= kept && part.len() + 256 >= kept, "{} of {length} bytes", part.len());
+        assert!(
+            part.len() <= kept && part.len() + 256 >= kept,
+            "{} of {length} bytes",
+            part.len()
+        );
     }
 }

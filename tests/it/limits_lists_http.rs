@@ -20,7 +20,10 @@ fn many(count: usize) -> FakeFabric {
     let fabric = FakeFabric::start();
     let names: Vec<String> = (0..count).map(|n| format!("p{n:05}")).collect();
     fabric.on("GET /patterns/names", Reply::json(json!(names)));
-    fabric.on("GET /patterns/p*", Reply::json(json!({"Name": "p", "Description": "", "Pattern": "You answer."})));
+    fabric.on(
+        "GET /patterns/p*",
+        Reply::json(json!({"Name": "p", "Description": "", "Pattern": "You answer."})),
+    );
     fabric
 }
 
@@ -30,14 +33,28 @@ fn a_list_has_at_most_10_000_rows_and_a_chain_8_further_steps() {
     let mut client = Stdio::ready(&fabric);
     let steps = |count: usize| json!(vec![json!({"pattern_name": "ai"}); count]);
     let rows: [(&str, &str, Value, Value); 4] = [
-        ("fabric_list_patterns", "limit", json!(10_000), json!(10_001)),
+        (
+            "fabric_list_patterns",
+            "limit",
+            json!(10_000),
+            json!(10_001),
+        ),
         ("fabric_list_patterns", "limit", json!(1), json!(0)),
-        ("fabric_run_pattern", "max_chars", json!(32 * MIB), json!(32 * MIB + 1)),
+        (
+            "fabric_run_pattern",
+            "max_chars",
+            json!(32 * MIB),
+            json!(32 * MIB + 1),
+        ),
         ("fabric_run_pattern", "then", steps(8), steps(9)),
     ];
     for (tool, field, below, above) in rows {
         for (value, fine) in [(below, true), (above, false)] {
-            let mut arguments = if tool == "fabric_run_pattern" { json!({"pattern_name": "ai"}) } else { json!({}) };
+            let mut arguments = if tool == "fabric_run_pattern" {
+                json!({"pattern_name": "ai"})
+            } else {
+                json!({})
+            };
             arguments[field] = value;
             fabric.forget();
             let result = client.call(tool, arguments);
@@ -59,7 +76,10 @@ fn a_page_has_1_000_entries_and_a_completion_100() {
         let mut client = Stdio::ready(&fabric);
         let page = client.result("prompts/list", json!({}));
         let length = page["prompts"].as_array().map(Vec::len);
-        assert_eq!((length, page.get("nextCursor").is_some()), (Some(1_000), more));
+        assert_eq!(
+            (length, page.get("nextCursor").is_some()),
+            (Some(1_000), more)
+        );
     }
     for (count, more) in [(100, false), (101, true)] {
         let fabric = many(count);
@@ -71,16 +91,32 @@ fn a_page_has_1_000_entries_and_a_completion_100() {
             .as_array()
             .unwrap()
             .iter()
-            .find(|template| template["uriTemplate"].as_str().is_some_and(|uri| uri.contains("pattern")));
+            .find(|template| {
+                template["uriTemplate"]
+                    .as_str()
+                    .is_some_and(|uri| uri.contains("pattern"))
+            });
         let template = template.unwrap_or_else(|| panic!("{templates}"));
         let uri = template["uriTemplate"].as_str().unwrap();
-        let name = uri.split_once('{').and_then(|(_, rest)| rest.split_once('}')).unwrap().0;
+        let name = uri
+            .split_once('{')
+            .and_then(|(_, rest)| rest.split_once('}'))
+            .unwrap()
+            .0;
         let mut ask = ask;
         ask["ref"]["uri"] = json!(uri);
         ask["argument"]["name"] = json!(name);
         let completion = client.result("completion/complete", ask)["completion"].take();
-        assert_eq!(completion["values"].as_array().map(Vec::len), Some(100), "{completion}");
-        assert_eq!(completion["hasMore"].as_bool().unwrap_or(false), more, "{completion}");
+        assert_eq!(
+            completion["values"].as_array().map(Vec::len),
+            Some(100),
+            "{completion}"
+        );
+        assert_eq!(
+            completion["hasMore"].as_bool().unwrap_or(false),
+            more,
+            "{completion}"
+        );
     }
 }
 
@@ -89,15 +125,29 @@ fn a_pipe_has_at_most_64_subscriptions() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
     let listen = || json!({"notifications": {"promptsListChanged": true}});
-    let ids: Vec<Value> = (0..64).map(|_| client.begin("subscriptions/listen", listen())).collect();
+    let ids: Vec<Value> = (0..64)
+        .map(|_| client.begin("subscriptions/listen", listen()))
+        .collect();
     for _ in &ids {
-        assert_eq!(client.next_note()["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(
+            client.next_note()["method"],
+            "notifications/subscriptions/acknowledged"
+        );
     }
     let error = client.error("subscriptions/listen", listen());
-    assert!(error["message"].as_str().is_some_and(|text| text.contains("64")), "{error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("64")),
+        "{error}"
+    );
     client.cancel(&ids[5]);
     client.begin("subscriptions/listen", listen());
-    assert_eq!(client.next_note()["method"], "notifications/subscriptions/acknowledged", "one made room");
+    assert_eq!(
+        client.next_note()["method"],
+        "notifications/subscriptions/acknowledged",
+        "one made room"
+    );
 }
 
 #[test]
@@ -105,7 +155,8 @@ fn a_body_of_fabric_has_at_most_16_mib() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     for (size, fine) in [(16 * MIB, true), (16 * MIB + 1, false)] {
-        let body = Reply::new(200, "application/json", "[").step(Step::Repeat(b" ".to_vec().repeat(size - 2), 1));
+        let body = Reply::new(200, "application/json", "[")
+            .step(Step::Repeat(b" ".to_vec().repeat(size - 2), 1));
         fabric.once("GET /strategies", body.bytes("]").framing(Framing::Length));
         let result = client.call("fabric_list_strategies", json!({}));
         match fine {
@@ -122,8 +173,11 @@ impl Door {
     fn ask(&self, head: &str, body: &[u8]) -> Answer {
         let mut http = self.0.connect();
         // A server that rejects the request early may close while we still write.
-        let _ = http.send_raw(head.as_bytes()).and_then(|()| http.send_raw(body));
-        http.answer().unwrap_or_else(|e| panic!("no answer to {} bytes of head: {e}", head.len()))
+        let _ = http
+            .send_raw(head.as_bytes())
+            .and_then(|()| http.send_raw(body));
+        http.answer()
+            .unwrap_or_else(|e| panic!("no answer to {} bytes of head: {e}", head.len()))
     }
 }
 
@@ -148,21 +202,32 @@ fn http_takes_16_kib_of_head_100_headers_and_8_mib_of_body() {
     for (size, status) in [(8 * MIB, 200), (8 * MIB + 1, 413)] {
         let mut body = message.as_bytes().to_vec();
         body.resize(size, b' ');
-        assert_eq!(door.ask(&format!("{post}Content-Length: {size}\r\n\r\n"), &body).status, status, "{size}");
+        assert_eq!(
+            door.ask(&format!("{post}Content-Length: {size}\r\n\r\n"), &body)
+                .status,
+            status,
+            "{size}"
+        );
     }
     for (size, status) in [(1022, 200), (1200, 400)] {
         let extension = "x".repeat(size - 3);
         let body = format!("{:x};{extension}\r\n{message}\r\n0\r\n\r\n", message.len());
         let head = format!("{post}Transfer-Encoding: chunked\r\n\r\n");
         let got = door.ask(&head, body.as_bytes()).status;
-        assert_eq!(got / 100, status / 100, "a chunk's line of {size} bytes: {got}");
+        assert_eq!(
+            got / 100,
+            status / 100,
+            "a chunk's line of {size} bytes: {got}"
+        );
     }
 }
 
 #[test]
 fn connections_are_limited_and_the_next_is_refused() {
     let fabric = FakeFabric::start();
-    let server = Arc::new(HttpServer::start(Program::with(&fabric).env("FABRIC_MCP_MAX_CONNECTIONS", "3")));
+    let server = Arc::new(HttpServer::start(
+        Program::with(&fabric).env("FABRIC_MCP_MAX_CONNECTIONS", "3"),
+    ));
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let mut client = Streamable::to(&server, Era::Modern, None);
     let run = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai"}});
@@ -174,6 +239,10 @@ fn connections_are_limited_and_the_next_is_refused() {
     assert_eq!(told.status, 503, "{}", told.text());
     fabric.release_all();
     for mut http in held {
-        assert_eq!(http.answer().expect("an answer").status, 200, "who was let in is served");
+        assert_eq!(
+            http.answer().expect("an answer").status,
+            200,
+            "who was let in is served"
+        );
     }
 }

@@ -15,9 +15,12 @@ use crate::support::{Caller, DEADLINE, ERAS, Era, MODERN, expect};
 
 /// The program in front of the real Fabric.
 fn program() -> Program {
-    let url = std::env::var("FABRIC_MCP_LIVE_URL").expect("FABRIC_MCP_LIVE_URL is where fabric --serve listens");
+    let url = std::env::var("FABRIC_MCP_LIVE_URL")
+        .expect("FABRIC_MCP_LIVE_URL is where fabric --serve listens");
     let key = std::env::var("FABRIC_API_KEY").unwrap_or_default();
-    Program::new([]).env("FABRIC_BASE_URL", &url).env("FABRIC_API_KEY", &key)
+    Program::new([])
+        .env("FABRIC_BASE_URL", &url)
+        .env("FABRIC_API_KEY", &key)
 }
 
 fn pattern() -> String {
@@ -35,7 +38,11 @@ fn data(client: &mut Stdio, tool: &str, arguments: Value) -> Value {
 }
 
 fn names(list: &Value) -> Vec<&str> {
-    list.as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect()
+    list.as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect()
 }
 
 #[test]
@@ -54,19 +61,41 @@ fn live_tools_that_read() {
     let mut client = ready(Era::Modern);
     let listed = data(&mut client, "fabric_list_patterns", json!({}));
     let all = names(&listed["patterns"]);
-    assert!(all.contains(&pattern().as_str()) && all.is_sorted(), "{all:?}");
-    let found = data(&mut client, "fabric_list_patterns", json!({"query": pattern(), "limit": 3}));
+    assert!(
+        all.contains(&pattern().as_str()) && all.is_sorted(),
+        "{all:?}"
+    );
+    let found = data(
+        &mut client,
+        "fabric_list_patterns",
+        json!({"query": pattern(), "limit": 3}),
+    );
     assert_eq!(names(&found["patterns"])[0], pattern(), "{found}");
 
-    let details = data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": pattern()}));
+    let details = data(
+        &mut client,
+        "fabric_get_pattern_details",
+        json!({"pattern_name": pattern()}),
+    );
     assert_eq!(details["name"], pattern().as_str());
-    assert!(details["system_prompt"].as_str().is_some_and(|text| !text.is_empty()), "{details}");
+    assert!(
+        details["system_prompt"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty()),
+        "{details}"
+    );
 
     let models = data(&mut client, "fabric_list_models", json!({}));
-    assert!(models["all_models"].is_array() && models["models_by_vendor"].is_object(), "{models}");
+    assert!(
+        models["all_models"].is_array() && models["models_by_vendor"].is_object(),
+        "{models}"
+    );
     let strategies = data(&mut client, "fabric_list_strategies", json!({}));
     for strategy in strategies["strategies"].as_array().unwrap() {
-        assert!(strategy["name"].is_string() && strategy["prompt"].is_string(), "{strategy}");
+        assert!(
+            strategy["name"].is_string() && strategy["prompt"].is_string(),
+            "{strategy}"
+        );
     }
     let configuration = data(&mut client, "fabric_get_configuration", json!({}));
     for (name, value) in configuration.as_object().unwrap() {
@@ -85,8 +114,15 @@ fn live_every_pattern_can_be_described() {
     let mut client = ready(Era::Modern);
     let listed = data(&mut client, "fabric_list_patterns", json!({}));
     for name in names(&listed["patterns"]) {
-        let details = data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": name}));
-        assert!(details["description"].is_string() && details["variables"].is_array(), "{name}: {details}");
+        let details = data(
+            &mut client,
+            "fabric_get_pattern_details",
+            json!({"pattern_name": name}),
+        );
+        assert!(
+            details["description"].is_string() && details["variables"].is_array(),
+            "{name}: {details}"
+        );
     }
 }
 
@@ -98,7 +134,10 @@ fn live_run_in_every_revision() {
         let arguments = json!({"pattern_name": pattern(), "input_text": "Two and two are four."});
         let result = client.call("fabric_run_pattern", arguments);
         let text = result["content"][0]["text"].as_str().unwrap_or_default();
-        assert!(result["isError"] != true && !text.is_empty(), "{era:?}: {result}");
+        assert!(
+            result["isError"] != true && !text.is_empty(),
+            "{era:?}: {result}"
+        );
     }
 }
 
@@ -106,15 +145,23 @@ fn live_run_in_every_revision() {
 #[ignore = "needs a real Fabric"]
 fn live_streamed_run() {
     let mut client = ready(Era::Modern);
-    let arguments = json!({"pattern_name": pattern(), "input_text": "Two and two are four.", "stream": true});
+    let arguments =
+        json!({"pattern_name": pattern(), "input_text": "Two and two are four.", "stream": true});
     let id = client.begin_call("fabric_run_pattern", arguments, Some(json!("live")));
     let answer = client.answer(&id);
     let run = expect::success(Era::Modern, &answer["result"]);
     let whole = run["output_text"].as_str().unwrap().to_owned();
     let notes = client.notes();
-    let streamed: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
+    let streamed: String = notes
+        .iter()
+        .filter_map(|note| note["params"]["message"].as_str())
+        .collect();
     assert_eq!(streamed, whole);
-    eprintln!("{} notifications for {} characters", notes.len(), whole.chars().count());
+    eprintln!(
+        "{} notifications for {} characters",
+        notes.len(),
+        whole.chars().count()
+    );
 }
 
 #[test]
@@ -134,10 +181,19 @@ fn live_prompts() {
         let mut client = ready(era);
         let listed = client.result("prompts/list", json!({}));
         let prompts = listed["prompts"].as_array().unwrap();
-        assert!(prompts.iter().all(|prompt| prompt["description"].as_str().is_some_and(|text| !text.is_empty())));
+        assert!(prompts.iter().all(|prompt| {
+            prompt["description"]
+                .as_str()
+                .is_some_and(|text| !text.is_empty())
+        }));
         let arguments = json!({"input_text": "Two and two are four."});
-        let prompt = client.result("prompts/get", json!({"name": pattern(), "arguments": arguments}));
-        let text = prompt["messages"][0]["content"]["text"].as_str().unwrap_or_default();
+        let prompt = client.result(
+            "prompts/get",
+            json!({"name": pattern(), "arguments": arguments}),
+        );
+        let text = prompt["messages"][0]["content"]["text"]
+            .as_str()
+            .unwrap_or_default();
         assert!(text.contains("Two and two are four."), "{era:?}: {prompt}");
         let completed = client.result(
             "completion/complete",
@@ -153,12 +209,18 @@ fn live_resources() {
     for era in ERAS {
         let mut client = ready(era);
         let templates = client.result("resources/templates/list", json!({}));
-        assert_eq!(templates["resourceTemplates"].as_array().map(Vec::len), Some(2), "{templates}");
+        assert_eq!(
+            templates["resourceTemplates"].as_array().map(Vec::len),
+            Some(2),
+            "{templates}"
+        );
         let listed = client.result("resources/list", json!({}));
         let resources = listed["resources"].as_array().unwrap();
         let kinds = ["fabric://pattern/", "fabric://strategy/"];
         for kind in kinds {
-            let of_kind = resources.iter().find(|resource| resource["uri"].as_str().unwrap().starts_with(kind));
+            let of_kind = resources
+                .iter()
+                .find(|resource| resource["uri"].as_str().unwrap().starts_with(kind));
             // A Fabric may have no strategies, but it has patterns.
             let Some(resource) = of_kind else {
                 assert_ne!(kind, kinds[0], "{MODERN}: {listed}");
@@ -176,7 +238,8 @@ fn live_resources() {
 #[ignore = "needs a real Fabric"]
 fn live_templates_run_nothing_of_the_callers() {
     const NAME: &str = "fabric_mcp_live_attack";
-    let folder = std::env::var("FABRIC_MCP_LIVE_PATTERNS").expect("FABRIC_MCP_LIVE_PATTERNS is Fabric's folder");
+    let folder = std::env::var("FABRIC_MCP_LIVE_PATTERNS")
+        .expect("FABRIC_MCP_LIVE_PATTERNS is Fabric's folder");
     let folder = std::path::Path::new(&folder).join(NAME);
     std::fs::create_dir_all(&folder).unwrap();
     let serve = |text: &str| std::fs::write(folder.join("system.md"), text).unwrap();
@@ -194,16 +257,31 @@ fn live_templates_run_nothing_of_the_callers() {
     }
     let json = r#"{"a": {"b": {}}}"#;
     for (text, variables, input) in [
-        ("Say {{x}}{{y}}.", json!({"x": json, "y": "{ code }"}), "{{plugin:sys:env:HOME}}"),
+        (
+            "Say {{x}}{{y}}.",
+            json!({"x": json, "y": "{ code }"}),
+            "{{plugin:sys:env:HOME}}",
+        ),
         ("{{{x}}}", json!({"x": "plain"}), "{{{{input}}}}"),
-        ("{{plugin:datetime:today}} {{x}}", json!({"x": json}), "{{x}}"),
+        (
+            "{{plugin:datetime:today}} {{x}}",
+            json!({"x": json}),
+            "{{x}}",
+        ),
         ("{{{input}}}", json!({}), "{a}"),
     ] {
-        let output = expect::success(Era::Modern, &run(text, &variables, input))["output_text"].to_string();
+        let output =
+            expect::success(Era::Modern, &run(text, &variables, input))["output_text"].to_string();
         // The model echoes its prompt, which must contain the input unchanged.
-        assert!(output.contains(json!(input).to_string().trim_matches('"')), "{text}: {output}");
+        assert!(
+            output.contains(json!(input).to_string().trim_matches('"')),
+            "{text}: {output}"
+        );
     }
-    let prompt = client.request("prompts/get", json!({"name": NAME, "arguments": {"input_text": "{a}"}}));
+    let prompt = client.request(
+        "prompts/get",
+        json!({"name": NAME, "arguments": {"input_text": "{a}"}}),
+    );
     assert!(prompt["result"].is_object(), "{prompt}");
     eprintln!("{} attacks refused", attacks.len());
 }

@@ -21,47 +21,90 @@ fn run(pattern: &str) -> Value {
 #[track_caller]
 fn line(process: &Process, parts: &[&str]) -> String {
     let has_all = |line: &&str| parts.iter().all(|part| line.contains(part));
-    let found = process.log.wait(DEADLINE, |log| log.lines().find(has_all).map(str::to_owned));
+    let found = process
+        .log
+        .wait(DEADLINE, |log| log.lines().find(has_all).map(str::to_owned));
     found.unwrap_or_else(|| process.fail(&format!("no line has {parts:?}")))
 }
 
 #[test]
 fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).env("FABRIC_MCP_LOG_LEVEL", "warning").env("FABRIC_MCP_IDLE_TIMEOUT", "1");
+    let program = Program::with(&fabric)
+        .env("FABRIC_MCP_LOG_LEVEL", "warning")
+        .env("FABRIC_MCP_IDLE_TIMEOUT", "1");
     let mut client = Stdio::speaking(NEWEST, program);
     for (reply, parts) in [
         (
-            Reply::sse().error("Error: model not found, see /srv/canary/x").complete(),
+            Reply::sse()
+                .error("Error: model not found, see /srv/canary/x")
+                .complete(),
             vec![
                 "error=fabric-api-error status=200",
                 "reason=\"Fabric could not run the pattern. Error: model not found, see [path]\"",
             ],
         ),
         (
-            Reply::sse().content("canary-output").error("no such thing: \"canary-input\", canary-output").complete(),
-            vec!["reason=\"Fabric could not run the pattern. no such thing: \\\"[...]\\\", [...]\""],
+            Reply::sse()
+                .content("canary-output")
+                .error("no such thing: \"canary-input\", canary-output")
+                .complete(),
+            vec![
+                "reason=\"Fabric could not run the pattern. no such thing: \\\"[...]\\\", [...]\"",
+            ],
         ),
-        (Reply::failure(500, json!("canary")), vec!["error=fabric-internal-error status=500", "reason=\"Fabric at "]),
-        (Reply::failure(401, json!("canary")), vec!["error=fabric-api-unauthorized status=401"]),
-        (Reply::sse().content("canary").cut(), vec!["error=fabric-stream-interrupted status=200"]),
-        (Reply::json(json!([])), vec!["error=fabric-api-error status=200", "something that is not a run"]),
-        (Reply::silence(), vec!["error=fabric-timeout reason=", "was silent for 1 s"]),
-        (Reply::closes(), vec!["error=fabric-api-unavailable reason="]),
+        (
+            Reply::failure(500, json!("canary")),
+            vec![
+                "error=fabric-internal-error status=500",
+                "reason=\"Fabric at ",
+            ],
+        ),
+        (
+            Reply::failure(401, json!("canary")),
+            vec!["error=fabric-api-unauthorized status=401"],
+        ),
+        (
+            Reply::sse().content("canary").cut(),
+            vec!["error=fabric-stream-interrupted status=200"],
+        ),
+        (
+            Reply::json(json!([])),
+            vec![
+                "error=fabric-api-error status=200",
+                "something that is not a run",
+            ],
+        ),
+        (
+            Reply::silence(),
+            vec!["error=fabric-timeout reason=", "was silent for 1 s"],
+        ),
+        (
+            Reply::closes(),
+            vec!["error=fabric-api-unavailable reason="],
+        ),
     ] {
         fabric.once("POST /chat", reply);
         let result = client.call("fabric_run_pattern", run("summarize"));
-        let id = result["_meta"]["error"]["request_id"].as_str().unwrap().to_owned();
+        let id = result["_meta"]["error"]["request_id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         let line = line(&client.process, &[&id]);
-        assert!(line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=summarize "), "{line}");
-        assert!(parts.iter().all(|part| line.contains(part)), "{parts:?}: {line}");
+        assert!(
+            line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=summarize "),
+            "{line}"
+        );
+        assert!(
+            parts.iter().all(|part| line.contains(part)),
+            "{parts:?}: {line}"
+        );
     }
     fabric.on("GET /patterns/names", Reply::failure(500, json!("canary")));
     let error = client.error("prompts/list", json!({}));
     let id = error["data"]["request_id"].as_str().unwrap().to_owned();
     let line = line(&client.process, &[&id]);
-    let begin =
-        "WARN  [fabric_mcp::features] method=prompts/list ok=false code=-32603 error=fabric-internal-error status=500";
+    let begin = "WARN  [fabric_mcp::features] method=prompts/list ok=false code=-32603 error=fabric-internal-error status=500";
     assert!(line.contains(begin), "{line}");
     assert!(!client.stderr().contains("canary"), "{}", client.stderr());
 }
@@ -70,24 +113,48 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
 fn a_refused_call_names_its_tool_and_argument_and_nothing_that_was_sent() {
     for era in ERAS {
         let fabric = FakeFabric::start();
-        let program =
-            Program::with(&fabric).env("FABRIC_MCP_LOG_LEVEL", "warning").arg("--deny-pattern").arg("summarize");
+        let program = Program::with(&fabric)
+            .env("FABRIC_MCP_LOG_LEVEL", "warning")
+            .arg("--deny-pattern")
+            .arg("summarize");
         let mut client = Stdio::speaking(era, program);
         for (arguments, argument) in [
             (run("summarize"), "pattern_name"),
             (json!({"pattern_name": "canary/x"}), "pattern_name"),
-            (json!({"pattern_name": "ai", "temperature": 99}), "temperature"),
-            (json!({"pattern_name": "ai", "then": [{"pattern_name": "canary/x"}]}), "then[0].pattern_name"),
-            (json!({"pattern_name": "ai", "variables": {"canary": "{{canary}}"}}), "variables"),
-            (json!({"pattern_name": "ai", "canary": "canary"}), "(unknown)"),
+            (
+                json!({"pattern_name": "ai", "temperature": 99}),
+                "temperature",
+            ),
+            (
+                json!({"pattern_name": "ai", "then": [{"pattern_name": "canary/x"}]}),
+                "then[0].pattern_name",
+            ),
+            (
+                json!({"pattern_name": "ai", "variables": {"canary": "{{canary}}"}}),
+                "variables",
+            ),
+            (
+                json!({"pattern_name": "ai", "canary": "canary"}),
+                "(unknown)",
+            ),
         ] {
-            let answer = client.request("tools/call", json!({"name": "fabric_run_pattern", "arguments": arguments}));
+            let answer = client.request(
+                "tools/call",
+                json!({"name": "fabric_run_pattern", "arguments": arguments}),
+            );
             let result = answer["result"]["_meta"]["error"]["request_id"].as_str();
-            let id = result.or(answer["error"]["data"]["request_id"].as_str()).unwrap().to_owned();
+            let id = result
+                .or(answer["error"]["data"]["request_id"].as_str())
+                .unwrap()
+                .to_owned();
             let line = line(&client.process, &[&id]);
-            let end =
-                format!("tool=fabric_run_pattern ok=false error=invalid-request argument={argument} request_id={id}");
-            assert!(line.contains(" WARN ") && line.ends_with(&end), "{era:?} {arguments}: {line}");
+            let end = format!(
+                "tool=fabric_run_pattern ok=false error=invalid-request argument={argument} request_id={id}"
+            );
+            assert!(
+                line.contains(" WARN ") && line.ends_with(&end),
+                "{era:?} {arguments}: {line}"
+            );
         }
         assert!(!client.stderr().contains("canary"), "{}", client.stderr());
         fabric.expect_chats(0);
@@ -98,11 +165,20 @@ fn a_refused_call_names_its_tool_and_argument_and_nothing_that_was_sent() {
 fn refusals_before_a_run_are_counted_for_every_caller() {
     for era in ERAS.into_iter().skip(1) {
         let fabric = FakeFabric::start();
-        let server = transports::serve(Wire::Streamable, Program::with(&fabric).arg("--max-calls-per-minute").arg("1"));
+        let server = transports::serve(
+            Wire::Streamable,
+            Program::with(&fabric)
+                .arg("--max-calls-per-minute")
+                .arg("1"),
+        );
         let mut client = Streamable::to(&server, era, None);
-        let mut call =
-            |tool: &str, arguments: Value| client.request("tools/call", json!({"name": tool, "arguments": arguments}));
-        call("fabric_run_pattern", json!({"pattern_name": "ai", "temperature": 99}));
+        let mut call = |tool: &str, arguments: Value| {
+            client.request("tools/call", json!({"name": tool, "arguments": arguments}))
+        };
+        call(
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "temperature": 99}),
+        );
         call("fabric_run_pattern", json!({}));
         call("fabric_list_models", json!({"x": 1}));
         call("fabric_run_pattern", run("ai"));
@@ -114,17 +190,28 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
             ("fabric_run_pattern", "too-many-requests", 1),
             ("fabric_run_pattern", "ok", 1),
         ] {
-            let sample = format!("fabric_mcp_calls_total{{tool=\"{tool}\",outcome=\"{outcome}\"}} {count}");
-            assert!(metrics(&server).lines().any(|line| line == sample), "{era:?}: {sample}\n{}", metrics(&server));
+            let sample =
+                format!("fabric_mcp_calls_total{{tool=\"{tool}\",outcome=\"{outcome}\"}} {count}");
+            assert!(
+                metrics(&server).lines().any(|line| line == sample),
+                "{era:?}: {sample}\n{}",
+                metrics(&server)
+            );
         }
         let line = line(&server.process, &["error=too-many-requests"]);
-        assert!(line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=ai ok=false"), "{line}");
+        assert!(
+            line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=ai ok=false"),
+            "{line}"
+        );
         assert!(line.contains("reason="), "{line}");
     }
 }
 
 fn metrics(server: &HttpServer) -> String {
-    server.connect().request("GET", "/metrics", &[], None).text()
+    server
+        .connect()
+        .request("GET", "/metrics", &[], None)
+        .text()
 }
 
 #[test]
@@ -138,7 +225,11 @@ fn a_silent_run_is_counted_under_its_own_kind() {
         "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"fabric-timeout\"} 1",
         "fabric_mcp_fabric_errors_total{kind=\"fabric-timeout\"} 1",
     ] {
-        assert!(metrics(&server).lines().any(|line| line == sample), "{sample}\n{}", metrics(&server));
+        assert!(
+            metrics(&server).lines().any(|line| line == sample),
+            "{sample}\n{}",
+            metrics(&server)
+        );
     }
 }
 
@@ -146,21 +237,31 @@ fn a_silent_run_is_counted_under_its_own_kind() {
 fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key-1234");
-    let program = Program::with(&fabric).env("FABRIC_API_KEY", "canary-key-1234").env("FABRIC_MCP_LOG_LEVEL", "debug");
+    let program = Program::with(&fabric)
+        .env("FABRIC_API_KEY", "canary-key-1234")
+        .env("FABRIC_MCP_LOG_LEVEL", "debug");
     let mut client = Stdio::speaking(NEWEST, program);
-    client.process.wait_stderr("method=GET path=/patterns/names status=200 duration_ms=");
+    client
+        .process
+        .wait_stderr("method=GET path=/patterns/names status=200 duration_ms=");
     for _ in 0..2 {
         fabric.once("GET /models/names", Reply::failure(503, json!("canary")));
     }
     client.call("fabric_list_models", json!({}));
-    client.call("fabric_get_pattern_details", json!({"pattern_name": "überblick für alle"}));
+    client.call(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "überblick für alle"}),
+    );
     client.call("fabric_run_pattern", run("ai"));
     fabric.once("POST /chat", Reply::closes());
     client.call("fabric_run_pattern", run("ai"));
     client.process.wait_stderr("ok=false");
     let log = client.stderr();
-    let lines: Vec<&str> =
-        log.lines().filter_map(|line| line.split_once("DEBUG [fabric_mcp::fabric] ")).map(|(_, l)| l).collect();
+    let lines: Vec<&str> = log
+        .lines()
+        .filter_map(|line| line.split_once("DEBUG [fabric_mcp::fabric] "))
+        .map(|(_, l)| l)
+        .collect();
     // The start-up check, then the requests of the calls, in order.
     let expected = [
         "method=GET path=/patterns/names status=200",
@@ -171,7 +272,10 @@ fn the_debug_level_has_one_line_for_each_request_to_fabric_and_each_retry() {
         "method=POST path=/chat status=200",
         "method=POST path=/chat error=fabric-api-unavailable",
     ];
-    let cut: Vec<&str> = lines.iter().map(|line| line.split_once(" duration_ms=").unwrap().0).collect();
+    let cut: Vec<&str> = lines
+        .iter()
+        .map(|line| line.split_once(" duration_ms=").unwrap().0)
+        .collect();
     assert_eq!(cut, expected, "{log}");
     assert!(!log.contains("canary"), "{log}");
     let quiet = Stdio::speaking(NEWEST, Program::with(&fabric));

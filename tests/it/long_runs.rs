@@ -31,13 +31,21 @@ struct Seen {
 
 /// Reads messages until the answer; checks that none takes too long, and that progress always grows.
 fn watch(mut next: impl FnMut() -> Value) -> Seen {
-    let mut seen = Seen { notes: 0, longest: Duration::ZERO, text: String::new() };
+    let mut seen = Seen {
+        notes: 0,
+        longest: Duration::ZERO,
+        text: String::new(),
+    };
     let mut progress = -1.0;
     loop {
         let begun = Instant::now();
         let message = next();
         seen.longest = seen.longest.max(begun.elapsed());
-        assert!(begun.elapsed() < QUIET, "{:?} without a sign of life", begun.elapsed());
+        assert!(
+            begun.elapsed() < QUIET,
+            "{:?} without a sign of life",
+            begun.elapsed()
+        );
         if message["method"] == "notifications/progress" {
             let now = message["params"]["progress"].as_f64().expect("a number");
             assert!(now > progress, "{message} after {progress}");
@@ -46,7 +54,10 @@ fn watch(mut next: impl FnMut() -> Value) -> Seen {
         }
         if message.get("id").is_some() {
             assert_ne!(message["result"]["isError"], true, "{message}");
-            seen.text = message["result"]["content"][0]["text"].as_str().expect("a text").to_owned();
+            seen.text = message["result"]["content"][0]["text"]
+                .as_str()
+                .expect("a text")
+                .to_owned();
             return seen;
         }
     }
@@ -85,7 +96,10 @@ fn everywhere(reply: Reply, pace: impl Fn(&FakeFabric) + Sync, check: impl Fn(&S
                         1 => on_http(&fabric, Era::Legacy("2025-11-25")),
                         _ => on_http(&fabric, Era::Modern),
                     };
-                    eprintln!("{n}: {} notifications, at most {:?} apart", seen.notes, seen.longest);
+                    eprintln!(
+                        "{n}: {} notifications, at most {:?} apart",
+                        seen.notes, seen.longest
+                    );
                     check(&seen);
                 });
                 fabric.expect_chats(1);
@@ -98,7 +112,11 @@ fn everywhere(reply: Reply, pace: impl Fn(&FakeFabric) + Sync, check: impl Fn(&S
 #[ignore = "takes two minutes"]
 fn long_stream_of_two_minutes() {
     const PIECES: usize = 240;
-    let reply = (0..PIECES).fold(Reply::sse(), |reply, n| reply.content(&format!("{n} ")).gate()).complete();
+    let reply = (0..PIECES)
+        .fold(Reply::sse(), |reply, n| {
+            reply.content(&format!("{n} ")).gate()
+        })
+        .complete();
     let text: String = (0..PIECES).map(|n| format!("{n} ")).collect();
     everywhere(
         reply,
@@ -133,7 +151,11 @@ fn long_silence_of_90_seconds_before_the_first_byte() {
         },
         |seen| {
             assert_eq!(seen.text, "late");
-            assert!((16..=18).contains(&(seen.notes - 1)), "a heartbeat every 5 s: {}", seen.notes);
+            assert!(
+                (16..=18).contains(&(seen.notes - 1)),
+                "a heartbeat every 5 s: {}",
+                seen.notes
+            );
         },
     );
 }

@@ -4,8 +4,16 @@
 //! tests sit beside the code. Every test starts its own Fabric and its own server, so tests run in any order and at
 //! once. No test waits for a fixed time: a gate, an answer or a closed connection synchronises it, and a deadline only
 //! ends a test that has already failed.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::print_stderr, reason = "seeds and transcripts of failures go to the test's own output")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+#![allow(
+    clippy::print_stderr,
+    reason = "seeds and transcripts of failures go to the test's own output"
+)]
 
 mod support;
 

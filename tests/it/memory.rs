@@ -30,14 +30,25 @@ fn run(input: &str) -> Value {
 
 /// Charged bytes, from `/metrics`.
 fn charged(server: &HttpServer) -> usize {
-    let text = server.connect().request("GET", "/metrics", &[], None).text();
-    let value = text.lines().find_map(|line| line.strip_prefix("fabric_mcp_memory_bytes "));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no memory_bytes in {text}"))
+    let text = server
+        .connect()
+        .request("GET", "/metrics", &[], None)
+        .text();
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix("fabric_mcp_memory_bytes "));
+    value
+        .and_then(|value| value.parse().ok())
+        .unwrap_or_else(|| panic!("no memory_bytes in {text}"))
 }
 
 #[track_caller]
 fn wait_charged(server: &HttpServer, wanted: impl Fn(usize) -> bool) {
-    assert!(poll(DEADLINE, || wanted(charged(server)).then_some(())).is_some(), "{} bytes are held", charged(server));
+    assert!(
+        poll(DEADLINE, || wanted(charged(server)).then_some(())).is_some(),
+        "{} bytes are held",
+        charged(server)
+    );
 }
 
 /// A request whose last byte is missing.
@@ -48,24 +59,46 @@ fn unfinished(server: &HttpServer, path: &str, size: usize) -> Http {
         "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
     );
     // A server that refuses it may close the connection early.
-    let _ = http.send_raw(head.as_bytes()).and_then(|()| http.send_raw(&vec![b' '; size - 1]));
+    let _ = http
+        .send_raw(head.as_bytes())
+        .and_then(|()| http.send_raw(&vec![b' '; size - 1]));
     http
 }
 
 #[test]
 fn small_requests_are_served_while_large_ones_fill_the_budget() {
     let fabric = FakeFabric::start();
-    for (wire, era) in [(Wire::Streamable, Era::Modern), (Wire::Sse, Era::Legacy("2024-11-05"))] {
+    for (wire, era) in [
+        (Wire::Streamable, Era::Modern),
+        (Wire::Sse, Era::Legacy("2024-11-05")),
+    ] {
         let server = serve(wire, small(&fabric));
         let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
-        let path = sse.as_ref().map_or("/mcp".to_owned(), |sse| sse.endpoint.clone());
-        let held: Vec<Http> = (0..3).map(|_| unfinished(&server, &path, 8 * MIB)).collect();
+        let path = sse
+            .as_ref()
+            .map_or("/mcp".to_owned(), |sse| sse.endpoint.clone());
+        let held: Vec<Http> = (0..3)
+            .map(|_| unfinished(&server, &path, 8 * MIB))
+            .collect();
         wait_charged(&server, |bytes| bytes >= 24 * MIB);
         let mut refused = unfinished(&server, &path, 8 * MIB);
-        let answer = refused.answer().expect("an answer before the end of the body");
-        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")), "{}", answer.text());
+        let answer = refused
+            .answer()
+            .expect("an answer before the end of the body");
+        assert_eq!(
+            (answer.status, answer.header("retry-after")),
+            (503, Some("1")),
+            "{}",
+            answer.text()
+        );
         assert_eq!(answer.json()["error"]["data"]["type"], TOO_MANY);
-        assert_eq!(server.connect().request("GET", "/healthz", &[], None).status, 200);
+        assert_eq!(
+            server
+                .connect()
+                .request("GET", "/healthz", &[], None)
+                .status,
+            200
+        );
         let input = "x".repeat(16 << 10);
         let answer = match &mut sse {
             Some(sse) => sse.request("tools/call", run(&input)),
@@ -83,18 +116,27 @@ fn a_body_is_released_once_it_is_read() {
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
     let server = Arc::new(HttpServer::start(small(&fabric)));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    let listen = client.message("subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+    let listen = client.message(
+        "subscriptions/listen",
+        json!({"notifications": {"promptsListChanged": true}}),
+    );
     let mut padded = listen.to_string().into_bytes();
     padded.resize(8 * MIB, b' ');
     let mut streams = Vec::new();
     for _ in 0..4 {
         let mut http = server.connect();
         let own = client.headers(&listen);
-        let mut headers = vec![("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        let mut headers = vec![
+            ("Content-Type", "application/json"),
+            ("Accept", "text/event-stream"),
+        ];
         headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
         http.send("POST", "/mcp", &headers, Some(&padded)).unwrap();
         let mut events = http.events().unwrap();
-        assert_eq!(events.next_json()["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(
+            events.next_json()["method"],
+            "notifications/subscriptions/acknowledged"
+        );
         streams.push(events);
     }
     wait_charged(&server, |bytes| bytes < MIB);
@@ -119,36 +161,72 @@ fn a_body_is_released_once_it_is_read() {
 fn a_call_beyond_the_budget_is_refused_by_its_id_and_the_pipe_goes_on() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("x").gate().complete());
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1"));
+    let mut client = Stdio::speaking(
+        Era::Legacy("2025-11-25"),
+        small(&fabric).env("FABRIC_MCP_MAX_RUNS", "1"),
+    );
     let input = "z".repeat(4 * MIB);
-    let ids: Vec<Value> = (0..12).map(|_| client.begin("tools/call", run(&input))).collect();
+    let ids: Vec<Value> = (0..12)
+        .map(|_| client.begin("tools/call", run(&input)))
+        .collect();
     let refused = client.answer(&ids[11]);
-    assert_eq!(refused["result"]["_meta"]["error"]["type"], TOO_MANY, "{refused}");
+    assert_eq!(
+        refused["result"]["_meta"]["error"]["type"], TOO_MANY,
+        "{refused}"
+    );
     client.result("ping", json!({}));
     fabric.release_all();
-    let done = ids[..11].iter().filter(|id| client.answer(id)["result"]["isError"] == json!(false)).count();
+    let done = ids[..11]
+        .iter()
+        .filter(|id| client.answer(id)["result"]["isError"] == json!(false))
+        .count();
     assert!((3..11).contains(&done), "{done}");
     let again = client.begin("tools/call", run(&input));
-    assert_eq!(client.answer(&again)["result"]["isError"], json!(false), "there is room again");
+    assert_eq!(
+        client.answer(&again)["result"]["isError"],
+        json!(false),
+        "there is room again"
+    );
 }
 
 #[test]
 fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     let fabric = FakeFabric::start();
     let piece = line(&content(&"x".repeat(64 << 10)));
-    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(piece, 400)).gate().complete());
-    let server = Arc::new(HttpServer::start(small(&fabric).arg("--keep-runs").arg("0")));
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .step(Step::Repeat(piece, 400))
+            .gate()
+            .complete(),
+    );
+    let server = Arc::new(HttpServer::start(
+        small(&fabric).arg("--keep-runs").arg("0"),
+    ));
     let mut client = Streamable::to(&server, Era::Modern, None);
     let result = client.request("tools/call", run("in"))["result"].take();
-    assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{}", result["content"][0]);
+    assert_eq!(
+        result["_meta"]["error"]["type"], TOO_LARGE,
+        "{}",
+        result["content"][0]
+    );
     assert!(expect::partial(&result).len() > 60_000);
     drop(client);
     wait_charged(&server, |bytes| bytes < MIB);
     // A text that fits, but not in an answer, which contains it twice.
-    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content(&"x".repeat(64 << 10))), 200)).complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .step(Step::Repeat(line(&content(&"x".repeat(64 << 10))), 200))
+            .complete(),
+    );
     let mut client = Streamable::to(&server, Era::Modern, None);
     let result = client.request("tools/call", run("in"))["result"].take();
-    assert_eq!(result["_meta"]["error"]["type"], TOO_LARGE, "{}", result["content"][0]);
+    assert_eq!(
+        result["_meta"]["error"]["type"], TOO_LARGE,
+        "{}",
+        result["content"][0]
+    );
     assert!(expect::partial(&result).len() > 60_000);
     drop(client);
     wait_charged(&server, |bytes| bytes < MIB);
@@ -159,8 +237,12 @@ fn wordy() -> FakeFabric {
     let fabric = FakeFabric::start();
     let names: Vec<String> = (0..600).map(|n| format!("p{n:05}")).collect();
     fabric.on("GET /patterns/names", Reply::json(json!(names)));
-    let text = "You answer with great care, and in as many words as a description may have here. ".repeat(3);
-    fabric.on("GET /patterns/p*", Reply::json(json!({"Name": "p", "Description": "", "Pattern": text})));
+    let text = "You answer with great care, and in as many words as a description may have here. "
+        .repeat(3);
+    fabric.on(
+        "GET /patterns/p*",
+        Reply::json(json!({"Name": "p", "Description": "", "Pattern": text})),
+    );
     fabric
 }
 
@@ -168,22 +250,37 @@ fn wordy() -> FakeFabric {
 fn the_answers_to_a_batch_have_a_limit_together_on_every_wire() {
     let fabric = wordy();
     let era = Era::Legacy("2025-03-26");
-    let batch: Vec<Value> =
-        (0..1_000).map(|n| json!({"jsonrpc": "2.0", "id": 1_000 + n, "method": "prompts/list"})).collect();
+    let batch: Vec<Value> = (0..1_000)
+        .map(|n| json!({"jsonrpc": "2.0", "id": 1_000 + n, "method": "prompts/list"}))
+        .collect();
     let check = |answers: &Value| {
         let answers = answers.as_array().expect("an array");
         assert_eq!(answers.len(), 1_000);
-        let (refused, served): (Vec<_>, Vec<_>) = answers.iter().partition(|answer| answer.get("error").is_some());
+        let (refused, served): (Vec<_>, Vec<_>) = answers
+            .iter()
+            .partition(|answer| answer.get("error").is_some());
         // All lists are equal, and so are the lengths of their ids.
-        assert!(served.iter().all(|answer| answer["result"] == served[0]["result"]));
+        assert!(
+            served
+                .iter()
+                .all(|answer| answer["result"] == served[0]["result"])
+        );
         let bytes = served.len() * served[0].to_string().len();
         assert!((31 * MIB..=32 * MIB).contains(&bytes), "{bytes}");
-        let of = |kind: &str| refused.iter().filter(|answer| answer["error"]["data"]["type"] == kind).count();
+        let of = |kind: &str| {
+            refused
+                .iter()
+                .filter(|answer| answer["error"]["data"]["type"] == kind)
+                .count()
+        };
         assert!(of(TOO_LARGE) > 100, "{}", refused[0]);
         // stdio has a queue, and a batch can exceed it.
         assert_eq!(of(TOO_LARGE) + of(TOO_MANY), refused.len());
     };
-    let mut stdio = Stdio::speaking(era, Program::with(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"));
+    let mut stdio = Stdio::speaking(
+        era,
+        Program::with(&fabric).env("FABRIC_MCP_MAX_RUNS", "400"),
+    );
     stdio.send(&json!(batch));
     check(&stdio.recv());
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
@@ -204,11 +301,19 @@ fn ids_and_tokens_of_more_than_a_kibibyte_are_refused_in_every_revision() {
     let long = |count: usize| "i".repeat(count);
     for era in ERAS {
         let mut client = Stdio::speaking(era, Program::with(&fabric));
-        let params = |params: Value| if era == Era::Modern { with_meta(params) } else { params };
+        let params = |params: Value| {
+            if era == Era::Modern {
+                with_meta(params)
+            } else {
+                params
+            }
+        };
         for (token, fine) in [(json!(long(1024)), true), (json!(long(1025)), false)] {
             let mut call = params(run("in"));
             call["_meta"]["progressToken"] = token;
-            client.send(&json!({"jsonrpc": "2.0", "id": "t", "method": "tools/call", "params": call}));
+            client.send(
+                &json!({"jsonrpc": "2.0", "id": "t", "method": "tools/call", "params": call}),
+            );
             let answer = client.answer(&json!("t"));
             match fine {
                 true => drop(expect::success(era, &answer["result"])),
@@ -217,14 +322,23 @@ fn ids_and_tokens_of_more_than_a_kibibyte_are_refused_in_every_revision() {
         }
         client.notes();
         let list = params(json!({}));
-        client.send(&json!({"jsonrpc": "2.0", "id": long(1024), "method": "tools/list", "params": list}));
+        client.send(
+            &json!({"jsonrpc": "2.0", "id": long(1024), "method": "tools/list", "params": list}),
+        );
         assert!(client.answer(&json!(long(1024)))["result"].is_object());
         let methods = ["tools/list", "subscriptions/listen", "ping", "initialize"];
-        for (method, id) in methods.iter().zip([json!(long(1025)), json!(long(5_000)), json!("ä".repeat(513))]) {
+        for (method, id) in methods.iter().zip([
+            json!(long(1025)),
+            json!(long(5_000)),
+            json!("ä".repeat(513)),
+        ]) {
             client.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": list}));
             let answer = client.recv();
             assert_eq!(answer["error"]["code"], -32600, "{answer}");
-            assert!(answer["id"].is_null() && answer.to_string().len() < 600, "{answer}");
+            assert!(
+                answer["id"].is_null() && answer.to_string().len() < 600,
+                "{answer}"
+            );
         }
         client
             .send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": long(1025)}}));
@@ -236,16 +350,30 @@ fn ids_and_tokens_of_more_than_a_kibibyte_are_refused_in_every_revision() {
 fn params_of_very_many_values_are_refused() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    for (tool, field) in [("fabric_run_pattern", "attachments"), ("fabric_list_patterns", "query")] {
+    for (tool, field) in [
+        ("fabric_run_pattern", "attachments"),
+        ("fabric_list_patterns", "query"),
+    ] {
         let mut arguments = json!({"pattern_name": "ai"});
         arguments[field] = json!(vec![0; 1_000_000]);
         let error = client.error("tools/call", json!({"name": tool, "arguments": arguments}));
         assert_eq!(error["code"], -32602, "{error}");
-        assert!(error["message"].as_str().is_some_and(|text| text.contains("10000")), "{error}");
+        assert!(
+            error["message"]
+                .as_str()
+                .is_some_and(|text| text.contains("10000")),
+            "{error}"
+        );
     }
-    let arguments: serde_json::Map<String, Value> = (0..20_000).map(|n| (n.to_string(), json!(""))).collect();
+    let arguments: serde_json::Map<String, Value> =
+        (0..20_000).map(|n| (n.to_string(), json!(""))).collect();
     let error = client.error("prompts/get", json!({"name": "ai", "arguments": arguments}));
-    assert!(error["message"].as_str().is_some_and(|text| text.contains("10000")), "{error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("10000")),
+        "{error}"
+    );
     fabric.expect_chats(0);
 }
 
@@ -264,7 +392,10 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
     let text = "word ".repeat(count);
     assert_eq!(answer["result"]["content"][0]["text"], text);
     let notes = client.notes();
-    let told: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
+    let told: String = notes
+        .iter()
+        .filter_map(|note| note["params"]["message"].as_str())
+        .collect();
     assert_eq!(told, text);
     // Each has at least as much text as its token, except those sent after a slice.
     assert!(notes.len() < 200, "{} notes", notes.len());
@@ -273,10 +404,16 @@ fn a_long_token_is_repeated_only_with_as_much_text() {
 #[cfg(target_os = "linux")]
 #[test]
 fn without_memory_for_a_thread_it_says_so_and_ends() {
-    let ended = Program::new(["--demo"]).after("ulimit -d 1500").run(DEADLINE);
-    ended.expect_code(1).expect_stderr("the demo's Fabric cannot be started");
+    let ended = Program::new(["--demo"])
+        .after("ulimit -d 1500")
+        .run(DEADLINE);
+    ended
+        .expect_code(1)
+        .expect_stderr("the demo's Fabric cannot be started");
     // stderr is closed by the time stdin is, which the shell waits for.
-    let unread = Program::new(["--demo"]).stderr(Output::Closed).after("read end; ulimit -d 1500");
+    let unread = Program::new(["--demo"])
+        .stderr(Output::Closed)
+        .after("read end; ulimit -d 1500");
     unread.run(DEADLINE).expect_code(1);
 }
 

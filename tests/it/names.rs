@@ -18,47 +18,87 @@ fn ready() -> (FakeFabric, Stdio) {
 }
 
 fn refused(client: &mut Stdio, arguments: Value) -> String {
-    expect::failure(ERA, &client.call("fabric_run_pattern", arguments), "invalid-request")
+    expect::failure(
+        ERA,
+        &client.call("fabric_run_pattern", arguments),
+        "invalid-request",
+    )
 }
 
 fn ran(client: &mut Stdio, arguments: Value) -> Vec<String> {
     let data = expect::success(ERA, &client.call("fabric_run_pattern", arguments));
     let warnings = data["warnings"].as_array().cloned().unwrap_or_default();
-    warnings.iter().map(|warning| warning.as_str().unwrap().to_owned()).collect()
+    warnings
+        .iter()
+        .map(|warning| warning.as_str().unwrap().to_owned())
+        .collect()
 }
 
 #[test]
 fn contexts_and_sessions_are_listed_and_complete() {
     let (fabric, mut client) = ready();
-    fabric.on("GET /sessions/names", Reply::json(json!(["talk", "old talk"])));
+    fabric.on(
+        "GET /sessions/names",
+        Reply::json(json!(["talk", "old talk"])),
+    );
     let data = expect::success(ERA, &client.call("fabric_list_contexts", json!({})));
-    assert_eq!(data, json!({"contexts": ["work"], "sessions": ["old talk", "talk"]}));
+    assert_eq!(
+        data,
+        json!({"contexts": ["work"], "sessions": ["old talk", "talk"]})
+    );
     let mut complete = |argument: &str, value: &str| {
-        let params =
-            json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": argument, "value": value}});
+        let params = json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": argument, "value": value}});
         client.result("completion/complete", params)["completion"]["values"].clone()
     };
     assert_eq!(complete("context_name", "w"), json!(["work"]));
     assert_eq!(complete("session_name", "tal"), json!(["talk", "old talk"]));
     assert_eq!(complete("session_name", "x"), json!([]));
     fabric.on("GET /sessions/names", Reply::json(Value::Null));
-    fabric.on("GET /contexts/names", Reply::failure(500, json!({"error": format!("open {}", fixtures::HOST_PATH)})));
+    fabric.on(
+        "GET /contexts/names",
+        Reply::failure(
+            500,
+            json!({"error": format!("open {}", fixtures::HOST_PATH)}),
+        ),
+    );
     let result = client.call("fabric_list_contexts", json!({}));
     let data = expect::success(ERA, &result);
-    assert_eq!((&data["contexts"], &data["sessions"]), (&json!([]), &json!([])));
-    assert!(data["warnings"][0].as_str().unwrap().starts_with("Fabric has no contexts"), "{data}");
+    assert_eq!(
+        (&data["contexts"], &data["sessions"]),
+        (&json!([]), &json!([]))
+    );
+    assert!(
+        data["warnings"][0]
+            .as_str()
+            .unwrap()
+            .starts_with("Fabric has no contexts"),
+        "{data}"
+    );
     assert!(!result.to_string().contains("fabric-host"), "{result}");
     fabric.on("GET /contexts/names", Reply::failure(401, json!({})));
-    expect::failure(ERA, &client.call("fabric_list_contexts", json!({})), "fabric-api-unauthorized");
+    expect::failure(
+        ERA,
+        &client.call("fabric_list_contexts", json!({})),
+        "fabric-api-unauthorized",
+    );
 }
 
 #[test]
 fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     let (fabric, mut client) = ready();
-    let run = |context: &str| json!({"pattern_name": "ai", "input_text": "x", "context_name": context});
+    let run =
+        |context: &str| json!({"pattern_name": "ai", "input_text": "x", "context_name": context});
     let said = refused(&mut client, run("wrok"));
-    assert!(said.contains("`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?"), "{said}");
-    assert!(said.contains("fabric_list_contexts has them all. Nothing was run."), "{said}");
+    assert!(
+        said.contains(
+            "`context_name`: Fabric has no context named \"wrok\". Did you mean \"work\"?"
+        ),
+        "{said}"
+    );
+    assert!(
+        said.contains("fabric_list_contexts has them all. Nothing was run."),
+        "{said}"
+    );
     fabric.expect_chats(0);
     assert_eq!(ran(&mut client, run("work")), [""; 0]);
     // A recently stored one is found.
@@ -68,7 +108,8 @@ fn a_context_that_is_not_there_is_refused_and_a_new_session_begins() {
     fabric.on("GET /contexts/names", Reply::failure(404, json!("x")));
     assert_eq!(ran(&mut client, run("newer")), [""; 0]);
     fabric.on("GET /sessions/names", Reply::json(json!(["talk"])));
-    let run = |session: &str| json!({"pattern_name": "ai", "input_text": "x", "session_name": session});
+    let run =
+        |session: &str| json!({"pattern_name": "ai", "input_text": "x", "session_name": session});
     assert_eq!(ran(&mut client, run("talk")), [""; 0]);
     let warnings = ran(&mut client, run("tolk"));
     assert!(
@@ -90,9 +131,15 @@ fn a_strategy_that_is_not_there_is_refused() {
         &mut client,
         json!({"pattern_name": "ai", "then": ["ai", {"pattern_name": "ai", "strategy_name": "cto"}]}),
     );
-    assert!(said.contains("`then[1].strategy_name`") && said.contains("\"cot\""), "{said}");
+    assert!(
+        said.contains("`then[1].strategy_name`") && said.contains("\"cot\""),
+        "{said}"
+    );
     fabric.expect_chats(0);
-    fabric.on("GET /strategies", Reply::json(json!([{"name": "new", "description": "", "prompt": ""}])));
+    fabric.on(
+        "GET /strategies",
+        Reply::json(json!([{"name": "new", "description": "", "prompt": ""}])),
+    );
     ran(&mut client, run("new"));
 }
 
@@ -100,15 +147,35 @@ fn a_strategy_that_is_not_there_is_refused() {
 fn a_single_run_asks_for_models_only_when_it_failed() {
     let run = |model: &str, vendor: &str| json!({"pattern_name": "ai", "model_name": model, "vendor_name": vendor});
     for (model, vendor, says) in [
-        ("gpt-y", "", "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all."),
-        ("gpt-x", "OpenIA", "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models"),
+        (
+            "gpt-y",
+            "",
+            "Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? fabric_list_models has them all.",
+        ),
+        (
+            "gpt-x",
+            "OpenIA",
+            "Fabric has no vendor named \"OpenIA\". Did you mean \"OpenAI\"? fabric_list_models",
+        ),
     ] {
         let (fabric, mut client) = ready();
         ran(&mut client, run("GPT-X", ""));
         assert!(fabric.requests_of("GET /models/names").is_empty());
-        fabric.once("POST /chat", Reply::sse().error("Error: could not find vendor.").complete());
-        let said = expect::failure(ERA, &client.call("fabric_run_pattern", run(model, vendor)), "fabric-api-error");
-        assert!(said.contains(says) && said.contains("could not find vendor"), "{said}");
+        fabric.once(
+            "POST /chat",
+            Reply::sse()
+                .error("Error: could not find vendor.")
+                .complete(),
+        );
+        let said = expect::failure(
+            ERA,
+            &client.call("fabric_run_pattern", run(model, vendor)),
+            "fabric-api-error",
+        );
+        assert!(
+            said.contains(says) && said.contains("could not find vendor"),
+            "{said}"
+        );
         assert_eq!(fabric.requests_of("GET /models/names").len(), 1);
     }
 }
@@ -116,27 +183,62 @@ fn a_single_run_asks_for_models_only_when_it_failed() {
 #[test]
 fn models_and_vendors_of_a_whole_plan_are_checked() {
     let (fabric, mut client) = ready();
-    let plan = |step: Value| json!({"pattern_name": "ai", "input_text": "x", "then": ["summarize", step]});
-    let said = refused(&mut client, plan(json!({"pattern_name": "ai", "model_name": "lama3:8b"})));
-    assert!(said.contains("`then[1].model_name`: Fabric has no model") && said.contains("llama3:8b"), "{said}");
-    let said = refused(&mut client, plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "Olama"})));
-    assert!(said.contains("`then[1].vendor_name`") && said.contains("\"Ollama\""), "{said}");
-    let said = refused(&mut client, json!({"pattern_name": "ai", "model_name": "nope-nope", "then": ["ai"]}));
-    assert!(said.contains("`model_name`: Fabric has no model named \"nope-nope\""), "{said}");
+    let plan =
+        |step: Value| json!({"pattern_name": "ai", "input_text": "x", "then": ["summarize", step]});
+    let said = refused(
+        &mut client,
+        plan(json!({"pattern_name": "ai", "model_name": "lama3:8b"})),
+    );
+    assert!(
+        said.contains("`then[1].model_name`: Fabric has no model") && said.contains("llama3:8b"),
+        "{said}"
+    );
+    let said = refused(
+        &mut client,
+        plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "Olama"})),
+    );
+    assert!(
+        said.contains("`then[1].vendor_name`") && said.contains("\"Ollama\""),
+        "{said}"
+    );
+    let said = refused(
+        &mut client,
+        json!({"pattern_name": "ai", "model_name": "nope-nope", "then": ["ai"]}),
+    );
+    assert!(
+        said.contains("`model_name`: Fabric has no model named \"nope-nope\""),
+        "{said}"
+    );
     fabric.expect_chats(0);
-    assert_eq!(fabric.requests_of("GET /models/names").len(), 3, "one a plan");
+    assert_eq!(
+        fabric.requests_of("GET /models/names").len(),
+        3,
+        "one a plan"
+    );
     fabric.forget();
-    ran(&mut client, plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "openai"})));
+    ran(
+        &mut client,
+        plan(json!({"pattern_name": "ai", "model_name": "gpt-x", "vendor_name": "openai"})),
+    );
     fabric.expect_chats(3);
-    assert!(fabric.requests_of("GET /models/names").is_empty(), "they are known");
+    assert!(
+        fabric.requests_of("GET /models/names").is_empty(),
+        "they are known"
+    );
 }
 
 #[test]
 fn models_that_cannot_be_listed_do_not_stop_a_plan() {
     let (fabric, mut client) = ready();
     fabric.on("GET /models/names", Reply::failure(500, json!("x")));
-    let warnings = ran(&mut client, json!({"pattern_name": "ai", "model_name": "m", "then": ["ai"]}));
-    assert!(warnings[0].contains("not checked before the run"), "{warnings:?}");
+    let warnings = ran(
+        &mut client,
+        json!({"pattern_name": "ai", "model_name": "m", "then": ["ai"]}),
+    );
+    assert!(
+        warnings[0].contains("not checked before the run"),
+        "{warnings:?}"
+    );
 }
 
 #[test]
@@ -144,10 +246,19 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     let (fabric, mut client) = ready();
     let run = |variables: Value| json!({"pattern_name": "write_letter", "input_text": "x", "variables": variables});
     let said = refused(&mut client, run(json!({"sender": "me"})));
-    assert!(said.contains("`variables` lacks \" recipient \", which the pattern write_letter needs."), "{said}");
+    assert!(
+        said.contains("`variables` lacks \" recipient \", which the pattern write_letter needs."),
+        "{said}"
+    );
     fabric.expect_chats(0);
-    let warnings = ran(&mut client, run(json!({"sender": "me", " recipient ": "you", "extra": "x"})));
-    assert_eq!(warnings, ["The pattern write_letter has no variable \"extra\": its value was not used."]);
+    let warnings = ran(
+        &mut client,
+        run(json!({"sender": "me", " recipient ": "you", "extra": "x"})),
+    );
+    assert_eq!(
+        warnings,
+        ["The pattern write_letter has no variable \"extra\": its value was not used."]
+    );
     fabric.expect_chats(1);
     // The pattern is unknown here, and Fabric is not asked.
     fabric.forget();
@@ -159,7 +270,10 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
     assert!(said.contains("lacks \" recipient \""), "{said}");
     fabric.expect_chats(0);
     // The pattern has changed since.
-    fabric.on("GET /patterns/write_letter", Reply::json(json!({"Name": "write_letter", "Pattern": "Write."})));
+    fabric.on(
+        "GET /patterns/write_letter",
+        Reply::json(json!({"Name": "write_letter", "Pattern": "Write."})),
+    );
     ran(&mut client, run(json!({})));
 }
 
@@ -167,19 +281,57 @@ fn missing_variables_are_errors_before_a_run_and_unused_ones_warnings() {
 fn patterns_that_no_fabric_can_run_say_so() {
     let (fabric, mut client) = ready();
     let text = "Repair {{ title || 'none' }} and {{f(x)}} of {{name}}.";
-    fabric.on("GET /patterns/ai", Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})));
-    let details = expect::success(ERA, &client.call("fabric_get_pattern_details", json!({"pattern_name": "ai"})));
+    fabric.on(
+        "GET /patterns/ai",
+        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
+    );
+    let details = expect::success(
+        ERA,
+        &client.call("fabric_get_pattern_details", json!({"pattern_name": "ai"})),
+    );
     assert_eq!(
-        (&details["runnable"], &details["variables"], &details["system_prompt"]),
+        (
+            &details["runnable"],
+            &details["variables"],
+            &details["system_prompt"]
+        ),
         (&json!(false), &json!([]), &json!(text))
     );
-    assert!(details["warnings"][0].as_str().unwrap().contains("no Fabric can run the pattern ai"), "{details}");
-    let found = expect::success(ERA, &client.call("fabric_list_patterns", json!({"query": "ai"})));
-    assert!(found["patterns"][0] == "ai" && found["warnings"].to_string().contains("no Fabric can run"), "{found}");
+    assert!(
+        details["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("no Fabric can run the pattern ai"),
+        "{details}"
+    );
+    let found = expect::success(
+        ERA,
+        &client.call("fabric_list_patterns", json!({"query": "ai"})),
+    );
+    assert!(
+        found["patterns"][0] == "ai" && found["warnings"].to_string().contains("no Fabric can run"),
+        "{found}"
+    );
     let prompts = client.result("prompts/list", json!({}));
-    assert!(prompts["prompts"].as_array().unwrap().iter().all(|prompt| prompt["name"] != "ai"), "{prompts}");
-    assert_eq!(client.error("prompts/get", json!({"name": "ai"}))["code"], -32602);
-    let said = refused(&mut client, json!({"pattern_name": "ai", "input_text": "x"}));
-    assert!(said.contains("`pattern_name`: no Fabric can run the pattern ai"), "{said}");
+    assert!(
+        prompts["prompts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|prompt| prompt["name"] != "ai"),
+        "{prompts}"
+    );
+    assert_eq!(
+        client.error("prompts/get", json!({"name": "ai"}))["code"],
+        -32602
+    );
+    let said = refused(
+        &mut client,
+        json!({"pattern_name": "ai", "input_text": "x"}),
+    );
+    assert!(
+        said.contains("`pattern_name`: no Fabric can run the pattern ai"),
+        "{said}"
+    );
     fabric.expect_chats(0);
 }

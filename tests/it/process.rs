@@ -35,7 +35,11 @@ fn the_end_of_input_ends_the_process() {
 #[test]
 fn the_end_of_input_in_mid_run_ends_within_two_seconds() {
     let mut times = Vec::new();
-    for reply in [Reply::silence(), Reply::sse().content("x").gate(), Reply::sse().gate()] {
+    for reply in [
+        Reply::silence(),
+        Reply::sse().content("x").gate(),
+        Reply::sse().gate(),
+    ] {
         let fabric = FakeFabric::start();
         let mut client = Stdio::ready(&fabric);
         fabric.once("POST /chat", reply);
@@ -71,7 +75,10 @@ fn a_last_line_without_newline_is_still_a_message() {
     let mut client = Stdio::start(Program::with(&fabric));
     client.send_raw(br#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#);
     client.close_stdin();
-    assert_eq!(client.recv(), json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+    assert_eq!(
+        client.recv(),
+        json!({"jsonrpc": "2.0", "id": 1, "result": {}})
+    );
     assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
 }
 
@@ -83,10 +90,16 @@ fn a_closed_stdout_ends_it_quietly() {
     // Another process may still hold a copy of the pipe's other end, so one ping may not be enough.
     let ping = b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n";
     let ended = poll(DEADLINE, || (!client.process.write(ping)).then_some(()));
-    assert!(ended.is_some(), "it goes on reading though nobody reads its answers");
+    assert!(
+        ended.is_some(),
+        "it goes on reading though nobody reads its answers"
+    );
     let status = client.wait_exit(DEADLINE);
     let log = client.stderr();
-    assert!(status.code().is_some(), "no signal may end it: {status}\n{log}");
+    assert!(
+        status.code().is_some(),
+        "no signal may end it: {status}\n{log}"
+    );
     assert!(!log.contains("panic"), "{log}");
 }
 
@@ -106,10 +119,14 @@ fn a_closed_stdout_loses_no_line_of_the_log() {
 fn a_stdout_closed_in_mid_run_stops_the_run() {
     let fabric = FakeFabric::start();
     let mut client = deaf(Program::with(&fabric));
-    fabric.once("POST /chat", Reply::sse().content("x").gate().content("y").gate());
+    fabric.once(
+        "POST /chat",
+        Reply::sse().content("x").gate().content("y").gate(),
+    );
     let hello = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
     client.send(&hello);
-    let params = crate::support::stdio::with_meta(json!({"name": "fabric_run_pattern", "arguments": run(),
+    let params =
+        crate::support::stdio::with_meta(json!({"name": "fabric_run_pattern", "arguments": run(),
                                                          "_meta": {"progressToken": 1}}));
     client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
     fabric.wait_requests("POST /chat", 1);
@@ -121,17 +138,27 @@ fn a_stdout_closed_in_mid_run_stops_the_run() {
 #[test]
 fn a_stdout_closed_in_mid_run_loses_no_text() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("deaf"));
-    let program = || Program::with(&fabric).arg("--state-dir").arg(folder.path("state").to_str().unwrap());
+    let program = || {
+        Program::with(&fabric)
+            .arg("--state-dir")
+            .arg(folder.path("state").to_str().unwrap())
+    };
     let mut client = deaf(program());
     fabric.once("POST /chat", Reply::sse().content("paid").gate());
-    let params = with_meta(json!({"name": "fabric_run_pattern", "arguments": run(), "_meta": {"progressToken": 1}}));
+    let params = with_meta(
+        json!({"name": "fabric_run_pattern", "arguments": run(), "_meta": {"progressToken": 1}}),
+    );
     client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
     client.wait_exit(DEADLINE);
     let mut next = Stdio::speaking(Era::Legacy("2025-11-25"), program());
     let runs = next.call("fabric_get_run", json!({}));
     let run_id = &runs["structuredContent"]["runs"][0]["run_id"];
     let kept = &next.call("fabric_get_run", json!({"run_id": run_id}))["structuredContent"];
-    assert_eq!((&kept["status"], &kept["output_text"]), (&json!("interrupted"), &json!("paid")), "{runs}");
+    assert_eq!(
+        (&kept["status"], &kept["output_text"]),
+        (&json!("interrupted"), &json!("paid")),
+        "{runs}"
+    );
 }
 
 #[test]
@@ -146,7 +173,12 @@ fn an_unread_stdout_does_not_keep_the_process_alive() {
         client.send(&json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}));
         client.process.wait_stderr("tool=fabric_run_pattern");
         ended(&mut client);
-        assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0), "{}", client.stderr());
+        assert_eq!(
+            client.wait_exit(ENDS_WITHIN).code(),
+            Some(0),
+            "{}",
+            client.stderr()
+        );
     };
     stuck(&mut Stdio::close_stdin);
     #[cfg(unix)]
@@ -156,10 +188,16 @@ fn an_unread_stdout_does_not_keep_the_process_alive() {
 #[test]
 fn a_closed_stderr_changes_nothing() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--log-level").arg("debug").stderr(Output::Closed);
+    let program = Program::with(&fabric)
+        .arg("--log-level")
+        .arg("debug")
+        .stderr(Output::Closed);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     for _ in 0..20 {
-        expect::success(Era::Legacy("2025-11-25"), &client.call("fabric_list_strategies", json!({})));
+        expect::success(
+            Era::Legacy("2025-11-25"),
+            &client.call("fabric_list_strategies", json!({})),
+        );
     }
     client.close_stdin();
     assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
@@ -170,13 +208,22 @@ fn an_unread_stderr_blocks_nothing() {
     // A pipe on Linux holds 64 KiB; this produces many times that.
     const CALLS: usize = 2_000;
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--log-level").arg("debug").stderr(Output::Unread);
+    let program = Program::with(&fabric)
+        .arg("--log-level")
+        .arg("debug")
+        .stderr(Output::Unread);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);
     let arguments = json!({"pattern_name": format!(".{}", "n".repeat(100))});
     for _ in 0..CALLS {
-        assert_eq!(client.call("fabric_get_pattern_details", arguments.clone())["isError"], true);
+        assert_eq!(
+            client.call("fabric_get_pattern_details", arguments.clone())["isError"],
+            true
+        );
     }
-    expect::success(Era::Legacy("2025-11-25"), &client.call("fabric_run_pattern", run()));
+    expect::success(
+        Era::Legacy("2025-11-25"),
+        &client.call("fabric_run_pattern", run()),
+    );
     client.close_stdin();
     assert_eq!(client.wait_exit(ENDS_WITHIN).code(), Some(0));
 }
@@ -188,28 +235,46 @@ fn the_start_up_check_is_logged_and_never_delays_the_first_answer() {
     held.steps.insert(0, Step::Gate);
     fabric.once("GET /patterns/names", held);
     let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric));
-    client.process.wait_stderr("Fabric MCP Server started on stdio transport.");
+    client
+        .process
+        .wait_stderr("Fabric MCP Server started on stdio transport.");
     assert_eq!(client.result("ping", Value::Null), json!({}));
-    assert!(!client.stderr().contains("Successfully connected"), "the check is still waiting");
+    assert!(
+        !client.stderr().contains("Successfully connected"),
+        "the check is still waiting"
+    );
     fabric.release();
-    client.process.wait_stderr(&format!("Successfully connected to Fabric API at {}.", fabric.url()));
+    client.process.wait_stderr(&format!(
+        "Successfully connected to Fabric API at {}.",
+        fabric.url()
+    ));
 }
 
 #[test]
 fn a_failed_start_up_check_is_an_error_that_says_what_to_do() {
     let url = format!("http://127.0.0.1:{}", closed_port());
     let mut client = Stdio::start(Program::new([]).env("FABRIC_BASE_URL", &url));
-    client.process.wait_stderr(&format!("Failed to connect to Fabric API at {url}. Details: "));
+    client.process.wait_stderr(&format!(
+        "Failed to connect to Fabric API at {url}. Details: "
+    ));
     let log = client.stderr();
-    let line = log.lines().find(|line| line.contains("Failed to connect")).unwrap();
+    let line = log
+        .lines()
+        .find(|line| line.contains("Failed to connect"))
+        .unwrap();
     assert!(line.to_uppercase().contains("ERROR"), "{line}");
-    assert!(line.contains("fabric --serve") || line.contains("FABRIC_BASE_URL"), "what to do: {line}");
+    assert!(
+        line.contains("fabric --serve") || line.contains("FABRIC_BASE_URL"),
+        "what to do: {line}"
+    );
     assert_eq!(client.result("ping", Value::Null), json!({}), "it runs on");
 }
 
 #[test]
 fn stdout_carries_nothing_but_messages_at_any_log_level() {
-    for level in ["debug", "info", "warning", "warn", "error", "critical", "DEBUG", "Info"] {
+    for level in [
+        "debug", "info", "warning", "warn", "error", "critical", "DEBUG", "Info",
+    ] {
         let fabric = FakeFabric::start();
         let program = Program::with(&fabric).arg("--log-level").arg(level);
         let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), program);

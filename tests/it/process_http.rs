@@ -46,7 +46,14 @@ fn own(server: Arc<HttpServer>) -> HttpServer {
 fn a_signal_in_mid_run_lets_it_finish_over_http() {
     for (era, signal) in [(LEGACY, "TERM"), (Era::Modern, "INT")] {
         let fabric = FakeFabric::start();
-        fabric.once("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+        fabric.once(
+            "POST /chat",
+            Reply::sse()
+                .content("one ")
+                .gate()
+                .content("two")
+                .complete(),
+        );
         let mut client = Streamable::ready(&fabric, era);
         let message = client.message("tools/call", run());
         let events = client.stream(&message);
@@ -66,7 +73,14 @@ fn a_signal_in_mid_run_lets_it_finish_over_http() {
 #[test]
 fn a_signal_in_mid_run_lets_it_finish_over_http_and_sse() {
     let fabric = FakeFabric::start();
-    fabric.once("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    fabric.once(
+        "POST /chat",
+        Reply::sse()
+            .content("one ")
+            .gate()
+            .content("two")
+            .complete(),
+    );
     let server = serve(Wire::Sse, Program::with(&fabric));
     let mut client = Sse::to(&server, LEGACY, None);
     let id = client.begin("tools/call", run());
@@ -74,7 +88,10 @@ fn a_signal_in_mid_run_lets_it_finish_over_http_and_sse() {
     server.process.signal("TERM");
     server.process.wait_stderr("SIGTERM");
     fabric.release();
-    assert_eq!(client.answer(&id)["result"]["content"][0]["text"], "one two");
+    assert_eq!(
+        client.answer(&id)["result"]["content"][0]["text"],
+        "one two"
+    );
     drop(client);
     assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0));
 }
@@ -87,7 +104,13 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
         let stream = match wire {
             Wire::Sse => {
                 let mut http = server.connect();
-                http.send("GET", &server.path, &[("Accept", "text/event-stream")], None).unwrap();
+                http.send(
+                    "GET",
+                    &server.path,
+                    &[("Accept", "text/event-stream")],
+                    None,
+                )
+                .unwrap();
                 http
             }
             _ => {
@@ -103,7 +126,11 @@ fn an_idle_server_with_open_streams_and_sessions_ends_with_0() {
         assert_eq!(events.head.status, 200);
         server.process.signal("TERM");
         while events.next().expect("a proper end").is_some() {}
-        assert_eq!(own(server).process.wait_exit(DEADLINE).code(), Some(0), "{wire:?}");
+        assert_eq!(
+            own(server).process.wait_exit(DEADLINE).code(),
+            Some(0),
+            "{wire:?}"
+        );
     }
 }
 
@@ -113,20 +140,40 @@ fn a_port_in_use_is_one_line_and_exit_1() {
     let port = taken.local_addr().unwrap().port().to_string();
     for transport in ["http", "sse"] {
         let fabric = FakeFabric::start();
-        let program =
-            Program::with(&fabric).arg("--transport").arg(transport).arg("--port").arg(&port).arg("--log-level");
+        let program = Program::with(&fabric)
+            .arg("--transport")
+            .arg(transport)
+            .arg("--port")
+            .arg(&port)
+            .arg("--log-level");
         let done = program.arg("critical").run(DEADLINE);
-        done.expect_code(1).expect_stderr(&port).expect_stderr("--port");
-        assert_eq!((done.stdout.as_str(), done.stderr.lines().count()), ("", 1), "{}", done.stderr);
+        done.expect_code(1)
+            .expect_stderr(&port)
+            .expect_stderr("--port");
+        assert_eq!(
+            (done.stdout.as_str(), done.stderr.lines().count()),
+            ("", 1),
+            "{}",
+            done.stderr
+        );
     }
 }
 
 #[test]
 fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     let fabric = FakeFabric::start();
-    let server = Arc::new(HttpServer::start(Program::with(&fabric).after("ulimit -n 40")));
+    let server = Arc::new(HttpServer::start(
+        Program::with(&fabric).after("ulimit -n 40"),
+    ));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    fabric.once("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    fabric.once(
+        "POST /chat",
+        Reply::sse()
+            .content("one ")
+            .gate()
+            .content("two")
+            .complete(),
+    );
     let message = client.message("tools/call", run());
     let running = client.stream(&message);
     fabric.wait_held(1);
@@ -141,7 +188,11 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
         .collect();
     server.process.wait_stderr("cannot accept connections");
     fabric.release();
-    assert_eq!(answer_in(running)["result"]["content"][0]["text"], "one two", "what runs is not disturbed");
+    assert_eq!(
+        answer_in(running)["result"]["content"][0]["text"],
+        "one two",
+        "what runs is not disturbed"
+    );
     drop(crowd);
     // Until the server has noticed the disconnects, it may reject a new connection, or have none for Fabric.
     let recovered = poll(DEADLINE, || {
@@ -153,8 +204,15 @@ fn no_file_descriptors_left_costs_connections_and_not_the_server() {
     });
     assert!(recovered.is_some(), "connections that were left stay open");
     let mut again = Streamable::to(&server, Era::Modern, None);
-    expect::success(Era::Modern, &again.call("fabric_run_pattern", run()["arguments"].clone()));
-    let told = server.process.stderr().matches("cannot accept connections").count();
+    expect::success(
+        Era::Modern,
+        &again.call("fabric_run_pattern", run()["arguments"].clone()),
+    );
+    let told = server
+        .process
+        .stderr()
+        .matches("cannot accept connections")
+        .count();
     assert!(told == 1, "told {told} times");
     server.process.signal("TERM");
     drop((client, again));
@@ -172,10 +230,19 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
     }
     fabric.close_connections();
     for tool in ["fabric_list_strategies", "fabric_run_pattern"] {
-        let result =
-            client.call(tool, if tool == "fabric_run_pattern" { run()["arguments"].clone() } else { json!({}) });
+        let result = client.call(
+            tool,
+            if tool == "fabric_run_pattern" {
+                run()["arguments"].clone()
+            } else {
+                json!({})
+            },
+        );
         let said = expect::failure(LEGACY, &result, "fabric-api-unavailable");
-        assert!(said.contains("open files"), "it is not Fabric's fault: {said}");
+        assert!(
+            said.contains("open files"),
+            "it is not Fabric's fault: {said}"
+        );
     }
     assert_eq!(client.result("ping", Value::Null), json!({}));
     client.process.limit("--nofile=100:");
@@ -187,9 +254,18 @@ fn no_file_descriptors_left_on_stdio_is_an_error_and_not_the_end() {
 /// Limits the process's memory so that small allocations succeed, but not the stack of another thread.
 #[cfg(target_os = "linux")]
 fn starve(process: &Process) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("/proc");
-    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("VmSize");
-    let kib: u64 = size.trim().trim_end_matches("kB").trim().parse().expect("a number of KiB");
+    let status =
+        std::fs::read_to_string(format!("/proc/{}/status", process.child.id())).expect("/proc");
+    let size = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSize:"))
+        .expect("VmSize");
+    let kib: u64 = size
+        .trim()
+        .trim_end_matches("kB")
+        .trim()
+        .parse()
+        .expect("a number of KiB");
     process.limit(&format!("--as={}:", (kib + 400) << 10))
 }
 
@@ -216,7 +292,10 @@ fn no_memory_for_a_thread_is_an_error_and_not_the_end() {
         }
     }
     client.process.limit("--as=unlimited:");
-    expect::success(LEGACY, &client.call("fabric_run_pattern", run()["arguments"].clone()));
+    expect::success(
+        LEGACY,
+        &client.call("fabric_run_pattern", run()["arguments"].clone()),
+    );
     client.close_stdin();
     assert_eq!(client.wait_exit(DEADLINE).code(), Some(0));
 }
@@ -227,15 +306,24 @@ fn no_memory_for_a_connections_thread_costs_that_connection() {
     let fabric = FakeFabric::start();
     let server = Arc::new(HttpServer::start(Program::with(&fabric)));
     let mut client = Streamable::to(&server, Era::Modern, None);
-    expect::success(Era::Modern, &client.call("fabric_list_strategies", json!({})));
+    expect::success(
+        Era::Modern,
+        &client.call("fabric_list_strategies", json!({})),
+    );
     if !starve(&server.process) {
         return;
     }
     let others: Vec<Http> = (0..5).map(|_| server.connect()).collect();
     server.process.wait_stderr("no thread for it");
     drop(others);
-    expect::success(Era::Modern, &client.call("fabric_list_strategies", json!({})));
+    expect::success(
+        Era::Modern,
+        &client.call("fabric_list_strategies", json!({})),
+    );
     server.process.limit("--as=unlimited:");
     let mut again = Streamable::to(&server, Era::Modern, None);
-    expect::success(Era::Modern, &again.call("fabric_run_pattern", run()["arguments"].clone()));
+    expect::success(
+        Era::Modern,
+        &again.call("fabric_run_pattern", run()["arguments"].clone()),
+    );
 }

@@ -13,13 +13,19 @@ use crate::support::{ERAS, Era};
 /// A Fabric with few patterns, so that whole lists can be compared.
 fn small() -> FakeFabric {
     let fabric = FakeFabric::start();
-    fabric.on("GET /patterns/names", Reply::json(json!(["translate", "ai"])));
+    fabric.on(
+        "GET /patterns/names",
+        Reply::json(json!(["translate", "ai"])),
+    );
     fabric
 }
 
 /// A pattern's text.
 fn text_of(name: &str) -> String {
-    fixtures::pattern(name).unwrap()["Pattern"].as_str().unwrap().to_owned()
+    fixtures::pattern(name).unwrap()["Pattern"]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 /// An answer in this era; `result` omits what the modern era adds to every result.
@@ -47,10 +53,22 @@ fn expect(client: &mut Stdio, era: Era, method: &str, params: Value, cache: bool
 
 /// An error: its code, and a word of its message.
 #[track_caller]
-fn expect_error(client: &mut Stdio, era: Era, method: &str, params: Value, code: i64, word: &str) -> Value {
+fn expect_error(
+    client: &mut Stdio,
+    era: Era,
+    method: &str,
+    params: Value,
+    code: i64,
+    word: &str,
+) -> Value {
     let error = client.error(method, params);
     assert_eq!(error["code"], code, "{era:?} {method}: {error}");
-    assert!(error["message"].as_str().is_some_and(|text| text.contains(word)), "{era:?} {method} {word}: {error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .is_some_and(|text| text.contains(word)),
+        "{era:?} {method} {word}: {error}"
+    );
     error
 }
 
@@ -67,20 +85,45 @@ fn prompts_are_patterns_rendered_by_fabric() {
         };
         let argument = |name: &str, description: &str, required: bool| json!({"name": name, "description": description, "required": required});
         let input = argument("input_text", "The text that the pattern works on.", false);
-        let strategy = argument("strategy_name", "A prompting strategy to put before the pattern.", false);
-        let variable = argument("lang_code", "Value of the pattern's variable lang_code.", true);
+        let strategy = argument(
+            "strategy_name",
+            "A prompting strategy to put before the pattern.",
+            false,
+        );
+        let variable = argument(
+            "lang_code",
+            "Value of the pattern's variable lang_code.",
+            true,
+        );
         let ai = json!({"name": "ai", "description": "AI.", "arguments": [input, strategy]});
         let translate = json!({"name": "translate", "description": "Translate text into {{lang_code}}.",
                                "arguments": [input, variable, strategy]});
         let list = client.result("prompts/list", Value::Null);
         // Descriptions are tested elsewhere; here only that there is one.
-        assert!(list["prompts"].as_array().unwrap().iter().all(|p| p["description"].is_string()), "{list}");
+        assert!(
+            list["prompts"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .all(|p| p["description"].is_string()),
+            "{list}"
+        );
         let described = |mut prompt: Value, at: usize| {
             prompt["description"] = list["prompts"][at]["description"].clone();
             prompt
         };
-        let prompts = json!([title(described(ai, 0), "AI"), title(described(translate, 1), "Translate")]);
-        expect(&mut client, era, "prompts/list", Value::Null, true, json!({"prompts": prompts}));
+        let prompts = json!([
+            title(described(ai, 0), "AI"),
+            title(described(translate, 1), "Translate")
+        ]);
+        expect(
+            &mut client,
+            era,
+            "prompts/list",
+            Value::Null,
+            true,
+            json!({"prompts": prompts}),
+        );
         let prompt = |at: usize, text: &str| {
             let message = json!({"role": "user", "content": {"type": "text", "text": text}});
             json!({"description": list["prompts"][at]["description"], "messages": [message]})
@@ -90,20 +133,46 @@ fn prompts_are_patterns_rendered_by_fabric() {
         // Fabric leaves braces in the input alone; the fake needs an explicit reply.
         fabric.once(
             "POST /patterns/translate/apply",
-            Reply::json(json!({"Name": "translate", "Description": "", "Pattern": rendered.clone()})),
+            Reply::json(
+                json!({"Name": "translate", "Description": "", "Pattern": rendered.clone()}),
+            ),
         );
-        expect(&mut client, era, "prompts/get", get, false, prompt(1, &rendered));
+        expect(
+            &mut client,
+            era,
+            "prompts/get",
+            get,
+            false,
+            prompt(1, &rendered),
+        );
         let asked = fabric.requests_of("POST /patterns/translate/apply")[0].json();
-        assert_eq!(asked, json!({"input": "Hallo {{x}}", "variables": {"lang_code": "de"}}));
+        assert_eq!(
+            asked,
+            json!({"input": "Hallo {{x}}", "variables": {"lang_code": "de"}})
+        );
         let get = json!({"name": "ai", "arguments": {"input_text": "x", "strategy_name": "cot"}});
-        let rendered = format!("Think step by step before you answer.\n{}\nx", text_of("ai"));
-        expect(&mut client, era, "prompts/get", get, false, prompt(0, &rendered));
+        let rendered = format!(
+            "Think step by step before you answer.\n{}\nx",
+            text_of("ai")
+        );
+        expect(
+            &mut client,
+            era,
+            "prompts/get",
+            get,
+            false,
+            prompt(0, &rendered),
+        );
         for (name, arguments, word) in [
             ("nope", json!({}), "nope"),
             ("translate", json!({}), "lang_code"),
             ("ai", json!({"lang": "de"}), "lang"),
             ("ai", json!({"strategy_name": "nope"}), "strategy_name"),
-            ("translate", json!({"lang_code": "{{plugin:sys:env:HOME}}"}), "lang_code"),
+            (
+                "translate",
+                json!({"lang_code": "{{plugin:sys:env:HOME}}"}),
+                "lang_code",
+            ),
         ] {
             let params = json!({"name": name, "arguments": arguments});
             expect_error(&mut client, era, "prompts/get", params, -32602, word);
@@ -116,33 +185,69 @@ fn prompts_are_patterns_rendered_by_fabric() {
 fn resources_are_patterns_and_strategies_as_markdown() {
     for era in ERAS {
         let fabric = small();
-        fabric.on("GET /patterns/names", Reply::json(json!(["überblick für alle"])));
+        fabric.on(
+            "GET /patterns/names",
+            Reply::json(json!(["überblick für alle"])),
+        );
         fabric.on(
             "GET /strategies",
-            Reply::json(json!([{"name": "cot", "description": "Think", "prompt": "Step by step."}])),
+            Reply::json(
+                json!([{"name": "cot", "description": "Think", "prompt": "Step by step."}]),
+            ),
         );
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         let uri = "fabric://pattern/%C3%BCberblick%20f%C3%BCr%20alle";
-        let mut pattern = json!({"uri": uri, "name": "überblick für alle", "mimeType": "text/markdown"});
-        let mut strategy =
-            json!({"uri": "fabric://strategy/cot", "name": "cot", "description": "Think", "mimeType": "text/markdown"});
+        let mut pattern =
+            json!({"uri": uri, "name": "überblick für alle", "mimeType": "text/markdown"});
+        let mut strategy = json!({"uri": "fabric://strategy/cot", "name": "cot", "description": "Think", "mimeType": "text/markdown"});
         if era.from("2025-06-18") {
             pattern["title"] = json!("Überblick für alle");
             strategy["title"] = json!("Cot");
         }
         let list = client.result("resources/list", Value::Null);
         pattern["description"] = list["resources"][0]["description"].clone();
-        expect(&mut client, era, "resources/list", Value::Null, true, json!({"resources": [pattern, strategy]}));
-        let contents =
-            |uri: &str, text: &str| json!({"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]});
+        expect(
+            &mut client,
+            era,
+            "resources/list",
+            Value::Null,
+            true,
+            json!({"resources": [pattern, strategy]}),
+        );
+        let contents = |uri: &str, text: &str| json!({"contents": [{"uri": uri, "mimeType": "text/markdown", "text": text}]});
         let text = text_of("überblick für alle");
-        expect(&mut client, era, "resources/read", json!({"uri": uri}), true, contents(uri, &text));
+        expect(
+            &mut client,
+            era,
+            "resources/read",
+            json!({"uri": uri}),
+            true,
+            contents(uri, &text),
+        );
         let uri = "fabric://strategy/cot";
-        expect(&mut client, era, "resources/read", json!({"uri": uri}), true, contents(uri, "Step by step."));
+        expect(
+            &mut client,
+            era,
+            "resources/read",
+            json!({"uri": uri}),
+            true,
+            contents(uri, "Step by step."),
+        );
         let code = if era == Era::Modern { -32602 } else { -32002 };
-        for uri in ["fabric://pattern/nope", "fabric://strategy/nope", "file:///etc/passwd", "fabric://pattern/..%2Fx"]
-        {
-            let error = expect_error(&mut client, era, "resources/read", json!({"uri": uri}), code, uri);
+        for uri in [
+            "fabric://pattern/nope",
+            "fabric://strategy/nope",
+            "file:///etc/passwd",
+            "fabric://pattern/..%2Fx",
+        ] {
+            let error = expect_error(
+                &mut client,
+                era,
+                "resources/read",
+                json!({"uri": uri}),
+                code,
+                uri,
+            );
             assert_eq!(error["data"]["uri"], uri, "{error}");
         }
     }
@@ -160,24 +265,69 @@ fn completion_offers_names_best_first() {
             json!({"completion": {"values": values, "total": total, "hasMore": false}})
         };
         for (reference, argument, value, values) in [
-            (patterns(), "name", "SUM", json!(["summarize", "summarize_meeting"])),
+            (
+                patterns(),
+                "name",
+                "SUM",
+                json!(["summarize", "summarize_meeting"]),
+            ),
             (patterns(), "name", "me", json!(["summarize_meeting"])),
             (patterns(), "name", "zz", json!([])),
-            (json!({"type": "ref/resource", "uri": "fabric://strategy/{name}"}), "name", "re", json!(["self-refine"])),
-            (json!({"type": "ref/prompt", "name": "ai"}), "strategy_name", "", json!(["cot", "self-refine"])),
-            (json!({"type": "ref/prompt", "name": "ai"}), "input_text", "x", json!([])),
+            (
+                json!({"type": "ref/resource", "uri": "fabric://strategy/{name}"}),
+                "name",
+                "re",
+                json!(["self-refine"]),
+            ),
+            (
+                json!({"type": "ref/prompt", "name": "ai"}),
+                "strategy_name",
+                "",
+                json!(["cot", "self-refine"]),
+            ),
+            (
+                json!({"type": "ref/prompt", "name": "ai"}),
+                "input_text",
+                "x",
+                json!([]),
+            ),
         ] {
-            expect(&mut client, era, "completion/complete", ask(reference, argument, value), false, found(values));
+            expect(
+                &mut client,
+                era,
+                "completion/complete",
+                ask(reference, argument, value),
+                false,
+                found(values),
+            );
         }
-        let unknown = ask(json!({"type": "ref/prompt", "name": "nope"}), "strategy_name", "");
-        expect_error(&mut client, era, "completion/complete", unknown, -32602, "nope");
+        let unknown = ask(
+            json!({"type": "ref/prompt", "name": "nope"}),
+            "strategy_name",
+            "",
+        );
+        expect_error(
+            &mut client,
+            era,
+            "completion/complete",
+            unknown,
+            -32602,
+            "nope",
+        );
         // Each keystroke must not cause a request to Fabric.
         assert_eq!(fabric.requests_of("GET /strategies").len(), 1, "{era:?}");
         let names: Vec<_> = (0..250).map(|n| format!("p{n:03}")).collect();
         fabric.on("GET /patterns/names", Reply::json(json!(names)));
         let mut other = Stdio::speaking(era, Program::with(&fabric));
         let many = json!({"completion": {"values": names[..100], "total": 250, "hasMore": true}});
-        expect(&mut other, era, "completion/complete", ask(patterns(), "name", "p"), false, many);
+        expect(
+            &mut other,
+            era,
+            "completion/complete",
+            ask(patterns(), "name", "p"),
+            false,
+            many,
+        );
     }
 }
 
@@ -186,11 +336,17 @@ fn completion_offers_names_best_first() {
 fn a_fabric_that_is_away_is_an_internal_error() {
     for era in ERAS {
         let fabric = FakeFabric::start();
-        fabric.on("GET /patterns/names", Reply::failure(401, json!({"error": "Wrong API Key"})));
+        fabric.on(
+            "GET /patterns/names",
+            Reply::failure(401, json!({"error": "Wrong API Key"})),
+        );
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         for method in ["prompts/list", "resources/list"] {
             let error = expect_error(&mut client, era, method, Value::Null, -32603, "key");
-            assert_eq!(error["data"]["type"], "urn:fabric-mcp:error:fabric-api-unauthorized", "{error}");
+            assert_eq!(
+                error["data"]["type"], "urn:fabric-mcp:error:fabric-api-unauthorized",
+                "{error}"
+            );
         }
     }
 }
@@ -212,7 +368,11 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     client.result("logging/setLevel", json!({"level": "warning"}));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let ping = json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"});
-    client.send(&json!([run("one", Some("t1")), ping, run("two", Some("t2"))]));
+    client.send(&json!([
+        run("one", Some("t1")),
+        ping,
+        run("two", Some("t2"))
+    ]));
     fabric.wait_held(2);
     // The calls' notifications are sent individually, before the array.
     let mut tokens = [client.recv(), client.recv()].map(|note| {
@@ -226,11 +386,18 @@ fn a_batch_waits_for_its_calls_and_leaves_the_cancelled_out() {
     fabric.wait_closed(crate::support::DEADLINE);
     fabric.release();
     let answer = client.recv();
-    let ids: Vec<_> = answer.as_array().unwrap().iter().map(|item| item["id"].clone()).collect();
+    let ids: Vec<_> = answer
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| item["id"].clone())
+        .collect();
     assert_eq!(ids, ["ping", "two"], "{answer}");
     assert_eq!(answer[1]["result"]["content"][0]["text"], "part");
     // An empty array is not sent.
-    client.send(&json!([run("three", None), {"jsonrpc": "2.0", "method": "notifications/initialized"}]));
+    client.send(
+        &json!([run("three", None), {"jsonrpc": "2.0", "method": "notifications/initialized"}]),
+    );
     fabric.wait_held(1);
     client.cancel(&json!("three"));
     fabric.wait_closed(crate::support::DEADLINE);
@@ -246,8 +413,11 @@ fn the_end_of_input_waits_for_the_last_answers() {
             let fabric = FakeFabric::start();
             fabric.on("POST /chat", Reply::silence());
             let mut client = Stdio::speaking(Era::Legacy("2025-03-26"), Program::with(&fabric));
-            let lines =
-                if batch { format!("{}\n", json!([names, run("gone", None), cancel])) } else { format!("{names}\n") };
+            let lines = if batch {
+                format!("{}\n", json!([names, run("gone", None), cancel]))
+            } else {
+                format!("{names}\n")
+            };
             client.send_raw(lines.as_bytes());
             client.close_stdin();
             let rest = client.rest();
@@ -265,20 +435,27 @@ fn a_line_of_ten_mebibytes_is_refused_and_the_pipe_goes_on() {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         let pad = "x".repeat(10 << 20);
-        let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":"{pad}"}}}}"#);
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{"x":"{pad}"}}}}"#);
         client.send_raw(line.as_bytes());
         client.send_raw(b"\r\n");
         let answer = client.recv();
         assert_eq!(answer["error"]["code"], -32600, "{answer}");
         let words = format!("The line is longer than {} bytes.", 8 << 20);
-        assert_eq!((&answer["error"]["message"], &answer["id"]), (&json!(words), &json!(1)));
+        assert_eq!(
+            (&answer["error"]["message"], &answer["id"]),
+            (&json!(words), &json!(1))
+        );
         client.expect_nothing_else();
     }
 }
 
 /// A server that polls the catalogue often, so that changes are found quickly.
 fn watched(fabric: &FakeFabric, era: Era) -> Stdio {
-    Stdio::speaking(era, Program::with(fabric).env("FABRIC_MCP_CATALOG_TTL", "0.05"))
+    Stdio::speaking(
+        era,
+        Program::with(fabric).env("FABRIC_MCP_CATALOG_TTL", "0.05"),
+    )
 }
 
 #[test]
@@ -291,7 +468,11 @@ fn a_legacy_client_that_has_listed_is_notified_of_changed_lists() {
             fabric.on("GET /patterns/names", Reply::json(json!(["ai"])));
             for kind in ["prompts", "resources"] {
                 let method = format!("notifications/{kind}/list_changed");
-                assert_eq!(client.next_note(), json!({"jsonrpc": "2.0", "method": method, "params": {}}), "{era:?}");
+                assert_eq!(
+                    client.next_note(),
+                    json!({"jsonrpc": "2.0", "method": method, "params": {}}),
+                    "{era:?}"
+                );
             }
             // A notified client gets the new list.
             let list = client.result("prompts/list", Value::Null);
@@ -315,16 +496,21 @@ fn modern_subscriptions_are_acknowledged_tagged_filtered_and_ended() {
                "params": {"_meta": {key: id}, "notifications": filter}})
     };
     let (prompts, resources, gone) = (json!("p"), json!(0), json!("gone"));
-    let wanted =
-        json!({"promptsListChanged": true, "toolsListChanged": true, "resourceSubscriptions": ["fabric://pattern/ai"]});
-    assert_eq!(listen(&mut client, &prompts, wanted), acknowledged(&prompts, json!({"promptsListChanged": true})));
+    let wanted = json!({"promptsListChanged": true, "toolsListChanged": true, "resourceSubscriptions": ["fabric://pattern/ai"]});
+    assert_eq!(
+        listen(&mut client, &prompts, wanted),
+        acknowledged(&prompts, json!({"promptsListChanged": true}))
+    );
     let wanted = json!({"resourcesListChanged": true, "promptsListChanged": false});
     assert_eq!(
         listen(&mut client, &resources, wanted),
         acknowledged(&resources, json!({"resourcesListChanged": true}))
     );
     let both = json!({"resourcesListChanged": true, "promptsListChanged": true});
-    assert_eq!(listen(&mut client, &gone, both.clone()), acknowledged(&gone, both));
+    assert_eq!(
+        listen(&mut client, &gone, both.clone()),
+        acknowledged(&gone, both)
+    );
     // The id of a subscription is in use until it is cancelled.
     client.begin_as(&gone, "tools/list", Value::Null);
     assert_eq!(client.answer(&gone)["error"]["code"], -32600);
@@ -341,10 +527,15 @@ fn modern_subscriptions_are_acknowledged_tagged_filtered_and_ended() {
     let rest = client.rest();
     assert_eq!(rest.len(), 4, "{rest:?}");
     for id in [&prompts, &resources] {
-        let of = |message: &&Value| message.get("id") == Some(id) || message["params"].get("requestId") == Some(id);
+        let of = |message: &&Value| {
+            message.get("id") == Some(id) || message["params"].get("requestId") == Some(id)
+        };
         let own: Vec<_> = rest.iter().filter(of).collect();
         assert_eq!(
-            (&own[0]["result"]["resultType"], &own[0]["result"]["_meta"][key]),
+            (
+                &own[0]["result"]["resultType"],
+                &own[0]["result"]["_meta"][key]
+            ),
             (&json!("complete"), id),
             "the result comes first: {rest:?}"
         );
@@ -358,24 +549,50 @@ fn one_pipe_has_so_many_subscriptions_and_no_more() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric));
     let mut begin = |n: u64| {
-        client.begin_as(&json!(n), "subscriptions/listen", json!({"notifications": {"promptsListChanged": true}}));
+        client.begin_as(
+            &json!(n),
+            "subscriptions/listen",
+            json!({"notifications": {"promptsListChanged": true}}),
+        );
         client.recv()
     };
     for n in 0..64 {
-        assert_eq!(begin(n)["method"], "notifications/subscriptions/acknowledged");
+        assert_eq!(
+            begin(n)["method"],
+            "notifications/subscriptions/acknowledged"
+        );
     }
     let refused = begin(64);
-    assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(64), &json!(-32603)), "{refused}");
-    assert_eq!(refused["error"]["data"]["type"], "urn:fabric-mcp:error:too-many-requests");
+    assert_eq!(
+        (&refused["id"], &refused["error"]["code"]),
+        (&json!(64), &json!(-32603)),
+        "{refused}"
+    );
+    assert_eq!(
+        refused["error"]["data"]["type"],
+        "urn:fabric-mcp:error:too-many-requests"
+    );
     client.cancel(&json!(5));
-    client.begin_as(&json!(64), "subscriptions/listen", json!({"notifications": {}}));
-    assert_eq!(client.recv()["method"], "notifications/subscriptions/acknowledged", "one place is free again");
+    client.begin_as(
+        &json!(64),
+        "subscriptions/listen",
+        json!({"notifications": {}}),
+    );
+    assert_eq!(
+        client.recv()["method"],
+        "notifications/subscriptions/acknowledged",
+        "one place is free again"
+    );
 }
 
 #[test]
 fn chunks_are_log_messages_for_those_who_ask_for_them() {
     let chunk = |kind: &str, content: &str| {
-        let format = if kind == "content" { "markdown" } else { "plain" };
+        let format = if kind == "content" {
+            "markdown"
+        } else {
+            "plain"
+        };
         let data = json!({"type": kind, "format": format, "content": content});
         json!({"jsonrpc": "2.0", "method": "notifications/message",
                "params": {"level": "info", "logger": "fabric_run_pattern", "data": data}})
@@ -383,20 +600,31 @@ fn chunks_are_log_messages_for_those_who_ask_for_them() {
     let all = [chunk("content", "a text"), chunk("complete", "")];
     for era in ERAS {
         // Before a legacy client sets a level, the server chooses.
-        for (level, hears) in
-            [(None, era != Era::Modern), (Some("debug"), true), (Some("info"), true), (Some("notice"), false)]
-        {
+        for (level, hears) in [
+            (None, era != Era::Modern),
+            (Some("debug"), true),
+            (Some("info"), true),
+            (Some("notice"), false),
+        ] {
             let fabric = FakeFabric::start();
             fabric.on("POST /chat", Reply::run(&["a text"]));
             let mut client = Stdio::speaking(era, Program::with(&fabric));
             let mut params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "ai", "stream": true}});
             match (era, level) {
-                (Era::Modern, Some(level)) => params["_meta"] = json!({"io.modelcontextprotocol/logLevel": level}),
-                (Era::Legacy(_), Some(level)) => drop(client.result("logging/setLevel", json!({"level": level}))),
+                (Era::Modern, Some(level)) => {
+                    params["_meta"] = json!({"io.modelcontextprotocol/logLevel": level})
+                }
+                (Era::Legacy(_), Some(level)) => {
+                    drop(client.result("logging/setLevel", json!({"level": level})))
+                }
                 _ => {}
             }
             client.result("tools/call", params);
-            assert_eq!(client.notes(), if hears { &all[..] } else { &[] }, "{era:?} {level:?}");
+            assert_eq!(
+                client.notes(),
+                if hears { &all[..] } else { &[] },
+                "{era:?} {level:?}"
+            );
         }
     }
 }

@@ -14,7 +14,9 @@ use crate::support::folder::TempFolder;
 use crate::support::process::Program;
 
 fn readme() -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap().replace("\r\n", "\n")
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md"))
+        .unwrap()
+        .replace("\r\n", "\n")
 }
 
 /// The fenced blocks of one language.
@@ -35,7 +37,9 @@ fn blocks(language: &str) -> Vec<String> {
 /// The lines between a heading and the next one.
 fn section(heading: &str) -> String {
     let text = readme();
-    let (_, after) = text.split_once(&format!("\n## {heading}\n")).unwrap_or_else(|| panic!("no section {heading}"));
+    let (_, after) = text
+        .split_once(&format!("\n## {heading}\n"))
+        .unwrap_or_else(|| panic!("no section {heading}"));
     after.split("\n## ").next().unwrap().to_owned()
 }
 
@@ -50,7 +54,12 @@ fn topic(name: &str) -> String {
 fn topics() -> Vec<String> {
     let help = Program::new(["--help"]).run(DEADLINE).stdout;
     let (_, names) = help.rsplit_once("and one of").unwrap();
-    names.trim().trim_end_matches('.').split(',').map(|name| topic(name.trim())).collect()
+    names
+        .trim()
+        .trim_end_matches('.')
+        .split(',')
+        .map(|name| topic(name.trim()))
+        .collect()
 }
 
 /// Everything in backticks.
@@ -73,34 +82,61 @@ fn without_numbers(text: &str) -> String {
 
 #[test]
 fn the_picture_shows_what_the_first_command_prints() {
-    assert_eq!(blocks("sh")[0], "cargo run --release --locked -- --demo --check");
+    assert_eq!(
+        blocks("sh")[0],
+        "cargo run --release --locked -- --demo --check"
+    );
     let finished = Program::new(["--demo", "--check"]).run(DEADLINE);
     finished.expect_code(0);
-    let picture = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/demo.svg")).unwrap();
+    let picture =
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(".github/demo.svg")).unwrap();
     // The text between the tags; an empty line has no element.
     let lines = picture.lines().filter(|line| line.starts_with("<text"));
     let text = |line: &str| {
-        let inside: String = line.split('<').filter_map(|part| part.split_once('>')).map(|(_, text)| text).collect();
-        inside.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+        let inside: String = line
+            .split('<')
+            .filter_map(|part| part.split_once('>'))
+            .map(|(_, text)| text)
+            .collect();
+        inside
+            .replace("&lt;", "<")
+            .replace("&gt;", ">")
+            .replace("&amp;", "&")
     };
     let mut shown: Vec<String> = lines.map(text).collect();
     assert_eq!(shown.remove(0), "$ fabric-mcp --demo --check");
-    let printed: Vec<&str> = finished.stdout.lines().filter(|line| !line.is_empty()).collect();
-    assert_eq!(without_numbers(&shown.join("\n")), without_numbers(&printed.join("\n")));
+    let printed: Vec<&str> = finished
+        .stdout
+        .lines()
+        .filter(|line| !line.is_empty())
+        .collect();
+    assert_eq!(
+        without_numbers(&shown.join("\n")),
+        without_numbers(&printed.join("\n"))
+    );
 }
 
 #[test]
 fn json_parses() {
     let blocks = blocks("json");
     assert_eq!(blocks.len(), 3);
-    let values = blocks.iter().map(|block| serde_json::from_str(block).unwrap_or_else(|e| panic!("{e}: {block}")));
+    let values = blocks
+        .iter()
+        .map(|block| serde_json::from_str(block).unwrap_or_else(|e| panic!("{e}: {block}")));
     let values: Vec<Value> = values.collect();
-    assert!(values[0]["mcpServers"]["fabric"]["command"].is_string(), "{}", values[0]);
+    assert!(
+        values[0]["mcpServers"]["fabric"]["command"].is_string(),
+        "{}",
+        values[0]
+    );
 }
 
 #[test]
 fn a_client_gets_what_is_shown() {
-    let shown: Vec<Value> = blocks("json").iter().map(|block| serde_json::from_str(block).unwrap()).collect();
+    let shown: Vec<Value> = blocks("json")
+        .iter()
+        .map(|block| serde_json::from_str(block).unwrap())
+        .collect();
     let mut client = crate::support::stdio::Stdio::start(Program::new(["--demo"]));
     let mut run = |arguments: Value| {
         let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -110,16 +146,29 @@ fn a_client_gets_what_is_shown() {
         client.send_raw(format!("{call}\n").as_bytes());
         client.recv()["result"].take()
     };
-    let good = run(json!({"pattern_name": "write_commit_message", "input_text": "Fix a typo", "max_chars": 60}));
+    let good = run(
+        json!({"pattern_name": "write_commit_message", "input_text": "Fix a typo", "max_chars": 60}),
+    );
     // Each run has a different id.
     let id = |result: &Value| result["run_id"].as_str().unwrap().to_owned();
-    let text = good["structuredContent"].to_string().replace(&id(&good["structuredContent"]), &id(&shown[1]));
+    let text = good["structuredContent"]
+        .to_string()
+        .replace(&id(&good["structuredContent"]), &id(&shown[1]));
     assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), shown[1]);
-    assert!(readme().contains(&format!("`schema_version`, which is {}.", good["_meta"]["schema_version"])), "{good}");
+    assert!(
+        readme().contains(&format!(
+            "`schema_version`, which is {}.",
+            good["_meta"]["schema_version"]
+        )),
+        "{good}"
+    );
     assert!(good["_meta"]["generated_at"].is_string(), "{good}");
     let mut bad = run(json!({"pattern_name": "sumarize", "input_text": "x"}));
     bad["_meta"]["error"]["request_id"] = shown[2]["request_id"].clone();
-    assert_eq!((&bad["isError"], &bad["_meta"]["error"]), (&json!(true), &shown[2]));
+    assert_eq!(
+        (&bad["isError"], &bad["_meta"]["error"]),
+        (&json!(true), &shown[2])
+    );
 }
 
 #[test]
@@ -127,7 +176,9 @@ fn nginx_takes_the_snippet() {
     let folder = TempFolder::new("nginx");
     // There are no certificates here, and the port must not need privileges.
     let help = topic("proxy");
-    let (_, after) = help.split_once("\n    upstream ").expect("the snippet begins");
+    let (_, after) = help
+        .split_once("\n    upstream ")
+        .expect("the snippet begins");
     let (inside, _) = after.split_once("\n    }\n\n").expect("the snippet ends");
     let snippet: Vec<String> = format!("upstream {inside}\n}}")
         .lines()
@@ -141,7 +192,14 @@ fn nginx_takes_the_snippet() {
     );
     let file = folder.write("nginx.conf", conf);
     let programs = ["nginx", "/usr/sbin/nginx"];
-    let test = |program: &&str| Command::new(program).arg("-t").arg("-c").arg(&file).output().ok();
+    let test = |program: &&str| {
+        Command::new(program)
+            .arg("-t")
+            .arg("-c")
+            .arg(&file)
+            .output()
+            .ok()
+    };
     let output = programs.iter().find_map(test);
     match output {
         // Without root, nginx cannot write its folders.
@@ -156,14 +214,22 @@ fn nginx_takes_the_snippet() {
 #[test]
 fn commands_use_flags_that_exist() {
     let help = Program::new(["--help"]).run(DEADLINE).stdout;
-    let known: BTreeSet<&str> =
-        help.split(|c: char| c.is_whitespace() || ",;:".contains(c)).filter(|word| word.starts_with("--")).collect();
-    let text = topics().into_iter().fold(readme(), |all, topic| all + &topic);
+    let known: BTreeSet<&str> = help
+        .split(|c: char| c.is_whitespace() || ",;:".contains(c))
+        .filter(|word| word.starts_with("--"))
+        .collect();
+    let text = topics()
+        .into_iter()
+        .fold(readme(), |all, topic| all + &topic);
     let mut seen = 0;
     for line in text.lines().filter(|line| line.contains("fabric-mcp -")) {
-        let words = line.split_once("fabric-mcp -").map(|(_, rest)| format!("-{rest}")).unwrap();
-        for word in
-            words.split(|c: char| c.is_whitespace() || "`|,.;:".contains(c)).filter(|word| word.starts_with("--"))
+        let words = line
+            .split_once("fabric-mcp -")
+            .map(|(_, rest)| format!("-{rest}"))
+            .unwrap();
+        for word in words
+            .split(|c: char| c.is_whitespace() || "`|,.;:".contains(c))
+            .filter(|word| word.starts_with("--"))
         {
             assert!(known.contains(word), "{word} in {line}");
             seen += 1;
@@ -175,11 +241,17 @@ fn commands_use_flags_that_exist() {
 #[test]
 fn the_hand_written_messages_are_answered() {
     let all = blocks("sh");
-    let line = all.iter().find(|block| block.starts_with("printf")).unwrap();
+    let line = all
+        .iter()
+        .find(|block| block.starts_with("printf"))
+        .unwrap();
     let message = line.split('\'').find(|part| part.starts_with('{')).unwrap();
     let mut client = crate::support::stdio::Stdio::start(Program::new(["--demo"]));
     client.send_raw(format!("{message}\n").as_bytes());
-    assert_eq!(client.recv()["result"]["structuredContent"]["patterns"][0], "explain_code");
+    assert_eq!(
+        client.recv()["result"]["structuredContent"]["patterns"][0],
+        "explain_code"
+    );
 }
 
 #[test]
@@ -197,7 +269,10 @@ fn the_table_of_tools_is_the_catalogue() {
     assert_eq!(tools.len(), 10, "{catalogue}");
     let section = section("Tools");
     for (tool, arguments) in tools {
-        let row = section.lines().find(|line| line.starts_with(&format!("| `{tool}`"))).expect("a row for each tool");
+        let row = section
+            .lines()
+            .find(|line| line.starts_with(&format!("| `{tool}`")))
+            .expect("a row for each tool");
         let cell = row.split('|').nth(2).unwrap();
         let listed: BTreeSet<String> = quoted(cell).into_iter().map(str::to_owned).collect();
         assert_eq!(listed, arguments, "{tool}");
@@ -207,31 +282,55 @@ fn the_table_of_tools_is_the_catalogue() {
 #[test]
 fn quoted_messages_are_ours() {
     let mut sources = String::new();
-    collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
+    collect(
+        &Path::new(env!("CARGO_MANIFEST_DIR")).join("src"),
+        &mut sources,
+    );
     // A literal that continues on the next line is one text.
     let sources = sources.replace("\r\n", "\n");
     let mut joined = String::new();
     for part in sources.split("\\\n") {
-        joined.push_str(if joined.is_empty() { part } else { part.trim_start() });
+        joined.push_str(if joined.is_empty() {
+            part
+        } else {
+            part.trim_start()
+        });
     }
     let help = topic("problems");
-    let rows = help.lines().filter_map(|line| line.strip_prefix("  ").filter(|term| !term.starts_with(' ')));
+    let rows = help.lines().filter_map(|line| {
+        line.strip_prefix("  ")
+            .filter(|term| !term.starts_with(' '))
+    });
     let messages: Vec<&str> = rows.flat_map(|term| term.split(" … ")).collect();
     assert!(messages.len() > 25, "{help}");
-    for usual in ["no patterns", "no models", "not speak TLS", "authority's certificate", "list of patterns"] {
+    for usual in [
+        "no patterns",
+        "no models",
+        "not speak TLS",
+        "authority's certificate",
+        "list of patterns",
+    ] {
         assert!(help.contains(usual), "{usual}");
     }
-    let missing: Vec<&str> = messages.into_iter().filter(|message| !joined.contains(message)).collect();
+    let missing: Vec<&str> = messages
+        .into_iter()
+        .filter(|message| !joined.contains(message))
+        .collect();
     assert_eq!(missing, Vec::<&str>::new(), "no source has these");
 }
 
 fn collect(folder: &Path, text: &mut String) {
-    let mut entries: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut entries: Vec<PathBuf> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
     entries.sort();
     for path in entries {
         if path.is_dir() {
             collect(&path, text);
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("cli/problems.rs") {
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && !path.ends_with("cli/problems.rs")
+        {
             text.push_str(&fs::read_to_string(path).unwrap());
         }
     }

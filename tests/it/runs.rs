@@ -21,7 +21,10 @@ const NEWEST: Era = Era::Legacy("2025-11-25");
 
 fn run(more: Value) -> Value {
     let mut arguments = json!({"pattern_name": "summarize", "input_text": "s3cret input"});
-    arguments.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    arguments
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     arguments
 }
 
@@ -35,25 +38,38 @@ fn data(result: &Value) -> &Value {
 /// The run id in a text.
 #[track_caller]
 fn told_id(told: &str) -> String {
-    let id = told.split_whitespace().find(|word| word.starts_with("run_") && word.len() == 36);
+    let id = told
+        .split_whitespace()
+        .find(|word| word.starts_with("run_") && word.len() == 36);
     id.unwrap_or_else(|| panic!("no id: {told}")).to_owned()
 }
 
 fn id(result: &Value) -> String {
-    data(result)["run_id"].as_str().unwrap_or_else(|| panic!("no run_id: {result}")).to_owned()
+    data(result)["run_id"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no run_id: {result}"))
+        .to_owned()
 }
 
 impl TempFolder {
     fn program(&self, fabric: &FakeFabric) -> Program {
-        Program::with(fabric).arg("--state-dir").arg(self.path("state").to_str().unwrap())
+        Program::with(fabric)
+            .arg("--state-dir")
+            .arg(self.path("state").to_str().unwrap())
     }
 }
 
 /// Polls the run until it has `chars` characters or has ended.
 fn get_until(client: &mut dyn Caller, run_id: &str, chars: u64) -> Value {
     let got = poll(DEADLINE, || {
-        let result = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
-        let (total, status) = (data(&result)["total_chars"].as_u64().unwrap(), data(&result)["status"].clone());
+        let result = client.call(
+            "fabric_get_run",
+            json!({"run_id": run_id, "wait_seconds": 0}),
+        );
+        let (total, status) = (
+            data(&result)["total_chars"].as_u64().unwrap(),
+            data(&result)["status"].clone(),
+        );
         (total >= chars || status != "working").then_some(result)
     });
     got.expect("the text comes")
@@ -71,25 +87,62 @@ fn a_call_is_answered_in_time_and_its_run_goes_on_on_every_wire() {
 
 fn answered_in_time(wire: Wire, era: Era) {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("part ").gate().content("and rest").complete());
-    let mut client = transports::open(wire, era, Program::with(&fabric).arg("--answer-within").arg("1"), None);
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("part ")
+            .gate()
+            .content("and rest")
+            .complete(),
+    );
+    let mut client = transports::open(
+        wire,
+        era,
+        Program::with(&fabric).arg("--answer-within").arg("1"),
+        None,
+    );
     let result = client.call("fabric_run_pattern", run(json!({})));
     assert_eq!(result["isError"], false, "{wire:?} {era:?} {result}");
-    assert_eq!(result["content"][0]["text"], "part ", "{wire:?} {era:?} {result}");
+    assert_eq!(
+        result["content"][0]["text"], "part ",
+        "{wire:?} {era:?} {result}"
+    );
     let told = result["content"][1]["text"].as_str().unwrap();
-    assert!(told.contains("still working") && told.contains("fabric_get_run"), "{told}");
+    assert!(
+        told.contains("still working") && told.contains("fabric_get_run"),
+        "{told}"
+    );
     let run_id = told_id(told);
     if era.from("2025-06-18") {
         let structured = expect::success(era, &result);
-        assert_eq!((&structured["status"], &structured["run_id"]), (&json!("working"), &json!(run_id)));
-        assert_eq!((&structured["output_text"], &structured["warnings"][0]), (&json!("part "), &json!(told)));
+        assert_eq!(
+            (&structured["status"], &structured["run_id"]),
+            (&json!("working"), &json!(run_id))
+        );
+        assert_eq!(
+            (&structured["output_text"], &structured["warnings"][0]),
+            (&json!("part "), &json!(told))
+        );
     }
     fabric.release();
     let rest = client.call("fabric_get_run", json!({"run_id": run_id}));
-    assert_eq!(rest["content"], json!([{"type": "text", "text": "part and rest"}]), "{wire:?} {era:?}");
-    let rest = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 5, "max_chars": 3}));
+    assert_eq!(
+        rest["content"],
+        json!([{"type": "text", "text": "part and rest"}]),
+        "{wire:?} {era:?}"
+    );
+    let rest = client.call(
+        "fabric_get_run",
+        json!({"run_id": run_id, "offset": 5, "max_chars": 3}),
+    );
     assert_eq!(rest["content"][0]["text"], "and", "{wire:?} {era:?}");
-    assert!(rest["content"][1]["text"].as_str().unwrap().contains("offset 8"), "{rest}");
+    assert!(
+        rest["content"][1]["text"]
+            .as_str()
+            .unwrap()
+            .contains("offset 8"),
+        "{rest}"
+    );
     fabric.expect_chats(1);
 }
 
@@ -97,19 +150,31 @@ fn answered_in_time(wire: Wire, era: Era) {
 fn a_run_can_be_started_without_waiting_and_stopped() {
     for (wire, era) in transports::EACH {
         let fabric = FakeFabric::start();
-        fabric.on("POST /chat", Reply::sse().content("äpart").gate().complete());
+        fabric.on(
+            "POST /chat",
+            Reply::sse().content("äpart").gate().complete(),
+        );
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
         let result = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
         let told = result["content"][1]["text"].as_str().unwrap();
         let run_id = told_id(told);
         let got = poll(DEADLINE, || {
-            let result = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
+            let result = client.call(
+                "fabric_get_run",
+                json!({"run_id": run_id, "wait_seconds": 0}),
+            );
             (result["content"][0]["text"] == "äpart").then_some(result)
         });
         assert!(got.is_some(), "{wire:?}");
         let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
         assert_eq!(stopped["content"][0]["text"], "äpart", "{wire:?} {stopped}");
-        assert!(stopped["content"][1]["text"].as_str().unwrap().contains("was cancelled"), "{stopped}");
+        assert!(
+            stopped["content"][1]["text"]
+                .as_str()
+                .unwrap()
+                .contains("was cancelled"),
+            "{stopped}"
+        );
         assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
         let again = client.call("fabric_cancel_run", json!({"run_id": run_id}));
         assert_eq!(again["content"], stopped["content"], "{wire:?}");
@@ -122,8 +187,9 @@ fn a_run_can_be_stopped_while_many_calls_wait_for_it() {
     fabric.on("POST /chat", Reply::sse().gate());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).arg("--max-runs").arg("1"));
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
-    let waiting: Vec<_> =
-        (0..16).map(|_| client.begin_call("fabric_get_run", json!({"run_id": run_id}), None)).collect();
+    let waiting: Vec<_> = (0..16)
+        .map(|_| client.begin_call("fabric_get_run", json!({"run_id": run_id}), None))
+        .collect();
     let stopped = client.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert!(stopped.to_string().contains("was cancelled"), "{stopped}");
     for id in waiting {
@@ -138,24 +204,49 @@ fn a_cut_output_can_be_read_to_its_end() {
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let result = client.call("fabric_run_pattern", run(json!({"max_chars": 2})));
     let run_id = id(&result);
-    assert_eq!((&data(&result)["output_text"], &data(&result)["omitted_chars"]), (&json!("añ"), &json!(3)));
+    assert_eq!(
+        (
+            &data(&result)["output_text"],
+            &data(&result)["omitted_chars"]
+        ),
+        (&json!("añ"), &json!(3))
+    );
     let told = result["content"][1]["text"].as_str().unwrap();
-    assert!(told.contains(&format!("fabric_get_run, run_id {run_id} and offset 2.")), "{told}");
+    assert!(
+        told.contains(&format!("fabric_get_run, run_id {run_id} and offset 2.")),
+        "{told}"
+    );
     let rest = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 2}));
     assert_eq!(data(&rest)["output_text"], "bcd");
     assert_eq!(data(&rest)["status"], "completed");
     let beyond = client.call("fabric_get_run", json!({"run_id": run_id, "offset": 99}));
-    assert_eq!((&data(&beyond)["output_text"], &data(&beyond)["total_chars"]), (&json!(""), &json!(5)));
+    assert_eq!(
+        (&data(&beyond)["output_text"], &data(&beyond)["total_chars"]),
+        (&json!(""), &json!(5))
+    );
 }
 
 #[test]
 fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two ").gate().content("three").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("one ")
+            .gate()
+            .content("two ")
+            .gate()
+            .content("three")
+            .complete(),
+    );
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let run_id = id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     get_until(&mut client, &run_id, 4);
-    let get = client.begin_call("fabric_get_run", json!({"run_id": run_id, "offset": 4}), Some(json!("t")));
+    let get = client.begin_call(
+        "fabric_get_run",
+        json!({"run_id": run_id, "offset": 4}),
+        Some(json!("t")),
+    );
     fabric.release();
     assert_eq!(client.next_progress_text(), "two ");
     // Cancelling the call ends the waiting, not the run.
@@ -163,7 +254,11 @@ fn a_call_with_a_progress_token_gets_the_text_as_it_arrives() {
     let get = client.begin_call("fabric_get_run", json!({"run_id": run_id}), None);
     fabric.release();
     let answer = client.answer(&get);
-    assert_eq!(answer["result"]["content"], json!([{"type": "text", "text": "one two three"}]), "{answer}");
+    assert_eq!(
+        answer["result"]["content"],
+        json!([{"type": "text", "text": "one two three"}]),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -171,7 +266,11 @@ fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
-    let call = client.begin_call("fabric_run_pattern", run(json!({"stream": true})), Some(json!("t")));
+    let call = client.begin_call(
+        "fabric_run_pattern",
+        run(json!({"stream": true})),
+        Some(json!("t")),
+    );
     assert_eq!(client.next_progress_text(), "part");
     client.cancel(&call);
     fabric.wait_closed(DEADLINE);
@@ -181,7 +280,10 @@ fn cancelling_a_call_that_waits_stops_its_run_and_keeps_its_text() {
     })
     .expect("a cancelled run");
     assert_eq!(listed[0]["patterns"], json!(["summarize"]));
-    assert_eq!((listed.as_array().unwrap().len(), &listed[0]["total_chars"]), (1, &json!(4)));
+    assert_eq!(
+        (listed.as_array().unwrap().len(), &listed[0]["total_chars"]),
+        (1, &json!(4))
+    );
     let kept = client.call("fabric_get_run", json!({"run_id": listed[0]["run_id"]}));
     assert_eq!(data(&kept)["output_text"], "part");
 }
@@ -198,7 +300,10 @@ fn runs_that_outlive_their_calls_still_count_and_block_nothing_else() {
         let run_id = told_id(told);
         let refused = client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})));
         expect::failure(era, &refused, "too-many-requests");
-        assert_eq!(client.call("fabric_list_patterns", json!({}))["isError"], false);
+        assert_eq!(
+            client.call("fabric_list_patterns", json!({}))["isError"],
+            false
+        );
         fabric.wait_held(1);
         fabric.release();
         client.call("fabric_get_run", json!({"run_id": run_id}));
@@ -218,24 +323,44 @@ fn a_run_is_its_owners_and_over_http_without_a_login_the_id_is_the_key() {
     let mut client = Streamable::to(&server, Era::Modern, None);
     let run_id = id(&client.call("fabric_run_pattern", run(json!({}))));
     let mut other = Streamable::to(&server, NEWEST, None);
-    assert_eq!(data(&other.call("fabric_get_run", json!({"run_id": run_id})))["status"], "completed");
+    assert_eq!(
+        data(&other.call("fabric_get_run", json!({"run_id": run_id})))["status"],
+        "completed"
+    );
     let unknown = format!("run_{}", "0".repeat(32));
     let mut words = Vec::new();
     for wrong in [unknown.as_str(), "nope", "run_", "../../etc/passwd"] {
         for tool in ["fabric_get_run", "fabric_cancel_run"] {
-            words.push(expect::failure(NEWEST, &other.call(tool, json!({"run_id": wrong})), "invalid-request"));
+            words.push(expect::failure(
+                NEWEST,
+                &other.call(tool, json!({"run_id": wrong})),
+                "invalid-request",
+            ));
         }
     }
-    let told: Vec<_> = words.iter().map(|said| said.split("request_id").next().unwrap()).collect();
+    let told: Vec<_> = words
+        .iter()
+        .map(|said| said.split("request_id").next().unwrap())
+        .collect();
     assert!(told.windows(2).all(|pair| pair[0] == pair[1]), "{told:?}");
-    let said = expect::failure(NEWEST, &other.call("fabric_get_run", json!({})), "invalid-request");
-    assert!(said.contains("--tokens-file") && said.contains("fabric_run_pattern"), "{said}");
+    let said = expect::failure(
+        NEWEST,
+        &other.call("fabric_get_run", json!({})),
+        "invalid-request",
+    );
+    assert!(
+        said.contains("--tokens-file") && said.contains("fabric_run_pattern"),
+        "{said}"
+    );
 
     let token = "a-token-that-is-long-enough";
     let named = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", token);
     let mut named = transports::open(Wire::Streamable, NEWEST, named, Some(token));
     let run_id = id(&named.call("fabric_run_pattern", run(json!({}))));
-    assert_eq!(data(&named.call("fabric_get_run", json!({})))["runs"][0]["run_id"], json!(run_id));
+    assert_eq!(
+        data(&named.call("fabric_get_run", json!({})))["runs"][0]["run_id"],
+        json!(run_id)
+    );
 }
 
 #[test]
@@ -253,17 +378,40 @@ fn with_a_folder_a_run_outlives_the_process() {
 
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
     let got = client.call("fabric_get_run", json!({"run_id": whole}));
-    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("completed"), &json!("whole output")));
+    assert_eq!(
+        (&data(&got)["status"], &data(&got)["output_text"]),
+        (&json!("completed"), &json!("whole output"))
+    );
     let got = client.call("fabric_get_run", json!({"run_id": cut}));
-    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("interrupted"), &json!("cut ")));
-    assert_eq!(data(&client.call("fabric_get_run", json!({})))["runs"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        (&data(&got)["status"], &data(&got)["output_text"]),
+        (&json!("interrupted"), &json!("cut "))
+    );
+    assert_eq!(
+        data(&client.call("fabric_get_run", json!({})))["runs"]
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     fabric.expect_chats(2);
-    let inside = |folder: &Path| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-    let files: Vec<_> = inside(&folder.path("state")).iter().flat_map(|shard| inside(shard)).collect();
+    let inside = |folder: &Path| {
+        fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect::<Vec<_>>()
+    };
+    let files: Vec<_> = inside(&folder.path("state"))
+        .iter()
+        .flat_map(|shard| inside(shard))
+        .collect();
     assert_eq!(files.len(), 4, "{files:?}");
     for file in files {
         let bytes = fs::read(file).unwrap();
-        assert!(!String::from_utf8_lossy(&bytes).contains("s3cret"), "the input is never kept");
+        assert!(
+            !String::from_utf8_lossy(&bytes).contains("s3cret"),
+            "the input is never kept"
+        );
     }
 }
 
@@ -276,7 +424,9 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
         let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
         whole.push(id(&client.call("fabric_run_pattern", run(json!({})))));
         fabric.on("POST /chat", Reply::sse().content("cut").gate().complete());
-        cut.push(id(&client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})))));
+        cut.push(id(
+            &client.call("fabric_run_pattern", run(json!({"wait_seconds": 0})))
+        ));
         begun += 2;
         fabric.wait_requests("POST /chat", begun);
         client.process.child.kill().unwrap();
@@ -284,14 +434,25 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
     });
     let mut client = Stdio::speaking(NEWEST, folder.program(&fabric));
     for run_id in &whole {
-        let got = client.call("fabric_get_run", json!({"run_id": run_id, "wait_seconds": 0}));
-        assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("completed"), &json!("whole output")));
+        let got = client.call(
+            "fabric_get_run",
+            json!({"run_id": run_id, "wait_seconds": 0}),
+        );
+        assert_eq!(
+            (&data(&got)["status"], &data(&got)["output_text"]),
+            (&json!("completed"), &json!("whole output"))
+        );
     }
     for run_id in &cut {
         // The process that finds a dead owner's run locks it while it writes the end: until then others see it working.
         let got = get_until(&mut client, run_id, u64::MAX);
         assert_eq!(data(&got)["status"], "interrupted", "{got}");
-        assert!(["", "cut"].map(Value::from).contains(&data(&got)["output_text"]), "{got}");
+        assert!(
+            ["", "cut"]
+                .map(Value::from)
+                .contains(&data(&got)["output_text"]),
+            "{got}"
+        );
     }
     fabric.expect_chats(begun);
 }
@@ -300,25 +461,40 @@ fn a_killed_process_leaves_whole_outputs_and_readable_cut_ones() {
 fn processes_that_share_a_folder_answer_for_each_other() {
     let (fabric, folder) = (FakeFabric::start(), TempFolder::new("shared"));
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
-    let [mut one, mut two, mut three] = [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
+    let [mut one, mut two, mut three] =
+        [(); 3].map(|()| Stdio::speaking(NEWEST, folder.program(&fabric)));
     let run_id = id(&one.call("fabric_run_pattern", run(json!({"wait_seconds": 0}))));
     let got = get_until(&mut two, &run_id, 4);
-    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("working"), &json!("part")));
-    assert_eq!(data(&two.call("fabric_get_run", json!({})))["runs"][0]["run_id"], json!(run_id));
+    assert_eq!(
+        (&data(&got)["status"], &data(&got)["output_text"]),
+        (&json!("working"), &json!("part"))
+    );
+    assert_eq!(
+        data(&two.call("fabric_get_run", json!({})))["runs"][0]["run_id"],
+        json!(run_id)
+    );
     // In the way of what tells the first process, as a full disk would be.
     let shard = folder.path("state").join(&run_id["run_".len()..][..2]);
     let obstacle = shard.join(format!("{run_id}.cancel"));
     fs::create_dir(&obstacle).unwrap();
     let failed = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(failed["isError"], true, "{failed}");
-    assert!(failed.to_string().contains("The run goes on: another process works on it"), "{failed}");
+    assert!(
+        failed
+            .to_string()
+            .contains("The run goes on: another process works on it"),
+        "{failed}"
+    );
     fs::remove_dir(obstacle).unwrap();
     let stopped = three.call("fabric_cancel_run", json!({"run_id": run_id}));
     assert_eq!(data(&stopped)["status"], "cancelled", "{stopped}");
     assert_eq!(fabric.wait_closed(DEADLINE).route, "POST /chat");
     for client in [&mut one, &mut two, &mut three] {
         let got = client.call("fabric_get_run", json!({"run_id": run_id}));
-        assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("cancelled"), &json!("part")));
+        assert_eq!(
+            (&data(&got)["status"], &data(&got)["output_text"]),
+            (&json!("cancelled"), &json!("part"))
+        );
     }
 }
 
@@ -329,7 +505,11 @@ fn a_terminated_server_keeps_partial_output() {
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let token = "a-token-that-is-long-enough";
     let program = || {
-        let program = folder.program(&fabric).arg("--drain-timeout").arg("0.2").env("FABRIC_MCP_AUTH_TOKEN", token);
+        let program = folder
+            .program(&fabric)
+            .arg("--drain-timeout")
+            .arg("0.2")
+            .env("FABRIC_MCP_AUTH_TOKEN", token);
         transports::serve(Wire::Streamable, program)
     };
     let server = program();
@@ -343,15 +523,25 @@ fn a_terminated_server_keeps_partial_output() {
     let server = program();
     let mut client = Streamable::to(&server, NEWEST, Some(token));
     let got = client.call("fabric_get_run", json!({"run_id": run_id}));
-    assert_eq!((&data(&got)["status"], &data(&got)["output_text"]), (&json!("interrupted"), &json!("part")));
+    assert_eq!(
+        (&data(&got)["status"], &data(&got)["output_text"]),
+        (&json!("interrupted"), &json!("part"))
+    );
 }
 
 #[test]
 fn a_server_that_keeps_nothing_waits_for_the_end() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--keep-runs").arg("0").arg("--answer-within").arg("0.001");
+    let program = Program::with(&fabric)
+        .arg("--keep-runs")
+        .arg("0")
+        .arg("--answer-within")
+        .arg("0.001");
     let mut client = Stdio::speaking(NEWEST, program);
-    fabric.on("POST /chat", Reply::sse().content("a").gate().content("b").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("a").gate().content("b").complete(),
+    );
     let call = client.begin_call("fabric_run_pattern", run(json!({})), None);
     fabric.wait_held(1);
     fabric.release();
@@ -367,10 +557,22 @@ fn a_server_that_keeps_nothing_waits_for_the_end() {
 #[test]
 fn a_limit_on_the_size_of_files_fails_no_run() {
     let (fabric, runs) = (FakeFabric::start(), TempFolder::new("file-size"));
-    fabric.once("POST /chat", Reply::run(&["longer than a block of 512 bytes ".repeat(99).as_str()]));
+    fabric.once(
+        "POST /chat",
+        Reply::run(&["longer than a block of 512 bytes ".repeat(99).as_str()]),
+    );
     let mut client = Stdio::start(runs.program(&fabric).after("ulimit -f 1"));
     client.speak(NEWEST);
     let result = client.call("fabric_run_pattern", run(json!({})));
-    assert!(data(&result)["output_text"].as_str().unwrap().starts_with("longer"), "{result}");
-    assert_eq!(client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]}))["isError"], false);
+    assert!(
+        data(&result)["output_text"]
+            .as_str()
+            .unwrap()
+            .starts_with("longer"),
+        "{result}"
+    );
+    assert_eq!(
+        client.call("fabric_get_run", json!({"run_id": data(&result)["run_id"]}))["isError"],
+        false
+    );
 }

@@ -24,12 +24,20 @@ struct Schema {
 
 impl Schema {
     fn load(revision: &str) -> Schema {
-        let folder = std::env::var("FABRIC_MCP_SCHEMAS").expect("FABRIC_MCP_SCHEMAS names the folder of the schemas");
+        let folder = std::env::var("FABRIC_MCP_SCHEMAS")
+            .expect("FABRIC_MCP_SCHEMAS names the folder of the schemas");
         let path = PathBuf::from(folder).join(format!("{revision}.json"));
-        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        let text =
+            std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         let mut schema: Value = serde_json::from_str(&text).unwrap();
-        let key = if schema.get("$defs").is_some() { "$defs" } else { "definitions" };
-        let Value::Object(definitions) = schema[key].take() else { panic!("{revision} has no definitions") };
+        let key = if schema.get("$defs").is_some() {
+            "$defs"
+        } else {
+            "definitions"
+        };
+        let Value::Object(definitions) = schema[key].take() else {
+            panic!("{revision} has no definitions")
+        };
         Schema { definitions }
     }
 
@@ -40,7 +48,10 @@ impl Schema {
     /// The violations of `value` as a `name`.
     fn check(&self, name: &str, value: &Value) -> Vec<String> {
         let mut wrong = Vec::new();
-        let definition = self.definitions.get(name).unwrap_or_else(|| panic!("no definition {name}"));
+        let definition = self
+            .definitions
+            .get(name)
+            .unwrap_or_else(|| panic!("no definition {name}"));
         self.validate(definition, value, name, &mut wrong);
         wrong
     }
@@ -55,29 +66,50 @@ impl Schema {
         for (keyword, rule) in schema {
             match (keyword.as_str(), value) {
                 // `format` is an annotation, `required` applies only to objects, and so on: other types pass.
-                ("description" | "title" | "default" | "format" | "examples" | "deprecated" | "$comment", _) => {}
+                (
+                    "description" | "title" | "default" | "format" | "examples" | "deprecated"
+                    | "$comment",
+                    _,
+                ) => {}
                 ("$ref", _) => {
-                    let name = rule.as_str().and_then(|path| path.rsplit('/').next()).expect("a local $ref");
-                    let definition = self.definitions.get(name).unwrap_or_else(|| panic!("no definition {name}"));
+                    let name = rule
+                        .as_str()
+                        .and_then(|path| path.rsplit('/').next())
+                        .expect("a local $ref");
+                    let definition = self
+                        .definitions
+                        .get(name)
+                        .unwrap_or_else(|| panic!("no definition {name}"));
                     self.validate(definition, value, at, wrong);
                 }
                 ("type", _) => {
-                    let allowed = rule.as_array().map_or_else(|| vec![rule], |list| list.iter().collect());
-                    if !allowed.iter().any(|kind| is_kind(value, kind.as_str().unwrap_or_default())) {
+                    let allowed = rule
+                        .as_array()
+                        .map_or_else(|| vec![rule], |list| list.iter().collect());
+                    if !allowed
+                        .iter()
+                        .any(|kind| is_kind(value, kind.as_str().unwrap_or_default()))
+                    {
                         wrong.push(format!("{at}: must be {rule}, not {value}"));
                     }
                 }
-                ("const", _) if rule != value => wrong.push(format!("{at}: must be {rule}, not {value}")),
+                ("const", _) if rule != value => {
+                    wrong.push(format!("{at}: must be {rule}, not {value}"))
+                }
                 ("enum", _) if !rule.as_array().is_some_and(|list| list.contains(value)) => {
                     wrong.push(format!("{at}: must be one of {rule}, not {value}"));
                 }
                 ("const" | "enum", _) => {}
                 ("anyOf" | "oneOf", _) => {
-                    let tries = rule.as_array().expect("a list of schemas").iter().map(|option| {
-                        let mut wrong = Vec::new();
-                        self.validate(option, value, at, &mut wrong);
-                        wrong
-                    });
+                    let tries = rule
+                        .as_array()
+                        .expect("a list of schemas")
+                        .iter()
+                        .map(|option| {
+                            let mut wrong = Vec::new();
+                            self.validate(option, value, at, &mut wrong);
+                            wrong
+                        });
                     let tries: Vec<_> = tries.collect();
                     if !tries.iter().any(Vec::is_empty) {
                         wrong.push(format!("{at}: fits none of {keyword}: {tries:?}"));
@@ -89,7 +121,12 @@ impl Schema {
                     }
                 }
                 ("required", Value::Object(members)) => {
-                    for name in rule.as_array().into_iter().flatten().filter_map(Value::as_str) {
+                    for name in rule
+                        .as_array()
+                        .into_iter()
+                        .flatten()
+                        .filter_map(Value::as_str)
+                    {
                         if !members.contains_key(name) {
                             wrong.push(format!("{at}: `{name}` is missing"));
                         }
@@ -104,8 +141,9 @@ impl Schema {
                 }
                 ("additionalProperties", Value::Object(members)) => {
                     let known = schema.get("properties").and_then(Value::as_object);
-                    for (name, member) in
-                        members.iter().filter(|(name, _)| !known.is_some_and(|k| k.contains_key(*name)))
+                    for (name, member) in members
+                        .iter()
+                        .filter(|(name, _)| !known.is_some_and(|k| k.contains_key(*name)))
                     {
                         self.validate(rule, member, &format!("{at}.{name}"), wrong);
                     }
@@ -115,7 +153,9 @@ impl Schema {
                         self.validate(rule, item, &format!("{at}[{n}]"), wrong);
                     }
                 }
-                ("maxItems", Value::Array(items)) if items.len() as u64 > rule.as_u64().unwrap_or(0) => {
+                ("maxItems", Value::Array(items))
+                    if items.len() as u64 > rule.as_u64().unwrap_or(0) =>
+                {
                     wrong.push(format!("{at}: has more than {rule} items"));
                 }
                 ("minimum", Value::Number(number)) if number.as_f64() < rule.as_f64() => {
@@ -160,16 +200,25 @@ impl Checked {
     fn note(&mut self, name: &str, value: &Value, wrong: Vec<String>) {
         *self.messages.entry(name.to_owned()).or_default() += 1;
         if !wrong.is_empty() {
-            self.failures.push(format!("{} {name} {value}: {wrong:?}", self.era.revision()));
+            self.failures
+                .push(format!("{} {name} {value}: {wrong:?}", self.era.revision()));
         }
     }
 
     fn response(&self) -> &'static str {
-        if self.schema.has("JSONRPCResultResponse") { "JSONRPCResultResponse" } else { "JSONRPCResponse" }
+        if self.schema.has("JSONRPCResultResponse") {
+            "JSONRPCResultResponse"
+        } else {
+            "JSONRPCResponse"
+        }
     }
 
     fn error_name(&self) -> &'static str {
-        if self.schema.has("JSONRPCErrorResponse") { "JSONRPCErrorResponse" } else { "JSONRPCError" }
+        if self.schema.has("JSONRPCErrorResponse") {
+            "JSONRPCErrorResponse"
+        } else {
+            "JSONRPCError"
+        }
     }
 
     /// Checks an answer to `method`.
@@ -265,10 +314,20 @@ fn session(era: Era) -> Checked {
     let fabric = FakeFabric::start();
     let client = Stdio::start(Program::with(&fabric).env("FABRIC_MCP_CATALOG_TTL", "0.2"));
     let schema = Schema::load(era.revision());
-    let mut s = Checked { schema, era, client, messages: BTreeMap::new(), null_ids: 0, failures: Vec::new() };
+    let mut s = Checked {
+        schema,
+        era,
+        client,
+        messages: BTreeMap::new(),
+        null_ids: 0,
+        failures: Vec::new(),
+    };
     if let Era::Legacy(revision) = era {
         let result = s.client.initialize(revision);
-        s.answer("initialize", &json!({"jsonrpc": "2.0", "id": 1, "result": result}));
+        s.answer(
+            "initialize",
+            &json!({"jsonrpc": "2.0", "id": 1, "result": result}),
+        );
         s.request("initialize", initialize_params(revision));
         s.request("ping", Value::Null);
         s.request("logging/setLevel", json!({"level": "debug"}));
@@ -288,24 +347,42 @@ fn session(era: Era) -> Checked {
     s.request("no/such", json!({}));
     for (name, arguments) in [
         ("fabric_list_patterns", json!({})),
-        ("fabric_get_pattern_details", json!({"pattern_name": "translate"})),
+        (
+            "fabric_get_pattern_details",
+            json!({"pattern_name": "translate"}),
+        ),
         ("fabric_list_models", json!({})),
         ("fabric_list_patterns", json!({"query": "weigh evidence"})),
         ("fabric_list_strategies", json!({})),
         ("fabric_list_contexts", json!({})),
         ("fabric_get_configuration", json!({})),
-        ("fabric_get_transcript", json!({"url": "https://youtu.be/abc-DEF_123"})),
-        ("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "one two", "attachments": ["x.png"]})),
-        ("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "one two", "stream": true})),
+        (
+            "fabric_get_transcript",
+            json!({"url": "https://youtu.be/abc-DEF_123"}),
+        ),
+        (
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "input_text": "one two", "attachments": ["x.png"]}),
+        ),
+        (
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "input_text": "one two", "stream": true}),
+        ),
         ("fabric_run_pattern", json!({"pattern_name": "nope"})),
         ("fabric_run_pattern", json!({"pattern_name": 5})),
         ("no_such_tool", json!({})),
     ] {
-        s.request("tools/call", json!({"name": name, "arguments": arguments, "_meta": level}));
+        s.request(
+            "tools/call",
+            json!({"name": name, "arguments": arguments, "_meta": level}),
+        );
     }
     for reply in [
         Reply::sse().content("graph TD").content(" more").complete(),
-        Reply::sse().content("part").error("Error: rate limited").complete(),
+        Reply::sse()
+            .content("part")
+            .error("Error: rate limited")
+            .complete(),
         Reply::sse().content("part").cut(),
         Reply::sse().complete(),
         Reply::failure(401, json!({"error": "Wrong API Key"})),
@@ -314,21 +391,36 @@ fn session(era: Era) -> Checked {
     ] {
         fabric.once("POST /chat", reply);
         let arguments = json!({"pattern_name": "ai", "input_text": "x", "stream": true});
-        s.request("tools/call", json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": level}));
+        s.request(
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": level}),
+        );
     }
     for (method, params) in [
         ("prompts/list", Value::Null),
-        ("prompts/get", json!({"name": "summarize", "arguments": {"input_text": "x", "strategy_name": "cot"}})),
-        ("prompts/get", json!({"name": "translate", "arguments": {"lang_code": "de"}})),
+        (
+            "prompts/get",
+            json!({"name": "summarize", "arguments": {"input_text": "x", "strategy_name": "cot"}}),
+        ),
+        (
+            "prompts/get",
+            json!({"name": "translate", "arguments": {"lang_code": "de"}}),
+        ),
         ("prompts/get", json!({"name": "translate"})),
         ("prompts/get", json!({"name": "nope"})),
         ("resources/list", Value::Null),
         ("resources/templates/list", Value::Null),
-        ("resources/read", json!({"uri": "fabric://pattern/summarize"})),
+        (
+            "resources/read",
+            json!({"uri": "fabric://pattern/summarize"}),
+        ),
         ("resources/read", json!({"uri": "fabric://strategy/cot"})),
         ("resources/read", json!({"uri": "fabric://pattern/nope"})),
         ("resources/read", json!({"uri": "file:///x"})),
-        ("resources/subscribe", json!({"uri": "fabric://pattern/summarize"})),
+        (
+            "resources/subscribe",
+            json!({"uri": "fabric://pattern/summarize"}),
+        ),
         (
             "completion/complete",
             json!({"ref": {"type": "ref/prompt", "name": "ai"}, "argument": {"name": "strategy_name", "value": "c"}}),
@@ -346,7 +438,13 @@ fn session(era: Era) -> Checked {
     }
     fabric.once("GET /strategies", Reply::failure(500, json!("broken")));
     s.request("resources/read", json!({"uri": "fabric://strategy/cot"}));
-    for line in ["{", "5", "[]", r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#, r#"{"id":7,"method":"ping"}"#] {
+    for line in [
+        "{",
+        "5",
+        "[]",
+        r#"{"jsonrpc":"2.0","id":null,"method":"ping"}"#,
+        r#"{"id":7,"method":"ping"}"#,
+    ] {
         s.line(line);
     }
     if era == Era::Legacy("2025-03-26") {
@@ -377,10 +475,18 @@ fn lists_change(s: &mut Checked, fabric: &FakeFabric) {
         s.notification(&note);
         id
     });
-    fabric.on("GET /patterns/names", Reply::json(json!(["ai", "summarize"])));
+    fabric.on(
+        "GET /patterns/names",
+        Reply::json(json!(["ai", "summarize"])),
+    );
     for _ in 0..2 {
         let note = s.client.next_note();
-        assert!(note["method"].as_str().is_some_and(|method| method.ends_with("list_changed")), "{note}");
+        assert!(
+            note["method"]
+                .as_str()
+                .is_some_and(|method| method.ends_with("list_changed")),
+            "{note}"
+        );
         s.notification(&note);
     }
     s.client.close_stdin();
@@ -402,12 +508,20 @@ fn every_message_is_valid_in_its_revision() {
     for era in ERAS {
         let checked = session(era);
         let count: usize = checked.messages.values().sum();
-        eprintln!("{}: {count} messages, {} failures, {:?}", era.revision(), checked.failures.len(), checked.messages);
+        eprintln!(
+            "{}: {count} messages, {} failures, {:?}",
+            era.revision(),
+            checked.failures.len(),
+            checked.messages
+        );
         messages += count;
         null_ids += checked.null_ids;
         failures.extend(checked.failures);
     }
-    eprintln!("{messages} messages validated, {null_ids} of them with \"id\": null, {} failures", failures.len());
+    eprintln!(
+        "{messages} messages validated, {null_ids} of them with \"id\": null, {} failures",
+        failures.len()
+    );
     assert!(failures.is_empty(), "{}", failures.join("\n"));
     assert!(messages > 200, "the sessions were cut short");
 }

@@ -12,7 +12,10 @@ use crate::support::{Caller, ERAS, Era};
 const NEWEST: Era = Era::Legacy("2025-11-25");
 
 fn search(client: &mut Stdio, query: &str) -> Value {
-    expect::success(NEWEST, &client.call("fabric_list_patterns", json!({"query": query})))
+    expect::success(
+        NEWEST,
+        &client.call("fabric_list_patterns", json!({"query": query})),
+    )
 }
 
 #[test]
@@ -34,7 +37,11 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     // Only the list that the start-up log line needs; the search also reads texts.
-    assert_eq!(fabric.routes(), ["GET /patterns/names"], "a client that only connects costs no more");
+    assert_eq!(
+        fabric.routes(),
+        ["GET /patterns/names"],
+        "a client that only connects costs no more"
+    );
     let first = search(&mut client, "letter");
     fabric.forget();
     assert_eq!(search(&mut client, "letter"), first);
@@ -46,14 +53,24 @@ fn a_search_asks_fabric_nothing_while_the_list_is_fresh() {
 fn without_texts_names_are_searched_and_a_warning_says_so() {
     let fabric = FakeFabric::start();
     for (name, _) in crate::support::fixtures::PATTERNS {
-        let path = if name.contains(' ') { "%C3%BCberblick%20f%C3%BCr%20alle" } else { name };
-        fabric.on(&format!("GET /patterns/{path}"), Reply::failure(500, json!("broken")));
+        let path = if name.contains(' ') {
+            "%C3%BCberblick%20f%C3%BCr%20alle"
+        } else {
+            name
+        };
+        fabric.on(
+            &format!("GET /patterns/{path}"),
+            Reply::failure(500, json!("broken")),
+        );
     }
     let mut client = Stdio::ready(&fabric);
     let found = search(&mut client, "a summary of a meeting");
     assert_eq!(found["patterns"][0], "summarize_meeting", "{found}");
     let warning = found["warnings"][0].as_str().unwrap();
-    assert!(warning.contains("only the names were searched"), "{warning}");
+    assert!(
+        warning.contains("only the names were searched"),
+        "{warning}"
+    );
 }
 
 #[test]
@@ -62,21 +79,42 @@ fn without_a_match_the_nearest_names_are_given() {
     let mut client = Stdio::ready(&fabric);
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
     let data = expect::success(NEWEST, &found);
-    assert_eq!((&data["patterns"], &data["matches"]), (&json!([]), &json!([])));
+    assert_eq!(
+        (&data["patterns"], &data["matches"]),
+        (&json!([]), &json!([]))
+    );
     let warning = data["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("No pattern fits \"zzqqxw wwwqq\".") && warning.contains("other, plainer words"));
+    assert!(
+        warning.starts_with("No pattern fits \"zzqqxw wwwqq\".")
+            && warning.contains("other, plainer words")
+    );
     assert_eq!(found["content"][1]["text"], warning);
 }
 
 #[test]
 fn denied_patterns_are_not_recommended() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--deny-pattern").arg("SUMMARIZE");
+    let program = Program::with(&fabric)
+        .arg("--deny-pattern")
+        .arg("SUMMARIZE");
     let mut client = Stdio::speaking(NEWEST, program);
     let found = search(&mut client, "summarize the text");
     let names = found["patterns"].as_array().unwrap();
-    assert!(names.contains(&json!("summarize_meeting")) && !names.contains(&json!("summarize")), "{found}");
-    assert!(found["warnings"].to_string().contains("on this server: summarize"), "{found}");
+    assert!(
+        names.contains(&json!("summarize_meeting")) && !names.contains(&json!("summarize")),
+        "{found}"
+    );
+    assert!(
+        found["warnings"]
+            .to_string()
+            .contains("on this server: summarize"),
+        "{found}"
+    );
     let nothing = search(&mut client, "create_coding_feature");
-    assert!(!nothing["patterns"].to_string().contains("create_coding_feature"), "{nothing}");
+    assert!(
+        !nothing["patterns"]
+            .to_string()
+            .contains("create_coding_feature"),
+        "{nothing}"
+    );
 }

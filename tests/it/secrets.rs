@@ -31,38 +31,80 @@ fn canaries_appear_only_where_they_belong() {
         for era in ERAS {
             let fabric = FakeFabric::start();
             fabric.require_key(KEY);
-            let program = Program::with(&fabric).env("FABRIC_API_KEY", KEY).env("FABRIC_MCP_LOG_LEVEL", level);
+            let program = Program::with(&fabric)
+                .env("FABRIC_API_KEY", KEY)
+                .env("FABRIC_MCP_LOG_LEVEL", level);
             let mut client = Stdio::speaking(era, program);
-            for tool in
-                ["fabric_list_patterns", "fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"]
-            {
+            for tool in [
+                "fabric_list_patterns",
+                "fabric_list_models",
+                "fabric_list_strategies",
+                "fabric_get_configuration",
+            ] {
                 let said = client.call(tool, json!({})).to_string();
-                assert!(!said.contains(CONFIG_CANARY) && !said.contains(PATTERN_CANARY), "{tool}: {said}");
+                assert!(
+                    !said.contains(CONFIG_CANARY) && !said.contains(PATTERN_CANARY),
+                    "{tool}: {said}"
+                );
             }
-            client.call("fabric_get_pattern_details", json!({"pattern_name": "translate"}));
+            client.call(
+                "fabric_get_pattern_details",
+                json!({"pattern_name": "translate"}),
+            );
             fabric.once("POST /chat", Reply::run(&[OUTPUT, " and more"]));
-            assert_eq!(client.call("fabric_run_pattern", run())["content"][0]["text"], format!("{OUTPUT} and more"));
+            assert_eq!(
+                client.call("fabric_run_pattern", run())["content"][0]["text"],
+                format!("{OUTPUT} and more")
+            );
             for status in [400, 401, 403, 404, 429, 500, 503] {
                 let body = json!({"error": format!("{KEY} {CONFIG_CANARY} {HOST_PATH}/x")});
                 fabric.once("POST /chat", Reply::failure(status, body.clone()));
                 no_leak(&client.call("fabric_run_pattern", run()).to_string());
-                fabric.once("GET /config", Reply::failure(if status == 503 { 500 } else { status }, body));
-                no_leak(&client.call("fabric_get_configuration", json!({})).to_string());
+                fabric.once(
+                    "GET /config",
+                    Reply::failure(if status == 503 { 500 } else { status }, body),
+                );
+                no_leak(
+                    &client
+                        .call("fabric_get_configuration", json!({}))
+                        .to_string(),
+                );
             }
             for text in [INPUT, OUTPUT, VARIABLE] {
-                fabric.once("POST /chat", Reply::sse().content(OUTPUT).error(&format!("no: {text}.")).complete());
+                fabric.once(
+                    "POST /chat",
+                    Reply::sse()
+                        .content(OUTPUT)
+                        .error(&format!("no: {text}."))
+                        .complete(),
+                );
                 client.call("fabric_run_pattern", run());
             }
             for arguments in [
                 json!({"pattern_name": "ai", INPUT: 5, "variables": {INPUT: VARIABLE}}),
                 json!({"pattern_name": "ai", "variables": {INPUT: VARIABLE, "x": 5}}),
             ] {
-                client.request("tools/call", json!({"name": "fabric_run_pattern", "arguments": arguments}));
+                client.request(
+                    "tools/call",
+                    json!({"name": "fabric_run_pattern", "arguments": arguments}),
+                );
             }
-            fabric.once("POST /chat", Reply::sse().content(OUTPUT).bytes(format!("data: {{{OUTPUT}\n\n")).complete());
+            fabric.once(
+                "POST /chat",
+                Reply::sse()
+                    .content(OUTPUT)
+                    .bytes(format!("data: {{{OUTPUT}\n\n"))
+                    .complete(),
+            );
             client.call("fabric_run_pattern", run());
-            fabric
-                .once("GET /config", Reply::new(200, "application/json", format!("{{\"a\":\"{CONFIG_CANARY}\" oops")));
+            fabric.once(
+                "GET /config",
+                Reply::new(
+                    200,
+                    "application/json",
+                    format!("{{\"a\":\"{CONFIG_CANARY}\" oops"),
+                ),
+            );
             client.call("fabric_get_configuration", json!({}));
             fabric.once("GET /config", Reply::json(json!([CONFIG_CANARY])));
             client.call("fabric_get_configuration", json!({}));
@@ -71,11 +113,23 @@ fn canaries_appear_only_where_they_belong() {
             client.rest();
             let log = client.stderr();
             for canary in NEVER_LOGGED {
-                assert!(!log.contains(canary), "{canary:?} is in the log at {level}, {era:?}:\n{log}");
+                assert!(
+                    !log.contains(canary),
+                    "{canary:?} is in the log at {level}, {era:?}:\n{log}"
+                );
             }
-            let answers: String =
-                client.process.said.text().lines().filter(|line| line.starts_with('←')).collect::<Vec<_>>().join("\n");
-            assert!(!answers.contains(KEY) && !answers.contains(CONFIG_CANARY), "{era:?}:\n{answers}");
+            let answers: String = client
+                .process
+                .said
+                .text()
+                .lines()
+                .filter(|line| line.starts_with('←'))
+                .collect::<Vec<_>>()
+                .join("\n");
+            assert!(
+                !answers.contains(KEY) && !answers.contains(CONFIG_CANARY),
+                "{era:?}:\n{answers}"
+            );
             assert!(!answers.contains(HOST_PATH), "{era:?}:\n{answers}");
         }
     }
@@ -110,9 +164,15 @@ fn an_error_event_is_relayed_without_paths_addresses_and_keys() {
             fabric.once("POST /chat", Reply::sse().error(&text).complete());
             let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
             let said = expect::failure(Era::Legacy("2025-11-25"), &result, "fabric-api-error");
-            assert!(said.contains("model not found"), "the clue must stay: {said}");
+            assert!(
+                said.contains("model not found"),
+                "the clue must stay: {said}"
+            );
             let hidden = secret.trim_start_matches("Bearer ");
-            assert!(!said.contains(hidden) && !said.contains("canary"), "{secret:?} leaked: {said}");
+            assert!(
+                !said.contains(hidden) && !said.contains("canary"),
+                "{secret:?} leaked: {said}"
+            );
         }
     }
     let clue = "missing required variable: lang_code";
@@ -127,26 +187,45 @@ fn foreign_text_cannot_forge_a_log_line_or_a_terminal() {
     let mut client = Stdio::ready(&fabric);
     let forged = "x\n2026-01-01T00:00:00Z ERROR forged tool=none\r\u{1b}[2J\u{85}\u{2028}";
     fabric.once("POST /chat", Reply::sse().error(forged).complete());
-    client.call("fabric_run_pattern", json!({"pattern_name": "ai", "model_name": "m forged=1 \"q\""}));
+    client.call(
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "model_name": "m forged=1 \"q\""}),
+    );
     client.request("tools/call", json!({"name": forged, "arguments": {}}));
     client.request(forged, json!({}));
     client.send(&json!({"jsonrpc": "2.0", "method": forged}));
     client.close_stdin();
     client.wait_exit(DEADLINE);
     let log = client.stderr();
-    assert!(!log.lines().any(|line| line.starts_with("2026-01-01T00:00:00Z")), "{log}");
-    assert!(!log.contains('\u{1b}') && !log.contains('\r') && !log.contains('\u{85}'), "{log:?}");
+    assert!(
+        !log.lines()
+            .any(|line| line.starts_with("2026-01-01T00:00:00Z")),
+        "{log}"
+    );
+    assert!(
+        !log.contains('\u{1b}') && !log.contains('\r') && !log.contains('\u{85}'),
+        "{log:?}"
+    );
 }
 
 #[test]
 fn fabrics_texts_are_relayed_without_its_key() {
     let (fabric, key) = (FakeFabric::start(), "correct-horse");
-    let mut client = Stdio::speaking(Era::Legacy("2025-11-25"), Program::with(&fabric).env("FABRIC_API_KEY", key));
+    let mut client = Stdio::speaking(
+        Era::Legacy("2025-11-25"),
+        Program::with(&fabric).env("FABRIC_API_KEY", key),
+    );
     let said = format!("model not found for {key}");
     fabric.once("POST /chat", Reply::sse().error(&said).complete());
-    fabric.once("POST /youtube/transcript", Reply::failure(500, json!({"error": said})));
+    fabric.once(
+        "POST /youtube/transcript",
+        Reply::failure(500, json!({"error": said})),
+    );
     let run = client.call("fabric_run_pattern", json!({"pattern_name": "ai"}));
-    let transcript = client.call("fabric_get_transcript", json!({"url": "https://youtu.be/dQw4w9WgXcQ"}));
+    let transcript = client.call(
+        "fabric_get_transcript",
+        json!({"url": "https://youtu.be/dQw4w9WgXcQ"}),
+    );
     for result in [run, transcript] {
         let said = expect::failure(Era::Legacy("2025-11-25"), &result, "fabric-api-error");
         assert!(said.contains("model not found for [key]"), "{said}");
@@ -173,10 +252,16 @@ fn random_config(rng: &mut Rng, depth: usize) -> Value {
         0 => json!(""),
         1 => json!("true"),
         2 | 3 => json!(secret(rng)),
-        4 => (0..rng.within(0..4)).map(|_| random_config(rng, depth - 1)).collect(),
+        4 => (0..rng.within(0..4))
+            .map(|_| random_config(rng, depth - 1))
+            .collect(),
         _ => {
-            let members =
-                (0..rng.within(0..6)).map(|n| (format!("{}{n}", rng.text(0..10)), random_config(rng, depth - 1)));
+            let members = (0..rng.within(0..6)).map(|n| {
+                (
+                    format!("{}{n}", rng.text(0..10)),
+                    random_config(rng, depth - 1),
+                )
+            });
             Value::Object(members.collect())
         }
     }
@@ -187,12 +272,16 @@ fn no_secret_of_a_random_configuration_survives() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     cases(150, |rng, _| {
-        let members = (0..rng.within(1..12)).map(|n| (format!("{}{n}", rng.text(0..14)), random_config(rng, 3)));
+        let members = (0..rng.within(1..12))
+            .map(|n| (format!("{}{n}", rng.text(0..14)), random_config(rng, 3)));
         let config = Value::Object(members.collect());
         fabric.once("GET /config", Reply::json(config.clone()));
         let result = client.call("fabric_get_configuration", json!({}));
         let redacted = expect::success(Era::Legacy("2025-11-25"), &result);
-        assert!(!result.to_string().contains("canary"), "{config} became {redacted}");
+        assert!(
+            !result.to_string().contains("canary"),
+            "{config} became {redacted}"
+        );
         for (key, value) in config.as_object().unwrap() {
             if value == "" || value == "true" {
                 assert_eq!(&redacted[key], value, "harmless: {key:?}");

@@ -31,8 +31,18 @@ const VARIABLE: &str = "canary-variable";
 const MODEL: &str = "canary-model";
 
 /// Must never be in a log or a metric, at any level.
-const NEVER_LOGGED: [&str; 10] =
-    [KEY, TOKEN, NAMED, SECRET, GUESS, INPUT, OUTPUT, VARIABLE, PATTERN_CANARY, CONFIG_CANARY];
+const NEVER_LOGGED: [&str; 10] = [
+    KEY,
+    TOKEN,
+    NAMED,
+    SECRET,
+    GUESS,
+    INPUT,
+    OUTPUT,
+    VARIABLE,
+    PATTERN_CANARY,
+    CONFIG_CANARY,
+];
 /// Must never be in a message to a client.
 const NEVER_SAID: [&str; 6] = [KEY, TOKEN, NAMED, SECRET, CONFIG_CANARY, HOST_PATH];
 
@@ -52,7 +62,11 @@ impl Client {
     fn open(wire: Wire, era: Era, program: Program) -> Client {
         match wire {
             Wire::Stdio => Client::Stdio(Stdio::speaking(era, program)),
-            Wire::Streamable => Client::Streamable(Streamable::to(&transports::serve(wire, program), era, Some(TOKEN))),
+            Wire::Streamable => Client::Streamable(Streamable::to(
+                &transports::serve(wire, program),
+                era,
+                Some(TOKEN),
+            )),
             Wire::Sse => Client::Sse(Sse::to(&transports::serve(wire, program), era, Some(TOKEN))),
         }
     }
@@ -89,26 +103,49 @@ impl Client {
 
 /// Every request that involves a secret, with success and failure.
 fn exercise(client: &mut Client, fabric: &FakeFabric) {
-    for tool in ["fabric_list_patterns", "fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"] {
+    for tool in [
+        "fabric_list_patterns",
+        "fabric_list_models",
+        "fabric_list_strategies",
+        "fabric_get_configuration",
+    ] {
         let said = client.call(tool, json!({}));
         assert!(!said.contains(PATTERN_CANARY), "{tool}: {said}");
     }
-    let said = client.call("fabric_get_pattern_details", json!({"pattern_name": "translate"}));
+    let said = client.call(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "translate"}),
+    );
     assert!(said.contains(PATTERN_CANARY), "there it belongs: {said}");
     for (method, params) in [
         ("prompts/list", json!({})),
-        ("prompts/get", json!({"name": "translate", "arguments": {"input": INPUT, "lang_code": VARIABLE}})),
-        ("prompts/get", json!({"name": "translate", "arguments": {"input": INPUT}})),
+        (
+            "prompts/get",
+            json!({"name": "translate", "arguments": {"input": INPUT, "lang_code": VARIABLE}}),
+        ),
+        (
+            "prompts/get",
+            json!({"name": "translate", "arguments": {"input": INPUT}}),
+        ),
         ("resources/list", json!({})),
-        ("resources/read", json!({"uri": "fabric://patterns/translate"})),
-        ("resources/read", json!({"uri": format!("fabric://patterns/{INPUT}")})),
+        (
+            "resources/read",
+            json!({"uri": "fabric://patterns/translate"}),
+        ),
+        (
+            "resources/read",
+            json!({"uri": format!("fabric://patterns/{INPUT}")}),
+        ),
         (
             "completion/complete",
             json!({"ref": {"type": "ref/prompt", "name": "translate"},
                                        "argument": {"name": "lang_code", "value": VARIABLE}}),
         ),
         (INPUT, json!({})),
-        ("tools/call", json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": INPUT, "input_text": 5}})),
+        (
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": INPUT, "input_text": 5}}),
+        ),
     ] {
         client.request(method, params);
     }
@@ -124,20 +161,43 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
             ("GET /config", "fabric_get_configuration", json!({})),
             ("GET /models/names", "fabric_list_models", json!({})),
             ("GET /strategies", "fabric_list_strategies", json!({})),
-            ("GET /patterns/translate", "fabric_get_pattern_details", json!({"pattern_name": "translate"})),
+            (
+                "GET /patterns/translate",
+                "fabric_get_pattern_details",
+                json!({"pattern_name": "translate"}),
+            ),
         ] {
             // GETs are retried after a 502.
-            (0..if status == 502 && tool != "fabric_run_pattern" { 3 } else { 1 })
+            (0..if status == 502 && tool != "fabric_run_pattern" {
+                3
+            } else {
+                1
+            })
                 .for_each(|_| fabric.once(route, reply.clone()));
             no_leak(&client.call(tool, arguments));
         }
     }
     for reply in [
-        Reply::sse().content(OUTPUT).bytes(format!("data: {{{CONFIG_CANARY}\n\n")).complete(),
-        Reply::sse().content(OUTPUT).error(&format!("Error: open {HOST_PATH}/x")).complete(),
-        Reply::sse().content(OUTPUT).error(&format!("key sk-{CONFIG_CANARY}-0001 is wrong")).complete(),
-        Reply::sse().content(OUTPUT).error(&format!("wrong key: {KEY}")).complete(),
-        Reply::sse().content(OUTPUT).error(&format!("what is \"{INPUT}\", {VARIABLE}, {OUTPUT}?")).complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .bytes(format!("data: {{{CONFIG_CANARY}\n\n"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("Error: open {HOST_PATH}/x"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("key sk-{CONFIG_CANARY}-0001 is wrong"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("wrong key: {KEY}"))
+            .complete(),
+        Reply::sse()
+            .content(OUTPUT)
+            .error(&format!("what is \"{INPUT}\", {VARIABLE}, {OUTPUT}?"))
+            .complete(),
         Reply::new(200, "text/plain", secrets.clone()),
         Reply::json(json!({"error": secrets})),
         Reply::sse().bytes(format!("{secrets}\n")),
@@ -149,7 +209,11 @@ fn exercise(client: &mut Client, fabric: &FakeFabric) {
         no_leak(&client.call("fabric_run_pattern", run()));
     }
     for reply in [
-        Reply::new(200, "application/json", format!("{{\"a\":\"{CONFIG_CANARY}\" oops")),
+        Reply::new(
+            200,
+            "application/json",
+            format!("{{\"a\":\"{CONFIG_CANARY}\" oops"),
+        ),
         Reply::json(json!([CONFIG_CANARY])),
         Reply::json(json!(CONFIG_CANARY)),
     ] {
@@ -171,9 +235,17 @@ fn knock(server: &HttpServer) -> String {
         ("GET", "/metrics", vec![("Authorization", &bearer)]),
         ("GET", "/healthz", vec![("Authorization", &bearer)]),
         ("GET", "/readyz", vec![("X-API-Key", GUESS)]),
-        ("POST", path, vec![("Authorization", &good), ("Content-Type", "text/plain")]),
+        (
+            "POST",
+            path,
+            vec![("Authorization", &good), ("Content-Type", "text/plain")],
+        ),
         ("PUT", path, vec![("Authorization", &good)]),
-        ("GET", "/canary-guess-55aa?token=canary-guess-55aa", vec![("Authorization", &good)]),
+        (
+            "GET",
+            "/canary-guess-55aa?token=canary-guess-55aa",
+            vec![("Authorization", &good)],
+        ),
     ];
     for (method, path, headers) in cases {
         let body: Option<&[u8]> = (method == "POST").then_some(b"{}");
@@ -187,7 +259,11 @@ fn knock(server: &HttpServer) -> String {
 fn no_canary_is_found_over_any_transport_at_any_level() {
     let rows: Vec<(Wire, Era, &str)> = EACH
         .into_iter()
-        .chain([(Wire::Streamable, Era::Modern), (Wire::Sse, Era::Modern), (Wire::Stdio, Era::Legacy(LEGACY[2]))])
+        .chain([
+            (Wire::Streamable, Era::Modern),
+            (Wire::Sse, Era::Modern),
+            (Wire::Stdio, Era::Legacy(LEGACY[2])),
+        ])
         .flat_map(|(wire, era)| ["debug", "info", "error"].map(|level| (wire, era, level)))
         .collect();
     std::thread::scope(|scope| {
@@ -200,20 +276,32 @@ fn no_canary_is_found_over_any_transport_at_any_level() {
 fn row(wire: Wire, era: Era, level: &str) {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
-    let tokens = File::new(&format!("secrets-{wire:?}-{era:?}-{level}"), &[&format!("alice read {NAMED}\n")]);
+    let tokens = File::new(
+        &format!("secrets-{wire:?}-{era:?}-{level}"),
+        &[&format!("alice read {NAMED}\n")],
+    );
     let program = Program::with(&fabric)
         .env("FABRIC_API_KEY", KEY)
         .env("FABRIC_MCP_AUTH_TOKEN", TOKEN)
         .env("FABRIC_MCP_TOKENS_FILE", tokens.0.to_str().unwrap())
-        .env("FABRIC_MCP_OAUTH_ISSUER", &format!("http://127.0.0.1:{}", closed_port()))
+        .env(
+            "FABRIC_MCP_OAUTH_ISSUER",
+            &format!("http://127.0.0.1:{}", closed_port()),
+        )
         .env("FABRIC_MCP_OAUTH_RESOURCE", "https://mcp.example.com/mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
-        .env("FABRIC_MCP_LOG_FORMAT", if level == "info" { "json" } else { "logfmt" })
+        .env(
+            "FABRIC_MCP_LOG_FORMAT",
+            if level == "info" { "json" } else { "logfmt" },
+        )
         .env("FABRIC_MCP_LOG_LEVEL", level);
     // At level error, the log does not say where it listens.
-    let program =
-        if wire != Wire::Stdio && level == "error" { program.env("FABRIC_MCP_LOG_LEVEL", "info") } else { program };
+    let program = if wire != Wire::Stdio && level == "error" {
+        program.env("FABRIC_MCP_LOG_LEVEL", "info")
+    } else {
+        program
+    };
     let mut client = Client::open(wire, era, program);
     exercise(&mut client, &fabric);
     let mut said = String::new();
@@ -223,16 +311,34 @@ fn row(wire: Wire, era: Era, level: &str) {
         let bad = "bob read short\n";
         tokens.write(&[&format!("alice read {NAMED}\n"), bad, NAMED]);
         let named = format!("Bearer {NAMED}");
-        let answer = server.connect().request("GET", "/metrics", &[("Authorization", &named)], None);
+        let answer =
+            server
+                .connect()
+                .request("GET", "/metrics", &[("Authorization", &named)], None);
         assert_eq!(answer.status, 200, "{}", answer.text());
-        let metrics = server.connect().request("GET", "/metrics", &[("Authorization", &bearer)], None);
+        let metrics =
+            server
+                .connect()
+                .request("GET", "/metrics", &[("Authorization", &bearer)], None);
         assert_eq!(metrics.status, 200, "{}", metrics.text());
         let text = metrics.text();
-        assert!(text.contains("fabric_run_pattern") && !text.contains(MODEL), "{text}");
-        let found: Vec<_> = NEVER_LOGGED.iter().filter(|canary| text.contains(**canary)).collect();
+        assert!(
+            text.contains("fabric_run_pattern") && !text.contains(MODEL),
+            "{text}"
+        );
+        let found: Vec<_> = NEVER_LOGGED
+            .iter()
+            .filter(|canary| text.contains(**canary))
+            .collect();
         assert!(found.is_empty(), "{found:?} in the metrics:\n{text}");
     }
-    for line in client.process().said.text().lines().filter(|line| line.starts_with('←')) {
+    for line in client
+        .process()
+        .said
+        .text()
+        .lines()
+        .filter(|line| line.starts_with('←'))
+    {
         said.push_str(line);
         said.push('\n');
     }
@@ -242,8 +348,18 @@ fn row(wire: Wire, era: Era, level: &str) {
         }
     }
     // The last call's line may not have arrived yet, at levels that have such lines.
-    let limit = if level == "error" { Duration::ZERO } else { DEADLINE };
-    poll(limit, || client.process().stderr().contains("fabric_get_configuration").then_some(()));
+    let limit = if level == "error" {
+        Duration::ZERO
+    } else {
+        DEADLINE
+    };
+    poll(limit, || {
+        client
+            .process()
+            .stderr()
+            .contains("fabric_get_configuration")
+            .then_some(())
+    });
     let log = client.process().stderr();
     assert!(!log.contains("panic"), "{log}");
     for canary in NEVER_LOGGED {

@@ -18,8 +18,14 @@ fn systemd_is_notified_of_the_state() {
     let file = std::env::temp_dir().join(format!("fabric-mcp-notify-{}", std::process::id()));
     let name = format!("fabric-mcp-test-{}", std::process::id());
     for (address, variable) in [
-        (SocketAddr::from_abstract_name(&name).unwrap(), format!("@{name}")),
-        (SocketAddr::from_pathname(&file).unwrap(), file.to_str().unwrap().to_owned()),
+        (
+            SocketAddr::from_abstract_name(&name).unwrap(),
+            format!("@{name}"),
+        ),
+        (
+            SocketAddr::from_pathname(&file).unwrap(),
+            file.to_str().unwrap().to_owned(),
+        ),
     ] {
         let socket = UnixDatagram::bind_addr(&address).unwrap();
         socket.set_read_timeout(Some(DEADLINE)).unwrap();
@@ -35,7 +41,9 @@ fn systemd_is_notified_of_the_state() {
                 }
             }
         };
-        let program = Program::with(&fabric).env("NOTIFY_SOCKET", &variable).env("WATCHDOG_USEC", "200000");
+        let program = Program::with(&fabric)
+            .env("NOTIFY_SOCKET", &variable)
+            .env("WATCHDOG_USEC", "200000");
         let mut server = HttpServer::start(program);
         told("READY=1");
         told("WATCHDOG=1");
@@ -53,19 +61,51 @@ fn systemd_is_notified_of_the_state() {
 #[test]
 fn each_line_of_a_json_log_is_one_object() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--log-format").arg("json").arg("--log-level").arg("debug");
+    let program = Program::with(&fabric)
+        .arg("--log-format")
+        .arg("json")
+        .arg("--log-level")
+        .arg("debug");
     let server = HttpServer::start(program);
     let mut http: Http = server.connect();
-    let list = super::http::Modern::new(serde_json::json!(1), "tools/call", super::http::list_patterns());
+    let list = super::http::Modern::new(
+        serde_json::json!(1),
+        "tools/call",
+        super::http::list_patterns(),
+    );
     assert_eq!(list.send(&mut http, "/mcp").status, 200);
     server.process.wait_stderr("fabric_list_patterns");
     let log = server.process.stderr();
-    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Value> = log
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
     for line in &lines {
-        assert!(["time", "level", "target"].iter().all(|key| line[key].is_string()), "{line}");
+        assert!(
+            ["time", "level", "target"]
+                .iter()
+                .all(|key| line[key].is_string()),
+            "{line}"
+        );
     }
-    let call = lines.iter().find(|line| line["tool"] == "fabric_list_patterns").unwrap();
-    assert_eq!((&call["level"], &call["ok"], &call["caller"]), (&"info".into(), &true.into(), &"127.0.0.1".into()));
-    assert!(call["duration_ms"].is_u64() && call["request_id"].is_string() && call.get("message").is_none(), "{call}");
-    assert!(lines.iter().any(|line| line["message"].as_str().is_some_and(|text| text.contains("auth=none"))), "{log}");
+    let call = lines
+        .iter()
+        .find(|line| line["tool"] == "fabric_list_patterns")
+        .unwrap();
+    assert_eq!(
+        (&call["level"], &call["ok"], &call["caller"]),
+        (&"info".into(), &true.into(), &"127.0.0.1".into())
+    );
+    assert!(
+        call["duration_ms"].is_u64()
+            && call["request_id"].is_string()
+            && call.get("message").is_none(),
+        "{call}"
+    );
+    assert!(
+        lines.iter().any(|line| line["message"]
+            .as_str()
+            .is_some_and(|text| text.contains("auth=none"))),
+        "{log}"
+    );
 }

@@ -19,7 +19,11 @@ fn client(fabric: &FakeFabric) -> Stdio {
 
 /// By an independent program, if there is one.
 fn sha256(bytes: &[u8]) -> Option<String> {
-    let mut child = Command::new("sha256sum").stdin(Pipes::piped()).stdout(Pipes::piped()).spawn().ok()?;
+    let mut child = Command::new("sha256sum")
+        .stdin(Pipes::piped())
+        .stdout(Pipes::piped())
+        .spawn()
+        .ok()?;
     child.stdin.take()?.write_all(bytes).ok()?;
     let output = String::from_utf8(child.wait_with_output().ok()?.stdout).ok()?;
     Some(format!("sha256:{}", output.split(' ').next()?))
@@ -27,7 +31,11 @@ fn sha256(bytes: &[u8]) -> Option<String> {
 
 /// The front matter of a `SKILL.md`, and the rest. Parses only double-quoted YAML strings.
 fn parsed(document: &str) -> (Value, &str) {
-    let (front, body) = document.strip_prefix("---\n").unwrap().split_once("\n---\n").unwrap();
+    let (front, body) = document
+        .strip_prefix("---\n")
+        .unwrap()
+        .split_once("\n---\n")
+        .unwrap();
     let mut value = json!({});
     for line in front.lines() {
         let (key, text) = line.split_once(':').unwrap();
@@ -46,34 +54,76 @@ fn every_pattern_that_may_be_run_is_a_skill_whose_file_is_as_its_manifest_says()
     let fabric = FakeFabric::start();
     let mut client = client(&fabric);
     let list = client.result("skills/list", json!({}));
-    assert!(list["ttlMs"].is_u64() && list["cacheScope"] == "private" && list.get("nextCursor").is_none(), "{list}");
+    assert!(
+        list["ttlMs"].is_u64()
+            && list["cacheScope"] == "private"
+            && list.get("nextCursor").is_none(),
+        "{list}"
+    );
     let skills = list["skills"].as_array().unwrap();
-    let names: BTreeSet<&str> = skills.iter().map(|skill| skill["frontmatter"]["name"].as_str().unwrap()).collect();
-    assert_eq!(names.len(), fixtures::PATTERNS.len() - 1, "all but create_coding_feature: {names:?}");
-    assert!(names.contains("uberblick-fur-alle") && names.contains("write-letter"), "{names:?}");
+    let names: BTreeSet<&str> = skills
+        .iter()
+        .map(|skill| skill["frontmatter"]["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names.len(),
+        fixtures::PATTERNS.len() - 1,
+        "all but create_coding_feature: {names:?}"
+    );
+    assert!(
+        names.contains("uberblick-fur-alle") && names.contains("write-letter"),
+        "{names:?}"
+    );
     for skill in skills {
         let uri = skill["uri"].as_str().unwrap();
         let name = skill["frontmatter"]["name"].as_str().unwrap();
         assert_eq!(uri, format!("skill://fabric/{name}/SKILL.md"));
-        assert_eq!(client.result("skills/get", json!({"uri": uri}))["skill"], *skill);
+        assert_eq!(
+            client.result("skills/get", json!({"uri": uri}))["skill"],
+            *skill
+        );
         let read = client.result("resources/read", json!({"uri": uri}));
         let contents = &read["contents"][0];
-        assert_eq!((&contents["uri"], &contents["mimeType"]), (&json!(uri), &json!("text/markdown")));
+        assert_eq!(
+            (&contents["uri"], &contents["mimeType"]),
+            (&json!(uri), &json!("text/markdown"))
+        );
         let text = contents["text"].as_str().unwrap();
         let (front, body) = parsed(text);
         assert_eq!(front, skill["frontmatter"]);
         assert!((1..=1024).contains(&front["description"].as_str().unwrap().chars().count()));
         let pattern = front["metadata"]["fabric-pattern"].as_str().unwrap();
-        let own = fixtures::PATTERNS.iter().find(|(known, _)| *known == pattern).unwrap().1;
-        assert!(body.ends_with(own) && body.contains(&format!("`pattern_name` \"{pattern}\"")), "{body}");
-        let [file] = &skill["resources"].as_array().unwrap()[..] else { panic!("one file: {skill}") };
-        assert_eq!((&file["uri"], &file["size"]), (&json!(uri), &json!(text.len())));
+        let own = fixtures::PATTERNS
+            .iter()
+            .find(|(known, _)| *known == pattern)
+            .unwrap()
+            .1;
+        assert!(
+            body.ends_with(own) && body.contains(&format!("`pattern_name` \"{pattern}\"")),
+            "{body}"
+        );
+        let [file] = &skill["resources"].as_array().unwrap()[..] else {
+            panic!("one file: {skill}")
+        };
+        assert_eq!(
+            (&file["uri"], &file["size"]),
+            (&json!(uri), &json!(text.len()))
+        );
         if let Some(digest) = sha256(text.as_bytes()) {
             assert_eq!(file["digest"], digest, "{skill}");
         }
     }
-    let letter = client.result("resources/read", json!({"uri": "skill://fabric/write-letter/SKILL.md"}));
-    assert!(letter["contents"][0]["text"].as_str().unwrap().contains("`{{ recipient }}`, `{{sender}}`"), "{letter}");
+    let letter = client.result(
+        "resources/read",
+        json!({"uri": "skill://fabric/write-letter/SKILL.md"}),
+    );
+    assert!(
+        letter["contents"][0]["text"]
+            .as_str()
+            .unwrap()
+            .contains("`{{ recipient }}`, `{{sender}}`"),
+        "{letter}"
+    );
 }
 
 #[test]
@@ -82,9 +132,15 @@ fn documents_match_the_snapshot_of_their_manifest() {
     let mut client = client(&fabric);
     let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});
     let before = client.result("skills/get", uri.clone());
-    fabric.on("GET /patterns/ai", Reply::json(json!({"Name": "ai", "Description": "", "Pattern": "Other."})));
+    fabric.on(
+        "GET /patterns/ai",
+        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": "Other."})),
+    );
     fabric.forget();
-    let text = client.result("resources/read", uri.clone())["contents"][0]["text"].as_str().unwrap().to_owned();
+    let text = client.result("resources/read", uri.clone())["contents"][0]["text"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     assert_eq!(before["skill"]["resources"][0]["size"], text.len());
     assert!(fabric.requests().is_empty());
 }
@@ -92,9 +148,17 @@ fn documents_match_the_snapshot_of_their_manifest() {
 #[test]
 fn denied_and_unknown_patterns_are_not_skills() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).arg("--deny-pattern").arg("Summarize"));
+    let mut client = Stdio::speaking(
+        Era::Modern,
+        Program::with(&fabric)
+            .arg("--deny-pattern")
+            .arg("Summarize"),
+    );
     let list = client.result("skills/list", json!({}));
-    assert!(!list.to_string().contains("skill://fabric/summarize/"), "{list}");
+    assert!(
+        !list.to_string().contains("skill://fabric/summarize/"),
+        "{list}"
+    );
     for uri in [
         "skill://fabric/summarize/SKILL.md",
         "skill://fabric/create-coding-feature/SKILL.md",
@@ -104,15 +168,25 @@ fn denied_and_unknown_patterns_are_not_skills() {
     ] {
         for method in ["skills/get", "resources/read"] {
             let error = client.error(method, json!({"uri": uri}));
-            assert_eq!((&error["code"], &error["data"]["uri"]), (&json!(-32602), &json!(uri)), "{method}: {error}");
+            assert_eq!(
+                (&error["code"], &error["data"]["uri"]),
+                (&json!(-32602), &json!(uri)),
+                "{method}: {error}"
+            );
         }
     }
     for params in [json!({}), json!({"uri": 5})] {
         assert_eq!(client.error("skills/get", params)["code"], -32602);
     }
-    assert_eq!(client.error("skills/list", json!({"cursor": "page-7"}))["code"], -32602);
+    assert_eq!(
+        client.error("skills/list", json!({"cursor": "page-7"}))["code"],
+        -32602
+    );
     let resources = client.result("resources/list", json!({}));
-    assert!(!resources.to_string().contains("skill://"), "not a second time");
+    assert!(
+        !resources.to_string().contains("skill://"),
+        "not a second time"
+    );
 }
 
 #[test]
@@ -120,9 +194,21 @@ fn only_the_revision_that_knows_skills_has_them() {
     for era in ERAS.into_iter().filter(|era| *era != Era::Modern) {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
-        assert_eq!(client.error("skills/list", json!({}))["code"], -32601, "{era:?}");
+        assert_eq!(
+            client.error("skills/list", json!({}))["code"],
+            -32601,
+            "{era:?}"
+        );
         let uri = json!({"uri": "skill://fabric/ai/SKILL.md"});
-        assert_eq!(client.error("skills/get", uri.clone())["code"], -32601, "{era:?}");
-        assert_eq!(client.error("resources/read", uri)["code"], -32002, "{era:?}");
+        assert_eq!(
+            client.error("skills/get", uri.clone())["code"],
+            -32601,
+            "{era:?}"
+        );
+        assert_eq!(
+            client.error("resources/read", uri)["code"],
+            -32002,
+            "{era:?}"
+        );
     }
 }

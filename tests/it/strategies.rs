@@ -15,7 +15,10 @@ const SAYS: &str = "Fabric has no strategies: it cannot read their folder";
 
 fn without_folder() -> FakeFabric {
     let fabric = FakeFabric::start();
-    fabric.on(ROUTE, Reply::failure(500, json!({"error": "Failed to read strategies directory"})));
+    fabric.on(
+        ROUTE,
+        Reply::failure(500, json!({"error": "Failed to read strategies directory"})),
+    );
     fabric
 }
 
@@ -28,7 +31,10 @@ fn the_list_is_empty_and_a_warning_says_why() {
         let data = expect::success(era, &result);
         assert_eq!(data["strategies"], json!([]), "{era:?}: {result}");
         let warning = data["warnings"][0].as_str().unwrap();
-        assert!(warning.starts_with(SAYS) && warning.contains("`fabric --setup`"), "{warning}");
+        assert!(
+            warning.starts_with(SAYS) && warning.contains("`fabric --setup`"),
+            "{warning}"
+        );
         assert_eq!(result["content"][1]["text"], warning, "{era:?}: {result}");
     }
 }
@@ -39,34 +45,67 @@ fn a_strategy_that_is_asked_for_is_refused_before_anything_is_run() {
         let fabric = without_folder();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
         for (arguments, place) in [
-            (json!({"pattern_name": "ai", "strategy_name": "cot"}), "`strategy_name`: "),
+            (
+                json!({"pattern_name": "ai", "strategy_name": "cot"}),
+                "`strategy_name`: ",
+            ),
             (
                 json!({"pattern_name": "ai", "then": [{"pattern_name": "ai", "strategy_name": "cot"}]}),
                 "`then[0].strategy_name`: ",
             ),
         ] {
-            let said = expect::failure(era, &client.call("fabric_run_pattern", arguments), "invalid-request");
-            assert!(said.contains(&format!("{place}{SAYS}")) && said.contains("Nothing was run."), "{said}");
+            let said = expect::failure(
+                era,
+                &client.call("fabric_run_pattern", arguments),
+                "invalid-request",
+            );
+            assert!(
+                said.contains(&format!("{place}{SAYS}")) && said.contains("Nothing was run."),
+                "{said}"
+            );
         }
         fabric.expect_chats(0);
-        expect::success(era, &client.call("fabric_run_pattern", json!({"pattern_name": "ai"})));
+        expect::success(
+            era,
+            &client.call("fabric_run_pattern", json!({"pattern_name": "ai"})),
+        );
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
         let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
         assert_eq!(answer["error"]["code"], -32602, "{answer}");
-        assert!(answer["error"]["message"].as_str().unwrap().contains(SAYS), "{answer}");
+        assert!(
+            answer["error"]["message"].as_str().unwrap().contains(SAYS),
+            "{answer}"
+        );
         let answer = client.request("resources/read", json!({"uri": "fabric://strategy/cot"}));
-        assert!(answer["error"]["message"].as_str().unwrap().contains(SAYS), "{answer}");
+        assert!(
+            answer["error"]["message"].as_str().unwrap().contains(SAYS),
+            "{answer}"
+        );
         let argument = json!({"name": "strategy_name", "value": "c"});
         let reference = json!({"type": "ref/prompt", "name": "ai"});
-        let answer = client.request("completion/complete", json!({"ref": reference, "argument": argument}));
-        assert_eq!(answer["result"]["completion"]["values"], json!([]), "{answer}");
+        let answer = client.request(
+            "completion/complete",
+            json!({"ref": reference, "argument": argument}),
+        );
+        assert_eq!(
+            answer["result"]["completion"]["values"],
+            json!([]),
+            "{answer}"
+        );
         for method in ["prompts/list", "resources/list"] {
-            assert!(client.request(method, json!({})).get("result").is_some(), "{method}");
+            assert!(
+                client.request(method, json!({})).get("result").is_some(),
+                "{method}"
+            );
         }
         client.close_stdin();
         client.wait_exit(DEADLINE);
         // A missing folder is not an error.
-        assert!(!client.stderr().contains("error=fabric-internal-error"), "{}", client.stderr());
+        assert!(
+            !client.stderr().contains("error=fabric-internal-error"),
+            "{}",
+            client.stderr()
+        );
     }
 }
 
@@ -76,7 +115,11 @@ fn once_they_are_fetched_they_can_be_used_at_once() {
     let mut client = Stdio::ready(&fabric);
     let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
     let get = json!({"name": "ai", "arguments": {"input_text": "x", "strategy_name": "cot"}});
-    expect::failure(NEWEST, &client.call("fabric_run_pattern", run.clone()), "invalid-request");
+    expect::failure(
+        NEWEST,
+        &client.call("fabric_run_pattern", run.clone()),
+        "invalid-request",
+    );
     client.error("prompts/get", get.clone());
     fabric.on(ROUTE, Reply::json(fixtures::strategies()));
     expect::success(NEWEST, &client.call("fabric_run_pattern", run));
@@ -85,17 +128,31 @@ fn once_they_are_fetched_they_can_be_used_at_once() {
 
 #[test]
 fn any_other_failure_of_that_route_stays_one_and_is_left_to_the_run() {
-    for (status, kind) in [(400, "fabric-api-error"), (403, "fabric-api-unauthorized"), (501, "fabric-internal-error")]
-    {
+    for (status, kind) in [
+        (400, "fabric-api-error"),
+        (403, "fabric-api-unauthorized"),
+        (501, "fabric-internal-error"),
+    ] {
         let fabric = FakeFabric::start();
         fabric.on(ROUTE, Reply::failure(status, json!("x")));
         let mut client = Stdio::ready(&fabric);
-        expect::failure(NEWEST, &client.call("fabric_list_strategies", json!({})), kind);
+        expect::failure(
+            NEWEST,
+            &client.call("fabric_list_strategies", json!({})),
+            kind,
+        );
         let run = json!({"pattern_name": "ai", "input_text": "x", "strategy_name": "cot"});
-        assert_eq!(client.call("fabric_run_pattern", run)["content"][0]["text"], "Ran ai on: x");
+        assert_eq!(
+            client.call("fabric_run_pattern", run)["content"][0]["text"],
+            "Ran ai on: x"
+        );
         let arguments = json!({"input_text": "x", "strategy_name": "cot"});
         let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
         let urn = format!("urn:fabric-mcp:error:{kind}");
-        assert_eq!(answer["error"]["data"]["type"], Value::String(urn), "{answer}");
+        assert_eq!(
+            answer["error"]["data"]["type"],
+            Value::String(urn),
+            "{answer}"
+        );
     }
 }

@@ -17,7 +17,9 @@ fn run(input: &str) -> Value {
 }
 
 fn text(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {answer}"))
+    answer["result"]["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text: {answer}"))
 }
 
 #[test]
@@ -26,13 +28,23 @@ fn each_chunk_reaches_the_client_before_fabric_sends_the_next() {
         for token in [json!(0), json!("t-1"), json!(7)] {
             let fabric = FakeFabric::start();
             let mut client = Stdio::speaking(era, Program::with(&fabric));
-            let reply = Reply::sse().content("one ").gate().content("zwei ä ").gate().content("三").gate().complete();
+            let reply = Reply::sse()
+                .content("one ")
+                .gate()
+                .content("zwei ä ")
+                .gate()
+                .content("三")
+                .gate()
+                .complete();
             fabric.on("POST /chat", reply);
             let id = client.begin_call("fabric_run_pattern", run("x"), Some(token.clone()));
             for expected in ["one ", "zwei ä ", "三"] {
                 let note = progress_with_text(&mut client);
                 assert_eq!(note["params"]["message"], expected, "{era:?}");
-                assert_eq!(note["params"]["progressToken"], token, "the token keeps its type");
+                assert_eq!(
+                    note["params"]["progressToken"], token,
+                    "the token keeps its type"
+                );
                 fabric.release();
             }
             let answer = client.answer(&id);
@@ -58,7 +70,15 @@ fn chunks_also_come_as_log_messages_where_the_level_allows() {
     for era in ERAS {
         let fabric = FakeFabric::start();
         let mut client = Stdio::speaking(era, Program::with(&fabric));
-        fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").gate().complete());
+        fabric.on(
+            "POST /chat",
+            Reply::sse()
+                .content("one ")
+                .gate()
+                .content("two")
+                .gate()
+                .complete(),
+        );
         let mut params = json!({"name": "fabric_run_pattern", "arguments": run("x")});
         if era == Era::Modern {
             params["_meta"] = json!({"io.modelcontextprotocol/logLevel": "info"});
@@ -82,13 +102,27 @@ fn chunks_also_come_as_log_messages_where_the_level_allows() {
 #[test]
 fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
     for era in ERAS {
-        for (token, method) in [(None, "notifications/message"), (Some(json!("p")), "notifications/progress")] {
+        for (token, method) in [
+            (None, "notifications/message"),
+            (Some(json!("p")), "notifications/progress"),
+        ] {
             let fabric = FakeFabric::start();
             let mut client = Stdio::speaking(era, Program::with(&fabric));
             // A modern client gets only what it has requested.
             let hears = token.is_some() || era != Era::Modern;
-            let gated = Reply::sse().content("one ").gate().content("two").complete();
-            fabric.on("POST /chat", if hears { gated } else { Reply::run(&["one ", "two"]) });
+            let gated = Reply::sse()
+                .content("one ")
+                .gate()
+                .content("two")
+                .complete();
+            fabric.on(
+                "POST /chat",
+                if hears {
+                    gated
+                } else {
+                    Reply::run(&["one ", "two"])
+                },
+            );
             let is_token = token.is_some();
             let id = client.begin_call("fabric_run_pattern", run("x"), token);
             if hears {
@@ -102,7 +136,10 @@ fn a_legacy_client_that_set_nothing_gets_the_text_once_and_as_it_comes() {
             }
             assert_eq!(text(&client.answer(&id)), "one two", "{era:?}");
             let rest = client.notes();
-            assert!(rest.iter().all(|note| note["method"] == method), "{era:?}: {rest:?}");
+            assert!(
+                rest.iter().all(|note| note["method"] == method),
+                "{era:?}: {rest:?}"
+            );
             assert_eq!(rest.is_empty(), !hears, "{era:?}: {rest:?}");
         }
     }
@@ -114,22 +151,47 @@ fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_s
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     for revision in &LEGACY[1..] {
         let mut client = Streamable::to(&server, Era::Legacy(revision), None);
-        fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
-        let call = client.message("tools/call", json!({"name": "fabric_run_pattern", "arguments": run("x")}));
+        fabric.on(
+            "POST /chat",
+            Reply::sse()
+                .content("one ")
+                .gate()
+                .content("two")
+                .complete(),
+        );
+        let call = client.message(
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": run("x")}),
+        );
         let mut events = client.stream(&call);
         let first = events.next_json();
-        assert_eq!(first["params"]["data"]["content"], "one ", "{revision}: {first}");
+        assert_eq!(
+            first["params"]["data"]["content"], "one ",
+            "{revision}: {first}"
+        );
         fabric.release();
         let data = |content: Value| content["params"]["data"].clone();
-        assert_eq!(data(events.next_json()), json!({"type": "content", "format": "markdown", "content": "two"}));
-        assert_eq!(data(events.next_json()), json!({"type": "complete", "format": "plain", "content": ""}));
+        assert_eq!(
+            data(events.next_json()),
+            json!({"type": "content", "format": "markdown", "content": "two"})
+        );
+        assert_eq!(
+            data(events.next_json()),
+            json!({"type": "complete", "format": "plain", "content": ""})
+        );
         assert_eq!(text(&events.next_json()), "one two");
         // A client that accepts only JSON gets only the result.
         fabric.on("POST /chat", Reply::run(&["one ", "two"]));
-        let message = client.message("tools/call", json!({"name": "fabric_run_pattern", "arguments": run("x")}));
+        let message = client.message(
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": run("x")}),
+        );
         let mut headers = client.headers(&message);
         headers.push(("Accept", "application/json".into()));
-        let headers: Vec<_> = headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let headers: Vec<_> = headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
         let answer = server.connect().post("/mcp", &headers, &message);
         assert_eq!(text(&answer.json()), "one two", "{revision}");
     }
@@ -139,7 +201,14 @@ fn over_http_the_text_comes_on_the_answer_of_the_call_where_the_client_takes_a_s
 fn a_client_of_2024_11_05_gets_progress_without_text() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(Era::Legacy("2024-11-05"), Program::with(&fabric));
-    fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("one ")
+            .gate()
+            .content("two")
+            .complete(),
+    );
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!(1)));
     let note = client.next_note();
     assert_eq!(note["method"], "notifications/progress");
@@ -167,11 +236,25 @@ fn a_missing_format_is_filled_in_when_chunks_are_relayed() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     client.result("logging/setLevel", json!({"level": "info"}));
-    fabric.on("POST /chat", Reply::sse().event(json!({"type": "content", "content": "bare"})).gate().complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .event(json!({"type": "content", "content": "bare"}))
+            .gate()
+            .complete(),
+    );
     let id = client.begin_call("fabric_run_pattern", run("x"), None);
     let data = client.next_note()["params"]["data"].clone();
-    assert_eq!((&data["type"], &data["content"]), (&json!("content"), &json!("bare")));
-    assert!(data["format"].as_str().is_some_and(|format| !format.is_empty()), "{data}");
+    assert_eq!(
+        (&data["type"], &data["content"]),
+        (&json!("content"), &json!("bare"))
+    );
+    assert!(
+        data["format"]
+            .as_str()
+            .is_some_and(|format| !format.is_empty()),
+        "{data}"
+    );
     fabric.release();
     assert_eq!(text(&client.answer(&id)), "bare");
 }
@@ -181,13 +264,26 @@ fn a_flood_becomes_few_messages_and_loses_nothing() {
     const EVENTS: usize = 20_000;
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.on("POST /chat", Reply::sse().step(Step::Repeat(line(&content("ab ")), EVENTS)).complete().in_one());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .step(Step::Repeat(line(&content("ab ")), EVENTS))
+            .complete()
+            .in_one(),
+    );
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("flood")));
     let answer = client.answer(&id);
     assert_eq!(text(&answer), "ab ".repeat(EVENTS));
     let notes = client.notes();
-    assert!(notes.len() < EVENTS / 4, "{} notifications for {EVENTS} events in one packet", notes.len());
-    let relayed: String = notes.iter().filter_map(|note| note["params"]["message"].as_str()).collect();
+    assert!(
+        notes.len() < EVENTS / 4,
+        "{} notifications for {EVENTS} events in one packet",
+        notes.len()
+    );
+    let relayed: String = notes
+        .iter()
+        .filter_map(|note| note["params"]["message"].as_str())
+        .collect();
     assert_eq!(relayed, "ab ".repeat(EVENTS));
 }
 
@@ -196,17 +292,25 @@ fn progress_always_grows() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let texts: Vec<String> = (0..200).map(|n| format!("{n} ä ")).collect();
-    fabric.on("POST /chat", Reply::run(&texts.iter().map(String::as_str).collect::<Vec<_>>()));
+    fabric.on(
+        "POST /chat",
+        Reply::run(&texts.iter().map(String::as_str).collect::<Vec<_>>()),
+    );
     let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("p")));
     client.answer(&id);
     let mut last = 0.0;
     for note in client.notes() {
-        let progress = note["params"]["progress"].as_f64().unwrap_or_else(|| panic!("{note}"));
+        let progress = note["params"]["progress"]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{note}"));
         assert!(progress > last, "{progress} after {last}: {note}");
         last = progress;
     }
     let characters: usize = texts.iter().map(|text| text.chars().count()).sum();
-    assert!(last >= characters as f64, "{last} of {characters} characters");
+    assert!(
+        last >= characters as f64,
+        "{last} of {characters} characters"
+    );
 }
 
 #[test]
@@ -227,7 +331,10 @@ fn a_slow_run_holds_up_no_other_message() {
 fn two_streams_keep_their_tokens_apart() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::sse().content("a1").gate().content("a2").complete());
+    fabric.once(
+        "POST /chat",
+        Reply::sse().content("a1").gate().content("a2").complete(),
+    );
     let first = client.begin_call("fabric_run_pattern", run("a"), Some(json!(1)));
     assert_eq!(client.next_progress_text(), "a1");
     fabric.once("POST /chat", Reply::run(&["b1", "b2"]));
@@ -236,7 +343,10 @@ fn two_streams_keep_their_tokens_apart() {
     fabric.release();
     assert_eq!(text(&client.answer(&first)), "a1a2");
     for note in client.notes() {
-        let (token, message) = (&note["params"]["progressToken"], note["params"]["message"].as_str().unwrap_or(""));
+        let (token, message) = (
+            &note["params"]["progressToken"],
+            note["params"]["message"].as_str().unwrap_or(""),
+        );
         let stream = if *token == json!(1) { 'a' } else { 'b' };
         assert!(message.is_empty() || message.starts_with(stream), "{note}");
     }
@@ -249,14 +359,40 @@ fn every_way_to_write_an_event_is_read() {
     let (one, two) = (event("eins ä "), event("zwei 😀"));
     let (head, tail) = two.split_at(two.find(',').unwrap());
     let ways: Vec<(&str, String)> = vec![
-        ("as Fabric writes it", format!("data: {one}\n\ndata: {two}\n\ndata: {end}\n\n")),
-        ("no space", format!("data:{one}\n\ndata:{two}\n\ndata:{end}\n\n")),
-        ("CRLF", format!("data: {one}\r\n\r\ndata: {two}\r\n\r\ndata: {end}\r\n\r\n")),
-        ("comments", format!(":\n: hello\ndata: {one}\n: x\n\n:\n\ndata: {two}\n\ndata: {end}\n\n")),
-        ("fields", format!("event: m\nid: 7\nretry: 5\ndata: {one}\n\ndata: {two}\nid\n\nx: y\ndata: {end}\n\n")),
-        ("BOM", format!("\u{feff}data: {one}\n\ndata: {two}\n\ndata: {end}\n\n")),
-        ("multi-line data", format!("data: {one}\n\ndata: {head}\ndata: {tail}\n\ndata: {end}\n\n")),
-        ("many blank lines", format!("\n\n\ndata: {one}\n\n\n\ndata: {two}\n\n\ndata: {end}\n\n\n")),
+        (
+            "as Fabric writes it",
+            format!("data: {one}\n\ndata: {two}\n\ndata: {end}\n\n"),
+        ),
+        (
+            "no space",
+            format!("data:{one}\n\ndata:{two}\n\ndata:{end}\n\n"),
+        ),
+        (
+            "CRLF",
+            format!("data: {one}\r\n\r\ndata: {two}\r\n\r\ndata: {end}\r\n\r\n"),
+        ),
+        (
+            "comments",
+            format!(":\n: hello\ndata: {one}\n: x\n\n:\n\ndata: {two}\n\ndata: {end}\n\n"),
+        ),
+        (
+            "fields",
+            format!(
+                "event: m\nid: 7\nretry: 5\ndata: {one}\n\ndata: {two}\nid\n\nx: y\ndata: {end}\n\n"
+            ),
+        ),
+        (
+            "BOM",
+            format!("\u{feff}data: {one}\n\ndata: {two}\n\ndata: {end}\n\n"),
+        ),
+        (
+            "multi-line data",
+            format!("data: {one}\n\ndata: {head}\ndata: {tail}\n\ndata: {end}\n\n"),
+        ),
+        (
+            "many blank lines",
+            format!("\n\n\ndata: {one}\n\n\n\ndata: {two}\n\n\ndata: {end}\n\n\n"),
+        ),
     ];
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
@@ -273,7 +409,10 @@ fn every_way_to_write_an_event_is_read() {
             fabric.once("POST /chat", reply);
             let id = client.begin_call("fabric_run_pattern", run("x"), Some(json!("w")));
             let answer = client.answer(&id);
-            assert_eq!(answer["result"]["content"][0]["text"], "eins ä zwei 😀", "{shown}: {answer}");
+            assert_eq!(
+                answer["result"]["content"][0]["text"], "eins ä zwei 😀",
+                "{shown}: {answer}"
+            );
         }
     }
 }
@@ -282,9 +421,16 @@ fn every_way_to_write_an_event_is_read() {
 fn a_json_body_is_read_as_one_event() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    fabric.once("POST /chat", Reply::json(json!({"type": "error", "content": "Error: no such model"})));
+    fabric.once(
+        "POST /chat",
+        Reply::json(json!({"type": "error", "content": "Error: no such model"})),
+    );
     let id = client.begin_call("fabric_run_pattern", run("x"), None);
-    let text = expect::failure(Era::Legacy("2025-11-25"), &client.answer(&id)["result"], "fabric-api-error");
+    let text = expect::failure(
+        Era::Legacy("2025-11-25"),
+        &client.answer(&id)["result"],
+        "fabric-api-error",
+    );
     assert!(text.contains("no such model"), "{text}");
 }
 
@@ -293,7 +439,12 @@ impl Stdio {
     #[track_caller]
     fn expect_nothing_else_but_heartbeats(&mut self) {
         let notes = self.notes();
-        assert!(notes.iter().all(|note| note["params"].get("message").is_none()), "{notes:?}");
+        assert!(
+            notes
+                .iter()
+                .all(|note| note["params"].get("message").is_none()),
+            "{notes:?}"
+        );
         self.expect_nothing_else();
     }
 }

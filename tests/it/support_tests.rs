@@ -19,7 +19,12 @@ fn connect(fabric: &FakeFabric) -> Http {
 
 fn chat(fabric: &FakeFabric) -> std::io::Result<Events> {
     let mut http = connect(fabric);
-    http.send("POST", "/chat", &[], Some(br#"{"prompts":[{"patternName":"ai","userInput":"hello"}]}"#))?;
+    http.send(
+        "POST",
+        "/chat",
+        &[],
+        Some(br#"{"prompts":[{"patternName":"ai","userInput":"hello"}]}"#),
+    )?;
     http.events()
 }
 
@@ -37,15 +42,33 @@ fn good_routes_answer_in_fabrics_shapes_on_one_connection() {
     let fabric = FakeFabric::start();
     let mut http = connect(&fabric);
     let mut ask = |path: &str| http.request("GET", path, &[], None);
-    assert_eq!(ask("/patterns/names").json().as_array().unwrap().len(), fixtures::PATTERNS.len());
-    assert_eq!(ask("/patterns/%C3%BCberblick%20f%C3%BCr%20alle").json()["Name"], "überblick für alle");
+    assert_eq!(
+        ask("/patterns/names").json().as_array().unwrap().len(),
+        fixtures::PATTERNS.len()
+    );
+    assert_eq!(
+        ask("/patterns/%C3%BCberblick%20f%C3%BCr%20alle").json()["Name"],
+        "überblick für alle"
+    );
     assert_eq!(ask("/strategies").json()[0]["name"], "cot");
-    assert_eq!(ask("/models/names").json()["vendors"]["OpenAI"], json!(["gpt-x"]));
+    assert_eq!(
+        ask("/models/names").json()["vendors"]["OpenAI"],
+        json!(["gpt-x"])
+    );
     assert_eq!(ask("/sessions/names").json(), Value::Null);
     let missing = ask("/patterns/nope");
     assert_eq!(missing.status, 500);
-    assert!(missing.json().as_str().unwrap().contains(fixtures::HOST_PATH));
-    assert_eq!((ask("/nowhere").status, ask("/nowhere").text()), (404, "404 page not found".to_owned()));
+    assert!(
+        missing
+            .json()
+            .as_str()
+            .unwrap()
+            .contains(fixtures::HOST_PATH)
+    );
+    assert_eq!(
+        (ask("/nowhere").status, ask("/nowhere").text()),
+        (404, "404 page not found".to_owned())
+    );
     assert_eq!((fabric.accepted(), fabric.open()), (1, 1));
     assert_eq!(fabric.requests_of("GET /patterns/*").len(), 3);
 }
@@ -55,10 +78,23 @@ fn apply_fills_in_what_it_is_given_and_names_what_is_missing() {
     let fabric = FakeFabric::start();
     let mut http = connect(&fabric);
     let full = json!({"input": "Hallo", "variables": {"lang_code": "de"}});
-    let text = http.post("/patterns/translate/apply", &[], &full).json()["Pattern"].as_str().unwrap().to_owned();
-    assert!(text.contains("into de.") && text.contains("Hallo"), "{text}");
-    let missing = http.post("/patterns/translate/apply", &[], &json!({"input": "x", "variables": {}}));
-    assert_eq!((missing.status, missing.json()), (500, json!("missing required variable: lang_code")));
+    let text = http.post("/patterns/translate/apply", &[], &full).json()["Pattern"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    assert!(
+        text.contains("into de.") && text.contains("Hallo"),
+        "{text}"
+    );
+    let missing = http.post(
+        "/patterns/translate/apply",
+        &[],
+        &json!({"input": "x", "variables": {}}),
+    );
+    assert_eq!(
+        (missing.status, missing.json()),
+        (500, json!("missing required variable: lang_code"))
+    );
 }
 
 #[test]
@@ -76,8 +112,16 @@ fn a_key_is_asked_for() {
     let fabric = FakeFabric::start();
     fabric.require_key("right");
     let mut http = connect(&fabric);
-    let mut ask = |headers: &[(&str, &str)]| http.request("GET", "/strategies", headers, None).status;
-    assert_eq!((ask(&[]), ask(&[("X-API-Key", "wrong")]), ask(&[("x-api-key", "right")])), (401, 401, 200));
+    let mut ask =
+        |headers: &[(&str, &str)]| http.request("GET", "/strategies", headers, None).status;
+    assert_eq!(
+        (
+            ask(&[]),
+            ask(&[("X-API-Key", "wrong")]),
+            ask(&[("x-api-key", "right")])
+        ),
+        (401, 401, 200)
+    );
 }
 
 #[test]
@@ -87,14 +131,19 @@ fn replies_are_taken_once_in_order_and_then_always() {
     fabric.once("GET /strategies", Reply::json(json!("first")));
     fabric.once("GET /strategies", Reply::json(json!("second")));
     let mut http = connect(&fabric);
-    let got: Vec<Value> = (0..4).map(|_| http.request("GET", "/strategies", &[], None).json()).collect();
+    let got: Vec<Value> = (0..4)
+        .map(|_| http.request("GET", "/strategies", &[], None).json())
+        .collect();
     assert_eq!(got, ["first", "second", "always", "always"]);
 }
 
 #[test]
 fn a_gate_holds_what_follows_until_it_is_released() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("one").gate().content("two").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("one").gate().content("two").complete(),
+    );
     let mut events = chat(&fabric).unwrap();
     assert_eq!(events.next_json()["content"], "one");
     fabric.wait_held(1);
@@ -108,7 +157,10 @@ fn a_gate_holds_what_follows_until_it_is_released() {
 #[test]
 fn a_client_that_leaves_is_noticed_at_a_gate_and_in_silence() {
     let fabric = FakeFabric::start();
-    for reply in [Reply::sse().content("one").gate(), Reply::sse().content("one").hang()] {
+    for reply in [
+        Reply::sse().content("one").gate(),
+        Reply::sse().content("one").hang(),
+    ] {
         fabric.once("POST /chat", reply);
         let mut events = chat(&fabric).unwrap();
         assert_eq!(events.next_json()["content"], "one");
@@ -124,8 +176,14 @@ fn a_reset_is_a_reset_and_a_cut_is_not() {
     fabric.once("POST /chat", Reply::resets());
     fabric.once("POST /chat", Reply::closes());
     fabric.once("POST /chat", Reply::sse().content("one").reset());
-    assert_eq!(chat(&fabric).err().unwrap().kind(), ErrorKind::ConnectionReset);
-    assert_eq!(chat(&fabric).err().unwrap().kind(), ErrorKind::UnexpectedEof);
+    assert_eq!(
+        chat(&fabric).err().unwrap().kind(),
+        ErrorKind::ConnectionReset
+    );
+    assert_eq!(
+        chat(&fabric).err().unwrap().kind(),
+        ErrorKind::UnexpectedEof
+    );
     // The kernel may discard data sent before a reset: only the end is certain.
     let end = chat(&fabric).and_then(|mut events| {
         loop {
@@ -138,7 +196,10 @@ fn a_reset_is_a_reset_and_a_cut_is_not() {
     fabric.once("GET /config", Reply::resets());
     let mut http = connect(&fabric);
     http.send("GET", "/config", &[], None).unwrap();
-    assert_eq!(http.answer().unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(
+        http.answer().unwrap_err().kind(),
+        ErrorKind::ConnectionReset
+    );
 }
 
 #[test]
@@ -152,13 +213,37 @@ fn bodies_are_framed_as_told() {
     };
     let reply = || Reply::new(200, "text/plain", "12345");
     assert_eq!(ask(reply()).unwrap().text(), "12345");
-    assert_eq!(ask(reply().framing(Framing::Claim(3))).unwrap().text(), "123");
-    assert_eq!(ask(reply().framing(Framing::Claim(9)).cut()).unwrap_err().kind(), ErrorKind::UnexpectedEof);
-    assert_eq!(ask(reply().framing(Framing::UntilClose)).unwrap().text(), "12345");
-    assert_eq!(ask(reply().framing(Framing::Chunked(vec![("X-Late".into(), "1".into())]))).unwrap().text(), "12345");
-    assert_eq!(ask(Reply::raw("SMTP hello\r\n")).unwrap_err().kind(), ErrorKind::InvalidData);
+    assert_eq!(
+        ask(reply().framing(Framing::Claim(3))).unwrap().text(),
+        "123"
+    );
+    assert_eq!(
+        ask(reply().framing(Framing::Claim(9)).cut())
+            .unwrap_err()
+            .kind(),
+        ErrorKind::UnexpectedEof
+    );
+    assert_eq!(
+        ask(reply().framing(Framing::UntilClose)).unwrap().text(),
+        "12345"
+    );
+    assert_eq!(
+        ask(reply().framing(Framing::Chunked(vec![("X-Late".into(), "1".into())])))
+            .unwrap()
+            .text(),
+        "12345"
+    );
+    assert_eq!(
+        ask(Reply::raw("SMTP hello\r\n")).unwrap_err().kind(),
+        ErrorKind::InvalidData
+    );
     assert_eq!(ask(reply().dripped()).unwrap().text(), "12345");
-    assert_eq!(ask(reply().step(Step::Repeat(b"ab".to_vec(), 3))).unwrap().text(), "12345ababab");
+    assert_eq!(
+        ask(reply().step(Step::Repeat(b"ab".to_vec(), 3)))
+            .unwrap()
+            .text(),
+        "12345ababab"
+    );
     let closing = ask(reply().ending(End::Close)).unwrap();
     assert_eq!(closing.status, 200);
 }
@@ -193,15 +278,24 @@ fn the_listening_line_is_found_in_whatever_stands_around_it() {
         at("2026 INFO [x] Server started on http transport at http://127.0.0.1:4711/mcp").unwrap(),
         "127.0.0.1:4711 /mcp"
     );
-    assert_eq!(at("Server started on sse transport at http://[::1]:80/a/b.").unwrap(), "[::1]:80 /a/b");
-    assert_eq!(at("connected to Fabric API at http://127.0.0.1:8080."), None);
+    assert_eq!(
+        at("Server started on sse transport at http://[::1]:80/a/b.").unwrap(),
+        "[::1]:80 /a/b"
+    );
+    assert_eq!(
+        at("connected to Fabric API at http://127.0.0.1:8080."),
+        None
+    );
 }
 
 #[test]
 fn the_modern_meta_keeps_what_is_there() {
     let params = with_meta(json!({"name": "x", "_meta": {"progressToken": 0}}));
     assert_eq!(params["_meta"]["progressToken"], 0);
-    assert_eq!(params["_meta"]["io.modelcontextprotocol/protocolVersion"], MODERN);
+    assert_eq!(
+        params["_meta"]["io.modelcontextprotocol/protocolVersion"],
+        MODERN
+    );
     assert!(with_meta(Value::Null)["_meta"].is_object());
 }
 
@@ -209,10 +303,18 @@ fn the_modern_meta_keeps_what_is_there() {
 fn random_numbers_can_be_had_again() {
     let mut rng = Rng::new(0);
     // The first outputs of SplitMix64 for seed 0, from its reference implementation.
-    assert_eq!([rng.next(), rng.next()], [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]);
+    assert_eq!(
+        [rng.next(), rng.next()],
+        [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4]
+    );
     let draw = |seed| {
         let mut rng = Rng::new(seed);
-        (rng.text(0..40), rng.bytes(0..40), *rng.pick(&[1, 2, 3]), rng.one_in(2))
+        (
+            rng.text(0..40),
+            rng.bytes(0..40),
+            *rng.pick(&[1, 2, 3]),
+            rng.one_in(2),
+        )
     };
     assert_eq!(draw(7), draw(7));
     assert_ne!(draw(7), draw(8));
@@ -223,9 +325,13 @@ fn random_numbers_can_be_had_again() {
 fn times_are_told_from_what_only_looks_like_one() {
     assert!(expect::is_rfc3339_utc("2026-08-01T09:30:00Z"));
     assert!(expect::is_rfc3339_utc("2026-08-01T09:30:00.123Z"));
-    for wrong in
-        ["", "2026-08-01 09:30:00Z", "2026-08-01T09:30:00", "2026-08-01T09:30:00.Z", "2026-08-01T09:30:00+02:00"]
-    {
+    for wrong in [
+        "",
+        "2026-08-01 09:30:00Z",
+        "2026-08-01T09:30:00",
+        "2026-08-01T09:30:00.Z",
+        "2026-08-01T09:30:00+02:00",
+    ] {
         assert!(!expect::is_rfc3339_utc(wrong), "{wrong}");
     }
 }

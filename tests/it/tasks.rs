@@ -14,23 +14,29 @@ const NEWEST: Era = Era::Legacy("2025-11-25");
 const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 fn run(more: Value) -> Value {
-    let mut params =
-        json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "summarize", "input_text": "in"}});
-    params.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut params = json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "summarize", "input_text": "in"}});
+    params
+        .as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     params
 }
 
 /// Params of a caller that supports tasks.
 fn knowing(mut params: Value) -> Value {
     params["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!(MODERN);
-    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({"extensions": {EXTENSION: {}}});
+    params["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+        json!({"extensions": {EXTENSION: {}}});
     with_meta(params)
 }
 
 /// Checks the members of every task, whose times and ids vary.
 #[track_caller]
 fn task(found: &Value, status: &str, message: &str, suffix: &str) -> String {
-    let id = found["taskId"].as_str().unwrap_or_else(|| panic!("no task: {found}")).to_owned();
+    let id = found["taskId"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no task: {found}"))
+        .to_owned();
     let mut expected = json!({
         "taskId": id, "status": status, "statusMessage": message,
         "createdAt": found["createdAt"], "lastUpdatedAt": found["lastUpdatedAt"],
@@ -42,7 +48,12 @@ fn task(found: &Value, status: &str, message: &str, suffix: &str) -> String {
         bare.as_object_mut().unwrap().remove(other);
     }
     assert_eq!(bare, expected);
-    assert!(found["createdAt"].as_str().is_some_and(|at| at.len() == 24 && at.ends_with('Z')), "{found}");
+    assert!(
+        found["createdAt"]
+            .as_str()
+            .is_some_and(|at| at.len() == 24 && at.ends_with('Z')),
+        "{found}"
+    );
     id
 }
 
@@ -50,26 +61,59 @@ fn task(found: &Value, status: &str, message: &str, suffix: &str) -> String {
 fn a_modern_caller_that_supports_tasks_gets_one() {
     for wire in [Wire::Stdio, Wire::Streamable, Wire::Sse] {
         let fabric = FakeFabric::start();
-        fabric.on("POST /chat", Reply::sse().content("part ").gate().content("rest").complete());
-        let mut client =
-            transports::open(wire, Era::Modern, Program::with(&fabric).arg("--task-after").arg("0.3"), None);
+        fabric.on(
+            "POST /chat",
+            Reply::sse()
+                .content("part ")
+                .gate()
+                .content("rest")
+                .complete(),
+        );
+        let mut client = transports::open(
+            wire,
+            Era::Modern,
+            Program::with(&fabric).arg("--task-after").arg("0.3"),
+            None,
+        );
         let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
         assert_eq!(created["resultType"], "task", "{wire:?} {created}");
-        let id = task(&created, "working", "summarize: working, 5 characters so far", "Ms");
+        let id = task(
+            &created,
+            "working",
+            "summarize: working, 5 characters so far",
+            "Ms",
+        );
         let about = || knowing(json!({"taskId": id}));
         let got = client.ask("tasks/get", about())["result"].take();
         assert_eq!(got["resultType"], "complete", "{got}");
-        task(&got, "working", "summarize: working, 5 characters so far", "Ms");
+        task(
+            &got,
+            "working",
+            "summarize: working, 5 characters so far",
+            "Ms",
+        );
         fabric.release();
         let done = poll(DEADLINE, || {
             let got = client.ask("tasks/get", about())["result"].take();
             (got["status"] != "working").then_some(got)
         })
         .expect("the end");
-        task(&done, "completed", "summarize: completed, 9 characters", "Ms");
+        task(
+            &done,
+            "completed",
+            "summarize: completed, 9 characters",
+            "Ms",
+        );
         let result = &done["result"];
-        assert_eq!((&result["resultType"], &result["isError"]), (&json!("complete"), &json!(false)), "{result}");
-        assert_eq!(result["content"], json!([{"type": "text", "text": "part rest"}]));
+        assert_eq!(
+            (&result["resultType"], &result["isError"]),
+            (&json!("complete"), &json!(false)),
+            "{result}"
+        );
+        assert_eq!(
+            result["content"],
+            json!([{"type": "text", "text": "part rest"}])
+        );
         assert_eq!(result["structuredContent"]["run_id"], json!(id));
         let mut update = about();
         update["inputResponses"] = json!({"never": "asked"});
@@ -85,7 +129,10 @@ fn a_modern_caller_that_supports_tasks_gets_one() {
 #[test]
 fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
     let fabric = FakeFabric::start();
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).arg("--task-after").arg("0"));
+    let mut client = Stdio::speaking(
+        Era::Modern,
+        Program::with(&fabric).arg("--task-after").arg("0"),
+    );
     fabric.on("POST /chat", Reply::sse().content("part").gate().complete());
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let about = json!({"taskId": created["taskId"]});
@@ -93,10 +140,16 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
     client.ask("tasks/cancel", knowing(about.clone()));
     let got = client.ask("tasks/get", knowing(about))["result"].take();
     assert_eq!(got["status"], "cancelled", "{got}");
-    assert!(got.get("result").is_none() && got.get("error").is_none(), "{got}");
+    assert!(
+        got.get("result").is_none() && got.get("error").is_none(),
+        "{got}"
+    );
     fabric.wait_closed(DEADLINE);
 
-    fabric.on("POST /chat", Reply::sse().content("half").gate().error("no more"));
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("half").gate().error("no more"),
+    );
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     fabric.wait_held(1);
     fabric.release();
@@ -106,29 +159,59 @@ fn a_modern_task_can_be_stopped_and_a_failed_run_is_a_completed_task() {
         (got["status"] != "working").then_some(got)
     })
     .unwrap();
-    assert_eq!((&got["status"], &got["result"]["isError"]), (&json!("completed"), &json!(true)), "{got}");
+    assert_eq!(
+        (&got["status"], &got["result"]["isError"]),
+        (&json!("completed"), &json!(true)),
+        "{got}"
+    );
     assert_eq!(got["result"]["content"][1]["text"], "half", "{got}");
-    assert_eq!(got["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:fabric-api-error");
+    assert_eq!(
+        got["result"]["_meta"]["error"]["type"],
+        "urn:fabric-mcp:error:fabric-api-error"
+    );
 }
 
 #[test]
 fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("part ").gate().content("rest").complete());
-    let mut client = Stdio::speaking(Era::Modern, Program::with(&fabric).arg("--task-after").arg("0"));
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("part ")
+            .gate()
+            .content("rest")
+            .complete(),
+    );
+    let mut client = Stdio::speaking(
+        Era::Modern,
+        Program::with(&fabric).arg("--task-after").arg("0"),
+    );
     let created = client.ask("tools/call", knowing(run(json!({}))))["result"].take();
     let id = created["taskId"].as_str().unwrap();
-    let filter = json!({"notifications": {"taskIds": [id, "run_00000000000000000000000000000000"]}});
+    let filter =
+        json!({"notifications": {"taskIds": [id, "run_00000000000000000000000000000000"]}});
     client.begin("subscriptions/listen", knowing(filter.clone()));
     let note = client.next_note();
-    assert_eq!(note["params"]["notifications"], json!({"taskIds": [id]}), "only what is there: {note}");
+    assert_eq!(
+        note["params"]["notifications"],
+        json!({"taskIds": [id]}),
+        "only what is there: {note}"
+    );
     fabric.wait_held(1);
     fabric.release();
     let note = client.next_note();
     assert_eq!(note["method"], "notifications/tasks", "{note}");
-    task(&note["params"], "completed", "summarize: completed, 9 characters", "Ms");
+    task(
+        &note["params"],
+        "completed",
+        "summarize: completed, 9 characters",
+        "Ms",
+    );
     assert_eq!(note["params"]["result"]["content"][0]["text"], "part rest");
-    assert!(note["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_i64(), "{note}");
+    assert!(
+        note["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"].is_i64(),
+        "{note}"
+    );
     let error = client.error("subscriptions/listen", filter);
     assert_eq!(error["code"], -32021, "{error}");
 }
@@ -137,11 +220,17 @@ fn a_subscriber_is_notified_of_the_end_of_its_tasks() {
 fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["whole"]));
-    let server = transports::serve(Wire::Streamable, Program::with(&fabric).arg("--task-after").arg("0"));
+    let server = transports::serve(
+        Wire::Streamable,
+        Program::with(&fabric).arg("--task-after").arg("0"),
+    );
     let mut client = Streamable::to(&server, Era::Modern, None);
     // A member of legacy tasks is ignored.
     let result = client.request("tools/call", run(json!({"task": {"ttl": 5}})))["result"].take();
-    assert_eq!((&result["resultType"], &result["content"][0]["text"]), (&json!("complete"), &json!("whole")));
+    assert_eq!(
+        (&result["resultType"], &result["content"][0]["text"]),
+        (&json!("complete"), &json!("whole"))
+    );
     let id = result["structuredContent"]["run_id"].clone();
     for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
         let params = json!({"taskId": id, "inputResponses": {}});
@@ -150,13 +239,25 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
         assert_eq!(answer.status, 400, "{}", answer.text());
         let error = &answer.json()["error"];
         assert_eq!(error["code"], -32021, "{error}");
-        assert_eq!(error["data"]["requiredCapabilities"], json!({"extensions": {EXTENSION: {}}}));
+        assert_eq!(
+            error["data"]["requiredCapabilities"],
+            json!({"extensions": {EXTENSION: {}}})
+        );
         // The header must repeat the id.
         let mut message = client.message(method, knowing(params));
         message["params"]["taskId"] = json!("run_00000000000000000000000000000000");
-        let headers = [("MCP-Protocol-Version", MODERN), ("Mcp-Method", method), ("Mcp-Name", "other")];
+        let headers = [
+            ("MCP-Protocol-Version", MODERN),
+            ("Mcp-Method", method),
+            ("Mcp-Name", "other"),
+        ];
         let answer = server.connect().post(&server.path, &headers, &message);
-        assert_eq!((answer.status, answer.json()["error"]["code"].as_i64()), (400, Some(-32020)), "{}", answer.text());
+        assert_eq!(
+            (answer.status, answer.json()["error"]["code"].as_i64()),
+            (400, Some(-32020)),
+            "{}",
+            answer.text()
+        );
         let error = client.request(method, message["params"].clone())["error"].take();
         assert_eq!(error["code"], -32602, "unknown: {error}");
     }
@@ -165,34 +266,80 @@ fn who_has_not_declared_tasks_gets_none_and_may_not_ask_for_them() {
 #[test]
 fn a_legacy_caller_asks_for_a_task_and_waits_for_its_result() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("part ").gate().content("rest").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("part ")
+            .gate()
+            .content("rest")
+            .complete(),
+    );
     let mut client = Stdio::speaking(NEWEST, Program::with(&fabric));
     let mut params = run(json!({"task": {"ttl": 9_999_999}, "_meta": {"progressToken": "t"}}));
     params["arguments"]["stream"] = json!(true);
     let created = client.result("tools/call", params);
-    let id = task(&created["task"], "working", "summarize: working, 0 characters so far", "");
+    let id = task(
+        &created["task"],
+        "working",
+        "summarize: working, 0 characters so far",
+        "",
+    );
     assert_eq!(created.as_object().unwrap().len(), 1, "{created}");
     // Progress continues, and names its task.
     let related = json!({"io.modelcontextprotocol/related-task": {"taskId": id}});
     let note = client.next_note();
-    assert_eq!((&note["params"]["message"], &note["params"]["_meta"]), (&json!("part "), &related), "{note}");
+    assert_eq!(
+        (&note["params"]["message"], &note["params"]["_meta"]),
+        (&json!("part "), &related),
+        "{note}"
+    );
     let wait = client.begin("tasks/result", json!({"taskId": id}));
     let got = client.result("tasks/get", json!({"taskId": id}));
-    task(&got, "working", "summarize: working, 5 characters so far", "");
-    assert_eq!(client.result("tasks/list", json!({}))["tasks"], json!([got]));
+    task(
+        &got,
+        "working",
+        "summarize: working, 5 characters so far",
+        "",
+    );
+    assert_eq!(
+        client.result("tasks/list", json!({}))["tasks"],
+        json!([got])
+    );
     fabric.release();
     let result = client.answer(&wait)["result"].take();
-    assert_eq!(result["content"], json!([{"type": "text", "text": "part rest"}]), "{result}");
-    assert_eq!(result["_meta"]["io.modelcontextprotocol/related-task"], json!({"taskId": id}));
+    assert_eq!(
+        result["content"],
+        json!([{"type": "text", "text": "part rest"}]),
+        "{result}"
+    );
+    assert_eq!(
+        result["_meta"]["io.modelcontextprotocol/related-task"],
+        json!({"taskId": id})
+    );
     let note = poll(DEADLINE, || {
         let note = client.next_note();
         (note["method"] == "notifications/tasks/status").then_some(note)
     })
     .unwrap();
-    task(&note["params"], "completed", "summarize: completed, 9 characters", "");
-    assert_eq!(client.error("tasks/cancel", json!({"taskId": id}))["code"], -32602, "it is over");
-    assert_eq!(client.error("tasks/get", json!({"taskId": "nope"}))["code"], -32602);
-    assert_eq!(client.error("tasks/list", json!({"cursor": "nope"}))["code"], -32602);
+    task(
+        &note["params"],
+        "completed",
+        "summarize: completed, 9 characters",
+        "",
+    );
+    assert_eq!(
+        client.error("tasks/cancel", json!({"taskId": id}))["code"],
+        -32602,
+        "it is over"
+    );
+    assert_eq!(
+        client.error("tasks/get", json!({"taskId": "nope"}))["code"],
+        -32602
+    );
+    assert_eq!(
+        client.error("tasks/list", json!({"cursor": "nope"}))["code"],
+        -32602
+    );
     assert_eq!(client.error("tasks/get", json!({}))["code"], -32602);
 }
 
@@ -207,14 +354,20 @@ fn a_legacy_task_is_cancelled_before_the_answer_and_stays_so() {
     let cancelled = client.result("tasks/cancel", about.clone());
     assert_eq!(cancelled["status"], "cancelled", "{cancelled}");
     fabric.wait_closed(DEADLINE);
-    assert_eq!(client.result("tasks/get", about.clone())["status"], "cancelled");
+    assert_eq!(
+        client.result("tasks/get", about.clone())["status"],
+        "cancelled"
+    );
     assert_eq!(client.result("tasks/result", about)["isError"], true);
 
     fabric.on("POST /chat", Reply::sse().error("no"));
     let created = client.result("tools/call", run(json!({"task": {"ttl": 60_000}})));
     assert_eq!(created["task"]["ttl"], 60_000);
     let about = json!({"taskId": created["task"]["taskId"]});
-    assert_eq!(client.result("tasks/result", about.clone())["isError"], true);
+    assert_eq!(
+        client.result("tasks/result", about.clone())["isError"],
+        true
+    );
     assert_eq!(client.result("tasks/get", about)["status"], "failed");
 }
 
@@ -224,17 +377,26 @@ fn without_runs_to_keep_there_are_no_tasks_and_without_a_login_no_list() {
     let program = Program::with(&fabric).arg("--keep-runs").arg("0");
     let mut client = Stdio::start(program);
     let welcome = client.initialize("2025-11-25");
-    assert!(welcome.to_string().contains("tools") && !welcome.to_string().contains("tasks"), "{welcome}");
+    assert!(
+        welcome.to_string().contains("tools") && !welcome.to_string().contains("tasks"),
+        "{welcome}"
+    );
     let result = client.result("tools/call", run(json!({"task": {}})));
     assert_eq!(result["isError"], false, "{result}");
     assert_eq!(client.error("tasks/list", json!({}))["code"], -32601);
-    assert_eq!(client.error("tasks/get", json!({"taskId": "x"}))["code"], -32601);
+    assert_eq!(
+        client.error("tasks/get", json!({"taskId": "x"}))["code"],
+        -32601
+    );
     let discovered = client.modern("server/discover", json!({}));
     assert!(!discovered.to_string().contains(EXTENSION), "{discovered}");
 
     let server = transports::serve(Wire::Streamable, Program::with(&fabric));
     let mut client = Streamable::to(&server, NEWEST, None);
-    assert_eq!(client.request("tasks/list", json!({}))["error"]["code"], -32601);
+    assert_eq!(
+        client.request("tasks/list", json!({}))["error"]["code"],
+        -32601
+    );
     let created = client.request("tools/call", run(json!({"task": {}})))["result"].take();
     let about = json!({"taskId": created["task"]["taskId"]});
     let result = client.request("tasks/result", about)["result"].take();

@@ -18,35 +18,99 @@ const SENTINEL: &str = "__FABRIC_INPUT_SENTINEL_TOKEN__";
 
 /// Makes `text` the text of the pattern `ai`.
 fn serve(fabric: &FakeFabric, text: &str) {
-    fabric.on("GET /patterns/ai", Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})));
+    fabric.on(
+        "GET /patterns/ai",
+        Reply::json(json!({"Name": "ai", "Description": "", "Pattern": text})),
+    );
 }
 
 fn posts(fabric: &FakeFabric) -> usize {
-    fabric.requests().iter().filter(|request| request.method == "POST").count()
+    fabric
+        .requests()
+        .iter()
+        .filter(|request| request.method == "POST")
+        .count()
 }
 
 /// Pattern, variables, input, and what the error names.
 pub(crate) fn attacks() -> Vec<(String, Value, String, &'static str)> {
-    let own = |text: &str, variables: Value, input: &str, named| (text.to_owned(), variables, input.to_owned(), named);
+    let own = |text: &str, variables: Value, input: &str, named| {
+        (text.to_owned(), variables, input.to_owned(), named)
+    };
     vec![
         own("{{{x}}}", json!({"x": "{input}"}), CALL, "variables.x"),
-        own("{{{x}}}", json!({"x": format!("{{{SENTINEL}}}")}), CALL, "variables.x"),
+        own(
+            "{{{x}}}",
+            json!({"x": format!("{{{SENTINEL}}}")}),
+            CALL,
+            "variables.x",
+        ),
         own("{{{{x}}}}", json!({"x": "input"}), CALL, "variables.x"),
-        own("{{{a}}{{b}}}", json!({"a": "", "b": "{input}}"}), CALL, "variables.b"),
-        own("{{{{a}}{{b}}}}", json!({"a": "plug", "b": "in:sys:env:NAME"}), "", "variables.b"),
-        own("{{{x}}{plugin:sys:env:NAME}}", json!({"x": ""}), "", "variables.x"),
+        own(
+            "{{{a}}{{b}}}",
+            json!({"a": "", "b": "{input}}"}),
+            CALL,
+            "variables.b",
+        ),
+        own(
+            "{{{{a}}{{b}}}}",
+            json!({"a": "plug", "b": "in:sys:env:NAME"}),
+            "",
+            "variables.b",
+        ),
+        own(
+            "{{{x}}{plugin:sys:env:NAME}}",
+            json!({"x": ""}),
+            "",
+            "variables.x",
+        ),
         own("{{x}}", json!({"x": "{{x}}"}), "", "variables.x"),
-        own("{{x}}", json!({"x": SENTINEL.repeat(2_114)}), &"i".repeat(1 << 20), "variables.x"),
-        own("{{x}}{{y}}", json!({"x": &SENTINEL[..9], "y": &SENTINEL[9..]}), "i", "variables.y"),
-        own(&"{{x}}".repeat(200), json!({"x": "x".repeat(64 << 10)}), "", "8 MiB"),
-        own(&"{{input}}".repeat(9), json!({"x": "x"}), &"i".repeat(1 << 20), "8 MiB"),
-        own("{{ext:tool:op:{{x}}}}", json!({"x": "; reboot"}), "", "variables.x"),
-        own("{{plugin:file:read:/a}}{{x}}", json!({"x": "{input}"}), "", "variables.x"),
+        own(
+            "{{x}}",
+            json!({"x": SENTINEL.repeat(2_114)}),
+            &"i".repeat(1 << 20),
+            "variables.x",
+        ),
+        own(
+            "{{x}}{{y}}",
+            json!({"x": &SENTINEL[..9], "y": &SENTINEL[9..]}),
+            "i",
+            "variables.y",
+        ),
+        own(
+            &"{{x}}".repeat(200),
+            json!({"x": "x".repeat(64 << 10)}),
+            "",
+            "8 MiB",
+        ),
+        own(
+            &"{{input}}".repeat(9),
+            json!({"x": "x"}),
+            &"i".repeat(1 << 20),
+            "8 MiB",
+        ),
+        own(
+            "{{ext:tool:op:{{x}}}}",
+            json!({"x": "; reboot"}),
+            "",
+            "variables.x",
+        ),
+        own(
+            "{{plugin:file:read:/a}}{{x}}",
+            json!({"x": "{input}"}),
+            "",
+            "variables.x",
+        ),
         // A variable that is not in the pattern.
         own("text", json!({"x": CALL}), "", "variables.x"),
         // No variables at all.
         own("{{{{input}}}}", json!({}), CALL, "attern "),
-        own("{{{{{input}}}}}", json!({}), "{plugin:sys:env:NAME}", "attern "),
+        own(
+            "{{{{{input}}}}}",
+            json!({}),
+            "{plugin:sys:env:NAME}",
+            "attern ",
+        ),
         own("{{ext:tool:op:{{input}}}}", json!({}), CALL, "attern "),
         own("{{plugin:file:read:/a}}", json!({}), CALL, "attern "),
     ]
@@ -59,19 +123,34 @@ fn no_attack_gets_further_than_the_pattern() {
     for (text, variables, input, named) in attacks() {
         serve(&fabric, &text);
         let call = json!({"pattern_name": "ai", "input_text": input, "variables": variables});
-        let said = expect::failure(ERA, &client.call("fabric_run_pattern", call.clone()), "invalid-request");
+        let said = expect::failure(
+            ERA,
+            &client.call("fabric_run_pattern", call.clone()),
+            "invalid-request",
+        );
         assert!(said.contains(named), "{text}: {said}");
         // In each step of a chain: the second one's input is the first one's output.
         let mut first = call.clone();
         first["then"] = json!([{"pattern_name": "summarize"}]);
-        let said = expect::failure(ERA, &client.call("fabric_run_pattern", first), "invalid-request");
+        let said = expect::failure(
+            ERA,
+            &client.call("fabric_run_pattern", first),
+            "invalid-request",
+        );
         assert!(said.contains(named), "{text}: {said}");
         assert_eq!(posts(&fabric), 0, "{text}");
         if variables != json!({}) && !text.contains("{{input}}") {
             let step = json!({"pattern_name": "ai", "variables": variables});
             let second = json!({"pattern_name": "summarize", "input_text": "x", "then": [step]});
-            let said = expect::failure(ERA, &client.call("fabric_run_pattern", second), "invalid-request");
-            assert!(said.contains(named) && said.contains("then[0]"), "{text}: {said}");
+            let said = expect::failure(
+                ERA,
+                &client.call("fabric_run_pattern", second),
+                "invalid-request",
+            );
+            assert!(
+                said.contains(named) && said.contains("then[0]"),
+                "{text}: {said}"
+            );
             assert_eq!(posts(&fabric), 0, "{text}");
         }
     }
@@ -83,11 +162,15 @@ fn the_output_of_a_step_is_checked_as_the_input_of_the_next() {
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
     serve(&fabric, "{{{{input}}}}");
     fabric.once("POST /chat", Reply::run(&["kept ", CALL]));
-    let plan = json!({"pattern_name": "summarize", "input_text": "x", "then": [{"pattern_name": "ai"}]});
+    let plan =
+        json!({"pattern_name": "summarize", "input_text": "x", "then": [{"pattern_name": "ai"}]});
     let result = client.call("fabric_run_pattern", plan);
     expect::failure(ERA, &result, "invalid-request");
     let said = result["content"].to_string();
-    assert!(said.contains("kept") && said.contains("Step 2 of 2"), "{said}");
+    assert!(
+        said.contains("kept") && said.contains("Step 2 of 2"),
+        "{said}"
+    );
     fabric.expect_chats(1);
 }
 
@@ -99,13 +182,21 @@ fn no_attack_is_rendered_as_a_prompt() {
         let mut client = Stdio::speaking(ERA, Program::with(&fabric));
         let mut arguments = variables.as_object().cloned().unwrap_or_else(Map::new);
         // A prompt accepts only the variables of its pattern.
-        if !arguments.keys().all(|name| text.contains(&format!("{{{{{name}}}}}"))) {
+        if !arguments
+            .keys()
+            .all(|name| text.contains(&format!("{{{{{name}}}}}")))
+        {
             continue;
         }
         arguments.insert("input_text".to_owned(), json!(input));
         let answer = client.request("prompts/get", json!({"name": "ai", "arguments": arguments}));
         assert_eq!(answer["error"]["code"], -32602, "{text}: {answer}");
-        assert!(answer["error"]["message"].as_str().is_some_and(|said| said.contains(named)), "{text}: {answer}");
+        assert!(
+            answer["error"]["message"]
+                .as_str()
+                .is_some_and(|said| said.contains(named)),
+            "{text}: {answer}"
+        );
         assert_eq!(posts(&fabric), 0, "{text}");
     }
 }
@@ -123,12 +214,25 @@ fn ordinary_runs_cost_no_extra_request_and_others_one() {
     let plain = json!({"pattern_name": "ai", "input_text": "a } b"});
     assert_eq!(routes(&mut client, plain), ["POST /chat"]);
     let code = json!({"pattern_name": "ai", "input_text": "fn f() { g({{}}) }"});
-    assert_eq!(routes(&mut client, code), ["GET /patterns/ai", "POST /chat"]);
-    assert_eq!(fabric.chats()[0]["prompts"][0]["userInput"], "fn f() { g({{}}) }");
+    assert_eq!(
+        routes(&mut client, code),
+        ["GET /patterns/ai", "POST /chat"]
+    );
+    assert_eq!(
+        fabric.chats()[0]["prompts"][0]["userInput"],
+        "fn f() { g({{}}) }"
+    );
     let json = r#"{"a": {"b": {}}}"#;
-    let filled = json!({"pattern_name": "translate", "variables": {"lang_code": json, "other": "{"}});
-    assert_eq!(routes(&mut client, filled), ["GET /patterns/translate", "POST /chat"]);
-    assert_eq!(fabric.chats()[0]["prompts"][0]["variables"], json!({"lang_code": json, "other": "{"}));
+    let filled =
+        json!({"pattern_name": "translate", "variables": {"lang_code": json, "other": "{"}});
+    assert_eq!(
+        routes(&mut client, filled),
+        ["GET /patterns/translate", "POST /chat"]
+    );
+    assert_eq!(
+        fabric.chats()[0]["prompts"][0]["variables"],
+        json!({"lang_code": json, "other": "{"})
+    );
 }
 
 #[test]
@@ -140,10 +244,24 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
         client.call("fabric_run_pattern", call)
     };
     let result = run(&mut client, "sumarize", "x", json!({"x": "y"}));
-    assert!(expect::failure(ERA, &result, "pattern-not-found").contains("\"summarize\""), "{result}");
-    fabric.on("GET /patterns/ai", Reply::failure(500, json!(format!("open {}/ai", fixtures::HOST_PATH))));
-    for (input, variables) in [("x", json!({"x": "y"})), ("{{x}}", json!({})), (SENTINEL, json!({}))] {
-        let said = expect::failure(ERA, &run(&mut client, "ai", input, variables), "fabric-internal-error");
+    assert!(
+        expect::failure(ERA, &result, "pattern-not-found").contains("\"summarize\""),
+        "{result}"
+    );
+    fabric.on(
+        "GET /patterns/ai",
+        Reply::failure(500, json!(format!("open {}/ai", fixtures::HOST_PATH))),
+    );
+    for (input, variables) in [
+        ("x", json!({"x": "y"})),
+        ("{{x}}", json!({})),
+        (SENTINEL, json!({})),
+    ] {
+        let said = expect::failure(
+            ERA,
+            &run(&mut client, "ai", input, variables),
+            "fabric-internal-error",
+        );
         expect::no_leak(&said);
     }
     fabric.expect_chats(0);
@@ -154,27 +272,54 @@ fn a_pattern_that_cannot_be_read_is_not_run_with_variables() {
 
 /// Whether a text contains `{{…}}` as Fabric parses it.
 fn has_token(text: &str) -> bool {
-    text.char_indices().filter(|(at, _)| text[*at..].starts_with("{{")).any(|(at, _)| {
-        let body = &text[at + 2..];
-        body.find(['{', '}']).is_some_and(|end| end > 0 && body[end..].starts_with("}}"))
-    })
+    text.char_indices()
+        .filter(|(at, _)| text[*at..].starts_with("{{"))
+        .any(|(at, _)| {
+            let body = &text[at + 2..];
+            body.find(['{', '}'])
+                .is_some_and(|end| end > 0 && body[end..].starts_with("}}"))
+        })
 }
 
 #[test]
 fn variables_reach_fabric_only_where_they_join_to_nothing() {
-    const PATTERNS: [&str; 6] =
-        ["{{v1}} {{v2}}", "{{{v1}}}", "{{{v1}}{{v2}}}", "{{{{v1}}{{v2}}}}", "{{v1}}{{v2}}}}", "{{v2}}{{{v1}}"];
-    const PARTS: [&str; 10] = ["{", "}", "{{", "}}", "plugin:", "ext:", "sys:env:KEY", "x", "\"a\": 1", " "];
+    const PATTERNS: [&str; 6] = [
+        "{{v1}} {{v2}}",
+        "{{{v1}}}",
+        "{{{v1}}{{v2}}}",
+        "{{{{v1}}{{v2}}}}",
+        "{{v1}}{{v2}}}}",
+        "{{v2}}{{{v1}}",
+    ];
+    const PARTS: [&str; 10] = [
+        "{",
+        "}",
+        "{{",
+        "}}",
+        "plugin:",
+        "ext:",
+        "sys:env:KEY",
+        "x",
+        "\"a\": 1",
+        " ",
+    ];
     let fabric = FakeFabric::start();
     let mut client = Stdio::speaking(ERA, Program::with(&fabric));
     let (mut sent, mut refused) = (0, 0);
     cases(400, |rng, _| {
-        let mut value = || (0..rng.within(0..4)).map(|_| *rng.pick(&PARTS)).collect::<String>();
+        let mut value = || {
+            (0..rng.within(0..4))
+                .map(|_| *rng.pick(&PARTS))
+                .collect::<String>()
+        };
         let (v1, v2) = (value(), value());
         let text = *rng.pick(&PATTERNS);
         serve(&fabric, text);
         fabric.forget();
-        client.call("fabric_run_pattern", json!({"pattern_name": "ai", "variables": {"v1": v1, "v2": v2}}));
+        client.call(
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "variables": {"v1": v1, "v2": v2}}),
+        );
         let filled = text.replace("{{v1}}", "\u{1}").replace("{{v2}}", "\u{2}");
         let filled = filled.replace('\u{1}', &v1).replace('\u{2}', &v2);
         let is_harmless = !has_token(&filled) && !v1.contains("{{") && !v2.contains("{{");
@@ -189,42 +334,82 @@ fn variables_reach_fabric_only_where_they_join_to_nothing() {
 fn denied_patterns_are_denied_everywhere() {
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
-        let program = Program::with(&fabric).arg("--deny-pattern").arg("Überblick für Alle").arg("--deny-pattern=AI");
+        let program = Program::with(&fabric)
+            .arg("--deny-pattern")
+            .arg("Überblick für Alle")
+            .arg("--deny-pattern=AI");
         let mut client = transports::open(wire, era, program, None);
-        let spelled = ["ai", "Ai", "überblick für alle", "u\u{308}berblick fu\u{308}r alle", "create_coding_feature"];
-        for name in spelled.into_iter().chain(["CREATE_coding_feature", "create_codıng_feature"]) {
+        let spelled = [
+            "ai",
+            "Ai",
+            "überblick für alle",
+            "u\u{308}berblick fu\u{308}r alle",
+            "create_coding_feature",
+        ];
+        for name in spelled
+            .into_iter()
+            .chain(["CREATE_coding_feature", "create_codıng_feature"])
+        {
             let calls = [
                 json!({"pattern_name": name, "input_text": "x"}),
                 json!({"pattern_name": name, "then": [{"pattern_name": "summarize"}]}),
                 json!({"pattern_name": "summarize", "then": [{"pattern_name": "translate"}, {"pattern_name": name}]}),
             ];
             for call in calls {
-                let answer = client.ask("tools/call", json!({"name": "fabric_run_pattern", "arguments": call}));
+                let answer = client.ask(
+                    "tools/call",
+                    json!({"name": "fabric_run_pattern", "arguments": call}),
+                );
                 // In the oldest revision it is a protocol error.
-                assert!(answer.to_string().contains("urn:fabric-mcp:error:invalid-request"), "{name}: {answer}");
+                assert!(
+                    answer
+                        .to_string()
+                        .contains("urn:fabric-mcp:error:invalid-request"),
+                    "{name}: {answer}"
+                );
             }
             let reference = json!({"type": "ref/prompt", "name": name});
             let argument = json!({"name": "strategy_name", "value": ""});
             for (method, params) in [
-                ("prompts/get", json!({"name": name, "arguments": {"input_text": "x"}})),
-                ("completion/complete", json!({"ref": reference, "argument": argument})),
+                (
+                    "prompts/get",
+                    json!({"name": name, "arguments": {"input_text": "x"}}),
+                ),
+                (
+                    "completion/complete",
+                    json!({"ref": reference, "argument": argument}),
+                ),
             ] {
                 let answer = client.ask(method, params);
                 assert_eq!(answer["error"]["code"], -32602, "{method} {name}: {answer}");
-                assert_eq!(answer["error"]["data"]["type"], format!("{}invalid-request", expect::URN), "{answer}");
+                assert_eq!(
+                    answer["error"]["data"]["type"],
+                    format!("{}invalid-request", expect::URN),
+                    "{answer}"
+                );
             }
         }
         assert_eq!(posts(&fabric), 0);
         let listed = client.ask("prompts/list", json!({}));
-        let names: Vec<&str> =
-            listed["result"]["prompts"].as_array().unwrap().iter().map(|p| p["name"].as_str().unwrap()).collect();
+        let names: Vec<&str> = listed["result"]["prompts"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|p| p["name"].as_str().unwrap())
+            .collect();
         let mut left = fixtures::sorted_names();
         left.retain(|name| !["ai", "create_coding_feature", "überblick für alle"].contains(name));
         assert_eq!(names, left);
         // Reading does not execute anything.
         for name in ["ai", "create_coding_feature"] {
-            expect::success(era, &client.call("fabric_get_pattern_details", json!({"pattern_name": name})));
-            let read = client.ask("resources/read", json!({"uri": format!("fabric://pattern/{name}")}));
+            expect::success(
+                era,
+                &client.call("fabric_get_pattern_details", json!({"pattern_name": name})),
+            );
+            let read = client.ask(
+                "resources/read",
+                json!({"uri": format!("fabric://pattern/{name}")}),
+            );
             assert!(read["result"]["contents"][0]["text"].is_string(), "{read}");
         }
     }
@@ -237,7 +422,9 @@ fn an_allowed_pattern_is_a_prompt_again_unless_it_is_denied_too() {
     let get = json!({"name": "create_coding_feature", "arguments": {"input_text": "x"}});
     let mut client = Stdio::speaking(ERA, allowed(Program::with(&fabric)));
     client.result("prompts/get", get.clone());
-    let denied = allowed(Program::with(&fabric)).arg("--deny-pattern").arg("create_coding_feature");
+    let denied = allowed(Program::with(&fabric))
+        .arg("--deny-pattern")
+        .arg("create_coding_feature");
     let mut client = Stdio::speaking(ERA, denied);
     assert_eq!(client.request("prompts/get", get)["error"]["code"], -32602);
 }

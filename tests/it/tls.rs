@@ -20,10 +20,18 @@ const ERA: Era = Era::Modern;
 
 /// Runs openssl in `folder`; on failure prints the reason and returns false.
 fn openssl(folder: &Path, args: &[&str]) -> bool {
-    match Command::new("openssl").args(args).current_dir(folder).stdin(Pipe::null()).output() {
+    match Command::new("openssl")
+        .args(args)
+        .current_dir(folder)
+        .stdin(Pipe::null())
+        .output()
+    {
         Ok(done) if done.status.success() => true,
         Ok(done) => {
-            eprintln!("skipped: openssl {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+            eprintln!(
+                "skipped: openssl {args:?}: {}",
+                String::from_utf8_lossy(&done.stderr)
+            );
             false
         }
         Err(e) => {
@@ -36,16 +44,53 @@ fn openssl(folder: &Path, args: &[&str]) -> bool {
 /// Makes an authority `ca.pem` and its certificate `NAME.pem` for `host`, valid for this many days, which may be
 /// negative.
 fn certificate(folder: &Path, host: &str, days: &str) -> bool {
-    let new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"];
+    let new = [
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ];
     let mut authority = vec!["req", "-x509"];
     authority.extend(new);
-    authority.extend(["-subj", "/CN=test authority", "-days", "2", "-keyout", "ca.key", "-out", "ca.pem"]);
+    authority.extend([
+        "-subj",
+        "/CN=test authority",
+        "-days",
+        "2",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+    ]);
     authority.extend(["-addext", "keyUsage=keyCertSign"]);
     let mut request = vec!["req"];
     request.extend(new);
-    request.extend(["-subj", "/CN=fabric", "-keyout", "server.key", "-out", "server.csr"]);
-    std::fs::write(folder.join("ext"), format!("subjectAltName={host}\nbasicConstraints=CA:FALSE\n")).unwrap();
-    let sign = ["x509", "-req", "-in", "server.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-set_serial", "7"];
+    request.extend([
+        "-subj",
+        "/CN=fabric",
+        "-keyout",
+        "server.key",
+        "-out",
+        "server.csr",
+    ]);
+    std::fs::write(
+        folder.join("ext"),
+        format!("subjectAltName={host}\nbasicConstraints=CA:FALSE\n"),
+    )
+    .unwrap();
+    let sign = [
+        "x509",
+        "-req",
+        "-in",
+        "server.csr",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-set_serial",
+        "7",
+    ];
     let mut sign = sign.to_vec();
     sign.extend(["-extfile", "ext", "-out", "server.pem", "-days", days]);
     openssl(folder, &authority) && openssl(folder, &request) && openssl(folder, &sign)
@@ -78,7 +123,16 @@ impl TlsServer {
         let port = closed_port();
         let accept = format!("127.0.0.1:{port}");
         let mut child = Command::new("openssl")
-            .args(["s_server", "-quiet", "-accept", &accept, "-cert", "server.pem", "-key", "server.key"])
+            .args([
+                "s_server",
+                "-quiet",
+                "-accept",
+                &accept,
+                "-cert",
+                "server.pem",
+                "-key",
+                "server.key",
+            ])
             .current_dir(&folder.0)
             .stdin(Pipe::piped())
             .stdout(Pipe::piped())
@@ -86,9 +140,19 @@ impl TlsServer {
             .spawn()
             .ok()?;
         let (stdin, lines) = (child.stdin.take()?, BufReader::new(child.stdout.take()?));
-        let up = poll(DEADLINE, || std::net::TcpStream::connect(("127.0.0.1", port)).ok().map(drop));
+        let up = poll(DEADLINE, || {
+            std::net::TcpStream::connect(("127.0.0.1", port))
+                .ok()
+                .map(drop)
+        });
         up?;
-        Some(TlsServer { child, stdin, lines, port, folder })
+        Some(TlsServer {
+            child,
+            stdin,
+            lines,
+            port,
+            folder,
+        })
     }
 
     /// Its authority's certificate.
@@ -97,7 +161,10 @@ impl TlsServer {
     }
 
     fn program(&self) -> Program {
-        Program::new([]).env("FABRIC_BASE_URL", &format!("https://127.0.0.1:{}", self.port))
+        Program::new([]).env(
+            "FABRIC_BASE_URL",
+            &format!("https://127.0.0.1:{}", self.port),
+        )
     }
 }
 
@@ -113,30 +180,49 @@ impl Drop for TlsServer {
 fn refused(program: Program, says: &str) {
     let mut client = Stdio::speaking(ERA, program);
     for tool in ["fabric_run_pattern", "fabric_list_patterns"] {
-        let arguments = if tool == "fabric_run_pattern" { json!({"pattern_name": "ai"}) } else { json!({}) };
+        let arguments = if tool == "fabric_run_pattern" {
+            json!({"pattern_name": "ai"})
+        } else {
+            json!({})
+        };
         let said = expect::failure(ERA, &client.call(tool, arguments), "fabric-api-unavailable");
-        assert!(said.to_lowercase().contains(says), "{says:?} is missing: {said}");
+        assert!(
+            said.to_lowercase().contains(says),
+            "{says:?} is missing: {said}"
+        );
         assert!(!said.contains("OtherError"), "no help to anybody: {said}");
     }
 }
 
 #[test]
 fn an_untrusted_certificate_is_refused() {
-    let Some(server) = TlsServer::start("untrusted", "IP:127.0.0.1", "2") else { return };
+    let Some(server) = TlsServer::start("untrusted", "IP:127.0.0.1", "2") else {
+        return;
+    };
     refused(server.program(), "ssl_cert_file");
 }
 
 #[test]
 fn an_expired_certificate_is_refused_though_its_authority_is_trusted() {
     // Negative days: some versions of openssl refuse them.
-    let Some(server) = TlsServer::start("expired", "IP:127.0.0.1", "-1") else { return };
-    refused(server.program().env("SSL_CERT_FILE", &server.authority()), "expired");
+    let Some(server) = TlsServer::start("expired", "IP:127.0.0.1", "-1") else {
+        return;
+    };
+    refused(
+        server.program().env("SSL_CERT_FILE", &server.authority()),
+        "expired",
+    );
 }
 
 #[test]
 fn a_certificate_of_another_host_is_refused() {
-    let Some(server) = TlsServer::start("other-host", "DNS:other.example", "2") else { return };
-    refused(server.program().env("SSL_CERT_FILE", &server.authority()), "name");
+    let Some(server) = TlsServer::start("other-host", "DNS:other.example", "2") else {
+        return;
+    };
+    refused(
+        server.program().env("SSL_CERT_FILE", &server.authority()),
+        "name",
+    );
 }
 
 #[test]
@@ -148,13 +234,20 @@ fn an_authority_as_a_server_is_refused() {
     for (from, to) in [("ca.pem", "server.pem"), ("ca.key", "server.key")] {
         std::fs::copy(folder.0.join(from), folder.0.join(to)).unwrap();
     }
-    let Some(server) = TlsServer::serve(folder) else { return };
-    refused(server.program().env("SSL_CERT_FILE", &server.authority()), "ca:false, and its name as subjectaltname");
+    let Some(server) = TlsServer::serve(folder) else {
+        return;
+    };
+    refused(
+        server.program().env("SSL_CERT_FILE", &server.authority()),
+        "ca:false, and its name as subjectaltname",
+    );
 }
 
 #[test]
 fn a_good_certificate_of_a_private_authority_is_taken() {
-    let Some(mut server) = TlsServer::start("good", "IP:127.0.0.1", "2") else { return };
+    let Some(mut server) = TlsServer::start("good", "IP:127.0.0.1", "2") else {
+        return;
+    };
     let program = server.program().env("SSL_CERT_FILE", &server.authority());
     let client = Stdio::speaking(ERA, program);
     // The start-up check requests the names.
@@ -163,7 +256,13 @@ fn a_good_certificate_of_a_private_authority_is_taken() {
         line.clear();
         assert_ne!(server.lines.read_line(&mut line).expect("a request"), 0);
     }
-    let answer = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n[\"ai\"]";
-    server.stdin.write_all(answer.as_bytes()).expect("it takes an answer");
-    client.process.wait_stderr("Successfully connected to Fabric API at https://");
+    let answer =
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 6\r\n\r\n[\"ai\"]";
+    server
+        .stdin
+        .write_all(answer.as_bytes())
+        .expect("it takes an answer");
+    client
+        .process
+        .wait_stderr("Successfully connected to Fabric API at https://");
 }

@@ -38,10 +38,14 @@ fn every_tool_answers_in_every_revision() {
         for (tool, arguments) in calls {
             let result = client.call(tool, arguments);
             let data = expect::success(era, &result);
-            let text: Value = serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
+            let text: Value =
+                serde_json::from_str(result["content"][0]["text"].as_str().unwrap()).unwrap();
             assert_eq!(text, data, "the text is the same JSON: {era:?} {tool}");
         }
-        let result = client.call("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "x"}));
+        let result = client.call(
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "input_text": "x"}),
+        );
         expect::success(era, &result);
         assert_eq!(result["content"][0]["text"], "Ran ai on: x");
     }
@@ -51,16 +55,33 @@ fn every_tool_answers_in_every_revision() {
 fn patterns_are_sorted_and_can_be_searched() {
     let (fabric, mut client) = ready();
     let all = data(&mut client, "fabric_list_patterns", json!({}));
-    assert_eq!(all, json!({"patterns": fixtures::sorted_names()}), "no matches without a query");
-    let mut list = |arguments: Value| data(&mut client, "fabric_list_patterns", arguments)["patterns"].clone();
-    assert_eq!(list(json!({"limit": 2})), json!(fixtures::sorted_names()[..2]));
+    assert_eq!(
+        all,
+        json!({"patterns": fixtures::sorted_names()}),
+        "no matches without a query"
+    );
+    let mut list =
+        |arguments: Value| data(&mut client, "fabric_list_patterns", arguments)["patterns"].clone();
+    assert_eq!(
+        list(json!({"limit": 2})),
+        json!(fixtures::sorted_names()[..2])
+    );
     assert_eq!(list(json!({"query": "shortened texts"}))[0], "summarize");
-    assert_eq!(list(json!({"query": "minutes of a MEETING", "limit": 1})), json!(["summarize_meeting"]));
+    assert_eq!(
+        list(json!({"query": "minutes of a MEETING", "limit": 1})),
+        json!(["summarize_meeting"])
+    );
     assert_eq!(list(json!({"query": "ÜBERBLICK"}))[0], "überblick für alle");
     assert_eq!(list(json!({"query": "sumarize"}))[0], "summarize");
-    assert_eq!(list(json!({"query": "evidence"})), json!(["analyze_claims"]));
+    assert_eq!(
+        list(json!({"query": "evidence"})),
+        json!(["analyze_claims"])
+    );
     for empty in ["", "  "] {
-        assert_eq!(list(json!({"query": empty})), json!(fixtures::sorted_names()));
+        assert_eq!(
+            list(json!({"query": empty})),
+            json!(fixtures::sorted_names())
+        );
     }
     for empty in [Value::Null, json!([])] {
         fabric.on("GET /patterns/names", Reply::json(empty));
@@ -71,20 +92,49 @@ fn patterns_are_sorted_and_can_be_searched() {
 #[test]
 fn details_have_the_purpose_and_variables_of_a_pattern() {
     let (_fabric, mut client) = ready();
-    let mut details = |name: &str| data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": name}));
-    let prompt = |name: &str| fixtures::PATTERNS.iter().find(|(known, _)| *known == name).unwrap().1;
+    let mut details = |name: &str| {
+        data(
+            &mut client,
+            "fabric_get_pattern_details",
+            json!({"pattern_name": name}),
+        )
+    };
+    let prompt = |name: &str| {
+        fixtures::PATTERNS
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap()
+            .1
+    };
     assert_eq!(
         details("summarize"),
         json!({"name": "summarize", "description": "Shorten a text to its main points.",
                "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": ["summaries"], "variables": []})
     );
-    assert_eq!(details("translate")["variables"], json!(["lang_code"]), "`input` is not a variable");
+    assert_eq!(
+        details("translate")["variables"],
+        json!(["lang_code"]),
+        "`input` is not a variable"
+    );
     // Fabric looks a variable up by everything between the braces, including blanks.
-    assert_eq!(details("write_letter")["variables"], json!([" recipient ", "sender"]));
-    assert_eq!(details("plugins")["variables"], json!([]), "plugins and extensions are not variables");
-    assert_eq!(details("summarize_meeting")["description"], "Turn a meeting into decisions.");
+    assert_eq!(
+        details("write_letter")["variables"],
+        json!([" recipient ", "sender"])
+    );
+    assert_eq!(
+        details("plugins")["variables"],
+        json!([]),
+        "plugins and extensions are not variables"
+    );
+    assert_eq!(
+        details("summarize_meeting")["description"],
+        "Turn a meeting into decisions."
+    );
     assert_eq!(details("empty")["system_prompt"], "");
-    assert_eq!(details("überblick für alle")["description"], "Überblick für alle.");
+    assert_eq!(
+        details("überblick für alle")["description"],
+        "Überblick für alle."
+    );
 }
 
 #[test]
@@ -93,36 +143,75 @@ fn details_take_both_shapes_of_a_pattern() {
     let lower = json!({"name": "ai", "description": "What it says.", "tags": ["a", "b"],
                        "system_prompt": "Sys {{x}}", "user_prompt_template": "User {{input}}"});
     fabric.once("GET /patterns/ai", Reply::json(lower));
-    let got = data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "ai"}));
+    let got = data(
+        &mut client,
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "ai"}),
+    );
     assert_eq!(got["description"], "What it says.");
-    assert_eq!((&got["system_prompt"], &got["user_prompt_template"]), (&json!("Sys {{x}}"), &json!("User {{input}}")));
-    assert_eq!((&got["tags"], &got["variables"]), (&json!(["a", "b"]), &json!(["x"])));
+    assert_eq!(
+        (&got["system_prompt"], &got["user_prompt_template"]),
+        (&json!("Sys {{x}}"), &json!("User {{input}}"))
+    );
+    assert_eq!(
+        (&got["tags"], &got["variables"]),
+        (&json!(["a", "b"]), &json!(["x"]))
+    );
 }
 
 #[test]
 fn names_are_percent_encoded_in_addresses() {
     let (fabric, mut client) = ready();
-    data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "überblick für alle"}));
-    assert_eq!(fabric.requests_of("GET /patterns/%C3%BCberblick%20f%C3%BCr%20alle").len(), 1, "{:?}", fabric.routes());
+    data(
+        &mut client,
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "überblick für alle"}),
+    );
+    assert_eq!(
+        fabric
+            .requests_of("GET /patterns/%C3%BCberblick%20f%C3%BCr%20alle")
+            .len(),
+        1,
+        "{:?}",
+        fabric.routes()
+    );
 }
 
 #[test]
 fn an_unknown_pattern_is_reported_with_similar_names() {
     let (fabric, mut client) = ready();
     for tool in ["fabric_get_pattern_details", "fabric_run_pattern"] {
-        let text =
-            expect::failure(NEWEST, &client.call(tool, json!({"pattern_name": "sumarize"})), "pattern-not-found");
-        assert!(text.contains("summarize"), "the closest names are named: {text}");
+        let text = expect::failure(
+            NEWEST,
+            &client.call(tool, json!({"pattern_name": "sumarize"})),
+            "pattern-not-found",
+        );
+        assert!(
+            text.contains("summarize"),
+            "the closest names are named: {text}"
+        );
     }
     // The error does not depend on English text, and needs the list.
-    fabric.once("GET /patterns/nope", Reply::new(404, "text/plain", "404 page not found"));
-    let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "nope"}));
+    fabric.once(
+        "GET /patterns/nope",
+        Reply::new(404, "text/plain", "404 page not found"),
+    );
+    let result = client.call(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "nope"}),
+    );
     expect::failure(NEWEST, &result, "pattern-not-found");
-    fabric.once("GET /patterns/ai", Reply::failure(500, json!("no such file or directory")));
+    fabric.once(
+        "GET /patterns/ai",
+        Reply::failure(500, json!("no such file or directory")),
+    );
     let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "ai"}));
     expect::failure(NEWEST, &result, "fabric-internal-error");
     fabric.on("GET /patterns/names", Reply::failure(500, json!("broken")));
-    let result = client.call("fabric_get_pattern_details", json!({"pattern_name": "nope"}));
+    let result = client.call(
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "nope"}),
+    );
     expect::failure(NEWEST, &result, "fabric-internal-error");
 }
 
@@ -134,22 +223,38 @@ fn models_and_strategies_may_be_null() {
     assert_eq!(models["models_by_vendor"], fixtures::models()["vendors"]);
     let strategies = data(&mut client, "fabric_list_strategies", json!({}));
     assert_eq!(strategies, json!({"strategies": fixtures::strategies()}));
-    for none in [json!({"models": null, "vendors": null}), json!({"models": null, "vendors": {}}), json!({})] {
+    for none in [
+        json!({"models": null, "vendors": null}),
+        json!({"models": null, "vendors": {}}),
+        json!({}),
+    ] {
         fabric.on("GET /models/names", Reply::json(none));
         let models = data(&mut client, "fabric_list_models", json!({}));
         assert_eq!(models, json!({"all_models": [], "models_by_vendor": {}}));
     }
-    fabric.on("GET /models/names", Reply::json(json!({"models": ["m"], "vendors": {"V": null}})));
-    assert_eq!(data(&mut client, "fabric_list_models", json!({}))["models_by_vendor"], json!({"V": []}));
+    fabric.on(
+        "GET /models/names",
+        Reply::json(json!({"models": ["m"], "vendors": {"V": null}})),
+    );
+    assert_eq!(
+        data(&mut client, "fabric_list_models", json!({}))["models_by_vendor"],
+        json!({"V": []})
+    );
     fabric.on("GET /strategies", Reply::json(Value::Null));
-    assert_eq!(data(&mut client, "fabric_list_strategies", json!({})), json!({"strategies": []}));
+    assert_eq!(
+        data(&mut client, "fabric_list_strategies", json!({})),
+        json!({"strategies": []})
+    );
 }
 
 #[test]
 fn an_empty_list_of_models_is_asked_for_again_while_fabric_may_still_be_asking() {
     let (fabric, mut client) = ready();
     for _ in 0..2 {
-        fabric.once("GET /models/names", Reply::json(json!({"models": null, "vendors": {}})));
+        fabric.once(
+            "GET /models/names",
+            Reply::json(json!({"models": null, "vendors": {}})),
+        );
     }
     let models = data(&mut client, "fabric_list_models", json!({}));
     assert_eq!(models["all_models"], fixtures::models()["models"]);
@@ -170,26 +275,46 @@ fn the_configuration_is_redacted_by_default() {
         if value.as_str().is_some_and(|text| !text.is_empty()) && kept.get(key).is_none() {
             let hidden = config[key].as_str().unwrap_or("");
             let cut = key == "azure" && hidden == "https://models.example";
-            assert!(cut || hidden == "[REDACTED_BY_MCP_SERVER]", "`{key}`: {hidden:?}");
+            assert!(
+                cut || hidden == "[REDACTED_BY_MCP_SERVER]",
+                "`{key}`: {hidden:?}"
+            );
         }
     }
-    assert!(!result.to_string().contains("40711040711"), "a number may be a secret too: {result}");
+    assert!(
+        !result.to_string().contains("40711040711"),
+        "a number may be a secret too: {result}"
+    );
     fabric.on("GET /config", Reply::json(json!({})));
-    assert_eq!(data(&mut client, "fabric_get_configuration", json!({})), json!({}));
+    assert_eq!(
+        data(&mut client, "fabric_get_configuration", json!({})),
+        json!({})
+    );
 }
 
 #[test]
 fn a_run_sends_exactly_its_arguments_to_fabric() {
     let (fabric, mut client) = ready();
-    let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let got = data(
+        &mut client,
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai"}),
+    );
     assert_eq!(got["output_text"], "Ran ai on: ");
     assert_eq!(got["output_format"], "markdown");
-    assert_eq!(got["usage"], json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14}));
+    assert_eq!(
+        got["usage"],
+        json!({"input_tokens": 6, "output_tokens": 8, "total_tokens": 14})
+    );
     let chat = fabric.chats().remove(0);
     let prompts = json!([{"userInput": "", "vendor": "", "model": "", "contextName": "", "patternName": "ai",
                           "strategyName": "", "sessionName": "", "variables": {}}]);
     assert_eq!(chat["prompts"], prompts, "{chat}");
-    assert_eq!((&chat["temperature"], &chat["topP"]), (&json!(0.7), &json!(0.9)), "Fabric's own defaults: {chat}");
+    assert_eq!(
+        (&chat["temperature"], &chat["topP"]),
+        (&json!(0.7), &json!(0.9)),
+        "Fabric's own defaults: {chat}"
+    );
     assert!(chat.get("attachments").is_none(), "{chat}");
 
     let input = "Code {{plugin:sys:env:HOME}} and {{x}} \u{1f600}\n\t\0 \"quoted\"";
@@ -207,11 +332,24 @@ fn a_run_sends_exactly_its_arguments_to_fabric() {
     assert_eq!(chat["prompts"], prompts, "{chat}");
     let rest = ["language", "thinking", "search"].map(|name| chat[name].clone());
     assert_eq!(rest, [json!("de"), json!("high"), json!(true)], "{chat}");
-    let numbers = ["temperature", "topP", "presencePenalty", "frequencyPenalty"].map(|name| chat[name].as_f64());
-    assert_eq!(numbers, [Some(0.0), Some(1.0), Some(-2.0), Some(2.0)], "{chat}");
+    let numbers = ["temperature", "topP", "presencePenalty", "frequencyPenalty"]
+        .map(|name| chat[name].as_f64());
+    assert_eq!(
+        numbers,
+        [Some(0.0), Some(1.0), Some(-2.0), Some(2.0)],
+        "{chat}"
+    );
     let request = fabric.requests_of("POST /chat").remove(0);
-    assert!(request.header("content-type").is_some_and(|value| value.starts_with("application/json")), "{request:?}");
-    assert!(request.header("x-api-key").is_none(), "no key was given: {request:?}");
+    assert!(
+        request
+            .header("content-type")
+            .is_some_and(|value| value.starts_with("application/json")),
+        "{request:?}"
+    );
+    assert!(
+        request.header("x-api-key").is_none(),
+        "no key was given: {request:?}"
+    );
 }
 
 #[test]
@@ -219,21 +357,43 @@ fn a_run_makes_no_other_call() {
     let (fabric, mut client) = ready();
     client.process.wait_stderr("onnected to Fabric API");
     fabric.forget();
-    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "x"}));
+    data(
+        &mut client,
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "input_text": "x"}),
+    );
     assert_eq!(fabric.routes(), ["POST /chat"]);
 }
 
 #[test]
 fn only_the_allowed_routes_are_ever_called() {
     let (fabric, mut client) = ready();
-    for tool in ["fabric_list_patterns", "fabric_list_models", "fabric_list_strategies", "fabric_get_configuration"] {
+    for tool in [
+        "fabric_list_patterns",
+        "fabric_list_models",
+        "fabric_list_strategies",
+        "fabric_get_configuration",
+    ] {
         data(&mut client, tool, json!({}));
     }
-    data(&mut client, "fabric_get_pattern_details", json!({"pattern_name": "ai"}));
-    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
-    data(&mut client, "fabric_get_transcript", json!({"url": "https://youtu.be/abc-DEF_123"}));
+    data(
+        &mut client,
+        "fabric_get_pattern_details",
+        json!({"pattern_name": "ai"}),
+    );
+    data(
+        &mut client,
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai"}),
+    );
+    data(
+        &mut client,
+        "fabric_get_transcript",
+        json!({"url": "https://youtu.be/abc-DEF_123"}),
+    );
     for request in fabric.requests() {
-        let posts = ["/chat", "/youtube/transcript"].contains(&&*request.path) || request.path.ends_with("/apply");
+        let posts = ["/chat", "/youtube/transcript"].contains(&&*request.path)
+            || request.path.ends_with("/apply");
         let allowed = request.method == "GET" || posts;
         assert!(allowed, "{}", request.route());
     }
@@ -243,13 +403,30 @@ fn only_the_allowed_routes_are_ever_called() {
 fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
     let fabric = FakeFabric::start();
     fabric.require_key("canary-key");
-    let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", "canary-key"));
+    let mut client = Stdio::speaking(
+        NEWEST,
+        Program::with(&fabric).env("FABRIC_API_KEY", "canary-key"),
+    );
     data(&mut client, "fabric_list_patterns", json!({}));
-    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
-    assert!(fabric.requests().iter().all(|request| request.header("x-api-key") == Some("canary-key")));
+    data(
+        &mut client,
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai"}),
+    );
+    assert!(
+        fabric
+            .requests()
+            .iter()
+            .all(|request| request.header("x-api-key") == Some("canary-key"))
+    );
     for wrong in ["", "wrong"] {
-        let mut client = Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", wrong));
-        let text = expect::failure(NEWEST, &client.call("fabric_list_patterns", json!({})), "fabric-api-unauthorized");
+        let mut client =
+            Stdio::speaking(NEWEST, Program::with(&fabric).env("FABRIC_API_KEY", wrong));
+        let text = expect::failure(
+            NEWEST,
+            &client.call("fabric_list_patterns", json!({})),
+            "fabric-api-unauthorized",
+        );
         assert!(text.contains("FABRIC_API_KEY"), "what to do: {text}");
     }
 }
@@ -257,18 +434,50 @@ fn the_key_is_sent_with_every_request_and_a_missing_one_reported() {
 #[test]
 fn the_format_is_what_the_whole_text_says() {
     let (fabric, mut client) = ready();
-    let chunk = |format: &str, text: &str| json!({"type": "content", "format": format, "content": text});
+    let chunk =
+        |format: &str, text: &str| json!({"type": "content", "format": format, "content": text});
     let cases = [
-        (vec![chunk("markdown", "graph"), chunk("markdown", " TD\n A-->B")], "mermaid"),
-        (vec![chunk("markdown", "\n \n"), chunk("mermaid", "sequenceDiagram\n")], "mermaid"),
-        (vec![chunk("markdown", "Text, then "), chunk("mermaid", "graph TD")], "markdown"),
-        (vec![chunk("plain", "just "), chunk("markdown", "text")], "plain"),
-        (vec![json!({"type": "content", "content": "no format"})], "markdown"),
+        (
+            vec![chunk("markdown", "graph"), chunk("markdown", " TD\n A-->B")],
+            "mermaid",
+        ),
+        (
+            vec![
+                chunk("markdown", "\n \n"),
+                chunk("mermaid", "sequenceDiagram\n"),
+            ],
+            "mermaid",
+        ),
+        (
+            vec![
+                chunk("markdown", "Text, then "),
+                chunk("mermaid", "graph TD"),
+            ],
+            "markdown",
+        ),
+        (
+            vec![chunk("plain", "just "), chunk("markdown", "text")],
+            "plain",
+        ),
+        (
+            vec![json!({"type": "content", "content": "no format"})],
+            "markdown",
+        ),
     ];
     for (events, format) in cases {
         let shown = format!("{events:?}");
-        fabric.once("POST /chat", events.into_iter().fold(Reply::sse(), Reply::event).complete());
-        let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai", "stream": true}));
+        fabric.once(
+            "POST /chat",
+            events
+                .into_iter()
+                .fold(Reply::sse(), Reply::event)
+                .complete(),
+        );
+        let got = data(
+            &mut client,
+            "fabric_run_pattern",
+            json!({"pattern_name": "ai", "stream": true}),
+        );
         assert_eq!(got["output_format"], format, "{shown}");
     }
 }
@@ -277,11 +486,19 @@ fn the_format_is_what_the_whole_text_says() {
 fn usage_is_omitted_if_fabric_sends_none() {
     let (fabric, mut client) = ready();
     fabric.once("POST /chat", Reply::run(&["x"]));
-    let got = data(&mut client, "fabric_run_pattern", json!({"pattern_name": "ai"}));
+    let got = data(
+        &mut client,
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai"}),
+    );
     let id = got["run_id"].clone();
     let expected = json!({"output_format": "markdown", "output_text": "x", "status": "completed", "run_id": id});
     assert_eq!(got, expected);
-    assert!(id.as_str().is_some_and(|id| id.len() == 36 && id.starts_with("run_")), "{got}");
+    assert!(
+        id.as_str()
+            .is_some_and(|id| id.len() == 36 && id.starts_with("run_")),
+        "{got}"
+    );
 }
 
 #[test]
@@ -293,14 +510,26 @@ fn attachments_are_passed_on_and_the_caller_is_warned() {
         let arguments = json!({"pattern_name": "ai", "input_text": "x", "attachments": files});
         let result = client.call("fabric_run_pattern", arguments);
         let got = expect::success(era, &result);
-        assert!(fabric.chats()[0].to_string().contains(&files.to_string()), "{:?}", fabric.chats());
+        assert!(
+            fabric.chats()[0].to_string().contains(&files.to_string()),
+            "{:?}",
+            fabric.chats()
+        );
         let blocks = result["content"].as_array().unwrap();
-        assert_eq!(blocks[0]["text"], "Ran ai on: x", "the output stays as it is");
-        let told =
-            blocks.iter().skip(1).any(|block| block["text"].as_str().is_some_and(|text| text.contains("ttachment")));
+        assert_eq!(
+            blocks[0]["text"], "Ran ai on: x",
+            "the output stays as it is"
+        );
+        let told = blocks.iter().skip(1).any(|block| {
+            block["text"]
+                .as_str()
+                .is_some_and(|text| text.contains("ttachment"))
+        });
         assert!(told, "the text warns in every revision: {result}");
         if era.from("2025-06-18") {
-            let warning = got["warnings"][0].as_str().unwrap_or_else(|| panic!("no warning: {got}"));
+            let warning = got["warnings"][0]
+                .as_str()
+                .unwrap_or_else(|| panic!("no warning: {got}"));
             assert!(warning.contains("ttachment"), "{warning}");
         }
     }
@@ -310,11 +539,17 @@ fn attachments_are_passed_on_and_the_caller_is_warned() {
 fn create_coding_feature_is_refused_unless_allowed() {
     let arguments = json!({"pattern_name": "create_coding_feature", "input_text": "x"});
     let (fabric, mut client) = ready();
-    let text = expect::failure(NEWEST, &client.call("fabric_run_pattern", arguments.clone()), "invalid-request");
+    let text = expect::failure(
+        NEWEST,
+        &client.call("fabric_run_pattern", arguments.clone()),
+        "invalid-request",
+    );
     assert!(text.contains("--allow-pattern"), "the way out: {text}");
     fabric.expect_chats(0);
     for program in [
-        Program::with(&fabric).arg("--allow-pattern").arg("create_coding_feature"),
+        Program::with(&fabric)
+            .arg("--allow-pattern")
+            .arg("create_coding_feature"),
         Program::with(&fabric).arg("--allow-pattern=create_coding_feature"),
         Program::with(&fabric).env("FABRIC_MCP_ALLOW_PATTERN", "create_coding_feature"),
     ] {
@@ -328,7 +563,11 @@ fn create_coding_feature_is_refused_unless_allowed() {
 #[test]
 fn the_operator_can_refuse_more_patterns() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).arg("--deny-pattern").arg("ai").arg("--deny-pattern").arg("write_essay");
+    let program = Program::with(&fabric)
+        .arg("--deny-pattern")
+        .arg("ai")
+        .arg("--deny-pattern")
+        .arg("write_essay");
     let mut client = Stdio::speaking(NEWEST, program);
     for name in ["ai", "write_essay"] {
         let text = expect::failure(
@@ -339,7 +578,11 @@ fn the_operator_can_refuse_more_patterns() {
         assert!(text.contains(name), "{text}");
     }
     fabric.expect_chats(0);
-    data(&mut client, "fabric_run_pattern", json!({"pattern_name": "summarize"}));
+    data(
+        &mut client,
+        "fabric_run_pattern",
+        json!({"pattern_name": "summarize"}),
+    );
 }
 
 #[test]
@@ -349,10 +592,19 @@ fn each_call_has_its_own_request_id_and_one_log_line_with_it() {
     let mut ids = Vec::new();
     for _ in 0..3 {
         let result = client.call("fabric_list_strategies", json!({}));
-        ids.push(result["_meta"]["error"]["request_id"].as_str().unwrap().to_owned());
+        ids.push(
+            result["_meta"]["error"]["request_id"]
+                .as_str()
+                .unwrap()
+                .to_owned(),
+        );
     }
     for id in &ids {
-        assert_eq!(ids.iter().filter(|other| *other == id).count(), 1, "{ids:?}");
+        assert_eq!(
+            ids.iter().filter(|other| *other == id).count(),
+            1,
+            "{ids:?}"
+        );
         client.process.wait_stderr(id);
         let log = client.stderr();
         let line = log

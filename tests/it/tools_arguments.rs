@@ -42,11 +42,17 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
             }
         }
     }
-    let run = |field: &'static str, value: Value| (RUN, json!({"pattern_name": "ai", field: value}), field);
+    let run = |field: &'static str, value: Value| {
+        (RUN, json!({"pattern_name": "ai", field: value}), field)
+    };
     rows.extend([
         (DETAILS, json!({}), "pattern_name"),
         (RUN, json!({}), "pattern_name"),
-        (RUN, json!({"pattern_name": "ai", "no_such_field": 1}), "no_such_field"),
+        (
+            RUN,
+            json!({"pattern_name": "ai", "no_such_field": 1}),
+            "no_such_field",
+        ),
         (DETAILS, json!({"pattern_name": "ai", "name": "x"}), "name"),
         ("fabric_list_models", json!({"x_field": 1}), "x_field"),
         ("fabric_list_patterns", json!({"query": 5}), "query"),
@@ -75,7 +81,10 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         run("thinking", json!("banana")),
         run("variables", json!(["a"])),
         run("variables", json!({"lang": 5})),
-        run("variables", json!({"lang": "{{plugin:sys:env:OPENAI_API_KEY}}"})),
+        run(
+            "variables",
+            json!({"lang": "{{plugin:sys:env:OPENAI_API_KEY}}"}),
+        ),
         run("variables", json!({"lang": "ok {{"})),
         run("variables", json!({"{{x": "v"})),
         run("attachments", json!("a.txt")),
@@ -92,20 +101,31 @@ fn wrong_arguments_are_refused_by_name_in_each_revisions_way() {
         client.process.wait_stderr("onnected to Fabric API");
         fabric.forget();
         for (tool, arguments, field) in refused() {
-            let answer = client.request("tools/call", json!({"name": tool, "arguments": arguments}));
+            let answer =
+                client.request("tools/call", json!({"name": tool, "arguments": arguments}));
             let shown = format!("{era:?} {tool} {arguments} → {answer}");
             let text = if era.from("2025-11-25") {
                 expect::failure(era, &answer["result"], "invalid-request")
             } else {
                 let error = &answer["error"];
                 assert_eq!(error["code"], -32602, "{shown}");
-                assert_eq!(error["data"]["type"], "urn:fabric-mcp:error:invalid-request", "{shown}");
+                assert_eq!(
+                    error["data"]["type"], "urn:fabric-mcp:error:invalid-request",
+                    "{shown}"
+                );
                 expect::error_object(&error["data"]);
                 error["message"].as_str().unwrap_or("").to_owned()
             };
-            assert!(text.contains(field), "the refusal must name `{field}`: {shown}");
+            assert!(
+                text.contains(field),
+                "the refusal must name `{field}`: {shown}"
+            );
         }
-        assert_eq!(fabric.routes(), Vec::<String>::new(), "Fabric must hear of none of it");
+        assert_eq!(
+            fabric.routes(),
+            Vec::<String>::new(),
+            "Fabric must hear of none of it"
+        );
         client.expect_nothing_else();
     }
 }
@@ -117,7 +137,10 @@ fn a_refusal_never_repeats_a_secret_looking_value() {
     let arguments = json!({"pattern_name": "ai", "variables": {"k": "{{canary-value}}"}});
     let result = client.call("fabric_run_pattern", arguments);
     assert_eq!(result["isError"], true);
-    assert!(!result.to_string().contains("canary-value") && !client.stderr().contains("canary-value"), "{result}");
+    assert!(
+        !result.to_string().contains("canary-value") && !client.stderr().contains("canary-value"),
+        "{result}"
+    );
 }
 
 #[test]
@@ -137,7 +160,10 @@ fn valid_arguments_are_accepted() {
         json!({"pattern_name": "ai", "thinking": "2000"}),
     ];
     for (n, arguments) in fine.into_iter().enumerate() {
-        expect::success(Era::Legacy("2025-11-25"), &client.call("fabric_run_pattern", arguments));
+        expect::success(
+            Era::Legacy("2025-11-25"),
+            &client.call("fabric_run_pattern", arguments),
+        );
         fabric.expect_chats(n + 1);
     }
 }

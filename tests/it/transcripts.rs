@@ -28,7 +28,10 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
         let mut client = transports::open(wire, era, Program::with(&fabric), None);
         let result = client.call(TOOL, video());
         let data = expect::success(era, &result);
-        assert_eq!(result["content"][0]["text"], "Said in en, with times: false", "{wire:?} {era:?}");
+        assert_eq!(
+            result["content"][0]["text"], "Said in en, with times: false",
+            "{wire:?} {era:?}"
+        );
         if result.get("structuredContent").is_some() {
             let whole = json!({"transcript": "Said in en, with times: false", "video_id": ID, "title": "A title",
                 "description": "What it is about"});
@@ -38,11 +41,22 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
         with_all["language"] = json!("pt-BR");
         with_all["timestamps"] = json!(true);
         let result = client.call(TOOL, with_all);
-        assert_eq!(result["content"][0]["text"], "Said in pt-BR, with times: true", "{wire:?} {era:?}");
+        assert_eq!(
+            result["content"][0]["text"], "Said in pt-BR, with times: true",
+            "{wire:?} {era:?}"
+        );
         let url = format!("https://www.youtube.com/watch?v={ID}");
-        let asked: Vec<Value> = fabric.requests_of(ROUTE).iter().map(|request| request.json()).collect();
+        let asked: Vec<Value> = fabric
+            .requests_of(ROUTE)
+            .iter()
+            .map(|request| request.json())
+            .collect();
         let second = json!({"url": url, "language": "pt-BR", "timestamps": true});
-        assert_eq!(asked, [json!({"url": url, "timestamps": false}), second], "{wire:?} {era:?}");
+        assert_eq!(
+            asked,
+            [json!({"url": url, "timestamps": false}), second],
+            "{wire:?} {era:?}"
+        );
         fabric.expect_chats(0);
     }
 }
@@ -51,9 +65,24 @@ fn the_text_arrives_over_every_transport_and_fabric_gets_our_url() {
 fn urls_without_a_video_never_reach_fabric() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
-    for url in ["--exec=x", "https://youtube.com.evil.org/watch?v=abc-DEF_123", "https://youtu.be/a b", "", "\u{0}"] {
-        let said = expect::failure(NEWEST, &client.call(TOOL, json!({ "url": url })), "invalid-request");
-        assert!(said.contains("give the address of one video, such as https://www.youtube.com/watch?v="), "{said}");
+    for url in [
+        "--exec=x",
+        "https://youtube.com.evil.org/watch?v=abc-DEF_123",
+        "https://youtu.be/a b",
+        "",
+        "\u{0}",
+    ] {
+        let said = expect::failure(
+            NEWEST,
+            &client.call(TOOL, json!({ "url": url })),
+            "invalid-request",
+        );
+        assert!(
+            said.contains(
+                "give the address of one video, such as https://www.youtube.com/watch?v="
+            ),
+            "{said}"
+        );
     }
     for language in ["d", "all", "de --exec"] {
         let mut arguments = video();
@@ -82,22 +111,76 @@ fn title_and_description_are_left_out_where_fabric_has_none() {
 #[test]
 fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
     let failure = |text: &str| Reply::failure(500, json!({ "error": text }));
-    let quote = format!("yt-dlp failed with language 'en': ERROR: [youtube] {ID}: gone, see {HOST_PATH}/yt-dlp.log");
+    let quote = format!(
+        "yt-dlp failed with language 'en': ERROR: [youtube] {ID}: gone, see {HOST_PATH}/yt-dlp.log"
+    );
     let rows = [
-        (failure("yt-dlp not found in PATH. Please install it"), INTERNAL, "install yt-dlp there"),
-        (failure("YouTube API key required. Run 'fabric --setup' to configure"), INTERNAL, "no YouTube API key"),
-        (failure("no VTT files found in directory"), API_ERROR, "Try another language or video"),
-        (failure("limit exceeded, try '--sleep-requests 1'"), API_ERROR, "Try again in some minutes."),
-        (failure("bot detection: '--cookies-from-browser BROWSER'"), API_ERROR, "wants Fabric's host to sign in"),
-        (failure(&quote), API_ERROR, "Its reason: yt-dlp failed with language 'en': ERROR: [youtube]"),
-        (Reply::new(404, "text/plain", "404 page not found"), API_ERROR, "too old to get transcripts"),
-        (Reply::json(json!({"transcript": " "})), API_ERROR, "got no transcript of this video"),
-        (Reply::json(json!({"error": "x"})), API_ERROR, "is not what Fabric answers"),
-        (Reply::failure(500, json!(HOST_PATH)), INTERNAL, "Its own log tells why."),
-        (Reply::failure(401, json!({"error": "x"})), UNAUTHORIZED, "wants an API key"),
-        (Reply::failure(502, json!({"error": "x"})), UNAVAILABLE, "behind its proxy"),
+        (
+            failure("yt-dlp not found in PATH. Please install it"),
+            INTERNAL,
+            "install yt-dlp there",
+        ),
+        (
+            failure("YouTube API key required. Run 'fabric --setup' to configure"),
+            INTERNAL,
+            "no YouTube API key",
+        ),
+        (
+            failure("no VTT files found in directory"),
+            API_ERROR,
+            "Try another language or video",
+        ),
+        (
+            failure("limit exceeded, try '--sleep-requests 1'"),
+            API_ERROR,
+            "Try again in some minutes.",
+        ),
+        (
+            failure("bot detection: '--cookies-from-browser BROWSER'"),
+            API_ERROR,
+            "wants Fabric's host to sign in",
+        ),
+        (
+            failure(&quote),
+            API_ERROR,
+            "Its reason: yt-dlp failed with language 'en': ERROR: [youtube]",
+        ),
+        (
+            Reply::new(404, "text/plain", "404 page not found"),
+            API_ERROR,
+            "too old to get transcripts",
+        ),
+        (
+            Reply::json(json!({"transcript": " "})),
+            API_ERROR,
+            "got no transcript of this video",
+        ),
+        (
+            Reply::json(json!({"error": "x"})),
+            API_ERROR,
+            "is not what Fabric answers",
+        ),
+        (
+            Reply::failure(500, json!(HOST_PATH)),
+            INTERNAL,
+            "Its own log tells why.",
+        ),
+        (
+            Reply::failure(401, json!({"error": "x"})),
+            UNAUTHORIZED,
+            "wants an API key",
+        ),
+        (
+            Reply::failure(502, json!({"error": "x"})),
+            UNAVAILABLE,
+            "behind its proxy",
+        ),
         (Reply::closes(), UNAVAILABLE, "closed the connection"),
-        (Reply::json(json!({"transcript": "x".repeat(16 << 20)})), TOO_LARGE, "16 MiB"),
+        (
+            Reply::json(json!({"transcript": "x".repeat(16 << 20)})),
+            TOO_LARGE,
+            "16 MiB",
+        ),
     ];
     for (wire, era) in EACH {
         let fabric = FakeFabric::start();
@@ -123,16 +206,24 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
     client.wait_exit(DEADLINE);
     let log = client.stderr();
     expect::no_leak(&log);
-    assert!(log.contains("tool=fabric_get_transcript") && log.contains("install yt-dlp there"), "{log}");
+    assert!(
+        log.contains("tool=fabric_get_transcript") && log.contains("install yt-dlp there"),
+        "{log}"
+    );
     assert!(!log.contains(ID), "{log}");
 }
 
 #[test]
 fn it_has_the_time_of_a_list_of_models() {
     let fabric = FakeFabric::start();
-    let program = Program::with(&fabric).env("FABRIC_MCP_REQUEST_TIMEOUT", "600").env("FABRIC_MCP_MODELS_TIMEOUT", "1");
+    let program = Program::with(&fabric)
+        .env("FABRIC_MCP_REQUEST_TIMEOUT", "600")
+        .env("FABRIC_MCP_MODELS_TIMEOUT", "1");
     let mut client = Stdio::speaking(NEWEST, program);
     fabric.once(ROUTE, Reply::silence());
     let said = expect::failure(NEWEST, &client.call(TOOL, video()), UNAVAILABLE);
-    assert!(said.contains("within 1 s") && said.contains("raise --models-timeout"), "{said}");
+    assert!(
+        said.contains("within 1 s") && said.contains("raise --models-timeout"),
+        "{said}"
+    );
 }

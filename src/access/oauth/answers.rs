@@ -52,8 +52,14 @@ pub(super) struct Question<'a, T> {
 impl<T: Clone> Answers<T> {
     /// Nothing is known.
     pub(super) fn new() -> Answers<T> {
-        let state = State { known: HashMap::new(), asking: HashSet::new() };
-        Answers { state: Mutex::new(state), ended: Condvar::new() }
+        let state = State {
+            known: HashMap::new(),
+            asking: HashSet::new(),
+        };
+        Answers {
+            state: Mutex::new(state),
+            ended: Condvar::new(),
+        }
     }
 
     /// The answer, if it is known.
@@ -62,9 +68,15 @@ impl<T: Clone> Answers<T> {
     }
 
     /// The answer, or the right to request it. Waits for a request in flight, `limit` at most.
-    pub(super) fn claim(&self, digest: Digest, now: &dyn Fn() -> Instant, limit: Duration) -> Claim<'_, T> {
+    pub(super) fn claim(
+        &self,
+        digest: Digest,
+        now: &dyn Fn() -> Instant,
+        limit: Duration,
+    ) -> Claim<'_, T> {
         let is_taken = |state: &mut State<T>| {
-            state.known(digest, now()).is_none() && (state.asking.contains(&digest) || state.asking.len() >= MAX_ASKING)
+            state.known(digest, now()).is_none()
+                && (state.asking.contains(&digest) || state.asking.len() >= MAX_ASKING)
         };
         let (mut state, in_time) = wait_while(&self.ended, self.state(), limit, is_taken);
         if !in_time {
@@ -74,7 +86,10 @@ impl<T: Clone> Answers<T> {
             return Claim::Known(answer);
         }
         state.asking.insert(digest);
-        Claim::Ask(Question { answers: self, digest })
+        Claim::Ask(Question {
+            answers: self,
+            digest,
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State<T>> {
@@ -84,7 +99,10 @@ impl<T: Clone> Answers<T> {
 
 impl<T: Clone> State<T> {
     fn known(&self, digest: Digest, now: Instant) -> Option<T> {
-        self.known.get(&digest).filter(|(until, _)| now < *until).map(|(_, answer)| answer.clone())
+        self.known
+            .get(&digest)
+            .filter(|(until, _)| now < *until)
+            .map(|(_, answer)| answer.clone())
     }
 }
 
@@ -94,7 +112,11 @@ impl<T> State<T> {
         if self.known.len() >= MAX_KEPT && !self.known.contains_key(&digest) {
             self.known.retain(|_, (until, _)| now < *until);
             if self.known.len() >= MAX_KEPT
-                && let Some(first) = self.known.iter().min_by_key(|(_, (until, _))| *until).map(|(digest, _)| *digest)
+                && let Some(first) = self
+                    .known
+                    .iter()
+                    .min_by_key(|(_, (until, _))| *until)
+                    .map(|(digest, _)| *digest)
             {
                 self.known.remove(&first);
             }
@@ -146,11 +168,15 @@ mod tests {
     fn one_asks_for_all() {
         let (answers, now) = (Answers::new(), Instant::now());
         let question = ask(&answers, 1, now);
-        assert!(matches!(answers.claim(1, &|| now, Duration::ZERO), Claim::Late));
+        assert!(matches!(
+            answers.claim(1, &|| now, Duration::ZERO),
+            Claim::Late
+        ));
         drop(ask(&answers, 2, now));
         thread::scope(|scope| {
-            let others: Vec<_> =
-                (0..8).map(|_| scope.spawn(|| matches!(answers.claim(1, &|| now, LONG), Claim::Known(7)))).collect();
+            let others: Vec<_> = (0..8)
+                .map(|_| scope.spawn(|| matches!(answers.claim(1, &|| now, LONG), Claim::Known(7))))
+                .collect();
             question.tell(7, now, LONG);
             assert!(others.into_iter().all(|other| other.join().unwrap()));
         });
@@ -170,8 +196,13 @@ mod tests {
     #[test]
     fn questions_at_once_are_bounded() {
         let (answers, now) = (Answers::new(), Instant::now());
-        let mut questions: Vec<_> = (0..MAX_ASKING as u128).map(|digest| ask(&answers, digest, now)).collect();
-        assert!(matches!(answers.claim(99, &|| now, Duration::ZERO), Claim::Late));
+        let mut questions: Vec<_> = (0..MAX_ASKING as u128)
+            .map(|digest| ask(&answers, digest, now))
+            .collect();
+        assert!(matches!(
+            answers.claim(99, &|| now, Duration::ZERO),
+            Claim::Late
+        ));
         questions.pop();
         drop(ask(&answers, 99, now));
     }
@@ -187,6 +218,9 @@ mod tests {
         }
         keep(99_999, 60);
         assert_eq!(answers.state().known.len(), MAX_KEPT);
-        assert_eq!((answers.known(5, now), answers.known(99_999, now)), (None, Some(7)));
+        assert_eq!(
+            (answers.known(5, now), answers.known(99_999, now)),
+            (None, Some(7))
+        );
     }
 }

@@ -42,7 +42,12 @@ pub(super) struct Active {
 
 impl Introspection {
     /// Validates the token for `resource`, at `now` in seconds since 1970.
-    pub(super) fn judge(&self, issuer: &WebUrl, resource: &WebUrl, now: i64) -> Result<Active, Flaw> {
+    pub(super) fn judge(
+        &self,
+        issuer: &WebUrl,
+        resource: &WebUrl,
+        now: i64,
+    ) -> Result<Active, Flaw> {
         if self.active.as_deref() != Some(&Value::Bool(true)) {
             return Err(Flaw::Inactive);
         }
@@ -53,13 +58,22 @@ impl Introspection {
             Some(audience) if is_resource(audience) => {}
             _ => return Err(Flaw::Audience),
         }
-        if self.iss.as_ref().is_some_and(|iss| !is(iss, &|iss| iss == issuer.as_str())) {
+        if self
+            .iss
+            .as_ref()
+            .is_some_and(|iss| !is(iss, &|iss| iss == issuer.as_str()))
+        {
             return Err(Flaw::Issuer);
         }
         let is_bearer = |kind: &str| kind.eq_ignore_ascii_case("bearer");
         // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could use it
         // too.
-        if self.token_type.as_ref().is_some_and(|kind| !is(kind, &is_bearer)) || self.cnf.is_some() {
+        if self
+            .token_type
+            .as_ref()
+            .is_some_and(|kind| !is(kind, &is_bearer))
+            || self.cnf.is_some()
+        {
             return Err(Flaw::Kind);
         }
         let expires = self.exp.as_deref().map(seconds).transpose()?;
@@ -70,26 +84,43 @@ impl Introspection {
         if begins.is_some_and(|begins| begins > now.saturating_add(CLOCK_SKEW)) {
             return Err(Flaw::Early);
         }
-        Ok(Active { identity: self.identity(issuer)?, role: self.role()?, expires })
+        Ok(Active {
+            identity: self.identity(issuer)?,
+            role: self.role()?,
+            expires,
+        })
     }
 
     fn identity(&self, issuer: &WebUrl) -> Result<Identity, Flaw> {
         let name = |value: &Value| {
-            let name = value.as_str().filter(|name| !name.is_empty() && name.len() <= MAX_SUBJECT);
+            let name = value
+                .as_str()
+                .filter(|name| !name.is_empty() && name.len() <= MAX_SUBJECT);
             name.map(Into::into).ok_or(Flaw::Nobody)
         };
         let issuer = issuer.as_str().into();
         match (self.sub.as_deref(), self.client_id.as_deref()) {
             // RFC 9068, 2.2: a client that acts for itself may be its own subject.
-            (Some(sub), Some(id)) if sub == id => Ok(Identity::Client { issuer, id: name(id)? }),
-            (Some(sub), _) => Ok(Identity::User { issuer, subject: name(sub)? }),
-            (None, Some(id)) => Ok(Identity::Client { issuer, id: name(id)? }),
+            (Some(sub), Some(id)) if sub == id => Ok(Identity::Client {
+                issuer,
+                id: name(id)?,
+            }),
+            (Some(sub), _) => Ok(Identity::User {
+                issuer,
+                subject: name(sub)?,
+            }),
+            (None, Some(id)) => Ok(Identity::Client {
+                issuer,
+                id: name(id)?,
+            }),
             (None, None) => Err(Flaw::Nobody),
         }
     }
 
     fn role(&self) -> Result<Option<Role>, Flaw> {
-        let Some(scope) = &self.scope else { return Ok(None) };
+        let Some(scope) = &self.scope else {
+            return Ok(None);
+        };
         let scopes = scope.as_str().ok_or(Flaw::Kind)?;
         let has = |role: &Role| scopes.split(' ').any(|scope| scope == role.scope());
         Ok([Role::Run, Role::Read].into_iter().find(has))
@@ -101,7 +132,10 @@ fn seconds(value: &Value) -> Result<i64, Flaw> {
     match value.as_i64() {
         Some(seconds) => Ok(seconds),
         // The cast saturates, as intended.
-        None => value.as_f64().map(|seconds| seconds.floor() as i64).ok_or(Flaw::Kind),
+        None => value
+            .as_f64()
+            .map(|seconds| seconds.floor() as i64)
+            .ok_or(Flaw::Kind),
     }
 }
 
@@ -122,16 +156,27 @@ mod tests {
         }
         let url = |text: &str| WebUrl::parse(text).unwrap();
         let answer: Introspection = serde_json::from_value(answer).unwrap();
-        answer.judge(&url("http://localhost/as"), &url("http://localhost/mcp"), NOW)
+        answer.judge(
+            &url("http://localhost/as"),
+            &url("http://localhost/mcp"),
+            NOW,
+        )
     }
 
     fn user(subject: &str) -> Identity {
-        Identity::User { issuer: "http://localhost/as".into(), subject: subject.into() }
+        Identity::User {
+            issuer: "http://localhost/as".into(),
+            subject: subject.into(),
+        }
     }
 
     #[test]
     fn a_good_token_says_whose_it_is_and_for_what() {
-        let read = Active { identity: user("alice"), role: Some(Role::Read), expires: Some(NOW + 1) };
+        let read = Active {
+            identity: user("alice"),
+            role: Some(Role::Read),
+            expires: Some(NOW + 1),
+        };
         for same in [
             json!({}),
             json!({"aud": ["http://localhost/mcp"]}),
@@ -143,8 +188,20 @@ mod tests {
         ] {
             assert_eq!(judge(&same), Ok(read.clone()), "{same}");
         }
-        assert_eq!(judge(&json!({"exp": null})), Ok(Active { expires: None, ..read.clone() }));
-        assert_eq!(judge(&json!({"exp": 1e300})), Ok(Active { expires: Some(i64::MAX), ..read }));
+        assert_eq!(
+            judge(&json!({"exp": null})),
+            Ok(Active {
+                expires: None,
+                ..read.clone()
+            })
+        );
+        assert_eq!(
+            judge(&json!({"exp": 1e300})),
+            Ok(Active {
+                expires: Some(i64::MAX),
+                ..read
+            })
+        );
     }
 
     #[test]
@@ -160,7 +217,10 @@ mod tests {
             (json!({"aud": true}), Flaw::Audience),
             (json!({"aud": "http://localhost"}), Flaw::Audience),
             (json!({"aud": "http://localhost/mcp/"}), Flaw::Audience),
-            (json!({"aud": "http://localhost/mcp http://other"}), Flaw::Audience),
+            (
+                json!({"aud": "http://localhost/mcp http://other"}),
+                Flaw::Audience,
+            ),
             (json!({"aud": ["http://localhost/MCP"]}), Flaw::Audience),
             (json!({"aud": [["http://localhost/mcp"]]}), Flaw::Audience),
             (json!({"iss": "http://localhost/as/"}), Flaw::Issuer),
@@ -198,28 +258,50 @@ mod tests {
             ("fabric:run\tfabric:read", None),
             ("openid,fabric:run", None),
         ] {
-            assert_eq!(judge(&json!({"scope": scope})).map(|active| active.role), Ok(role), "{scope}");
+            assert_eq!(
+                judge(&json!({"scope": scope})).map(|active| active.role),
+                Ok(role),
+                "{scope}"
+            );
         }
-        assert_eq!(judge(&json!({"scope": null})).map(|active| active.role), Ok(None));
+        assert_eq!(
+            judge(&json!({"scope": null})).map(|active| active.role),
+            Ok(None)
+        );
     }
 
     #[test]
     fn a_client_for_itself_is_known_by_its_id() {
-        let client = Identity::Client { issuer: "http://localhost/as".into(), id: "app".into() };
+        let client = Identity::Client {
+            issuer: "http://localhost/as".into(),
+            id: "app".into(),
+        };
         for change in [json!({"sub": null}), json!({"sub": "app"})] {
-            assert_eq!(judge(&change).map(|active| active.identity), Ok(client.clone()), "{change}");
+            assert_eq!(
+                judge(&change).map(|active| active.identity),
+                Ok(client.clone()),
+                "{change}"
+            );
         }
         assert_eq!(
             judge(&json!({"client_id": "alice"})).map(|active| active.identity),
-            Ok(Identity::Client { issuer: "http://localhost/as".into(), id: "alice".into() })
+            Ok(Identity::Client {
+                issuer: "http://localhost/as".into(),
+                id: "alice".into()
+            })
         );
     }
 
     #[test]
     fn a_member_that_is_there_twice_is_not_understood() {
-        assert!(serde_json::from_str::<Introspection>(r#"{"active": false, "active": true}"#).is_err());
+        assert!(
+            serde_json::from_str::<Introspection>(r#"{"active": false, "active": true}"#).is_err()
+        );
         for text in ["[]", "true", "null", "", "{", "{} {}"] {
-            assert!(serde_json::from_str::<Introspection>(text).is_err(), "{text}");
+            assert!(
+                serde_json::from_str::<Introspection>(text).is_err(),
+                "{text}"
+            );
         }
     }
 }

@@ -61,7 +61,11 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let script: Script = Box::new(|_| Reply::Answer(404, "{}".into()));
-        let shared = Arc::new(Shared { script: Mutex::new(script), seen: Mutex::default(), hanging: Mutex::default() });
+        let shared = Arc::new(Shared {
+            script: Mutex::new(script),
+            seen: Mutex::default(),
+            hanging: Mutex::default(),
+        });
         let serving = shared.clone();
         thread::spawn(move || {
             for stream in listener.incoming() {
@@ -111,7 +115,9 @@ fn serve(stream: TcpStream, shared: &Shared) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
     for before in 0.. {
-        let Some(seen) = request(&mut reader, before) else { return };
+        let Some(seen) = request(&mut reader, before) else {
+            return;
+        };
         lock(&shared.seen).push(seen.clone());
         let reply = lock(&shared.script)(&seen);
         match reply {
@@ -150,8 +156,18 @@ fn request(reader: &mut BufReader<TcpStream>, before: usize) -> Option<IssuerReq
             header => headers.push(header),
         }
     }
-    let length = headers.iter().find_map(|h| h.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
+    let length = headers.iter().find_map(|h| {
+        h.to_ascii_lowercase()
+            .strip_prefix("content-length: ")?
+            .parse()
+            .ok()
+    });
     let mut body = vec![0; length.unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
-    Some(IssuerRequest { line: first, headers, body: String::from_utf8(body).ok()?, before })
+    Some(IssuerRequest {
+        line: first,
+        headers,
+        body: String::from_utf8(body).ok()?,
+        before,
+    })
 }

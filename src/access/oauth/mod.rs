@@ -135,7 +135,8 @@ impl OAuth {
     fn with(settings: OAuthSettings, exchange: Duration, clock: NowFn) -> Result<OAuth, String> {
         Ok(OAuth {
             resource: Resource::new(&settings.resource, &settings.issuer),
-            issuer: Issuer::new(&settings, exchange).map_err(|why| format!("--oauth-issuer: {why}"))?,
+            issuer: Issuer::new(&settings, exchange)
+                .map_err(|why| format!("--oauth-issuer: {why}"))?,
             settings,
             keyed: Keyed::new(),
             answers: Answers::new(),
@@ -150,12 +151,17 @@ impl OAuth {
     /// # Errors
     /// What is wrong, in one line.
     pub(crate) fn probe(&self) -> Result<(), String> {
-        self.issuer.probe().map_err(|why| format!("the OAuth issuer {} {why}", self.settings.issuer))
+        self.issuer
+            .probe()
+            .map_err(|why| format!("the OAuth issuer {} {why}", self.settings.issuer))
     }
 
     /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
     /// must be found first.
-    pub(super) fn check(&self, token: &str) -> Result<(Identity, Role, HeldOAuthToken), AccessError> {
+    pub(super) fn check(
+        &self,
+        token: &str,
+    ) -> Result<(Identity, Role, HeldOAuthToken), AccessError> {
         // A revoked token of ours must not be sent to the issuer.
         if token.starts_with(tokens::PREFIX) {
             return Err(AccessError::BadToken(Flaw::Unknown));
@@ -170,7 +176,16 @@ impl OAuth {
         }
         let role = good.active.role.ok_or(AccessError::Forbidden(Role::Read))?;
         let confirmed = Mutex::new(good.asked);
-        Ok((good.active.identity.clone(), role, HeldOAuthToken { token: Secret::new(token), digest, good, confirmed }))
+        Ok((
+            good.active.identity.clone(),
+            role,
+            HeldOAuthToken {
+                token: Secret::new(token),
+                digest,
+                good,
+                confirmed,
+            },
+        ))
     }
 
     /// May a stream that was opened with this token go on? Asks the issuer every [`GOOD`], which takes as long as
@@ -180,7 +195,9 @@ impl OAuth {
         if shown.good.left(now.date).is_zero() {
             return false;
         }
-        let since = now.instant.saturating_duration_since(*lock(&shown.confirmed));
+        let since = now
+            .instant
+            .saturating_duration_since(*lock(&shown.confirmed));
         let said = match self.answers.known(shown.digest, now.instant) {
             Some(said) => said,
             // The answer was evicted from the cache.
@@ -207,15 +224,23 @@ impl OAuth {
             Claim::Late => return Err(AccessError::Unavailable(RETRY.0)),
         };
         let asked = now();
-        lock(&self.health).enter(asked, 2 * self.exchange).map_err(AccessError::Unavailable)?;
-        match self.issuer.introspect(token, &|| lock(&self.health).has_failed_since(asked)) {
+        lock(&self.health)
+            .enter(asked, 2 * self.exchange)
+            .map_err(AccessError::Unavailable)?;
+        match self
+            .issuer
+            .introspect(token, &|| lock(&self.health).has_failed_since(asked))
+        {
             Ok(introspection) => {
                 if lock(&self.health).worked() {
                     log::info!("the OAuth issuer {} answers again", self.settings.issuer);
                 }
                 let date = (self.clock)().date;
-                let said = introspection.judge(&self.settings.issuer, &self.settings.resource, date);
-                let said = said.map(|active| Arc::new(Good { active, asked })).map_err(AccessError::BadToken);
+                let said =
+                    introspection.judge(&self.settings.issuer, &self.settings.resource, date);
+                let said = said
+                    .map(|active| Arc::new(Good { active, asked }))
+                    .map_err(AccessError::BadToken);
                 match &said {
                     Ok(good) => question.tell(said.clone(), asked, good.left(date).min(GOOD)),
                     Err(_) => question.tell(said.clone(), now(), BAD),
@@ -238,7 +263,10 @@ impl OAuth {
 
     fn complain(&self, why: &str) {
         if lock(&self.health).is_news(why, (self.clock)().instant) {
-            log::warn!("the OAuth issuer {} {why}; who comes with a token of it is answered 503", self.settings.issuer);
+            log::warn!(
+                "the OAuth issuer {} {why}; who comes with a token of it is answered 503",
+                self.settings.issuer
+            );
         }
     }
 }
@@ -279,7 +307,8 @@ impl Health {
             let wait = RETRY.0 * 2_u32.saturating_pow(self.failures - 1).min(1 << 10);
             self.until = Some(now + wait.min(RETRY.1));
         }
-        self.until.map_or(RETRY.0, |until| until.saturating_duration_since(now))
+        self.until
+            .map_or(RETRY.0, |until| until.saturating_duration_since(now))
     }
 
     /// The issuer has answered. Had it failed before?
@@ -293,7 +322,9 @@ impl Health {
     }
 
     fn is_news(&mut self, why: &str, now: Instant) -> bool {
-        let is_old = |(told, at): &(String, Instant)| told == why && now.saturating_duration_since(*at) < LOG;
+        let is_old = |(told, at): &(String, Instant)| {
+            told == why && now.saturating_duration_since(*at) < LOG
+        };
         if self.logged.as_ref().is_some_and(is_old) {
             return false;
         }

@@ -50,10 +50,16 @@ impl Resource {
         let (error, scope) = match refusal {
             AccessError::NoToken => (None, ALL_SCOPES),
             AccessError::BadToken(flaw) => (Some(("invalid_token", flaw.words().1)), ALL_SCOPES),
-            AccessError::Forbidden(role) => (Some(("insufficient_scope", "the token lacks the scope")), role.scope()),
+            AccessError::Forbidden(role) => (
+                Some(("insufficient_scope", "the token lacks the scope")),
+                role.scope(),
+            ),
             AccessError::Unavailable(_) => return None,
         };
-        let mut value = format!("Bearer resource_metadata=\"{}\", scope=\"{scope}\"", self.metadata_url);
+        let mut value = format!(
+            "Bearer resource_metadata=\"{}\", scope=\"{scope}\"",
+            self.metadata_url
+        );
         if let Some((error, why)) = error {
             // Writing to a String cannot fail.
             let _ = write!(value, ", error=\"{error}\", error_description=\"{why}\"");
@@ -70,7 +76,10 @@ mod tests {
     use std::time::Duration;
 
     fn resource(url: &str) -> Resource {
-        Resource::new(&WebUrl::parse(url).unwrap(), &WebUrl::parse("http://localhost:9/t/").unwrap())
+        Resource::new(
+            &WebUrl::parse(url).unwrap(),
+            &WebUrl::parse("http://localhost:9/t/").unwrap(),
+        )
     }
 
     #[test]
@@ -78,8 +87,15 @@ mod tests {
         let resource = resource("http://localhost/team/mcp");
         let expected = r#"{"authorization_servers":["http://localhost:9/t/"],"bearer_methods_supported":["header"],"resource":"http://localhost/team/mcp","resource_name":"fabric-mcp","scopes_supported":["fabric:read","fabric:run"]}"#;
         for path in ["", "/", "/team/mcp", "/mcp"] {
-            let document = resource.document(&format!("/.well-known/oauth-protected-resource{path}"), "/mcp");
-            assert_eq!(document.map(String::from_utf8_lossy).as_deref(), Some(expected), "{path}");
+            let document = resource.document(
+                &format!("/.well-known/oauth-protected-resource{path}"),
+                "/mcp",
+            );
+            assert_eq!(
+                document.map(String::from_utf8_lossy).as_deref(),
+                Some(expected),
+                "{path}"
+            );
         }
         for path in [
             "/.well-known/oauth-protected-resource/other",
@@ -97,7 +113,10 @@ mod tests {
         let url = "resource_metadata=\"http://localhost/.well-known/oauth-protected-resource";
         let mcp = resource("http://localhost/mcp");
         let all = "scope=\"fabric:read fabric:run\"";
-        assert_eq!(mcp.challenge(AccessError::NoToken), Some(format!("Bearer {url}/mcp\", {all}")));
+        assert_eq!(
+            mcp.challenge(AccessError::NoToken),
+            Some(format!("Bearer {url}/mcp\", {all}"))
+        );
         assert_eq!(
             resource("http://localhost/").challenge(AccessError::NoToken),
             Some(format!("Bearer {url}\", {all}"))
@@ -115,6 +134,9 @@ mod tests {
                  lacks the scope\""
             ))
         );
-        assert_eq!(mcp.challenge(AccessError::Unavailable(Duration::ZERO)), None);
+        assert_eq!(
+            mcp.challenge(AccessError::Unavailable(Duration::ZERO)),
+            None
+        );
     }
 }

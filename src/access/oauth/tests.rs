@@ -20,7 +20,10 @@ impl HandClock {
         let (elapsed, begun) = (self.0.clone(), self.0.1);
         Box::new(move || {
             let elapsed = elapsed.0.load(Ordering::Relaxed);
-            Now { instant: begun + Duration::from_millis(elapsed), date: DATE + (elapsed / 1000) as i64 }
+            Now {
+                instant: begun + Duration::from_millis(elapsed),
+                date: DATE + (elapsed / 1000) as i64,
+            }
         })
     }
 }
@@ -31,7 +34,10 @@ fn settings(fake: &Fake) -> OAuthSettings {
 
 fn oauth_within(fake: &Fake, limit: Duration) -> (OAuth, HandClock) {
     let hand = HandClock(Arc::new((AtomicU64::new(0), Instant::now())));
-    (OAuth::with(settings(fake), limit, hand.clock()).unwrap(), hand)
+    (
+        OAuth::with(settings(fake), limit, hand.clock()).unwrap(),
+        hand,
+    )
 }
 
 fn oauth(fake: &Fake) -> (OAuth, HandClock) {
@@ -75,14 +81,39 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     assert_eq!(identity.to_string(), format!("oauth:{}/as#alice", fake.url));
     assert_eq!(role, Role::Run);
     let seen = fake.seen();
-    assert_eq!(seen.iter().map(|seen| seen.line.as_str()).collect::<Vec<_>>(), [DISCOVERY, QUESTION]);
-    assert_eq!(seen[1].body, "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token");
-    let has = |seen: &IssuerRequest, header: &str| seen.headers.iter().any(|had| had.eq_ignore_ascii_case(header));
-    assert!(has(&seen[1], "authorization: Basic ZmFicmljJTIwbWNwOnMzY3JldCUzQSUyQg=="), "{:?}", seen[1]);
-    assert!(
-        has(&seen[1], "content-type: application/x-www-form-urlencoded") && has(&seen[1], "accept: application/json")
+    assert_eq!(
+        seen.iter()
+            .map(|seen| seen.line.as_str())
+            .collect::<Vec<_>>(),
+        [DISCOVERY, QUESTION]
     );
-    assert!(!seen[0].headers.iter().any(|header| header.to_ascii_lowercase().starts_with("authorization")));
+    assert_eq!(
+        seen[1].body,
+        "token=a.B-1_~%2B%2F%3D%3D&token_type_hint=access_token"
+    );
+    let has = |seen: &IssuerRequest, header: &str| {
+        seen.headers
+            .iter()
+            .any(|had| had.eq_ignore_ascii_case(header))
+    };
+    assert!(
+        has(
+            &seen[1],
+            "authorization: Basic ZmFicmljJTIwbWNwOnMzY3JldCUzQSUyQg=="
+        ),
+        "{:?}",
+        seen[1]
+    );
+    assert!(
+        has(&seen[1], "content-type: application/x-www-form-urlencoded")
+            && has(&seen[1], "accept: application/json")
+    );
+    assert!(
+        !seen[0]
+            .headers
+            .iter()
+            .any(|header| header.to_ascii_lowercase().starts_with("authorization"))
+    );
     assert!(oauth.check("a.B-1_~+/==").is_ok() && oauth.is_good(&shown));
     assert_eq!(fake.lines(), [""; 0]);
     assert!(oauth.check("another").is_ok());
@@ -94,7 +125,15 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
 fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
     let fake = Fake::new(good);
     let (oauth, _) = oauth(&fake);
-    for token in ["=", "a b", "a=b", "a,b", "tök", "a\"", &"x".repeat((8 << 10) + 1)] {
+    for token in [
+        "=",
+        "a b",
+        "a=b",
+        "a,b",
+        "tök",
+        "a\"",
+        &"x".repeat((8 << 10) + 1),
+    ] {
         assert_eq!(refusal(&oauth, token), bad(Flaw::Malformed), "{token}");
     }
     assert_eq!(refusal(&oauth, "fmcp_0123"), bad(Flaw::Unknown));
@@ -104,7 +143,11 @@ fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
 
 #[test]
 fn metadata_is_found_wherever_it_may_be() {
-    for place in [DISCOVERY, "GET /.well-known/openid-configuration/as", "GET /as/.well-known/openid-configuration"] {
+    for place in [
+        DISCOVERY,
+        "GET /.well-known/openid-configuration/as",
+        "GET /as/.well-known/openid-configuration",
+    ] {
         let fake = Fake::bare();
         let metadata = fake.metadata();
         fake.script(move |seen| match seen.line.as_str() {
@@ -118,7 +161,13 @@ fn metadata_is_found_wherever_it_may_be() {
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), None, "{place}");
         let lines = fake.lines();
-        assert_eq!((lines[lines.len() - 2].as_str(), lines[lines.len() - 1].as_str()), (place, QUESTION));
+        assert_eq!(
+            (
+                lines[lines.len() - 2].as_str(),
+                lines[lines.len() - 1].as_str()
+            ),
+            (place, QUESTION)
+        );
     }
 }
 
@@ -139,9 +188,15 @@ fn metadata_that_is_no_good_lets_nobody_in() {
         Box::new(change("issuer", json!(null))),
         Box::new(change("introspection_endpoint", json!(null))),
         Box::new(change("introspection_endpoint", json!("/introspect"))),
-        Box::new(change("introspection_endpoint", json!("http://10.0.0.1/introspect"))),
+        Box::new(change(
+            "introspection_endpoint",
+            json!("http://10.0.0.1/introspect"),
+        )),
         Box::new(change("introspection_endpoint", json!("ftp://localhost/"))),
-        Box::new(change("introspection_endpoint", json!("http://joe:pass@localhost/"))),
+        Box::new(change(
+            "introspection_endpoint",
+            json!("http://joe:pass@localhost/"),
+        )),
         Box::new(|metadata| Reply::Answer(302, metadata.to_string())),
         Box::new(|metadata| Reply::Answer(500, metadata.to_string())),
         Box::new(|_| Reply::Answer(200, "<html>".into())),
@@ -162,7 +217,11 @@ fn metadata_that_is_no_good_lets_nobody_in() {
         assert_eq!(refusal(&oauth, "t"), down(1), "{at}");
         assert!(!fake.lines().contains(&QUESTION.to_owned()), "{at}");
         fake.script(fake.with_metadata(good));
-        assert_eq!((refusal(&oauth, "t"), fake.lines().len()), (down(1), 0), "not tried again at once");
+        assert_eq!(
+            (refusal(&oauth, "t"), fake.lines().len()),
+            (down(1), 0),
+            "not tried again at once"
+        );
         hand.pass(1000);
         assert_eq!(refusal(&oauth, "t"), None, "{at}");
     }
@@ -181,7 +240,13 @@ fn redirects_are_not_followed() {
             _ => Reply::Answer(404, String::new()),
         });
         assert_eq!(refusal(&oauth(&fake).0, "t"), down(1));
-        assert!(!fake.lines().iter().any(|line| line.ends_with(" /introspect")), "{status}");
+        assert!(
+            !fake
+                .lines()
+                .iter()
+                .any(|line| line.ends_with(" /introspect")),
+            "{status}"
+        );
 
         let asked = AtomicU64::new(0);
         let fake = Fake::new(move |seen| match asked.fetch_add(1, Ordering::Relaxed) {
@@ -206,7 +271,11 @@ fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
         ("iss", json!("http://localhost/as"), bad(Flaw::Issuer)),
         ("token_type", json!("DPoP"), bad(Flaw::Kind)),
         ("sub", json!(null), bad(Flaw::Nobody)),
-        ("scope", json!("openid"), Some(AccessError::Forbidden(Role::Read))),
+        (
+            "scope",
+            json!("openid"),
+            Some(AccessError::Forbidden(Role::Read)),
+        ),
     ] {
         let fake = Fake::new(move |_| with(name, value.clone()));
         let (oauth, hand) = oauth(&fake);
@@ -257,16 +326,35 @@ fn an_issuer_that_makes_no_sense_lets_nobody_in_and_spoils_nothing_for_others() 
         |_| Reply::Answer(200, format!("{}{}", claims(), claims())),
         |_| Reply::Answer(200, r#"{"active": false, "active": true}"#.into()),
         |_| Reply::Answer(200, format!("{}{}", claims(), " ".repeat(256 << 10))),
-        |_| Reply::Raw(format!("HTTP/1.1 200 OK\r\n\r\n{}{}", claims(), " ".repeat(300 << 10)).into_bytes()),
+        |_| {
+            Reply::Raw(
+                format!(
+                    "HTTP/1.1 200 OK\r\n\r\n{}{}",
+                    claims(),
+                    " ".repeat(300 << 10)
+                )
+                .into_bytes(),
+            )
+        },
         |_| Reply::Answer(200, format!("[{}]", claims())),
     ];
     for (at, reply) in replies.into_iter().enumerate() {
-        let fake = Fake::new(move |seen| if seen.body.starts_with("token=odd&") { reply(seen) } else { good(seen) });
+        let fake = Fake::new(move |seen| {
+            if seen.body.starts_with("token=odd&") {
+                reply(seen)
+            } else {
+                good(seen)
+            }
+        });
         let (oauth, hand) = oauth(&fake);
         assert_eq!(refusal(&oauth, "odd"), down(1), "{at}");
         assert_eq!(refusal(&oauth, "t"), None, "{at}");
         fake.seen();
-        assert_eq!((refusal(&oauth, "odd"), fake.lines().len()), (down(1), 0), "{at}");
+        assert_eq!(
+            (refusal(&oauth, "odd"), fake.lines().len()),
+            (down(1), 0),
+            "{at}"
+        );
         fake.script(fake.with_metadata(good));
         hand.pass(1000);
         assert_eq!(refusal(&oauth, "odd"), None, "{at}");
@@ -282,14 +370,24 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
     for wait in [1, 2, 4, 8, 16, 30, 30] {
         assert_eq!(refusal(&oauth, "t"), down(wait));
         assert!(!fake.lines().is_empty());
-        assert_eq!((refusal(&oauth, "other"), fake.lines().len()), (down(wait), 0));
+        assert_eq!(
+            (refusal(&oauth, "other"), fake.lines().len()),
+            (down(wait), 0)
+        );
         if wait == 1 {
-            assert_eq!(refusal(&oauth, "known"), None, "what was said before is good for its time");
+            assert_eq!(
+                refusal(&oauth, "known"),
+                None,
+                "what was said before is good for its time"
+            );
         }
         hand.pass(wait * 1000);
     }
     fake.script(fake.with_metadata(good));
-    assert_eq!((refusal(&oauth, "t"), refusal(&oauth, "other")), (None, None));
+    assert_eq!(
+        (refusal(&oauth, "t"), refusal(&oauth, "other")),
+        (None, None)
+    );
     // And it begins anew.
     fake.script(|_| Reply::Raw(Vec::new()));
     assert_eq!(refusal(&oauth, "third"), down(1));
@@ -297,12 +395,24 @@ fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
 
 #[test]
 fn an_issuer_that_is_silent_is_given_up() {
-    for silence in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"active\": true"] {
+    for silence in [
+        "",
+        "HTTP/1.1 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{\"active\": true",
+    ] {
         let fake = Fake::new(move |_| Reply::Hang(silence.into()));
-        assert_eq!(refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t"), down(1), "{silence}");
+        assert_eq!(
+            refusal(&oauth_within(&fake, Duration::from_millis(500)).0, "t"),
+            down(1),
+            "{silence}"
+        );
         let fake = Fake::bare();
         fake.script(move |_| Reply::Hang(silence.into()));
-        assert_eq!(refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t"), down(1), "{silence}");
+        assert_eq!(
+            refusal(&oauth_within(&fake, Duration::from_millis(50)).0, "t"),
+            down(1),
+            "{silence}"
+        );
     }
 }
 
@@ -311,20 +421,35 @@ fn nobody_there_is_unavailable() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/as", listener.local_addr().unwrap());
     drop(listener);
-    let settings = OAuthSettings { issuer: WebUrl::parse(&url).unwrap(), ..settings(&Fake::bare()) };
-    assert!(matches!(OAuth::new(settings).unwrap().check("t").err(), Some(AccessError::Unavailable(_))));
+    let settings = OAuthSettings {
+        issuer: WebUrl::parse(&url).unwrap(),
+        ..settings(&Fake::bare())
+    };
+    assert!(matches!(
+        OAuth::new(settings).unwrap().check("t").err(),
+        Some(AccessError::Unavailable(_))
+    ));
 }
 
 #[test]
 fn connections_that_were_closed_meanwhile_are_no_failure() {
     let fake = Fake::bare();
     let answers = fake.with_metadata(good);
-    fake.script(move |seen| if seen.before > 0 { Reply::Raw(Vec::new()) } else { answers(seen) });
+    fake.script(move |seen| {
+        if seen.before > 0 {
+            Reply::Raw(Vec::new())
+        } else {
+            answers(seen)
+        }
+    });
     let (oauth, _) = oauth(&fake);
     for token in ["a", "b", "c"] {
         assert_eq!(refusal(&oauth, token), None, "{token}");
     }
-    assert!(fake.seen().iter().any(|seen| seen.before > 0), "a connection was used twice");
+    assert!(
+        fake.seen().iter().any(|seen| seen.before > 0),
+        "a connection was used twice"
+    );
 }
 
 #[test]
@@ -332,13 +457,23 @@ fn what_is_wrong_with_an_issuer_can_be_told_at_the_start() {
     let fake = Fake::new(good);
     let (known, _) = oauth(&fake);
     assert_eq!(known.probe(), Ok(()));
-    assert_eq!((refusal(&known, "t"), fake.lines()), (None, vec![DISCOVERY.to_owned(), QUESTION.to_owned()]));
+    assert_eq!(
+        (refusal(&known, "t"), fake.lines()),
+        (None, vec![DISCOVERY.to_owned(), QUESTION.to_owned()])
+    );
     let nothing = Fake::bare();
     let why = "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer";
-    assert_eq!(oauth(&nothing).0.probe(), Err(format!("the OAuth issuer {}/as {why}", nothing.url)));
+    assert_eq!(
+        oauth(&nothing).0.probe(),
+        Err(format!("the OAuth issuer {}/as {why}", nothing.url))
+    );
     assert_eq!(
         nothing.lines(),
-        [DISCOVERY, "GET /.well-known/openid-configuration/as", "GET /as/.well-known/openid-configuration"]
+        [
+            DISCOVERY,
+            "GET /.well-known/openid-configuration/as",
+            "GET /as/.well-known/openid-configuration"
+        ]
     );
 }
 
@@ -364,7 +499,9 @@ fn who_comes_at_once_with_one_token_is_one_question() {
     let fake = Fake::new(good);
     let (oauth, _) = oauth(&fake);
     thread::scope(|scope| {
-        let all: Vec<_> = (0..16).map(|_| scope.spawn(|| refusal(&oauth, "t"))).collect();
+        let all: Vec<_> = (0..16)
+            .map(|_| scope.spawn(|| refusal(&oauth, "t")))
+            .collect();
         assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
     });
     assert_eq!(fake.lines(), [DISCOVERY, QUESTION]);
@@ -386,7 +523,13 @@ fn metadata_is_looked_for_by_one_for_all() {
         assert!(all.into_iter().all(|one| one.join().unwrap().is_none()));
     });
     let lines = fake.lines();
-    assert_eq!((lines.len(), lines.iter().filter(|line| *line == DISCOVERY).count()), (17, 1));
+    assert_eq!(
+        (
+            lines.len(),
+            lines.iter().filter(|line| *line == DISCOVERY).count()
+        ),
+        (17, 1)
+    );
 }
 
 #[test]
@@ -458,10 +601,18 @@ fn what_failed_together_counts_once() {
     let at = |seconds| begun + Duration::from_secs(seconds);
     let second = Duration::from_secs(1);
     assert_eq!(health.failed(at(0), at(10)), second);
-    assert_eq!(health.failed(at(5), at(10)), second, "it went out before the failure was known");
+    assert_eq!(
+        health.failed(at(5), at(10)),
+        second,
+        "it went out before the failure was known"
+    );
     assert_eq!(health.enter(at(10), second * 20), Err(second));
     assert_eq!(health.enter(at(11), second * 20), Ok(()));
-    assert_eq!(health.enter(at(11), second * 20), Err(second * 20), "one at a time");
+    assert_eq!(
+        health.enter(at(11), second * 20),
+        Err(second * 20),
+        "one at a time"
+    );
     assert_eq!(health.failed(at(11), at(12)), second * 2);
     assert!(health.worked() && !health.worked());
     assert_eq!(health.enter(at(12), second), Ok(()));
@@ -472,7 +623,9 @@ fn the_same_trouble_is_told_once_a_minute() {
     let (mut health, now) = (Health::default(), Instant::now());
     let at = |seconds| now + Duration::from_secs(seconds);
     assert!(
-        health.is_news("is down", at(0)) && !health.is_news("is down", at(59)) && health.is_news("is down", at(60))
+        health.is_news("is down", at(0))
+            && !health.is_news("is down", at(59))
+            && health.is_news("is down", at(60))
     );
     assert!(health.is_news("is odd", at(60)));
 }

@@ -24,7 +24,10 @@ impl WebUrl {
         if text.len() > MAX_ADDRESS {
             return fail("the URL is longer than 2048 bytes");
         }
-        let Some(rest) = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://")) else {
+        let Some(rest) = text
+            .strip_prefix("https://")
+            .or_else(|| text.strip_prefix("http://"))
+        else {
             return fail("the URL must begin with https://");
         };
         let start = text.len() - rest.len();
@@ -35,7 +38,10 @@ impl WebUrl {
         if text[start..path].contains('@') {
             return fail("the URL holds a user name or password; take the part before the @ out");
         }
-        if !text.bytes().all(|byte| byte.is_ascii_graphic() && !b"\\\"<>^`{|}".contains(&byte)) {
+        if !text
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"\\\"<>^`{|}".contains(&byte))
+        {
             return fail("the URL holds characters that must be percent-encoded");
         }
         let Some(host) = outbound::host(text) else {
@@ -43,11 +49,17 @@ impl WebUrl {
         };
         let authority = &text[start..path];
         let port = authority.strip_prefix(&*host).unwrap_or(":");
-        let is_port = |port: &str| port.parse::<u16>().is_ok_and(|number| number > 0) && !port.starts_with('+');
+        let is_port = |port: &str| {
+            port.parse::<u16>().is_ok_and(|number| number > 0) && !port.starts_with('+')
+        };
         if host.is_empty() || !(port.is_empty() || port.strip_prefix(':').is_some_and(is_port)) {
             return fail("the URL has no host, or a port that is not a number from 1 to 65535");
         }
-        let url = WebUrl { text: text.to_owned(), host: start..start + host.len(), path };
+        let url = WebUrl {
+            text: text.to_owned(),
+            host: start..start + host.len(),
+            path,
+        };
         if !url.is_https() && !url.is_local() {
             return fail(
                 "the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do",
@@ -111,13 +123,24 @@ mod tests {
         for (text, origin, path) in [
             ("https://As.example", "https://As.example", ""),
             ("https://as.example/", "https://as.example", ""),
-            ("https://as.example:8443/Tenant/1/", "https://as.example:8443", "/Tenant/1"),
-            ("http://127.0.0.1:80/a@b/%20", "http://127.0.0.1:80", "/a@b/%20"),
+            (
+                "https://as.example:8443/Tenant/1/",
+                "https://as.example:8443",
+                "/Tenant/1",
+            ),
+            (
+                "http://127.0.0.1:80/a@b/%20",
+                "http://127.0.0.1:80",
+                "/a@b/%20",
+            ),
             ("http://[::1]:9/x", "http://[::1]:9", "/x"),
             ("http://LOCALHOST", "http://LOCALHOST", ""),
         ] {
             let url = WebUrl::parse(text).unwrap();
-            assert_eq!((url.as_str(), url.origin(), url.path()), (text, origin, path));
+            assert_eq!(
+                (url.as_str(), url.origin(), url.path()),
+                (text, origin, path)
+            );
         }
     }
 
@@ -162,7 +185,10 @@ mod tests {
             } else {
                 assert_eq!(error, why, "{text}");
             }
-            assert!(!error.contains("pass@") && !error.contains("joe"), "{error}");
+            assert!(
+                !error.contains("pass@") && !error.contains("joe"),
+                "{error}"
+            );
         }
         assert!(WebUrl::parse(&format!("https://a/{}", "x".repeat(2039))).is_err());
     }
@@ -170,12 +196,29 @@ mod tests {
     #[test]
     fn only_the_slash_of_no_path_may_differ() {
         let is = |url: &str, other: &str| WebUrl::parse(url).unwrap().is(other);
-        assert!(is("https://h", "https://h") && is("https://h", "https://h/") && is("https://h/", "https://h"));
+        assert!(
+            is("https://h", "https://h")
+                && is("https://h", "https://h/")
+                && is("https://h/", "https://h")
+        );
         assert!(is("https://h/mcp", "https://h/mcp"));
-        for other in ["https://h/mcp/", "https://H/mcp", "https://h:443/mcp", "https://h/MCP", "https://h", ""] {
+        for other in [
+            "https://h/mcp/",
+            "https://H/mcp",
+            "https://h:443/mcp",
+            "https://h/MCP",
+            "https://h",
+            "",
+        ] {
             assert!(!is("https://h/mcp", other), "{other}");
         }
-        for other in ["https://h//", "https://h/x", "https://", "https://h:443", "http://h"] {
+        for other in [
+            "https://h//",
+            "https://h/x",
+            "https://",
+            "https://h:443",
+            "http://h",
+        ] {
             assert!(!is("https://h", other), "{other}");
         }
     }

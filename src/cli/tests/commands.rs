@@ -13,10 +13,22 @@ fn commands() {
         ("-V", "Version"),
         ("--list-tools", "ListTools"),
         ("--generate man", "Generate(File(\"man\"))"),
-        ("--generate=complete-bash", "Generate(File(\"complete-bash\"))"),
-        ("--generate complete-zsh", "Generate(File(\"complete-zsh\"))"),
-        ("--generate complete-fish", "Generate(File(\"complete-fish\"))"),
-        ("--generate systemd-unit", "Generate(File(\"systemd-unit\"))"),
+        (
+            "--generate=complete-bash",
+            "Generate(File(\"complete-bash\"))",
+        ),
+        (
+            "--generate complete-zsh",
+            "Generate(File(\"complete-zsh\"))",
+        ),
+        (
+            "--generate complete-fish",
+            "Generate(File(\"complete-fish\"))",
+        ),
+        (
+            "--generate systemd-unit",
+            "Generate(File(\"systemd-unit\"))",
+        ),
         ("--generate client-config", "Generate(Clients)"),
         (
             "--generate client-config zed --url http://H:8000/mcp",
@@ -35,20 +47,29 @@ fn commands() {
             "Install { client: Zed, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
              \"http://127.0.0.1:8080\")], key: Unset }), yes: true }",
         ),
-        ("--uninstall jetbrains", "Install { client: JetBrains, launch: None, yes: false }"),
+        (
+            "--uninstall jetbrains",
+            "Install { client: JetBrains, launch: None, yes: false }",
+        ),
     ] {
         assert_eq!(command(args), expected, "{args}");
     }
     assert!(command("--check").starts_with("Check { json: false, config: Config {"));
     assert!(command("--json --demo --check").starts_with("Check { json: true, config: Config {"));
     assert!(
-        command("--call x {} --json")
-            .starts_with("Call { tool: \"x\", arguments: Some(\"{}\"), json: true, config: Config {")
+        command("--call x {} --json").starts_with(
+            "Call { tool: \"x\", arguments: Some(\"{}\"), json: true, config: Config {"
+        )
     );
-    assert!(command("--call x").starts_with("Call { tool: \"x\", arguments: None, json: false, config: Config {"));
+    assert!(
+        command("--call x")
+            .starts_with("Call { tool: \"x\", arguments: None, json: false, config: Config {")
+    );
     for topic in topics::TOPICS {
         for help in ["--help", "-h"] {
-            assert!(command(&format!("{help} {}", topic.name)).starts_with("Help(Topic(Topic { name: "));
+            assert!(
+                command(&format!("{help} {}", topic.name)).starts_with("Help(Topic(Topic { name: ")
+            );
         }
     }
 }
@@ -56,7 +77,10 @@ fn commands() {
 /// What `--install` would have a client start.
 fn launched(args: &str, vars: Vars<'_>) -> (Vec<String>, Vec<(String, String)>, Key) {
     match parse_with(&format!("--install cursor {args}"), vars) {
-        Ok(Command::Install { launch: Some(Launch::Program { args, env, key }), .. }) => (args, env, key),
+        Ok(Command::Install {
+            launch: Some(Launch::Program { args, env, key }),
+            ..
+        }) => (args, env, key),
         other => panic!("{args} {vars:?}: {other:?}"),
     }
 }
@@ -82,21 +106,39 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
                  --max-runs 3";
     assert_eq!(args.join(" "), words);
     let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-    assert_eq!(env, [variable("FABRIC_BASE_URL", "https://f"), variable("SSL_CERT_FILE", "/ca.pem")]);
+    assert_eq!(
+        env,
+        [
+            variable("FABRIC_BASE_URL", "https://f"),
+            variable("SSL_CERT_FILE", "/ca.pem")
+        ]
+    );
     assert_eq!(key, Key::Set);
     assert_eq!(
-        launched("--transport sse --host 0.0.0.0 --demo", &[("FABRIC_API_KEY", "k")]),
+        launched(
+            "--transport sse --host 0.0.0.0 --demo",
+            &[("FABRIC_API_KEY", "k")]
+        ),
         (vec!["--demo".to_owned()], Vec::new(), Key::Unused)
     );
     assert_eq!(launched("", &[("FABRIC_MCP_DEMO", "yes")]).0, ["--demo"]);
     // A relative path is one from here; the client starts it elsewhere.
     let (_, env, key) = launched("--fabric-url https://f", &[("SSL_CERT_FILE", "ca.pem")]);
-    assert!(env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(), "{env:?}");
+    assert!(
+        env[1].1.ends_with("ca.pem") && Path::new(&env[1].1).is_absolute(),
+        "{env:?}"
+    );
     let (args, ..) = launched("--state-dir runs", &[]);
-    assert!(args[0] == "--state-dir" && args[1].ends_with("runs") && Path::new(&args[1]).is_absolute(), "{args:?}");
+    assert!(
+        args[0] == "--state-dir" && args[1].ends_with("runs") && Path::new(&args[1]).is_absolute(),
+        "{args:?}"
+    );
     assert_eq!(key, Key::Unset);
     // Other programs of this machine may need it.
-    assert_eq!(launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1, [variable("FABRIC_BASE_URL", "http://127.0.0.1:8080")]);
+    assert_eq!(
+        launched("", &[("SSL_CERT_FILE", "/ca.pem")]).1,
+        [variable("FABRIC_BASE_URL", "http://127.0.0.1:8080")]
+    );
     // The configuration is to work: a wrong setting is an error here.
     assert_eq!(
         error_with("--install cursor --max-runs x", &[]),
@@ -109,12 +151,20 @@ fn each_client_is_answered_before_it_gives_up() {
     let given = |client: McpClient, more: &str| {
         let line = |what| format!("{what} {} --demo {more}", client.name());
         let args = |command| match command {
-            Ok(Command::Install { launch: Some(Launch::Program { args, .. }), .. })
-            | Ok(Command::Generate(Generate::ClientConfig(_, Launch::Program { args, .. }))) => args.join(" "),
+            Ok(Command::Install {
+                launch: Some(Launch::Program { args, .. }),
+                ..
+            })
+            | Ok(Command::Generate(Generate::ClientConfig(_, Launch::Program { args, .. }))) => {
+                args.join(" ")
+            }
             other => panic!("{other:?}"),
         };
         let installed = args(parse_with(&line("--install"), &[]));
-        assert_eq!(installed, args(parse_with(&line("--generate client-config"), &[])));
+        assert_eq!(
+            installed,
+            args(parse_with(&line("--generate client-config"), &[]))
+        );
         installed
     };
     for client in McpClient::ALL {
@@ -126,7 +176,11 @@ fn each_client_is_answered_before_it_gives_up() {
             _ => "--demo",
         };
         assert_eq!(given(client, ""), expected, "{client:?}");
-        assert_eq!(given(client, "--answer-within 7"), "--demo --answer-within 7", "{client:?}");
+        assert_eq!(
+            given(client, "--answer-within 7"),
+            "--demo --answer-within 7",
+            "{client:?}"
+        );
     }
     assert_eq!(flags::get("answer-within").default, "50");
 }

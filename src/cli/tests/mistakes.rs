@@ -8,21 +8,51 @@ fn wrong_flags_are_reported_in_one_line() {
     let all = CLIENTS.join(", ");
     for (args, message) in [
         ("--prot 80", "--prot is not a flag; did you mean --port?"),
-        ("--mcp-pat /x", "--mcp-pat is not a flag; did you mean --mcp-path?"),
+        (
+            "--mcp-pat /x",
+            "--mcp-pat is not a flag; did you mean --mcp-path?",
+        ),
         ("--PORT 80", "--PORT is not a flag; did you mean --port?"),
-        ("--log_level x", "--log_level is not a flag; did you mean --log-level?"),
-        ("--verbose", "--verbose is not a flag; fabric-mcp --help lists them"),
-        ("--ver\u{1b}bose", "--ver\\u{1b}bose is not a flag; fabric-mcp --help lists them"),
-        ("-p 80", "-p is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"),
-        ("http", "\"http\" belongs to no flag; did you mean --transport http?"),
-        ("check", "\"check\" belongs to no flag; did you mean --check?"),
-        ("Instal zed", "\"Instal\" belongs to no flag; did you mean --install?"),
-        ("-- x", "\"x\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them"),
+        (
+            "--log_level x",
+            "--log_level is not a flag; did you mean --log-level?",
+        ),
+        (
+            "--verbose",
+            "--verbose is not a flag; fabric-mcp --help lists them",
+        ),
+        (
+            "--ver\u{1b}bose",
+            "--ver\\u{1b}bose is not a flag; fabric-mcp --help lists them",
+        ),
+        (
+            "-p 80",
+            "-p is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them",
+        ),
+        (
+            "http",
+            "\"http\" belongs to no flag; did you mean --transport http?",
+        ),
+        (
+            "check",
+            "\"check\" belongs to no flag; did you mean --check?",
+        ),
+        (
+            "Instal zed",
+            "\"Instal\" belongs to no flag; did you mean --install?",
+        ),
+        (
+            "-- x",
+            "\"x\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
+        ),
         ("--port", "--port needs a value: --port PORT"),
         ("--host --demo", "--host needs a value: --host ADDRESS"),
         ("--demo=yes", "--demo takes no value; write --demo alone"),
         ("-V=1", "-V takes no value; write -V alone"),
-        ("--json", "--json only goes with --check and --call; add one of them or leave it out"),
+        (
+            "--json",
+            "--json only goes with --check and --call; add one of them or leave it out",
+        ),
         (
             "--api-key hunter2",
             "--api-key is refused, because every user of this machine can read a command line; set the variable \
@@ -38,30 +68,84 @@ fn wrong_flags_are_reported_in_one_line() {
             "--API_KEY is refused, because every user of this machine can read a command line; set the variable \
              FABRIC_API_KEY instead",
         ),
-        ("--host http://joe:hunter2@x", "--host: \"…@x\" is a URL; give an address or name alone, such as 127.0.0.1"),
-        ("--transport streamable", "--transport: \"streamable\" is not a transport; give stdio, http or sse"),
-        ("--transport=", "--transport: \"\" is not a transport; give stdio, http or sse"),
-        ("--log-level loud", "--log-level: \"loud\" is not a log level; give debug, info, warning, error or critical"),
-        ("--port 65536", "--port: \"65536\" is not a port; give a number from 0 to 65535"),
-        ("--port +1", "--port: \"+1\" is not a port; give a number from 0 to 65535"),
-        ("--port -1", "--port: \"-1\" is not a port; give a number from 0 to 65535"),
-        ("--host=", "--host: \"\" is not an address or name; give something like 127.0.0.1"),
-        ("--host a/b", "--host: \"a/b\" is not an address or name; give something like 127.0.0.1"),
-        ("--host 127.0.0.1:80", "--host: \"127.0.0.1:80\" is not an address or name; give the port by --port"),
-        ("--host http://x", "--host: \"http://x\" is a URL; give an address or name alone, such as 127.0.0.1"),
-        ("--path mcp", "--path: \"mcp\" is not a path; begin it with /, as in /mcp"),
-        ("--mcp-path mcp", "--path: \"mcp\" is not a path; begin it with /, as in /mcp"),
+        (
+            "--host http://joe:hunter2@x",
+            "--host: \"…@x\" is a URL; give an address or name alone, such as 127.0.0.1",
+        ),
+        (
+            "--transport streamable",
+            "--transport: \"streamable\" is not a transport; give stdio, http or sse",
+        ),
+        (
+            "--transport=",
+            "--transport: \"\" is not a transport; give stdio, http or sse",
+        ),
+        (
+            "--log-level loud",
+            "--log-level: \"loud\" is not a log level; give debug, info, warning, error or critical",
+        ),
+        (
+            "--port 65536",
+            "--port: \"65536\" is not a port; give a number from 0 to 65535",
+        ),
+        (
+            "--port +1",
+            "--port: \"+1\" is not a port; give a number from 0 to 65535",
+        ),
+        (
+            "--port -1",
+            "--port: \"-1\" is not a port; give a number from 0 to 65535",
+        ),
+        (
+            "--host=",
+            "--host: \"\" is not an address or name; give something like 127.0.0.1",
+        ),
+        (
+            "--host a/b",
+            "--host: \"a/b\" is not an address or name; give something like 127.0.0.1",
+        ),
+        (
+            "--host 127.0.0.1:80",
+            "--host: \"127.0.0.1:80\" is not an address or name; give the port by --port",
+        ),
+        (
+            "--host http://x",
+            "--host: \"http://x\" is a URL; give an address or name alone, such as 127.0.0.1",
+        ),
+        (
+            "--path mcp",
+            "--path: \"mcp\" is not a path; begin it with /, as in /mcp",
+        ),
+        (
+            "--mcp-path mcp",
+            "--path: \"mcp\" is not a path; begin it with /, as in /mcp",
+        ),
         (
             "--path /a?b",
             "--path: \"/a?b\" holds what a path must not; give visible ASCII characters without ? # \" < > \\",
         ),
-        ("--path /é", "--path: \"/é\" holds what a path must not; give visible ASCII characters without ? # \" < > \\"),
-        ("--path /metrics", "--path: \"/metrics\" is taken by the server itself; give another one, such as /mcp"),
-        ("--fabric-url localhost:8080", "--fabric-url: the URL has no scheme; did you mean http://localhost:8080?"),
-        ("--fabric-url=", &format!("--fabric-url: the URL is empty; {url}")),
+        (
+            "--path /é",
+            "--path: \"/é\" holds what a path must not; give visible ASCII characters without ? # \" < > \\",
+        ),
+        (
+            "--path /metrics",
+            "--path: \"/metrics\" is taken by the server itself; give another one, such as /mcp",
+        ),
+        (
+            "--fabric-url localhost:8080",
+            "--fabric-url: the URL has no scheme; did you mean http://localhost:8080?",
+        ),
+        (
+            "--fabric-url=",
+            &format!("--fabric-url: the URL is empty; {url}"),
+        ),
         ("--run-timeout 0", TIME),
         ("--run-timeout 0.0009", &TIME.replace("\"0\"", "\"0.0009\"")),
-        ("--run-timeout 604800.1", &TIME.replace("\"0\"", "\"604800.1\"")),
+        (
+            "--run-timeout 604800.1",
+            &TIME.replace("\"0\"", "\"604800.1\""),
+        ),
         ("--run-timeout -1", &TIME.replace("\"0\"", "\"-1\"")),
         ("--run-timeout 1e3", &TIME.replace("\"0\"", "\"1e3\"")),
         ("--run-timeout inf", &TIME.replace("\"0\"", "\"inf\"")),
@@ -69,10 +153,22 @@ fn wrong_flags_are_reported_in_one_line() {
         ("--run-timeout 30s", &TIME.replace("\"0\"", "\"30s\"")),
         ("--run-timeout .", &TIME.replace("\"0\"", "\".\"")),
         ("--run-timeout 1.2.3", &TIME.replace("\"0\"", "\"1.2.3\"")),
-        ("--max-runs 0", "--max-runs: \"0\" is not a number from 1 to 4096; give one"),
-        ("--max-runs 4097", "--max-runs: \"4097\" is not a number from 1 to 4096; give one"),
-        ("--max-connections 0", "--max-connections: \"0\" is not a number from 1 to 65536; give one"),
-        ("--max-connections 65537", "--max-connections: \"65537\" is not a number from 1 to 65536; give one"),
+        (
+            "--max-runs 0",
+            "--max-runs: \"0\" is not a number from 1 to 4096; give one",
+        ),
+        (
+            "--max-runs 4097",
+            "--max-runs: \"4097\" is not a number from 1 to 4096; give one",
+        ),
+        (
+            "--max-connections 0",
+            "--max-connections: \"0\" is not a number from 1 to 65536; give one",
+        ),
+        (
+            "--max-connections 65537",
+            "--max-connections: \"65537\" is not a number from 1 to 65536; give one",
+        ),
         (
             "--max-calls-per-minute 1000001",
             "--max-calls-per-minute: \"1000001\" is not a number from 0 to 1000000; give one",
@@ -110,23 +206,50 @@ fn wrong_flags_are_reported_in_one_line() {
             "--generate: \"pdf\" is unknown; give one of man, complete-bash, complete-zsh, complete-fish, systemd-unit, \
              systemd-template, sysusers, prometheus, client-config, client-command, token",
         ),
-        ("--generate client-confg", "--generate: \"client-confg\" is unknown; did you mean client-config?"),
-        ("--generate client-config zeb", &format!("--generate client-config: \"zeb\" {NO_CLIENT}; did you mean zed?")),
-        ("--generate client-config vi", &format!("--generate client-config: \"vi\" {NO_CLIENT}; give one of {all}")),
-        ("--generate client-command", &format!("--generate client-command needs a client; add one of {all}")),
-        ("--install emacs", &format!("--install: \"emacs\" {NO_CLIENT}; give one of {all}")),
-        ("--uninstall curser", &format!("--uninstall: \"curser\" {NO_CLIENT}; did you mean cursor?")),
+        (
+            "--generate client-confg",
+            "--generate: \"client-confg\" is unknown; did you mean client-config?",
+        ),
+        (
+            "--generate client-config zeb",
+            &format!("--generate client-config: \"zeb\" {NO_CLIENT}; did you mean zed?"),
+        ),
+        (
+            "--generate client-config vi",
+            &format!("--generate client-config: \"vi\" {NO_CLIENT}; give one of {all}"),
+        ),
+        (
+            "--generate client-command",
+            &format!("--generate client-command needs a client; add one of {all}"),
+        ),
+        (
+            "--install emacs",
+            &format!("--install: \"emacs\" {NO_CLIENT}; give one of {all}"),
+        ),
+        (
+            "--uninstall curser",
+            &format!("--uninstall: \"curser\" {NO_CLIENT}; did you mean cursor?"),
+        ),
         (
             "--install cursor zed",
             "\"zed\" belongs to no flag; fabric-mcp takes flags only, and fabric-mcp --help lists them",
         ),
-        ("--install zed --uninstall zed", "--install and --uninstall are two commands; give one of them"),
-        ("--check --call x", "--check and --call are two commands; give one of them"),
+        (
+            "--install zed --uninstall zed",
+            "--install and --uninstall are two commands; give one of them",
+        ),
+        (
+            "--check --call x",
+            "--check and --call are two commands; give one of them",
+        ),
         (
             "--call x {} {}",
             "\"{}\" belongs to no flag; put the arguments of --call into single quotes, such as '{\"query\":\"code\"}'",
         ),
-        ("--yes", "--yes only goes with --install and --uninstall; add one of them or leave it out"),
+        (
+            "--yes",
+            "--yes only goes with --install and --uninstall; add one of them or leave it out",
+        ),
         (
             "--url http://x/mcp",
             "--url only goes with --install and --generate client-config; add one of them or leave it out",
@@ -135,7 +258,10 @@ fn wrong_flags_are_reported_in_one_line() {
             "--install zed --url http://x",
             "--url: the URL has no path; did you mean http://x/mcp, or http://x/sse with --transport sse?",
         ),
-        ("--install zed --url x/mcp", "--url: the URL has no scheme; did you mean http://x/mcp?"),
+        (
+            "--install zed --url x/mcp",
+            "--url: the URL has no scheme; did you mean http://x/mcp?",
+        ),
         (
             "--install zed --url http://joe:hunter2@x/mcp",
             "--url: the URL holds a user name or password; take the part before the @ out: the token goes into a header",
@@ -150,7 +276,10 @@ fn wrong_flags_are_reported_in_one_line() {
             "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
              Connectors, or leave --url out",
         ),
-        ("--help netwrk", "--help: \"netwrk\" is not a topic; did you mean network?"),
+        (
+            "--help netwrk",
+            "--help: \"netwrk\" is not a topic; did you mean network?",
+        ),
         (
             "--help x",
             "--help: \"x\" is not a topic; the topics are clients, call, fabric, runs, network, access, proxy, service, \

@@ -14,8 +14,13 @@ fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, UsageError> {
     let args: Vec<OsString> = args.split_whitespace().map(OsString::from).collect();
     let env = |name: &str| {
         let known = |flag: &Flag| flag.env().is_some_and(|own| own == name);
-        assert!(FLAGS.iter().any(known) || VARIABLES.iter().any(|own| own.name == name), "{name} is in no table");
-        vars.iter().find(|(own, _)| *own == name).map(|(_, value)| OsString::from(value))
+        assert!(
+            FLAGS.iter().any(known) || VARIABLES.iter().any(|own| own.name == name),
+            "{name} is in no table"
+        );
+        vars.iter()
+            .find(|(own, _)| *own == name)
+            .map(|(_, value)| OsString::from(value))
     };
     let read = |path: &Path| match path.to_str() {
         Some("token") => Ok("0123456789abcdef\n".to_owned()),
@@ -35,7 +40,10 @@ fn config_with(args: &str, vars: Vars<'_>) -> Config {
 }
 
 fn error_with(args: &str, vars: Vars<'_>) -> String {
-    parse_with(args, vars).map(|command| format!("{command:?}")).expect_err(args).to_string()
+    parse_with(args, vars)
+        .map(|command| format!("{command:?}"))
+        .expect_err(args)
+        .to_string()
 }
 
 fn command(args: &str) -> String {
@@ -66,18 +74,36 @@ fn each_default_in_the_table_is_the_true_one() {
         let given = config_with(&format!("--{} {}", flag.long, flag.default), &[]);
         assert_eq!(format!("{given:?}"), defaults, "--{}", flag.long);
     }
-    for (transport, path, max_runs) in [("stdio", "/mcp", 16), ("http", "/mcp", 512), ("sse", "/sse", 512)] {
+    for (transport, path, max_runs) in [
+        ("stdio", "/mcp", 16),
+        ("http", "/mcp", 512),
+        ("sse", "/sse", 512),
+    ] {
         let config = config_with(&format!("--transport {transport}"), &[]);
-        assert_eq!((config.transport.name(), config.path.as_str(), config.max_runs), (transport, path, max_runs));
+        assert_eq!(
+            (
+                config.transport.name(),
+                config.path.as_str(),
+                config.max_runs
+            ),
+            (transport, path, max_runs)
+        );
     }
     assert_eq!(flags::get("path").shown_default(), "/mcp, on sse /sse");
-    assert_eq!(flags::get("max-runs").shown_default(), "16, on http and sse 512");
+    assert_eq!(
+        flags::get("max-runs").shown_default(),
+        "16, on http and sse 512"
+    );
 }
 
 #[test]
 fn each_choice_in_the_table_is_taken() {
     for flag in FLAGS {
-        for choice in flag.values().iter().filter(|choice| !["client-command", "token"].contains(*choice)) {
+        for choice in flag
+            .values()
+            .iter()
+            .filter(|choice| !["client-command", "token"].contains(*choice))
+        {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
@@ -94,7 +120,12 @@ fn flags_and_variables_say_the_same_and_flags_win() {
     for flag in FLAGS {
         let Some(variable) = flag.env() else { continue };
         // These need one another.
-        let together = ["oauth-issuer", "oauth-resource", "allow-model", "default-vendor"];
+        let together = [
+            "oauth-issuer",
+            "oauth-resource",
+            "allow-model",
+            "default-vendor",
+        ];
         if together.contains(&flag.long) {
             continue;
         }
@@ -119,13 +150,33 @@ fn flags_and_variables_say_the_same_and_flags_win() {
             other => panic!("a value for {other}"),
         };
         let switch = !flag.takes_value();
-        let args = if switch { format!("--{}", flag.long) } else { format!("--{} {value}", flag.long) };
+        let args = if switch {
+            format!("--{}", flag.long)
+        } else {
+            format!("--{} {value}", flag.long)
+        };
         let by_flag = format!("{:?}", config_with(&args, &[]));
         assert_ne!(by_flag, defaults, "--{}", flag.long);
-        assert_eq!(format!("{:?}", config_with("", &[(&variable, value)])), by_flag, "{variable}");
-        assert_eq!(format!("{:?}", config_with("", &[(&variable, "")])), defaults, "{variable}");
-        assert_eq!(format!("{:?}", config_with(&args, &[(&variable, other)])), by_flag, "{variable}");
-        assert_ne!(format!("{:?}", config_with("", &[(&variable, other)])), by_flag, "{variable}");
+        assert_eq!(
+            format!("{:?}", config_with("", &[(&variable, value)])),
+            by_flag,
+            "{variable}"
+        );
+        assert_eq!(
+            format!("{:?}", config_with("", &[(&variable, "")])),
+            defaults,
+            "{variable}"
+        );
+        assert_eq!(
+            format!("{:?}", config_with(&args, &[(&variable, other)])),
+            by_flag,
+            "{variable}"
+        );
+        assert_ne!(
+            format!("{:?}", config_with("", &[(&variable, other)])),
+            by_flag,
+            "{variable}"
+        );
         if !switch && !flag.is_repeated() {
             let twice = config_with(&format!("--{}={other} --{0}={value}", flag.long), &[]);
             assert_eq!(format!("{twice:?}"), by_flag, "--{}", flag.long);
@@ -149,13 +200,29 @@ fn values_become_what_they_mean() {
             ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
         ],
     );
-    assert_eq!((c.path.as_str(), c.host.as_str(), c.transport), ("/x", "::1", Transport::Http));
-    assert_eq!((c.policy.allowed, c.policy.denied), (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()]));
+    assert_eq!(
+        (c.path.as_str(), c.host.as_str(), c.transport),
+        ("/x", "::1", Transport::Http)
+    );
+    assert_eq!(
+        (c.policy.allowed, c.policy.denied),
+        (vec!["a".into(), "b".into()], vec!["c".into(), "d".into()])
+    );
     assert_eq!(
         c.http.allowed_origins,
-        ["https://app.example.com", "http://x", "vscode-webview://abc", "http://[::1]:3000"]
+        [
+            "https://app.example.com",
+            "http://x",
+            "vscode-webview://abc",
+            "http://[::1]:3000"
+        ]
     );
-    let hosts: Vec<_> = c.http.allowed_hosts.iter().map(ToString::to_string).collect();
+    let hosts: Vec<_> = c
+        .http
+        .allowed_hosts
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(hosts, ["mcp.example.com", "[::1]", "[::1]:8443"]);
     assert_eq!(c.fabric.api_key.unwrap().expose(), "k-1");
     assert_eq!(c.fabric.ca_file.unwrap(), Path::new("/ca.pem"));
@@ -170,15 +237,26 @@ fn values_become_what_they_mean() {
         ("eRRor", LogLevel::Error),
         ("critical", LogLevel::Critical),
     ] {
-        assert_eq!(config_with(&format!("--log-level {text}"), &[]).log_level, level);
+        assert_eq!(
+            config_with(&format!("--log-level {text}"), &[]).log_level,
+            level
+        );
     }
-    for (text, on) in [("1", true), ("YES", true), ("True", true), ("0", false), ("no", false), ("false", false)] {
+    for (text, on) in [
+        ("1", true),
+        ("YES", true),
+        ("True", true),
+        ("0", false),
+        ("no", false),
+        ("false", false),
+    ] {
         assert_eq!(config_with("", &[("FABRIC_MCP_DEMO", text)]).demo, on);
     }
 }
 
 const NO_CLIENT: &str = "is not a client we know";
-const TIME: &str = "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
+const TIME: &str =
+    "--run-timeout: \"0\" is not a time; give seconds from 0.001 to 604800, such as 30 or 0.5";
 
 #[test]
 fn wrong_variables_are_reported_by_name() {
@@ -186,13 +264,19 @@ fn wrong_variables_are_reported_by_name() {
                   again, only visible ASCII characters";
     let long = "x".repeat(4097);
     for (vars, message) in [
-        (&[("FABRIC_MCP_PORT", "x")][..], "FABRIC_MCP_PORT: \"x\" is not a port; give a number from 0 to 65535"),
+        (
+            &[("FABRIC_MCP_PORT", "x")][..],
+            "FABRIC_MCP_PORT: \"x\" is not a port; give a number from 0 to 65535",
+        ),
         (
             &[("FABRIC_MCP_PORT", "tcp://10.0.0.1:8000")],
             "FABRIC_MCP_PORT: \"tcp://10.0.0.1:8000\" is not a port but what Kubernetes sets for a Service called \
              fabric-mcp; give --port, or set enableServiceLinks: false",
         ),
-        (&[("FABRIC_MCP_DEMO", "on")], "FABRIC_MCP_DEMO: \"on\" is neither yes nor no; give true or false"),
+        (
+            &[("FABRIC_MCP_DEMO", "on")],
+            "FABRIC_MCP_DEMO: \"on\" is neither yes nor no; give true or false",
+        ),
         (
             &[("FABRIC_MCP_ALLOW_PATTERN", "a,b\\c")],
             "FABRIC_MCP_ALLOW_PATTERN: \"b\\\\c\" is not a pattern's name; give 1 to 128 characters without / and \\",
@@ -202,11 +286,26 @@ fn wrong_variables_are_reported_by_name() {
             "FABRIC_BASE_URL: the URL holds a user name or password, which would end up in logs and never reaches \
              Fabric; take the part before the @ out and set FABRIC_API_KEY instead",
         ),
-        (&[("FABRIC_API_KEY", "hunter2\r\nX: y")], &format!("FABRIC_API_KEY: {header}")),
-        (&[("FABRIC_API_KEY", "hunter2 ")], &format!("FABRIC_API_KEY: {header}")),
-        (&[("FABRIC_MCP_AUTH_TOKEN", "hunter2é")], &format!("FABRIC_MCP_AUTH_TOKEN: {header}")),
-        (&[("FABRIC_API_KEY", &long)], "FABRIC_API_KEY: the value is longer than 4096 bytes; copy it again"),
-        (&[("FABRIC_MCP_AUTH_TOKEN_FILE", "binary")], &format!("FABRIC_MCP_AUTH_TOKEN_FILE: {header}")),
+        (
+            &[("FABRIC_API_KEY", "hunter2\r\nX: y")],
+            &format!("FABRIC_API_KEY: {header}"),
+        ),
+        (
+            &[("FABRIC_API_KEY", "hunter2 ")],
+            &format!("FABRIC_API_KEY: {header}"),
+        ),
+        (
+            &[("FABRIC_MCP_AUTH_TOKEN", "hunter2é")],
+            &format!("FABRIC_MCP_AUTH_TOKEN: {header}"),
+        ),
+        (
+            &[("FABRIC_API_KEY", &long)],
+            "FABRIC_API_KEY: the value is longer than 4096 bytes; copy it again",
+        ),
+        (
+            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "binary")],
+            &format!("FABRIC_MCP_AUTH_TOKEN_FILE: {header}"),
+        ),
         (
             &[("FABRIC_MCP_AUTH_TOKEN_FILE", "empty")],
             "FABRIC_MCP_AUTH_TOKEN_FILE: \"empty\" is empty; put the token into it",
@@ -216,22 +315,35 @@ fn wrong_variables_are_reported_by_name() {
             "FABRIC_MCP_AUTH_TOKEN_FILE: \"nowhere\" cannot be read: no such file; give a file that holds the token",
         ),
         (
-            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token"), ("FABRIC_MCP_AUTH_TOKEN", "hunter2")],
+            &[
+                ("FABRIC_MCP_AUTH_TOKEN_FILE", "token"),
+                ("FABRIC_MCP_AUTH_TOKEN", "hunter2"),
+            ],
             "FABRIC_MCP_AUTH_TOKEN and FABRIC_MCP_AUTH_TOKEN_FILE are both set; unset one of them",
         ),
     ] {
         let error = error_with("", vars);
         assert_eq!(error, message, "{vars:?}");
-        assert!(!error.contains("hunter2") && !error.contains("joe") && !error.contains(char::is_control));
+        assert!(
+            !error.contains("hunter2")
+                && !error.contains("joe")
+                && !error.contains(char::is_control)
+        );
     }
 }
 
 #[test]
 fn a_long_or_strange_value_is_repeated_in_part() {
     let error = error_with(&format!("--host {}/\u{1b}", "x".repeat(39)), &[]);
-    assert!(error.starts_with(&format!("--host: \"{}/…\" is not", "x".repeat(39))), "{error}");
+    assert!(
+        error.starts_with(&format!("--host: \"{}/…\" is not", "x".repeat(39))),
+        "{error}"
+    );
     let error = error_with("--host \u{1b}[2J", &[]);
-    assert!(error.starts_with("--host: \"\\u{1b}[2J\" is not"), "{error}");
+    assert!(
+        error.starts_with("--host: \"\\u{1b}[2J\" is not"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -241,13 +353,28 @@ fn values_that_are_not_utf8_are_refused() {
     let bad = || OsString::from_vec(b"caf\xe9".to_vec());
     let none = |_: &Path| Err(io::Error::other("none"));
     let error = parse(["--host".into(), bad()], &|_| None, &none).unwrap_err();
-    assert_eq!(error.to_string(), "--host: the value is not UTF-8; write it in UTF-8");
-    for name in ["FABRIC_BASE_URL", "FABRIC_API_KEY", "FABRIC_MCP_ALLOWED_HOST", "FABRIC_MCP_DEMO"] {
+    assert_eq!(
+        error.to_string(),
+        "--host: the value is not UTF-8; write it in UTF-8"
+    );
+    for name in [
+        "FABRIC_BASE_URL",
+        "FABRIC_API_KEY",
+        "FABRIC_MCP_ALLOWED_HOST",
+        "FABRIC_MCP_DEMO",
+    ] {
         let error = parse([], &|wanted| (wanted == name).then(bad), &none).unwrap_err();
-        assert_eq!(error.to_string(), format!("{name}: the value is not UTF-8; write it in UTF-8"));
+        assert_eq!(
+            error.to_string(),
+            format!("{name}: the value is not UTF-8; write it in UTF-8")
+        );
     }
     let error = parse([bad()], &|_| None, &none).unwrap_err();
-    assert!(error.to_string().starts_with("\"caf\u{fffd}\" belongs to no flag; "));
+    assert!(
+        error
+            .to_string()
+            .starts_with("\"caf\u{fffd}\" belongs to no flag; ")
+    );
 }
 
 #[test]
@@ -259,16 +386,45 @@ fn beyond_loopback_a_token_is_needed() {
              --allow-unauthenticated, if something in front of it decides who may come in"
         )
     };
-    for host in ["0.0.0.0", "::", "192.168.0.1", "example.com", "::ffff:10.0.0.1", "localhost.example.com"] {
-        assert_eq!(error_with(&format!("--transport http --host {host}"), &[]), refused(host, "--host"));
-        assert_eq!(error_with("--transport sse", &[("FABRIC_MCP_HOST", host)]), refused(host, "FABRIC_MCP_HOST"));
+    for host in [
+        "0.0.0.0",
+        "::",
+        "192.168.0.1",
+        "example.com",
+        "::ffff:10.0.0.1",
+        "localhost.example.com",
+    ] {
+        assert_eq!(
+            error_with(&format!("--transport http --host {host}"), &[]),
+            refused(host, "--host")
+        );
+        assert_eq!(
+            error_with("--transport sse", &[("FABRIC_MCP_HOST", host)]),
+            refused(host, "FABRIC_MCP_HOST")
+        );
         // On stdio nothing listens.
         config_with(&format!("--host {host}"), &[]);
-        config_with(&format!("--transport http --host {host} --allow-unauthenticated"), &[]);
-        config_with(&format!("--transport http --host {host}"), &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcdef")]);
-        config_with(&format!("--transport http --host {host}"), &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token")]);
+        config_with(
+            &format!("--transport http --host {host} --allow-unauthenticated"),
+            &[],
+        );
+        config_with(
+            &format!("--transport http --host {host}"),
+            &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcdef")],
+        );
+        config_with(
+            &format!("--transport http --host {host}"),
+            &[("FABRIC_MCP_AUTH_TOKEN_FILE", "token")],
+        );
     }
-    for host in ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "LocalHost", "::ffff:127.0.0.1"] {
+    for host in [
+        "127.0.0.1",
+        "127.9.9.9",
+        "::1",
+        "[::1]",
+        "LocalHost",
+        "::ffff:127.0.0.1",
+    ] {
         config_with(&format!("--transport http --host {host}"), &[]);
     }
 }
@@ -282,11 +438,20 @@ fn behind_a_name_of_other_machines_a_token_is_needed() {
              --allow-unauthenticated, if something in front of it decides who may come in"
         )
     };
-    for host in ["mcp.example.com", "mcp.example.com:8443", "10.0.0.1", "[2001:db8::1]:80", "localhost.example.com"] {
+    for host in [
+        "mcp.example.com",
+        "mcp.example.com:8443",
+        "10.0.0.1",
+        "[2001:db8::1]:80",
+        "localhost.example.com",
+    ] {
         let flags = format!("--transport http --allowed-host localhost --allowed-host {host}");
         assert_eq!(error_with(&flags, &[]), refused(host, "--allowed-host"));
         let variable = [("FABRIC_MCP_ALLOWED_HOST", host)];
-        assert_eq!(error_with("--transport sse", &variable), refused(host, "FABRIC_MCP_ALLOWED_HOST"));
+        assert_eq!(
+            error_with("--transport sse", &variable),
+            refused(host, "FABRIC_MCP_ALLOWED_HOST")
+        );
         config_with(&format!("--allowed-host {host}"), &[]);
         config_with(&format!("{flags} --auth-token-file token"), &[]);
         let told = config_with(&format!("{flags} --allow-unauthenticated"), &[]).warnings;
@@ -298,8 +463,19 @@ fn behind_a_name_of_other_machines_a_token_is_needed() {
             )]
         );
     }
-    for host in ["localhost", "LOCALHOST:80", "127.0.0.1", "127.9.9.9:80", "::1", "[::1]:80", "[::ffff:127.0.0.1]"] {
-        let config = config_with(&format!("--transport http --allowed-host {host} --allow-unauthenticated"), &[]);
+    for host in [
+        "localhost",
+        "LOCALHOST:80",
+        "127.0.0.1",
+        "127.9.9.9:80",
+        "::1",
+        "[::1]:80",
+        "[::ffff:127.0.0.1]",
+    ] {
+        let config = config_with(
+            &format!("--transport http --allowed-host {host} --allow-unauthenticated"),
+            &[],
+        );
         assert_eq!(config.warnings, [""; 0], "{host}");
         config_with(&format!("--transport http --allowed-host {host}"), &[]);
     }
@@ -315,8 +491,7 @@ fn a_door_that_stands_open_is_told() {
           this server may use it."
         ]
     );
-    let pages =
-        "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
+    let pages = "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
     assert_eq!(
         warnings(pages),
         [
@@ -347,7 +522,11 @@ fn no_variable_undoes_the_flag_of_a_token_file() {
         ("FABRIC_MCP_HOST", "0.0.0.0"),
     ] {
         let config = config_with(given, &[(variable, value)]);
-        assert_eq!(config.http.token.unwrap().expose(), "0123456789abcdef", "{variable}={value}");
+        assert_eq!(
+            config.http.token.unwrap().expose(),
+            "0123456789abcdef",
+            "{variable}={value}"
+        );
         assert_eq!(config.transport, Transport::Http);
     }
     for (args, vars, message) in [
@@ -356,7 +535,11 @@ fn no_variable_undoes_the_flag_of_a_token_file() {
             &[("FABRIC_MCP_AUTH_TOKEN", "hunter2")][..],
             "FABRIC_MCP_AUTH_TOKEN and --auth-token-file are both set; unset one of them",
         ),
-        ("--auth-token-file empty", &[], "--auth-token-file: \"empty\" is empty; put the token into it"),
+        (
+            "--auth-token-file empty",
+            &[],
+            "--auth-token-file: \"empty\" is empty; put the token into it",
+        ),
         (
             "--auth-token-file=",
             &[],
@@ -372,12 +555,20 @@ fn what_is_odd_but_not_wrong_becomes_a_warning() {
     let short = config_with("", &[("FABRIC_MCP_AUTH_TOKEN", "0123456789abcde")]);
     assert_eq!(
         short.warnings,
-        ["FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make a longer one, for \
-          example by openssl rand -hex 32."]
+        [
+            "FABRIC_MCP_AUTH_TOKEN: the token is shorter than 16 characters and may be guessed; make a longer one, for \
+          example by openssl rand -hex 32."
+        ]
     );
     assert_eq!(short.http.token.unwrap().expose(), "0123456789abcde");
-    let demo = config_with("--demo --fabric-url http://fabric", &[("FABRIC_API_KEY", "k")]);
-    assert_eq!(demo.warnings, ["--demo uses the Fabric built into this program: --fabric-url is ignored."]);
+    let demo = config_with(
+        "--demo --fabric-url http://fabric",
+        &[("FABRIC_API_KEY", "k")],
+    );
+    assert_eq!(
+        demo.warnings,
+        ["--demo uses the Fabric built into this program: --fabric-url is ignored."]
+    );
     assert_eq!(demo.fabric.api_key, None);
 }
 
@@ -387,10 +578,15 @@ fn bounds_are_taken_and_secrets_not_shown() {
     let key = "k".repeat(4096);
     let path = format!("/{}", "x".repeat(2047));
     let config = config_with(
-        &format!("--allow-pattern {name} --path {path} --max-runs 4096 --idle-timeout 604800 --run-timeout 0.001"),
+        &format!(
+            "--allow-pattern {name} --path {path} --max-runs 4096 --idle-timeout 604800 --run-timeout 0.001"
+        ),
         &[("FABRIC_API_KEY", &key), ("FABRIC_MCP_AUTH_TOKEN", &key)],
     );
-    assert_eq!((config.policy.allowed.as_slice(), config.path.len()), ([name.clone()].as_slice(), 2048));
+    assert_eq!(
+        (config.policy.allowed.as_slice(), config.path.len()),
+        ([name.clone()].as_slice(), 2048)
+    );
     assert!(!format!("{config:?}").contains("kkk"));
     assert_eq!(
         error_with(&format!("--path {path}x"), &[]),
@@ -407,20 +603,35 @@ fn a_token_file_is_read_within_bounds() {
     let file = std::env::temp_dir().join(format!("fabric-mcp-{}-token", std::process::id()));
     for (size, fits) in [(4096, true), (4097, false)] {
         std::fs::write(&file, "x".repeat(size)).unwrap();
-        assert_eq!(read_secret(&file).map(|text| text.len()).ok(), fits.then_some(size));
+        assert_eq!(
+            read_secret(&file).map(|text| text.len()).ok(),
+            fits.then_some(size)
+        );
     }
     std::fs::write(&file, b"\xff").unwrap();
-    assert_eq!(read_secret(&file).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    assert_eq!(
+        read_secret(&file).unwrap_err().kind(),
+        io::ErrorKind::InvalidData
+    );
     std::fs::remove_file(&file).unwrap();
-    assert_eq!(read_secret(&file).unwrap_err().kind(), io::ErrorKind::NotFound);
+    assert_eq!(
+        read_secret(&file).unwrap_err().kind(),
+        io::ErrorKind::NotFound
+    );
 }
 
 #[test]
 fn settings_that_need_one_another_say_so() {
     let oauth = "--oauth-issuer https://as.example --oauth-resource https://mcp.example.com/mcp";
-    let vars = [("FABRIC_MCP_OAUTH_CLIENT_ID", "id"), ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours")];
+    let vars = [
+        ("FABRIC_MCP_OAUTH_CLIENT_ID", "id"),
+        ("FABRIC_MCP_OAUTH_CLIENT_SECRET", "s3cret-of-ours"),
+    ];
     let config = format!("{:?}", config_with(oauth, &vars));
-    assert!(config.contains("issuer: \"https://as.example\"") && !config.contains("s3cret"), "{config}");
+    assert!(
+        config.contains("issuer: \"https://as.example\"") && !config.contains("s3cret"),
+        "{config}"
+    );
     assert_eq!(
         error_with(oauth, &vars[..1]),
         "--oauth-issuer: OAuth needs FABRIC_MCP_OAUTH_CLIENT_SECRET too; set it, or unset the rest"
@@ -435,22 +646,53 @@ fn settings_that_need_one_another_say_so() {
         "--oauth-issuer: the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do"
     );
     for (args, words) in [
-        ("--allow-model a", "--allow-model: --default-model must be one of the allowed models"),
-        ("--allow-model a --default-model b", "give --default-model a"),
-        ("--default-vendor V", "--default-vendor: there is no --default-model"),
-        ("--trusted-proxy nginx", "--trusted-proxy: \"nginx\" is not an address"),
-        ("--generate token", "--generate token: give a name and a role"),
-        ("--generate token a", "--generate token: give a name and a role"),
-        ("--generate token a admin", "\"admin\" is not a role; give run, read or metrics"),
+        (
+            "--allow-model a",
+            "--allow-model: --default-model must be one of the allowed models",
+        ),
+        (
+            "--allow-model a --default-model b",
+            "give --default-model a",
+        ),
+        (
+            "--default-vendor V",
+            "--default-vendor: there is no --default-model",
+        ),
+        (
+            "--trusted-proxy nginx",
+            "--trusted-proxy: \"nginx\" is not an address",
+        ),
+        (
+            "--generate token",
+            "--generate token: give a name and a role",
+        ),
+        (
+            "--generate token a",
+            "--generate token: give a name and a role",
+        ),
+        (
+            "--generate token a admin",
+            "\"admin\" is not a role; give run, read or metrics",
+        ),
         ("--generate token a#b run", "--generate token: a name has"),
         ("--generate token a run x", "\"x\" belongs to no flag"),
     ] {
         let error = error_with(args, &[]);
         assert!(error.contains(words), "{args}: {error}");
     }
-    let config = config_with("--allow-model a --allow-model B --default-model A --default-vendor V", &[]);
+    let config = config_with(
+        "--allow-model a --allow-model B --default-model A --default-vendor V",
+        &[],
+    );
     let policy = config.policy;
-    assert_eq!((policy.allowed_models.len(), &*policy.default_model, &*policy.default_vendor), (2, "A", "V"));
+    assert_eq!(
+        (
+            policy.allowed_models.len(),
+            &*policy.default_model,
+            &*policy.default_vendor
+        ),
+        (2, "A", "V")
+    );
     let open = "--transport http --host 0.0.0.0";
     assert!(parse_with(&format!("{open} --tokens-file x"), &[]).is_ok());
     assert!(parse_with(&format!("{open} {oauth}"), &vars).is_ok());

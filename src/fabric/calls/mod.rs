@@ -22,8 +22,8 @@ use super::client::{Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
 use super::{
-    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript, VideoId, Wait, names,
-    sanitize, template, youtube,
+    Cause, Chat, Client, Error, Event, Kind, Models, Name, Names, Pattern, Strategy, Transcript,
+    VideoId, Wait, names, sanitize, template, youtube,
 };
 
 /// The message when Fabric has no folder of strategies.
@@ -31,8 +31,11 @@ pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read
     means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
 
 /// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
-const EMPTY_MODELS_DELAYS: [Duration; 3] =
-    [Duration::from_millis(250), Duration::from_millis(500), Duration::from_millis(1000)];
+const EMPTY_MODELS_DELAYS: [Duration; 3] = [
+    Duration::from_millis(250),
+    Duration::from_millis(500),
+    Duration::from_millis(1000),
+];
 
 /// Read buffer of a run, in bytes.
 const READ: usize = 4 << 10;
@@ -47,7 +50,8 @@ impl Client {
 
     /// `GET /patterns/:name`. A pattern that is not on the list of names is [`Kind::PatternNotFound`].
     pub(crate) fn pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
-        self.listed_pattern(name, wait).map_err(|error| self.explain(name, error, wait))
+        self.listed_pattern(name, wait)
+            .map_err(|error| self.explain(name, error, wait))
     }
 
     /// `POST /patterns/:name/apply`: the pattern as a run sends it, with `input` and `variables` filled in. Not
@@ -100,12 +104,28 @@ impl Client {
             timestamps: bool,
         }
         let path = "/youtube/transcript";
-        let request = encode(&Video { url: video.url(), language, timestamps }, wait)?;
+        let request = encode(
+            &Video {
+                url: video.url(),
+                language,
+                timestamps,
+            },
+            wait,
+        )?;
         let response = self
-            .post(path, request, self.models_limits(), wait, Some(youtube::explain))
-            .map_err(|error| Error { detail: self.without_key(&error.detail), ..error })?;
-        let found: Transcript =
-            decode(&response.into_bytes(self.max_body)?).ok_or_else(|| self.unexpected("POST", path))?;
+            .post(
+                path,
+                request,
+                self.models_limits(),
+                wait,
+                Some(youtube::explain),
+            )
+            .map_err(|error| Error {
+                detail: self.without_key(&error.detail),
+                ..error
+            })?;
+        let found: Transcript = decode(&response.into_bytes(self.max_body)?)
+            .ok_or_else(|| self.unexpected("POST", path))?;
         match found.transcript.trim().is_empty() {
             true => Err(Error::new(Kind::ApiError, youtube::NO_TRANSCRIPT).after_status(200)),
             false => Ok(found),
@@ -137,7 +157,15 @@ impl Client {
         wait.release(input);
         let mut response = self.post("/chat", json, self.run_limits(), wait, None)?;
         let (limit, client) = (self.max_output, self);
-        let mut run = EventRelay { client, each, wait, limit, received: 0, failed: None, is_complete: false };
+        let mut run = EventRelay {
+            client,
+            each,
+            wait,
+            limit,
+            received: 0,
+            failed: None,
+            is_complete: false,
+        };
         if response.media == Media::Json {
             let not_a_run = response.not_a_run();
             let body = response.into_bytes(self.max_body)?;
@@ -165,14 +193,21 @@ impl Client {
                     let last = decoder.finish(&mut |event| run.take(event));
                     run.unless_failed(last)?;
                     let is_empty = response.media == Media::Other && !decoder.has_event();
-                    return if is_empty || decoder.is_foreign() { Err(response.not_a_run()) } else { run.end() };
+                    return if is_empty || decoder.is_foreign() {
+                        Err(response.not_a_run())
+                    } else {
+                        run.end()
+                    };
                 }
                 Ok(read) => decoder.feed(&buffer[..read], &mut |event| run.take(event)),
-                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => Err(response.not_a_run()),
+                Err(error) if decoder.is_foreign() && error.kind != Kind::Cancelled => {
+                    Err(response.not_a_run())
+                }
                 Err(error) => Err(run.interrupted(error)),
             };
             // Doubled: the incomplete event and its decoded text.
-            let result = result.and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
+            let result = result
+                .and_then(|()| hold(wait, &mut held, 2 * decoder.held()).map_err(|Full| no_room()));
             run.unless_failed(result)?;
             if run.failed.is_some() && !was_failed {
                 response.hurry(self.after_error);
@@ -202,7 +237,13 @@ impl Client {
             }
             // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
             // but nothing that could be a template.
-            Err(error) if variables.is_empty() && !template::is_template(input) && is_unreadable(&error) => Ok(None),
+            Err(error)
+                if variables.is_empty()
+                    && !template::is_template(input)
+                    && is_unreadable(&error) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }
@@ -211,7 +252,10 @@ impl Client {
     /// another cause stay unchanged.
     pub(crate) fn explain(&self, name: &Name, error: Error, wait: &Arc<dyn Wait>) -> Error {
         // Fabric reports a missing pattern only as localised text, in a 500 or an `error` event.
-        let may_be_missing = matches!(error.kind, Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted);
+        let may_be_missing = matches!(
+            error.kind,
+            Kind::FabricInternal | Kind::ApiError | Kind::StreamInterrupted
+        );
         if !may_be_missing || error.retry_after.is_some() {
             return error;
         }
@@ -228,18 +272,26 @@ impl Client {
              version of Fabric is too old or too new. Check FABRIC_BASE_URL.",
             self.url()
         );
-        Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric).after_status(200)
+        Error::new(Kind::ApiError, detail)
+            .caused_by(Cause::NotFabric)
+            .after_status(200)
     }
 }
 
 impl Source for Client {
     /// `GET /patterns/names`.
-    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+    fn names(
+        &self,
+        before: Option<&Arc<Names>>,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
         let path = "/patterns/names";
         let body = self.get(path, self.request_limits(), wait)?;
         match before.filter(|names| names.is_from(&body)) {
             Some(same) => Ok(Arc::clone(same)),
-            None => Names::read(body).map(Arc::new).ok_or_else(|| self.unexpected("GET", path)),
+            None => Names::read(body)
+                .map(Arc::new)
+                .ok_or_else(|| self.unexpected("GET", path)),
         }
     }
 
@@ -247,18 +299,23 @@ impl Source for Client {
     fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         let path = format!("/patterns/{}", name.percent_encoded());
         let body = self.get(&path, self.request_limits(), wait)?;
-        members(&body).and_then(|body| Pattern::from_body(body, name)).ok_or_else(|| self.unexpected("GET", &path))
+        members(&body)
+            .and_then(|body| Pattern::from_body(body, name))
+            .ok_or_else(|| self.unexpected("GET", &path))
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         let path = "/strategies";
         let body = match self.get(path, self.request_limits(), wait) {
-            Err(Error { status: Some(500), .. }) => return Ok(None),
+            Err(Error {
+                status: Some(500), ..
+            }) => return Ok(None),
             body => body?,
         };
         // Go writes an empty list as `null`.
-        let strategies = decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
+        let strategies =
+            decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
         let mut strategies = strategies.unwrap_or_default();
         strategies.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Some(strategies))
@@ -273,10 +330,13 @@ impl Source for Client {
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
             let body = self.get(path, self.models_limits(), wait)?;
-            let models: Models =
-                decode::<Option<_>>(&body).ok_or_else(|| self.unexpected("GET", path))?.unwrap_or_default();
+            let models: Models = decode::<Option<_>>(&body)
+                .ok_or_else(|| self.unexpected("GET", path))?
+                .unwrap_or_default();
             match delays.next() {
-                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => pause(*delay, wait.as_ref())?,
+                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => {
+                    pause(*delay, wait.as_ref())?
+                }
                 _ => return Ok(models),
             }
         }
@@ -286,8 +346,12 @@ impl Source for Client {
     fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
         let path = format!("/{}/names", what.plural());
         match self.get(&path, self.request_limits(), wait) {
-            Err(Error { status: Some(500), .. }) => Ok(None),
-            body => Names::read(body?).map(Some).ok_or_else(|| self.unexpected("GET", &path)),
+            Err(Error {
+                status: Some(500), ..
+            }) => Ok(None),
+            body => Names::read(body?)
+                .map(Some)
+                .ok_or_else(|| self.unexpected("GET", &path)),
         }
     }
 }
@@ -320,9 +384,16 @@ pub(crate) struct Checked {
 impl Checked {
     /// The given variables that the pattern does not use, if its text is known.
     pub(crate) fn unused(&self) -> Vec<String> {
-        let Some(pattern) = &self.pattern else { return Vec::new() };
+        let Some(pattern) = &self.pattern else {
+            return Vec::new();
+        };
         let known = pattern.variables();
-        self.request.variables.keys().filter(|name| !known.contains(name)).cloned().collect()
+        self.request
+            .variables
+            .keys()
+            .filter(|name| !known.contains(name))
+            .cloned()
+            .collect()
     }
 }
 
@@ -334,7 +405,9 @@ pub(crate) fn lacks_nothing(
     needed: &[String],
     given: &BTreeMap<String, String>,
 ) -> Result<(), Error> {
-    let Some(missing) = needed.iter().find(|name| !given.contains_key(*name)) else { return Ok(()) };
+    let Some(missing) = needed.iter().find(|name| !given.contains_key(*name)) else {
+        return Ok(());
+    };
     let pattern = pattern.as_str();
     if !needed.iter().all(|name| can_be_given(name)) {
         let field = format!("{}pattern_name", field.trim_end_matches("variables"));
@@ -390,7 +463,12 @@ fn encode(body: &impl Serialize, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error>
     let mut json = Vec::with_capacity(length.0);
     written
         .and_then(|()| serde_json::to_writer(&mut json, body))
-        .map_err(|_| Error::new(Kind::Internal, "The request to Fabric could not be written."))?;
+        .map_err(|_| {
+            Error::new(
+                Kind::Internal,
+                "The request to Fabric could not be written.",
+            )
+        })?;
     Ok(json)
 }
 
@@ -454,7 +532,10 @@ impl EventRelay<'_> {
             Event::Content { content, .. } => {
                 self.received += content.len();
                 if self.received > self.limit {
-                    let detail = format!("The output has more than {} MiB, the limit. Ask for less.", self.limit >> 20);
+                    let detail = format!(
+                        "The output has more than {} MiB, the limit. Ask for less.",
+                        self.limit >> 20
+                    );
                     return Err(Error::new(Kind::ResponseTooLarge, detail));
                 }
                 self.wait.hold(content.len()).map_err(|Full| no_room())?;
@@ -462,7 +543,11 @@ impl EventRelay<'_> {
             Event::Error { content } => {
                 *content = sanitize(&self.client.without_key(content));
                 if self.failed.is_none() {
-                    let said = if content.is_empty() { "no reason given" } else { content.as_str() };
+                    let said = if content.is_empty() {
+                        "no reason given"
+                    } else {
+                        content.as_str()
+                    };
                     let detail = format!("Fabric could not run the pattern. {said}");
                     self.failed = Some(Error::new(Kind::ApiError, detail).after_status(200));
                 }
@@ -477,7 +562,10 @@ impl EventRelay<'_> {
     /// Silence after some content is an interruption.
     fn interrupted(&self, error: Error) -> Error {
         if error.kind == Kind::Timeout && self.received > 0 {
-            Error { kind: Kind::StreamInterrupted, ..error }
+            Error {
+                kind: Kind::StreamInterrupted,
+                ..error
+            }
         } else {
             error
         }

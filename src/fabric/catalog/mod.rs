@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use super::cached::Cached;
 use super::types::is_runnable;
 use super::wait::SLICE;
-use super::{Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Until, Wait};
+use super::{
+    Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Until, Wait,
+};
 use crate::search::{Card, Index, card};
 use crate::sync::lock;
 
@@ -40,8 +42,19 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    fn new(until: Instant, names: Arc<Names>, patterns: Vec<Entry>, strategies: Vec<Strategy>) -> Snapshot {
-        Snapshot { until, names, patterns, strategies, index: OnceLock::new() }
+    fn new(
+        until: Instant,
+        names: Arc<Names>,
+        patterns: Vec<Entry>,
+        strategies: Vec<Strategy>,
+    ) -> Snapshot {
+        Snapshot {
+            until,
+            names,
+            patterns,
+            strategies,
+            index: OnceLock::new(),
+        }
     }
 
     /// The pattern of this name.
@@ -50,20 +63,31 @@ impl Snapshot {
     }
 
     fn at(&self, name: &str) -> Option<usize> {
-        self.patterns.binary_search_by(|entry| entry.name.as_str().cmp(name)).ok()
+        self.patterns
+            .binary_search_by(|entry| entry.name.as_str().cmp(name))
+            .ok()
     }
 
     /// The search index.
     pub(crate) fn index(&self) -> &Index {
-        let texts =
-            || self.patterns.iter().map(|entry| (entry.name.as_str(), entry.text.as_deref().unwrap_or_default()));
+        let texts = || {
+            self.patterns.iter().map(|entry| {
+                (
+                    entry.name.as_str(),
+                    entry.text.as_deref().unwrap_or_default(),
+                )
+            })
+        };
         self.index.get_or_init(|| Index::build(texts()))
     }
 
     /// What the pattern of this name does, in one sentence: Fabric's own description, if there is one.
     pub(crate) fn description<'a>(&'a self, name: &'a str) -> &'a str {
-        let own = self.pattern(name).and_then(|entry| entry.own_description.as_deref());
-        own.or_else(|| self.card(name).map(|card| card.purpose.as_str())).unwrap_or(name)
+        let own = self
+            .pattern(name)
+            .and_then(|entry| entry.own_description.as_deref());
+        own.or_else(|| self.card(name).map(|card| card.purpose.as_str()))
+            .unwrap_or(name)
     }
 
     /// The index entry of this pattern.
@@ -73,13 +97,18 @@ impl Snapshot {
 
     /// How many patterns have no text.
     pub(crate) fn unread(&self) -> usize {
-        self.patterns.iter().filter(|entry| entry.text.is_none()).count()
+        self.patterns
+            .iter()
+            .filter(|entry| entry.text.is_none())
+            .count()
     }
 }
 
 impl fmt::Debug for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot").field("patterns", &self.patterns.len()).finish_non_exhaustive()
+        f.debug_struct("Snapshot")
+            .field("patterns", &self.patterns.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -103,14 +132,20 @@ impl Entry {
     }
 
     fn unread(name: &str) -> Entry {
-        Entry { name: name.to_owned(), text: None, own_description: None, variables: Vec::new() }
+        Entry {
+            name: name.to_owned(),
+            text: None,
+            own_description: None,
+            variables: Vec::new(),
+        }
     }
 }
 
 /// Where the catalogue reads from: Fabric, or a fake.
 pub(crate) trait Source: Send + Sync {
     /// The names of all patterns; `before` itself if they have not changed.
-    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error>;
+    fn names(&self, before: Option<&Arc<Names>>, wait: &Arc<dyn Wait>)
+    -> Result<Arc<Names>, Error>;
     /// A pattern of that list.
     fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error>;
     /// The sorted strategies; `None` if there is no such folder.
@@ -186,7 +221,10 @@ impl<S: Source> Catalog<S> {
     }
 
     /// The same. If that fails, only the names with the error, if the names can be read.
-    pub(crate) fn snapshot_or_names(&self, wait: &Arc<dyn Wait>) -> Result<(Arc<Snapshot>, Option<Error>), Error> {
+    pub(crate) fn snapshot_or_names(
+        &self,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<(Arc<Snapshot>, Option<Error>), Error> {
         let asked = Instant::now();
         let error = match self.snapshot(wait) {
             Ok(snapshot) => return Ok((snapshot, None)),
@@ -195,9 +233,14 @@ impl<S: Source> Catalog<S> {
         };
         // The refresh that just failed has usually read the names already; reuse them.
         let oldest = asked.checked_sub(self.ttl).unwrap_or(asked);
-        let Some(names) = self.names.latest_since(oldest) else { return Err(error) };
+        let Some(names) = self.names.latest_since(oldest) else {
+            return Err(error);
+        };
         let patterns = names.iter().map(Entry::unread).collect();
-        Ok((Arc::new(Snapshot::new(asked, names, patterns, Vec::new())), Some(error)))
+        Ok((
+            Arc::new(Snapshot::new(asked, names, patterns, Vec::new())),
+            Some(error),
+        ))
     }
 
     /// The newest snapshot of any age, without a request to Fabric.
@@ -209,8 +252,16 @@ impl<S: Source> Catalog<S> {
     /// changed. Cached, because analysing a text costs more than the rest of a call.
     pub(crate) fn card(&self, name: &str, text: &str) -> Card {
         let latest = self.latest();
-        let is_same = |latest: &&Arc<Snapshot>| latest.pattern(name).is_some_and(|e| e.text.as_deref() == Some(text));
-        if let Some(card) = latest.as_ref().filter(is_same).and_then(|latest| latest.card(name)) {
+        let is_same = |latest: &&Arc<Snapshot>| {
+            latest
+                .pattern(name)
+                .is_some_and(|e| e.text.as_deref() == Some(text))
+        };
+        if let Some(card) = latest
+            .as_ref()
+            .filter(is_same)
+            .and_then(|latest| latest.card(name))
+        {
             return card.clone();
         }
         let hash = self.hasher.hash_one(text);
@@ -226,17 +277,31 @@ impl<S: Source> Catalog<S> {
         card
     }
 
-    fn snapshot_within(&self, max_age: Duration, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+    fn snapshot_within(
+        &self,
+        max_age: Duration,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Snapshot>, Error> {
         loop {
             let newest = self.names.latest();
-            self.snapshot.invalidate(|snapshot| newest.as_ref().is_some_and(|names| *names != snapshot.names));
+            self.snapshot.invalidate(|snapshot| {
+                newest
+                    .as_ref()
+                    .is_some_and(|names| *names != snapshot.names)
+            });
             let changed = Cell::new(false);
-            let (begun, snapshot) = self.snapshot.get(max_age, wait.as_ref(), |_| self.refresh(&changed, wait))?;
+            let (begun, snapshot) = self
+                .snapshot
+                .get(max_age, wait.as_ref(), |_| self.refresh(&changed, wait))?;
             if changed.get() {
                 self.tell();
             }
             // The list of names may have changed during the read.
-            if self.names.latest_since(begun).is_none_or(|names| names == snapshot.names) {
+            if self
+                .names
+                .latest_since(begun)
+                .is_none_or(|names| names == snapshot.names)
+            {
                 return Ok(snapshot);
             }
         }
@@ -254,7 +319,12 @@ impl<S: Source> Catalog<S> {
             }
             strategies => strategies?.as_ref().clone().unwrap_or_default(),
         };
-        Ok(Arc::new(Snapshot::new(begun + self.ttl, names, patterns, strategies)))
+        Ok(Arc::new(Snapshot::new(
+            begun + self.ttl,
+            names,
+            patterns,
+            strategies,
+        )))
     }
 
     /// Only the names of all patterns: one request.
@@ -268,11 +338,20 @@ impl<S: Source> Catalog<S> {
     }
 
     fn max_age(&self, age: Age) -> Duration {
-        if age == Age::Cached { self.ttl } else { Duration::ZERO }
+        if age == Age::Cached {
+            self.ttl
+        } else {
+            Duration::ZERO
+        }
     }
 
     /// Sets `changed` if this caller found a changed list.
-    fn names_within(&self, age: Age, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
+    fn names_within(
+        &self,
+        age: Age,
+        changed: &Cell<bool>,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Names>, Error> {
         let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
             let names = self.source.names(before, wait)?;
             changed.set(before.is_some_and(|before| *before != names));
@@ -282,30 +361,48 @@ impl<S: Source> Catalog<S> {
     }
 
     /// Only the strategies, sorted by name: one request. `None` if there is no such folder.
-    pub(crate) fn strategies(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
+    pub(crate) fn strategies(
+        &self,
+        age: Age,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Option<Vec<Strategy>>>, Error> {
         // A missing folder is not cached: the operator may have fetched the strategies since the error.
         self.strategies.invalidate(Option::is_none);
-        let read =
-            self.strategies.get(self.max_age(age), wait.as_ref(), |_| self.source.strategies(wait).map(Arc::new));
+        let read = self.strategies.get(self.max_age(age), wait.as_ref(), |_| {
+            self.source.strategies(wait).map(Arc::new)
+        });
         read.map(|(_, strategies)| strategies)
     }
 
     /// All models, read after the call.
     pub(crate) fn models(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Models>, Error> {
-        let read = self.models.get(Duration::ZERO, wait.as_ref(), |_| self.source.models(wait).map(Arc::new));
+        let read = self.models.get(Duration::ZERO, wait.as_ref(), |_| {
+            self.source.models(wait).map(Arc::new)
+        });
         read.map(|(_, models)| models)
     }
 
     /// The models of the last read, if that has not expired. Sends no request.
     pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
-        Instant::now().checked_sub(self.ttl).and_then(|oldest| self.models.latest_since(oldest))
+        Instant::now()
+            .checked_sub(self.ttl)
+            .and_then(|oldest| self.models.latest_since(oldest))
     }
 
     /// All models, read after the call; `None` if that takes longer than `time`.
-    pub(crate) fn models_within(&self, time: Duration, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
+    pub(crate) fn models_within(
+        &self,
+        time: Duration,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Option<Arc<Models>>, Error> {
         let until = Instant::now() + time;
-        let limited: Arc<dyn Wait> = Arc::new(Until { wait: Arc::clone(wait), until });
-        match self.models.get(Duration::ZERO, limited.as_ref(), |_| self.source.models(&limited).map(Arc::new)) {
+        let limited: Arc<dyn Wait> = Arc::new(Until {
+            wait: Arc::clone(wait),
+            until,
+        });
+        match self.models.get(Duration::ZERO, limited.as_ref(), |_| {
+            self.source.models(&limited).map(Arc::new)
+        }) {
             Ok((_, models)) => Ok(Some(models)),
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
             Err(error) => Err(error),
@@ -313,11 +410,22 @@ impl<S: Source> Catalog<S> {
     }
 
     /// The names of contexts or sessions; `None` if there is no such folder.
-    pub(crate) fn stored(&self, age: Age, what: Stored, wait: &Arc<dyn Wait>) -> Result<Arc<Option<Names>>, Error> {
+    pub(crate) fn stored(
+        &self,
+        age: Age,
+        what: Stored,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Arc<Option<Names>>, Error> {
         let [contexts, sessions] = &self.stored;
-        let cached = if what == Stored::Contexts { contexts } else { sessions };
+        let cached = if what == Stored::Contexts {
+            contexts
+        } else {
+            sessions
+        };
         cached.invalidate(Option::is_none);
-        let read = cached.get(self.max_age(age), wait.as_ref(), |_| self.source.stored(what, wait).map(Arc::new));
+        let read = cached.get(self.max_age(age), wait.as_ref(), |_| {
+            self.source.stored(what, wait).map(Arc::new)
+        });
         read.map(|(_, names)| names)
     }
 
@@ -352,7 +460,11 @@ impl<S: Source> Catalog<S> {
                     }
                 };
                 // If the system has no more threads, fewer will do.
-                if std::thread::Builder::new().name("catalog".into()).spawn_scoped(scope, helper).is_err() {
+                if std::thread::Builder::new()
+                    .name("catalog".into())
+                    .spawn_scoped(scope, helper)
+                    .is_err()
+                {
                     break;
                 }
                 helpers += 1;
@@ -409,12 +521,15 @@ impl<S: Source> Catalog<S> {
             }
             Ok(())
         })?;
-        let listed = |(entry, name): (Option<Entry>, &str)| entry.unwrap_or_else(|| Entry::unread(name));
+        let listed =
+            |(entry, name): (Option<Entry>, &str)| entry.unwrap_or_else(|| Entry::unread(name));
         Ok(entries.into_iter().zip(names.iter()).map(listed).collect())
     }
 
     fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
-        let pattern = self.source.listed_pattern(&Name::parse("name", name)?, wait)?;
+        let pattern = self
+            .source
+            .listed_pattern(&Name::parse("name", name)?, wait)?;
         Ok(Entry {
             name: name.to_owned(),
             own_description: pattern.own_description(),
@@ -426,7 +541,10 @@ impl<S: Source> Catalog<S> {
 
 /// Failures of Fabric as a whole, not of one request.
 fn is_general(error: &Error) -> bool {
-    matches!(error.kind, Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled) || error.retry_after.is_some()
+    matches!(
+        error.kind,
+        Kind::ApiUnavailable | Kind::ApiUnauthorized | Kind::Cancelled
+    ) || error.retry_after.is_some()
 }
 
 /// A flag that stops every wait that checks it.
@@ -434,7 +552,11 @@ struct StopFlag(AtomicBool);
 
 impl Wait for StopFlag {
     fn still_waiting(&self) -> Result<(), Stop> {
-        if self.0.load(Ordering::Relaxed) { Err(Stop) } else { Ok(()) }
+        if self.0.load(Ordering::Relaxed) {
+            Err(Stop)
+        } else {
+            Ok(())
+        }
     }
 }
 

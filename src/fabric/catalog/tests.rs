@@ -26,7 +26,10 @@ struct FakeSource {
 
 impl FakeSource {
     fn of(names: &[&str]) -> FakeSource {
-        FakeSource { names: Mutex::new(names.iter().map(|n| (*n).to_owned()).collect()), ..FakeSource::default() }
+        FakeSource {
+            names: Mutex::new(names.iter().map(|n| (*n).to_owned()).collect()),
+            ..FakeSource::default()
+        }
     }
 
     fn rename(&self, names: &[&str]) {
@@ -34,7 +37,10 @@ impl FakeSource {
     }
 
     fn read(&self) -> (usize, usize) {
-        (self.lists.load(Ordering::SeqCst), self.patterns.load(Ordering::SeqCst))
+        (
+            self.lists.load(Ordering::SeqCst),
+            self.patterns.load(Ordering::SeqCst),
+        )
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -52,26 +58,41 @@ impl Source for FakeSource {
             meanwhile()?;
         }
         self.check()?;
-        Ok(Arc::new(lock(&self.names).iter().map(String::as_str).collect()))
+        Ok(Arc::new(
+            lock(&self.names).iter().map(String::as_str).collect(),
+        ))
     }
 
     fn listed_pattern(&self, name: &Name, _: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         self.patterns.fetch_add(1, Ordering::SeqCst);
-        self.most.fetch_max(self.now.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.most.fetch_max(
+            self.now.fetch_add(1, Ordering::SeqCst) + 1,
+            Ordering::SeqCst,
+        );
         std::thread::yield_now();
         self.now.fetch_sub(1, Ordering::SeqCst);
         self.check()?;
         if self.broken.contains(name.as_str()) {
             return Err(Error::new(Kind::FabricInternal, "broken"));
         }
-        let system_prompt = format!("# PURPOSE\nYou extract {} from a text.\n{{{{x}}}}", name.as_str());
-        Ok(Pattern { name: name.as_str().into(), system_prompt, ..Pattern::default() })
+        let system_prompt = format!(
+            "# PURPOSE\nYou extract {} from a text.\n{{{{x}}}}",
+            name.as_str()
+        );
+        Ok(Pattern {
+            name: name.as_str().into(),
+            system_prompt,
+            ..Pattern::default()
+        })
     }
 
     fn strategies(&self, _: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
         self.strategies.fetch_add(1, Ordering::SeqCst);
         self.check()?;
-        Ok(Some(vec![Strategy { name: "cot".into(), ..Strategy::default() }]))
+        Ok(Some(vec![Strategy {
+            name: "cot".into(),
+            ..Strategy::default()
+        }]))
     }
 
     fn models(&self, _: &Arc<dyn Wait>) -> Result<Models, Error> {
@@ -107,12 +128,22 @@ fn without_the_texts_the_names_will_do() {
         (vec!["a", "b"], 2, Kind::ApiUnavailable)
     );
     assert_eq!(snapshot.index().search("b", 5).hits[0].name, "b");
-    let (_, catalog) = self::catalog(FakeSource { gone: AtomicBool::new(true), ..FakeSource::of(&["a"]) });
-    assert_eq!(catalog.snapshot_or_names(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+    let (_, catalog) = self::catalog(FakeSource {
+        gone: AtomicBool::new(true),
+        ..FakeSource::of(&["a"])
+    });
+    assert_eq!(
+        catalog.snapshot_or_names(&no_wait()).unwrap_err().kind,
+        Kind::ApiUnavailable
+    );
 }
 
 fn names_of(snapshot: &Snapshot) -> Vec<&str> {
-    snapshot.patterns.iter().map(|entry| entry.name.as_str()).collect()
+    snapshot
+        .patterns
+        .iter()
+        .map(|entry| entry.name.as_str())
+        .collect()
 }
 
 #[test]
@@ -122,15 +153,27 @@ fn everything_is_read_once_and_for_its_time() {
     let entry = snapshot.pattern("b").unwrap();
     assert_eq!(
         (entry.text.as_deref(), &entry.variables[..]),
-        (Some("# PURPOSE\nYou extract b from a text.\n{{x}}"), &["x".to_owned()][..])
+        (
+            Some("# PURPOSE\nYou extract b from a text.\n{{x}}"),
+            &["x".to_owned()][..]
+        )
     );
     assert_eq!(snapshot.description("b"), "Extract b from a text.");
     assert_eq!(snapshot.strategies[0].name, "cot");
     assert_eq!(snapshot.pattern("c"), None);
-    assert!(Arc::ptr_eq(&snapshot, &catalog.snapshot(&no_wait()).unwrap()));
-    assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["a", "b"].into_iter().collect());
+    assert!(Arc::ptr_eq(
+        &snapshot,
+        &catalog.snapshot(&no_wait()).unwrap()
+    ));
+    assert_eq!(
+        *catalog.names(Age::Cached, &no_wait()).unwrap(),
+        ["a", "b"].into_iter().collect()
+    );
     assert_eq!(fake.read(), (1, 2));
-    assert!(!Arc::ptr_eq(&snapshot, &catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()));
+    assert!(!Arc::ptr_eq(
+        &snapshot,
+        &catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()
+    ));
     assert_eq!(fake.read(), (2, 4));
 }
 
@@ -141,7 +184,10 @@ fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
         let strategies = catalog.strategies(Age::Cached, &no_wait()).unwrap();
         assert_eq!(strategies.as_ref().as_ref().unwrap()[0].name, "cot");
     }
-    assert_eq!((fake.read(), fake.strategies.load(Ordering::SeqCst)), ((0, 0), 1));
+    assert_eq!(
+        (fake.read(), fake.strategies.load(Ordering::SeqCst)),
+        ((0, 0), 1)
+    );
     let (fake, catalog) = self::catalog(FakeSource::of(&["a"]));
     catalog.snapshot(&no_wait()).unwrap();
     catalog.strategies(Age::Cached, &no_wait()).unwrap();
@@ -152,7 +198,10 @@ fn strategies_alone_cost_one_request_and_none_after_everything_was_read() {
 fn names_alone_cost_one_request() {
     let (fake, catalog) = catalog(FakeSource::of(&["a", "b"]));
     for _ in 0..3 {
-        assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["a", "b"].into_iter().collect());
+        assert_eq!(
+            *catalog.names(Age::Cached, &no_wait()).unwrap(),
+            ["a", "b"].into_iter().collect()
+        );
     }
     assert_eq!(fake.read(), (1, 0));
 }
@@ -162,9 +211,18 @@ fn fresh_lists_are_read_anew() {
     let (fake, catalog) = catalog(FakeSource::of(&["a"]));
     catalog.names(Age::Cached, &no_wait()).unwrap();
     fake.rename(&["b"]);
-    assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["a"].into_iter().collect());
-    assert_eq!(*catalog.names(Age::Fresh, &no_wait()).unwrap(), ["b"].into_iter().collect());
-    assert_eq!(*catalog.names(Age::Cached, &no_wait()).unwrap(), ["b"].into_iter().collect());
+    assert_eq!(
+        *catalog.names(Age::Cached, &no_wait()).unwrap(),
+        ["a"].into_iter().collect()
+    );
+    assert_eq!(
+        *catalog.names(Age::Fresh, &no_wait()).unwrap(),
+        ["b"].into_iter().collect()
+    );
+    assert_eq!(
+        *catalog.names(Age::Cached, &no_wait()).unwrap(),
+        ["b"].into_iter().collect()
+    );
     catalog.strategies(Age::Cached, &no_wait()).unwrap();
     catalog.strategies(Age::Fresh, &no_wait()).unwrap();
     assert_eq!(fake.strategies.load(Ordering::SeqCst), 2);
@@ -173,7 +231,9 @@ fn fresh_lists_are_read_anew() {
 #[test]
 fn a_large_list_is_read_whole_with_few_requests_at_once() {
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
-    let (fake, catalog) = catalog(FakeSource::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let (fake, catalog) = catalog(FakeSource::of(
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+    ));
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), names);
     assert_eq!(fake.read(), (1, 250));
     let most = fake.most.load(Ordering::SeqCst);
@@ -183,14 +243,20 @@ fn a_large_list_is_read_whole_with_few_requests_at_once() {
 #[test]
 fn single_failures_leave_the_name_and_a_plain_description() {
     let names = ["../odd", "a", "b", "c", "d", "e", "f", "g", "h", "i"];
-    let fake =
-        FakeSource { broken: BTreeSet::from(["a", "b", "c", "d", "e", "f", "g", "h"]), ..FakeSource::of(&names) };
+    let fake = FakeSource {
+        broken: BTreeSet::from(["a", "b", "c", "d", "e", "f", "g", "h"]),
+        ..FakeSource::of(&names)
+    };
     let (_, catalog) = catalog(fake);
     let snapshot = catalog.snapshot(&no_wait()).unwrap();
     assert_eq!(names_of(&snapshot), names);
     assert_eq!(snapshot.pattern("a").unwrap().text, None);
     assert_eq!(
-        (snapshot.description("a"), snapshot.description("i"), snapshot.unread()),
+        (
+            snapshot.description("a"),
+            snapshot.description("i"),
+            snapshot.unread()
+        ),
         ("A.", "Extract i from a text.", 9)
     );
     assert!(snapshot.description("../odd").ends_with('.'));
@@ -199,11 +265,18 @@ fn single_failures_leave_the_name_and_a_plain_description() {
 #[test]
 fn a_fabric_that_goes_away_fails_the_refresh_without_asking_for_every_pattern() {
     let names: Vec<String> = (0..250).map(|i| format!("p{i:03}")).collect();
-    let (fake, catalog) = catalog(FakeSource::of(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+    let (fake, catalog) = catalog(FakeSource::of(
+        &names.iter().map(String::as_str).collect::<Vec<_>>(),
+    ));
     fake.gone.store(true, Ordering::SeqCst);
-    let known = catalog.read_patterns(&names.iter().map(String::as_str).collect(), &no_wait()).unwrap_err();
+    let known = catalog
+        .read_patterns(&names.iter().map(String::as_str).collect(), &no_wait())
+        .unwrap_err();
     assert_eq!(known.kind, Kind::ApiUnavailable);
-    assert_eq!(catalog.snapshot(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+    assert_eq!(
+        catalog.snapshot(&no_wait()).unwrap_err().kind,
+        Kind::ApiUnavailable
+    );
     // Nothing of the failed read is kept.
     fake.gone.store(false, Ordering::SeqCst);
     assert_eq!(catalog.snapshot(&no_wait()).unwrap().patterns.len(), 250);
@@ -236,7 +309,10 @@ fn callers_during_a_refresh_share_it() {
         held.wait();
         Ok(())
     };
-    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
+    let fake = FakeSource {
+        meanwhile: Some(Box::new(meanwhile)),
+        ..FakeSource::of(&["a"])
+    };
     let (fake, catalog) = catalog(fake);
     let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
     std::thread::scope(|scope| {
@@ -263,7 +339,10 @@ fn second_of_two(first_fails: Error) -> (Result<Arc<Snapshot>, Error>, usize) {
         held.wait();
         Err(first_fails.clone())
     };
-    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
+    let fake = FakeSource {
+        meanwhile: Some(Box::new(meanwhile)),
+        ..FakeSource::of(&["a"])
+    };
     let (fake, catalog) = catalog(fake);
     let second: Arc<dyn Wait> = Arc::new(Arrives(waiting, AtomicBool::new(false)));
     let result = std::thread::scope(|scope| {
@@ -305,7 +384,10 @@ fn a_waiting_caller_may_leave_and_the_refresh_continues() {
         lock(&has_left).recv().unwrap();
         Ok(())
     };
-    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
+    let fake = FakeSource {
+        meanwhile: Some(Box::new(meanwhile)),
+        ..FakeSource::of(&["a"])
+    };
     let (fake, catalog) = catalog(fake);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| catalog.snapshot(&no_wait()));
@@ -326,9 +408,14 @@ fn a_refresh_that_panics_does_not_block_the_next() {
         assert!(!once.swap(false, Ordering::SeqCst), "on purpose");
         Ok(())
     };
-    let fake = FakeSource { meanwhile: Some(Box::new(meanwhile)), ..FakeSource::of(&["a"]) };
+    let fake = FakeSource {
+        meanwhile: Some(Box::new(meanwhile)),
+        ..FakeSource::of(&["a"])
+    };
     let (_, catalog) = catalog(fake);
-    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| catalog.snapshot(&no_wait())));
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        catalog.snapshot(&no_wait())
+    }));
     assert!(panicked.is_err());
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a"]);
 }
@@ -356,7 +443,10 @@ fn changed_names_are_detected_by_every_read() {
     assert_eq!(names_of(&catalog.snapshot(&no_wait()).unwrap()), ["a", "b"]);
     // A refresh finds another list.
     fake.rename(&["c"]);
-    assert_eq!(names_of(&catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()), ["c"]);
+    assert_eq!(
+        names_of(&catalog.snapshot_within(Duration::ZERO, &no_wait()).unwrap()),
+        ["c"]
+    );
     poll().unwrap();
     assert_eq!(changes(), 2);
     // A failed read is not a change.
@@ -385,8 +475,14 @@ fn a_card_follows_its_text_and_is_kept_within_bounds() {
     let (_, catalog) = catalog(FakeSource::of(&["a"]));
     let purpose = |name: &str, text: &str| catalog.card(name, text).purpose;
     for _ in 0..2 {
-        assert_eq!(purpose("a", "# PURPOSE\nYou extract rocks from maps."), "Extract rocks from maps.");
-        assert_eq!(purpose("a", "# PURPOSE\nYou extract mines from maps."), "Extract mines from maps.");
+        assert_eq!(
+            purpose("a", "# PURPOSE\nYou extract rocks from maps."),
+            "Extract rocks from maps."
+        );
+        assert_eq!(
+            purpose("a", "# PURPOSE\nYou extract mines from maps."),
+            "Extract mines from maps."
+        );
     }
     assert_eq!(lock(&catalog.cards).len(), 1);
     for n in 0..2 * MOST_CARDS {

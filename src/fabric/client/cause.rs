@@ -21,8 +21,12 @@ pub(super) fn of(error: &ureq::Error, is_https: bool) -> Option<Cause> {
             ErrorKind::ConnectionRefused => Some(Cause::Refused),
             ErrorKind::InvalidData if is_https => Some(tls_cause(&e.to_string())),
             // A server without TLS closes the connection.
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => Some(Cause::NotTls),
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => Some(Cause::NotHttp),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset if is_https => {
+                Some(Cause::NotTls)
+            }
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                Some(Cause::NotHttp)
+            }
             _ => None,
         },
         ureq::Error::ConnectionFailed => Some(Cause::Refused),
@@ -70,16 +74,31 @@ mod tests {
                  certificate is not valid before 1893456000 (98154000 seconds in future)",
                 Cause::CertificateNotYetValid,
             ),
-            ("invalid peer certificate: Expired", Cause::CertificateExpired),
-            ("invalid peer certificate: NotValidYet", Cause::CertificateNotYetValid),
-            ("invalid peer certificate: UnknownIssuer", Cause::CertificateUnknownIssuer),
-            ("invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))", Cause::CertificateOfAuthority),
+            (
+                "invalid peer certificate: Expired",
+                Cause::CertificateExpired,
+            ),
+            (
+                "invalid peer certificate: NotValidYet",
+                Cause::CertificateNotYetValid,
+            ),
+            (
+                "invalid peer certificate: UnknownIssuer",
+                Cause::CertificateUnknownIssuer,
+            ),
+            (
+                "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))",
+                Cause::CertificateOfAuthority,
+            ),
             (
                 "invalid peer certificate: certificate not valid for name \"expired.example\"; certificate is only \
                  valid for DnsName(\"other.example\")",
                 Cause::CertificateWrongName,
             ),
-            ("received corrupt message of type InvalidContentType", Cause::NotTls),
+            (
+                "received corrupt message of type InvalidContentType",
+                Cause::NotTls,
+            ),
             ("received fatal alert: HandshakeFailure", Cause::Tls),
         ] {
             assert_eq!(tls_cause(why), cause, "{why}");
@@ -90,14 +109,26 @@ mod tests {
     fn causes_are_told_from_how_a_connection_fails() {
         let io = |kind: ErrorKind| ureq::Error::Io(kind.into());
         for (error, is_https, expected) in [
-            (io(ErrorKind::ConnectionRefused), false, Some(Cause::Refused)),
+            (
+                io(ErrorKind::ConnectionRefused),
+                false,
+                Some(Cause::Refused),
+            ),
             (io(ErrorKind::ConnectionReset), false, Some(Cause::NotHttp)),
             (io(ErrorKind::ConnectionReset), true, Some(Cause::NotTls)),
             (io(ErrorKind::TimedOut), true, Some(Cause::ConnectTimeout)),
             (io(ErrorKind::PermissionDenied), false, None),
             (ureq::Error::HostNotFound, false, Some(Cause::UnknownHost)),
-            (ureq::Error::Timeout(Timeout::Resolve), false, Some(Cause::ConnectTimeout)),
-            (ureq::Error::Timeout(Timeout::Global), false, Some(Cause::Silent)),
+            (
+                ureq::Error::Timeout(Timeout::Resolve),
+                false,
+                Some(Cause::ConnectTimeout),
+            ),
+            (
+                ureq::Error::Timeout(Timeout::Global),
+                false,
+                Some(Cause::Silent),
+            ),
             (ureq::Error::Tls("no"), true, Some(Cause::Tls)),
         ] {
             assert_eq!(of(&error, is_https), expected, "{error}");

@@ -31,15 +31,25 @@ pub(super) struct Interruptible<T> {
 impl<T> Interruptible<T> {
     /// Wraps `inner`.
     pub(super) fn new(inner: T) -> Interruptible<T> {
-        Interruptible { inner, has_read: false }
+        Interruptible {
+            inner,
+            has_read: false,
+        }
     }
 }
 
 impl Connector for Interruptible<DefaultConnector> {
     type Out = Interruptible<Box<dyn Transport>>;
 
-    fn connect(&self, details: &ConnectionDetails<'_>, chained: Option<()>) -> Result<Option<Self::Out>, ureq::Error> {
-        Ok(self.inner.connect(details, chained)?.map(Interruptible::new))
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        chained: Option<()>,
+    ) -> Result<Option<Self::Out>, ureq::Error> {
+        Ok(self
+            .inner
+            .connect(details, chained)?
+            .map(Interruptible::new))
     }
 }
 
@@ -51,14 +61,22 @@ impl Transport for Interruptible<Box<dyn Transport>> {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
         // Rounded to whole seconds, so that it rarely changes: a change costs a system call.
         let after = Duration::from_secs(timeout.after.as_secs().saturating_add(1));
-        self.inner.transmit_output(amount, NextTimeout { after: after.into(), ..timeout })
+        self.inner.transmit_output(
+            amount,
+            NextTimeout {
+                after: after.into(),
+                ..timeout
+            },
+        )
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
         self.has_read = true;
         let started = Instant::now();
         ReadContext::reads();
-        let Some(watch) = ReadContext::current() else { return self.inner.await_input(timeout) };
+        let Some(watch) = ReadContext::current() else {
+            return self.inner.await_input(timeout);
+        };
         watch.wait.before_blocking();
         if watch.is_due(started) {
             watch.ask()?;
@@ -71,11 +89,20 @@ impl Transport for Interruptible<Box<dyn Transport>> {
             }
             let left = limit.after.saturating_sub(now - started);
             let is_last = left.is_zero();
-            let left = watch.until.map_or(left, |until| left.min(until - now)).max(LAST_LOOK);
+            let left = watch
+                .until
+                .map_or(left, |until| left.min(until - now))
+                .max(LAST_LOOK);
             // The same value each time: a change costs a system call.
             let slice = time::Duration::from(left.min(SLICE));
-            match self.inner.await_input(NextTimeout { after: left.into(), per_read: Some(slice), ..timeout }) {
-                Err(ureq::Error::Timeout(_)) if is_last => return Err(ureq::Error::Timeout(limit.reason)),
+            match self.inner.await_input(NextTimeout {
+                after: left.into(),
+                per_read: Some(slice),
+                ..timeout
+            }) {
+                Err(ureq::Error::Timeout(_)) if is_last => {
+                    return Err(ureq::Error::Timeout(limit.reason));
+                }
                 Err(ureq::Error::Timeout(_)) => watch.ask()?,
                 other => return other,
             }
@@ -138,7 +165,9 @@ impl ReadContext {
                 watch.asked = Instant::now();
             }
         });
-        self.wait.still_waiting().map_err(|stop| ureq::Error::Other(Box::new(stop)))
+        self.wait
+            .still_waiting()
+            .map_err(|stop| ureq::Error::Other(Box::new(stop)))
     }
 }
 
@@ -152,8 +181,16 @@ pub(super) struct WaitScope {
 impl WaitScope {
     /// Sets the context of this thread.
     pub(super) fn enter(wait: &Arc<dyn Wait>) -> WaitScope {
-        let watch = ReadContext { wait: Arc::clone(wait), asked: Instant::now(), until: None, has_read: false };
-        WaitScope { previous: CONTEXT.replace(Some(watch)), here: PhantomData }
+        let watch = ReadContext {
+            wait: Arc::clone(wait),
+            asked: Instant::now(),
+            until: None,
+            has_read: false,
+        };
+        WaitScope {
+            previous: CONTEXT.replace(Some(watch)),
+            here: PhantomData,
+        }
     }
 
     /// Has a response been waited for?
@@ -163,7 +200,11 @@ impl WaitScope {
 
     /// Charges `bytes` more to the caller.
     pub(super) fn hold(&self, bytes: usize) -> Result<(), Full> {
-        CONTEXT.with_borrow(|watch| watch.as_ref().map_or(Ok(()), |watch| watch.wait.hold(bytes)))
+        CONTEXT.with_borrow(|watch| {
+            watch
+                .as_ref()
+                .map_or(Ok(()), |watch| watch.wait.hold(bytes))
+        })
     }
 
     /// Limits reads to `rest` from now on.
@@ -201,7 +242,11 @@ mod tests {
             unreachable!("nothing is written")
         }
         fn await_input(&mut self, _: NextTimeout) -> Result<bool, ureq::Error> {
-            if self.has_input { Ok(true) } else { Err(ureq::Error::Timeout(Timeout::PerRead)) }
+            if self.has_input {
+                Ok(true)
+            } else {
+                Err(ureq::Error::Timeout(Timeout::PerRead))
+            }
         }
         fn is_open(&mut self) -> bool {
             true
@@ -220,12 +265,19 @@ mod tests {
     fn input_that_is_there_when_the_time_is_over_is_taken() {
         let scope = WaitScope::enter(&(Arc::new(Patient) as Arc<dyn Wait>));
         let read = |has_input| {
-            let over = NextTimeout { after: Duration::ZERO.into(), reason: Timeout::PerRead, ..NextTimeout::default() };
+            let over = NextTimeout {
+                after: Duration::ZERO.into(),
+                reason: Timeout::PerRead,
+                ..NextTimeout::default()
+            };
             let connection: Box<dyn Transport> = Box::new(FakeConnection { has_input });
             Interruptible::new(connection).await_input(over)
         };
         assert!(matches!(read(true), Ok(true)));
-        assert!(matches!(read(false), Err(ureq::Error::Timeout(Timeout::PerRead))));
+        assert!(matches!(
+            read(false),
+            Err(ureq::Error::Timeout(Timeout::PerRead))
+        ));
         // The end of a run is not put off.
         scope.hurry(Duration::ZERO);
         assert!(read(true).is_err());

@@ -111,14 +111,19 @@ impl Client {
         let key = match &settings.api_key {
             None => None,
             Some(key) => {
-                let mut value = HeaderValue::from_str(key.expose())
-                    .map_err(|_| "FABRIC_API_KEY has characters that cannot be sent in a header".to_owned())?;
+                let mut value = HeaderValue::from_str(key.expose()).map_err(|_| {
+                    "FABRIC_API_KEY has characters that cannot be sent in a header".to_owned()
+                })?;
                 value.set_sensitive(true);
                 Some(value)
             }
         };
         let proxy = agent::proxy(host, &uri)?;
-        let tls = Tls::new("FABRIC_BASE_URL", settings.ca_file.as_deref(), uri.scheme_str() == Some("https"))?;
+        let tls = Tls::new(
+            "FABRIC_BASE_URL",
+            settings.ca_file.as_deref(),
+            uri.scheme_str() == Some("https"),
+        )?;
         let lookups = Lookups::new(ReadContext::ask_current);
         let agent = |kept| {
             let config = tls
@@ -127,7 +132,11 @@ impl Client {
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .build();
-            Agent::with_parts(config, Interruptible::new(DefaultConnector::new()), lookups.clone())
+            Agent::with_parts(
+                config,
+                Interruptible::new(DefaultConnector::new()),
+                lookups.clone(),
+            )
         };
         Ok(Client {
             url: settings.url.clone(),
@@ -151,7 +160,13 @@ impl Client {
     /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
     /// text.
     pub(super) fn without_key(&self, said: &str) -> String {
-        match self.settings.api_key.as_ref().map(|key| key.expose()).filter(|key| key.len() > 3) {
+        match self
+            .settings
+            .api_key
+            .as_ref()
+            .map(|key| key.expose())
+            .filter(|key| key.len() > 3)
+        {
             Some(key) => said.replace(key, "[key]"),
             None => said.to_owned(),
         }
@@ -159,26 +174,45 @@ impl Client {
 
     /// The limits of an ordinary request.
     pub(super) fn request_limits(&self) -> Limits {
-        Limits { total: self.settings.request_timeout, flag: "--request-timeout", idle: None }
+        Limits {
+            total: self.settings.request_timeout,
+            flag: "--request-timeout",
+            idle: None,
+        }
     }
 
     /// The limits of the list of models.
     pub(super) fn models_limits(&self) -> Limits {
-        Limits { total: self.settings.models_timeout, flag: "--models-timeout", idle: None }
+        Limits {
+            total: self.settings.models_timeout,
+            flag: "--models-timeout",
+            idle: None,
+        }
     }
 
     /// The limits of a run.
     pub(super) fn run_limits(&self) -> Limits {
-        Limits { total: self.settings.run_timeout, flag: "--run-timeout", idle: Some(self.settings.idle_timeout) }
+        Limits {
+            total: self.settings.run_timeout,
+            flag: "--run-timeout",
+            idle: Some(self.settings.idle_timeout),
+        }
     }
 
     fn with_key<B>(&self, request: RequestBuilder<B>) -> RequestBuilder<B> {
-        self.key.iter().fold(request, |request, key| request.header("X-API-Key", key))
+        self.key
+            .iter()
+            .fold(request, |request, key| request.header("X-API-Key", key))
     }
 
     /// The body of `GET path`, of at most `max_body` bytes. Retried twice within the total limit, on connection errors
     /// and 502, 503 and 504 only.
-    pub(super) fn get(&self, path: &str, limits: Limits, wait: &Arc<dyn Wait>) -> Result<Vec<u8>, Error> {
+    pub(super) fn get(
+        &self,
+        path: &str,
+        limits: Limits,
+        wait: &Arc<dyn Wait>,
+    ) -> Result<Vec<u8>, Error> {
         let deadline = Instant::now() + limits.total;
         let mut delays = self.retry_delays.iter();
         let mut attempt = 0;
@@ -186,11 +220,20 @@ impl Client {
             attempt += 1;
             let left = deadline.saturating_duration_since(Instant::now());
             let request = self.with_key(self.kept.get(format!("{}{path}", self.url)));
-            let call =
-                Attempt { client: self, method: "GET", path, limits, explain: None, attempt, begun: Instant::now() };
+            let call = Attempt {
+                client: self,
+                method: "GET",
+                path,
+                limits,
+                explain: None,
+                attempt,
+                begun: Instant::now(),
+            };
             let waiting = WaitScope::enter(wait);
             let sent = request.config().timeout_global(Some(left)).build().call();
-            let result = call.opened(sent, waiting).and_then(|response| response.read_all(self.max_body));
+            let result = call
+                .opened(sent, waiting)
+                .and_then(|response| response.read_all(self.max_body));
             let AttemptError { error, retryable } = match result {
                 Ok(body) => return Ok(body),
                 Err(failure) => failure,
@@ -214,20 +257,38 @@ impl Client {
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-        let request = self.fresh.post(format!("{}{path}", self.url)).header(header::CONTENT_TYPE, "application/json");
+        let request = self
+            .fresh
+            .post(format!("{}{path}", self.url))
+            .header(header::CONTENT_TYPE, "application/json");
         let request = self.with_key(request);
-        let call = Attempt { client: self, method: "POST", path, limits, explain, attempt: 1, begun: Instant::now() };
+        let call = Attempt {
+            client: self,
+            method: "POST",
+            path,
+            limits,
+            explain,
+            attempt: 1,
+            begun: Instant::now(),
+        };
         let request = request.header(header::CONTENT_LENGTH, json.len());
         let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
         let waiting = WaitScope::enter(wait);
-        let request = request.config().timeout_global(Some(limits.total)).timeout_per_read(limits.idle).build();
-        call.opened(request.send(json), waiting).map_err(|failure| failure.error)
+        let request = request
+            .config()
+            .timeout_global(Some(limits.total))
+            .timeout_per_read(limits.idle)
+            .build();
+        call.opened(request.send(json), waiting)
+            .map_err(|failure| failure.error)
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 
@@ -257,7 +318,8 @@ impl<'c> Attempt<'c> {
         sent: Result<Response<Body>, ureq::Error>,
         waiting: WaitScope,
     ) -> Result<FabricResponse<'c>, AttemptError> {
-        self.checked(sent, waiting).inspect_err(|failure| self.log(failure.error.status, Some(failure.error.kind)))
+        self.checked(sent, waiting)
+            .inspect_err(|failure| self.log(failure.error.status, Some(failure.error.kind)))
     }
 
     fn checked(
@@ -266,7 +328,16 @@ impl<'c> Attempt<'c> {
         waiting: WaitScope,
     ) -> Result<FabricResponse<'c>, AttemptError> {
         let (head, body) = sent
-            .map_err(|e| self.failure(e, if waiting.has_read() { Stage::Head } else { Stage::Request }))?
+            .map_err(|e| {
+                self.failure(
+                    e,
+                    if waiting.has_read() {
+                        Stage::Head
+                    } else {
+                        Stage::Request
+                    },
+                )
+            })?
             .into_parts();
         let length = body.content_length();
         let body = body.into_with_config().limit(u64::MAX).reader();
@@ -275,7 +346,8 @@ impl<'c> Attempt<'c> {
             let mut failure = self.refused(status, &head.headers);
             // Read, but not waited for long: to reuse the connection, and because it may say why. Else it is not shown,
             // as it is meant for Fabric's operator.
-            let is_small = self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
+            let is_small =
+                self.method == "GET" && length.is_some_and(|length| length <= SMALL_BODY);
             if is_small || status == 400 || self.explain.is_some() {
                 waiting.hurry(self.client.after_error);
                 let mut said = Vec::new();
@@ -284,33 +356,54 @@ impl<'c> Attempt<'c> {
                 let url = &self.client.url;
                 if status == 400 && url.starts_with("http:") && wants_tls(&said) {
                     failure.error.cause = Some(Cause::WantsTls);
-                    failure.error.detail =
-                        format!("What listens at {url} wants TLS (HTTP 400): write https:// in FABRIC_BASE_URL.");
+                    failure.error.detail = format!(
+                        "What listens at {url} wants TLS (HTTP 400): write https:// in FABRIC_BASE_URL."
+                    );
                 } else if let Some(explain) = self.explain {
                     failure.error = explain(failure.error, &said);
                 }
             }
             return Err(failure);
         }
-        let media = head.headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or_default();
-        let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        let media = head
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|v| v.to_str().ok())
+            .unwrap_or_default();
+        let media = media
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
         if media == "text/html" {
             let detail = format!(
                 "A web page came back for {self} from {}: another program or a proxy may be answering there. Check \
                  FABRIC_BASE_URL, its port and its path.",
                 self.client.url
             );
-            let error = Error::new(Kind::ApiError, detail).caused_by(Cause::WebPage).after_status(200);
-            return Err(AttemptError { error, retryable: false });
+            let error = Error::new(Kind::ApiError, detail)
+                .caused_by(Cause::WebPage)
+                .after_status(200);
+            return Err(AttemptError {
+                error,
+                retryable: false,
+            });
         }
-        let encoding = head.headers.get(header::CONTENT_ENCODING).map(|v| v.as_bytes());
+        let encoding = head
+            .headers
+            .get(header::CONTENT_ENCODING)
+            .map(|v| v.as_bytes());
         if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
             let detail = format!(
                 "The answer to {self} from {} came compressed, which was not asked for: a proxy may be answering there. \
                  Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.",
                 self.client.url
             );
-            return Err(AttemptError { error: Error::new(Kind::ApiError, detail).after_status(200), retryable: false });
+            return Err(AttemptError {
+                error: Error::new(Kind::ApiError, detail).after_status(200),
+                retryable: false,
+            });
         }
         let media = match media.as_str() {
             "application/json" => Media::Json,
@@ -318,7 +411,13 @@ impl<'c> Attempt<'c> {
             "text/readystream" | "text/event-stream" => Media::Events,
             _ => Media::Other,
         };
-        Ok(FabricResponse { call: self, media, length, body, waiting })
+        Ok(FabricResponse {
+            call: self,
+            media,
+            length,
+            body,
+            waiting,
+        })
     }
 
     /// The log line of this attempt. The path is as sent: percent-encoded, without a query.
@@ -379,23 +478,45 @@ impl<'c> Attempt<'c> {
                     "Fabric at {url} does not know {self} (HTTP 404): check the name, and the path in FABRIC_BASE_URL."
                 ),
             ),
-            429 => (None, format!("Fabric at {url} gets too many requests (HTTP 429). {later}")),
+            429 => (
+                None,
+                format!("Fabric at {url} gets too many requests (HTTP 429). {later}"),
+            ),
             502..=504 => (
                 Some(Cause::BadGateway),
-                format!("Fabric at {url} is not available behind its proxy (HTTP {status}). {later}"),
+                format!(
+                    "Fabric at {url} is not available behind its proxy (HTTP {status}). {later}"
+                ),
             ),
-            500.. => (None, format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why.")),
-            _ => (None, format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why.")),
+            500.. => (
+                None,
+                format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
+            ),
+            _ => (
+                None,
+                format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
+            ),
         };
         let kind = Kind::from_status(status);
         let retryable = matches!(status, 502..=504);
-        AttemptError { error: Error { retry_after, cause, ..Error::new(kind, detail).after_status(status) }, retryable }
+        AttemptError {
+            error: Error {
+                retry_after,
+                cause,
+                ..Error::new(kind, detail).after_status(status)
+            },
+            retryable,
+        }
     }
 
     fn failure(&self, error: ureq::Error, phase: Stage) -> AttemptError {
         let url = &self.client.url;
         let is_https = url.starts_with("https:");
-        let cause = if phase == Stage::Body { None } else { cause::of(&error, is_https) };
+        let cause = if phase == Stage::Body {
+            None
+        } else {
+            cause::of(&error, is_https)
+        };
         // With a proxy, its name alone is looked up.
         let by_proxy = self.client.is_proxied && matches!(error, ureq::Error::HostNotFound);
         let cause = if by_proxy { Some(Cause::Proxy) } else { cause };
@@ -405,11 +526,20 @@ impl<'c> Attempt<'c> {
         };
         let (kind, retryable, detail) = match error {
             ureq::Error::Other(other) if other.is::<Stop>() => {
-                return AttemptError { error: Error::cancelled(), retryable: false };
+                return AttemptError {
+                    error: Error::cancelled(),
+                    retryable: false,
+                };
             }
             // Once sent, a run may continue and cost money: Fabric is reachable, but silent.
-            ureq::Error::Timeout(which) if self.limits.idle.is_some() && phase != Stage::Request => {
-                let kind = if which == Timeout::PerRead { Kind::Timeout } else { Kind::StreamInterrupted };
+            ureq::Error::Timeout(which)
+                if self.limits.idle.is_some() && phase != Stage::Request =>
+            {
+                let kind = if which == Timeout::PerRead {
+                    Kind::Timeout
+                } else {
+                    Kind::StreamInterrupted
+                };
                 return AttemptError {
                     error: self.at(phase, Error::new(kind, self.too_slow(which, phase))),
                     retryable: false,
@@ -434,7 +564,8 @@ impl<'c> Attempt<'c> {
                 (unavailable, true, detail)
             }
             ureq::Error::HostNotFound => {
-                let detail = format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
+                let detail =
+                    format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
                 (unavailable, true, detail)
             }
             ureq::Error::Other(other) if other.is::<NoThread>() => {
@@ -459,12 +590,19 @@ impl<'c> Attempt<'c> {
                 (unavailable, true, detail)
             }
             ureq::Error::Io(e) => (unavailable, true, self.lost(e.kind(), phase)),
-            ureq::Error::ConnectionFailed => (unavailable, true, self.lost(ErrorKind::NotConnected, phase)),
+            ureq::Error::ConnectionFailed => {
+                (unavailable, true, self.lost(ErrorKind::NotConnected, phase))
+            }
             ureq::Error::LargeResponseHeader(..) => {
-                let detail = format!("The headers of the answer to {self} from {url} are too large.");
+                let detail =
+                    format!("The headers of the answer to {self} from {url} are too large.");
                 (Kind::ResponseTooLarge, false, detail)
             }
-            _ if phase == Stage::Body => (Kind::StreamInterrupted, false, self.lost(ErrorKind::InvalidData, phase)),
+            _ if phase == Stage::Body => (
+                Kind::StreamInterrupted,
+                false,
+                self.lost(ErrorKind::InvalidData, phase),
+            ),
             _ => {
                 let detail = format!(
                     "What answers at {url} does not speak HTTP as Fabric does: another program may listen there. Check \
@@ -473,12 +611,19 @@ impl<'c> Attempt<'c> {
                 (Kind::ApiError, false, detail)
             }
         };
-        AttemptError { error: self.at(phase, Error::new(kind, detail).caused_by(cause)), retryable }
+        AttemptError {
+            error: self.at(phase, Error::new(kind, detail).caused_by(cause)),
+            retryable,
+        }
     }
 
     /// Only bodies of a 200 are read.
     fn at(&self, phase: Stage, error: Error) -> Error {
-        if phase == Stage::Body { error.after_status(200) } else { error }
+        if phase == Stage::Body {
+            error.after_status(200)
+        } else {
+            error
+        }
     }
 
     fn too_slow(&self, which: Timeout, phase: Stage) -> String {
@@ -519,17 +664,24 @@ impl<'c> Attempt<'c> {
                  SSL_CERT_FILE to that one's certificate."
             ),
         };
-        format!("No secure connection to Fabric at {}: {why}", self.client.url)
+        format!(
+            "No secure connection to Fabric at {}: {why}",
+            self.client.url
+        )
     }
 
     fn lost(&self, kind: ErrorKind, phase: Stage) -> String {
         let url = &self.client.url;
         match (phase, kind) {
             (Stage::Body, _) => {
-                format!("The connection to Fabric at {url} broke off in the middle of the answer to {self}.")
+                format!(
+                    "The connection to Fabric at {url} broke off in the middle of the answer to {self}."
+                )
             }
             (_, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
-                format!("Fabric at {url} closed the connection without an answer to {self}. Its own log may tell why.")
+                format!(
+                    "Fabric at {url} closed the connection without an answer to {self}. Its own log may tell why."
+                )
             }
             _ => format!(
                 "No connection to Fabric at {url} ({kind}). Start it with `fabric --serve`, or set FABRIC_BASE_URL to \
@@ -542,7 +694,13 @@ impl<'c> Attempt<'c> {
 /// Whether a server says so that it got HTTP where it speaks TLS: nginx, Go, Apache.
 fn wants_tls(said: &[u8]) -> bool {
     let said = String::from_utf8_lossy(said);
-    ["sent to HTTPS port", "to an HTTPS server", "to an SSL-enabled server port"].iter().any(|text| said.contains(text))
+    [
+        "sent to HTTPS port",
+        "to an HTTPS server",
+        "to an SSL-enabled server port",
+    ]
+    .iter()
+    .any(|text| said.contains(text))
 }
 
 /// With up to 25 % jitter, so that clients do not retry in step.

@@ -15,7 +15,11 @@ pub(super) struct Outgoing {
 impl Outgoing {
     /// A body of `json`, which is charged to `wait`.
     pub(super) fn new(json: Vec<u8>, wait: Arc<dyn Wait>) -> Outgoing {
-        Outgoing { json, sent: 0, wait }
+        Outgoing {
+            json,
+            sent: 0,
+            wait,
+        }
     }
 
     fn free(&mut self) {

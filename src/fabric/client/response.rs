@@ -42,12 +42,16 @@ impl FabricResponse<'_> {
              this version of Fabric is too old or too new. Check FABRIC_BASE_URL before you run the pattern again.",
             self.call.client.url
         );
-        Error::new(Kind::ApiError, detail).caused_by(Cause::NotFabric).after_status(200)
+        Error::new(Kind::ApiError, detail)
+            .caused_by(Cause::NotFabric)
+            .after_status(200)
     }
 
     /// The next bytes of the body; 0 at its end.
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
-        self.body.read(buffer).map_err(|e| self.call.failure(e.into(), Stage::Body).error)
+        self.body
+            .read(buffer)
+            .map_err(|e| self.call.failure(e.into(), Stage::Body).error)
     }
 
     /// The whole body, of at most `limit` bytes.
@@ -63,8 +67,14 @@ impl FabricResponse<'_> {
     pub(super) fn read_all(mut self, limit: usize) -> Result<Vec<u8>, AttemptError> {
         let limit = limit as u64;
         let too_large = |call: &Attempt<'_>| {
-            let detail = format!("Fabric's answer to {call} has more than {} MiB, the limit.", limit >> 20);
-            AttemptError { error: Error::new(Kind::ResponseTooLarge, detail), retryable: false }
+            let detail = format!(
+                "Fabric's answer to {call} has more than {} MiB, the limit.",
+                limit >> 20
+            );
+            AttemptError {
+                error: Error::new(Kind::ResponseTooLarge, detail),
+                retryable: false,
+            }
         };
         if self.length.is_some_and(|length| length > limit) {
             return Err(too_large(&self.call));
@@ -79,7 +89,10 @@ impl FabricResponse<'_> {
                 return Err(too_large(&self.call));
             }
             // Doubled: the body and the value parsed from it.
-            let full = |Full| AttemptError { error: no_room(), retryable: false };
+            let full = |Full| AttemptError {
+                error: no_room(),
+                retryable: false,
+            };
             self.waiting.hold(2 * read as usize).map_err(full)?;
             if read < most {
                 return Ok(bytes);

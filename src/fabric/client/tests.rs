@@ -8,8 +8,14 @@ fn invalid_settings_are_start_up_errors_that_name_the_variable() {
     assert!(refused(settings("no url")).starts_with("FABRIC_BASE_URL "));
     assert!(refused(settings("/path")).starts_with("FABRIC_BASE_URL "));
     let key = Some(config::Secret::new("two\nlines"));
-    let error = refused(config::Fabric { api_key: key, ..settings("http://h") });
-    assert!(error.starts_with("FABRIC_API_KEY ") && !error.contains("two"), "{error}");
+    let error = refused(config::Fabric {
+        api_key: key,
+        ..settings("http://h")
+    });
+    assert!(
+        error.starts_with("FABRIC_API_KEY ") && !error.contains("two"),
+        "{error}"
+    );
 }
 
 #[cfg(feature = "tls")]
@@ -17,7 +23,11 @@ fn invalid_settings_are_start_up_errors_that_name_the_variable() {
 fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     let file = std::env::temp_dir().join(format!("fabric-mcp-{}.pem", std::process::id()));
     let with = |url: &str, file: &std::path::PathBuf| {
-        Client::new(&config::Fabric { ca_file: Some(file.clone()), ..settings(url) }).map(|_| ())
+        Client::new(&config::Fabric {
+            ca_file: Some(file.clone()),
+            ..settings(url)
+        })
+        .map(|_| ())
     };
     let missing = std::path::PathBuf::from("/no/such/file.pem");
     assert_eq!(with("http://h", &missing), Ok(()));
@@ -27,17 +37,29 @@ fn a_private_authority_is_read_at_the_start_but_only_for_https() {
     );
     std::fs::write(&file, "no certificate").unwrap();
     let empty = with("https://h", &file);
-    std::fs::write(&file, "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n").unwrap();
+    std::fs::write(
+        &file,
+        "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n",
+    )
+    .unwrap();
     let broken = with("https://h", &file);
     std::fs::remove_file(&file).unwrap();
-    assert!(empty.unwrap_err().starts_with("SSL_CERT_FILE: there is no certificate in "));
+    assert!(
+        empty
+            .unwrap_err()
+            .starts_with("SSL_CERT_FILE: there is no certificate in ")
+    );
     assert!(broken.unwrap_err().starts_with("SSL_CERT_FILE: "));
 }
 
 #[cfg(not(feature = "tls"))]
 #[test]
 fn https_needs_a_build_with_tls() {
-    assert!(Client::new(&settings("https://h")).unwrap_err().starts_with("FABRIC_BASE_URL is https"));
+    assert!(
+        Client::new(&settings("https://h"))
+            .unwrap_err()
+            .starts_with("FABRIC_BASE_URL is https")
+    );
 }
 
 #[test]
@@ -61,9 +83,15 @@ fn callers_on_one_thread_do_not_mix() {
     let first = WaitScope::enter(&outer);
     {
         let _second = WaitScope::enter(&inner);
-        assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 2));
+        assert_eq!(
+            (Arc::strong_count(&outer), Arc::strong_count(&inner)),
+            (2, 2)
+        );
     }
-    assert_eq!((Arc::strong_count(&outer), Arc::strong_count(&inner)), (2, 1));
+    assert_eq!(
+        (Arc::strong_count(&outer), Arc::strong_count(&inner)),
+        (2, 1)
+    );
     assert!(ReadContext::current().is_some());
     drop(first);
     assert!(ReadContext::current().is_none());
@@ -83,7 +111,10 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
         begun: Instant::now(),
     };
     let failure = call.failure(ureq::Error::Other(Box::new(NoThread)), Stage::Request);
-    assert_eq!((failure.error.kind, failure.error.cause, failure.retryable), (Kind::ApiUnavailable, None, true));
+    assert_eq!(
+        (failure.error.kind, failure.error.cause, failure.retryable),
+        (Kind::ApiUnavailable, None, true)
+    );
     assert_eq!(
         failure.error.detail,
         "The system has no thread to look up a host name for http://h:1: nothing was sent. Try again in a moment."
@@ -92,6 +123,9 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
 
 #[test]
 fn debug_shows_no_key() {
-    let settings = config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings("http://h") };
+    let settings = config::Fabric {
+        api_key: Some(config::Secret::new("k-1")),
+        ..settings("http://h")
+    };
     assert!(!format!("{:?}", Client::new(&settings).unwrap()).contains("k-1"));
 }

@@ -66,7 +66,11 @@ fn matches(text: &[Byte]) -> Vec<MarkedText> {
     let mut found = Vec::new();
     let mut at = 0;
     while at + 4 < text.len() {
-        let body = text[at..].iter().skip(2).take_while(|byte| !matches!(byte.0, b'{' | b'}')).count();
+        let body = text[at..]
+            .iter()
+            .skip(2)
+            .take_while(|byte| !matches!(byte.0, b'{' | b'}'))
+            .count();
         if is_at(text, at, "{{") && body > 0 && is_at(text, at + 2 + body, "}}") {
             found.push(text[at..at + body + 4].to_vec());
             at += body + 4;
@@ -78,7 +82,12 @@ fn matches(text: &[Byte]) -> Vec<MarkedText> {
 }
 
 /// Go's `strings.ReplaceAll`; `seen` is called with every replaced match.
-fn replace_all(content: &MarkedText, old: &str, new: &MarkedText, mut seen: impl FnMut(&[Byte])) -> MarkedText {
+fn replace_all(
+    content: &MarkedText,
+    old: &str,
+    new: &MarkedText,
+    mut seen: impl FnMut(&[Byte]),
+) -> MarkedText {
     let mut result = MarkedText::new();
     let mut at = 0;
     while at < content.len() {
@@ -132,9 +141,22 @@ pub(super) fn apply(
         }
         pattern.push_str("{{input}}");
     }
-    let content: MarkedText = pattern.bytes().enumerate().map(|(at, byte)| Byte(byte, From::Pattern(at))).collect();
-    let content = replace_all(&content, "{{input}}", &text(From::Sentinel, SENTINEL), |_| ());
-    let mut run = EngineRun { outcome: Rendering::Failed, foreign: Vec::new(), glued: 0 };
+    let content: MarkedText = pattern
+        .bytes()
+        .enumerate()
+        .map(|(at, byte)| Byte(byte, From::Pattern(at)))
+        .collect();
+    let content = replace_all(
+        &content,
+        "{{input}}",
+        &text(From::Sentinel, SENTINEL),
+        |_| (),
+    );
+    let mut run = EngineRun {
+        outcome: Rendering::Failed,
+        foreign: Vec::new(),
+        glued: 0,
+    };
     match rounds(version, content, variables, input, calls, &mut run) {
         Err(outcome) => run.outcome = outcome,
         Ok(content) => {
@@ -170,7 +192,8 @@ fn rounds(
                 }
             };
             check(&token);
-            let new = replacement(version, body, variables, input, calls).ok_or(Rendering::Failed)?;
+            let new =
+                replacement(version, body, variables, input, calls).ok_or(Rendering::Failed)?;
             content = replace_all(&content, &full, &new, check);
             if content.len() > 9 << 20 {
                 return Err(Rendering::TooLong);
@@ -192,7 +215,11 @@ fn replacement(
         return called(calls(true, parts));
     }
     if let Some([name, operation, value]) = triple(body, "ext:") {
-        let filled = if version == Version::V470 { value.replace(SENTINEL, input) } else { value.to_owned() };
+        let filled = if version == Version::V470 {
+            value.replace(SENTINEL, input)
+        } else {
+            value.to_owned()
+        };
         return called(calls(false, [name, operation, &filled]));
     }
     match (version, body) {

@@ -31,7 +31,8 @@ struct LiveFabric {
 
 impl LiveFabric {
     fn open() -> LiveFabric {
-        let variable = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
+        let variable =
+            |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set"));
         let time = Duration::from_secs(10);
         let settings = config::Fabric {
             url: variable("FABRIC_MCP_LIVE_URL"),
@@ -45,20 +46,37 @@ impl LiveFabric {
         };
         let folder = PathBuf::from(variable("FABRIC_MCP_LIVE_PATTERNS")).join(NAME);
         std::fs::create_dir_all(&folder).unwrap();
-        LiveFabric { client: Client::new(&settings).unwrap(), file: folder.join("system.md"), wait: Arc::new(NoWait) }
+        LiveFabric {
+            client: Client::new(&settings).unwrap(),
+            file: folder.join("system.md"),
+            wait: Arc::new(NoWait),
+        }
     }
 
     fn post(&self, path: &str, body: &Value) -> Option<String> {
-        let response =
-            self.client.post(path, body.to_string().into_bytes(), self.client.run_limits(), &self.wait, None);
-        let bytes = response.and_then(|response| response.into_bytes(config::MAX_FABRIC_BODY)).ok()?;
+        let response = self.client.post(
+            path,
+            body.to_string().into_bytes(),
+            self.client.run_limits(),
+            &self.wait,
+            None,
+        );
+        let bytes = response
+            .and_then(|response| response.into_bytes(config::MAX_FABRIC_BODY))
+            .ok()?;
         Some(String::from_utf8(bytes).unwrap())
     }
 
-    fn apply(&self, text: &str, variables: &BTreeMap<String, String>, input: &str) -> Option<String> {
+    fn apply(
+        &self,
+        text: &str,
+        variables: &BTreeMap<String, String>,
+        input: &str,
+    ) -> Option<String> {
         std::fs::write(&self.file, text).unwrap();
         let body = json!({"input": input, "variables": variables});
-        let body: Value = serde_json::from_str(&self.post(&format!("/patterns/{NAME}/apply"), &body)?).unwrap();
+        let body: Value =
+            serde_json::from_str(&self.post(&format!("/patterns/{NAME}/apply"), &body)?).unwrap();
         Some(body["Pattern"].as_str().unwrap().to_owned())
     }
 
@@ -66,11 +84,15 @@ impl LiveFabric {
     fn run(&self, variables: &BTreeMap<String, String>, input: &str) -> Option<String> {
         let prompt = json!({"userInput": input, "patternName": NAME, "variables": variables});
         let body = self.post("/chat", &json!({"prompts": [prompt]}))?;
-        let events = body.split("data: ").filter_map(|event| serde_json::from_str::<Value>(event.trim()).ok());
+        let events = body
+            .split("data: ")
+            .filter_map(|event| serde_json::from_str::<Value>(event.trim()).ok());
         let events: Vec<Value> = events.collect();
         let failed = events.iter().any(|event| event["type"] == "error");
-        let text =
-            events.iter().filter(|event| event["type"] == "content").filter_map(|event| event["content"].as_str());
+        let text = events
+            .iter()
+            .filter(|event| event["type"] == "content")
+            .filter_map(|event| event["content"].as_str());
         (!failed).then(|| text.collect())
     }
 }
@@ -89,8 +111,11 @@ fn calls(plugin: bool, [namespace, operation, value]: [&str; 3]) -> Option<Strin
 #[ignore = "needs a real Fabric"]
 fn live_templates_are_what_the_model_says() {
     let live = LiveFabric::open();
-    let version =
-        if live.apply("{{{{input}}}}", &BTreeMap::new(), "b").is_some() { Version::V470 } else { VERSIONS[0] };
+    let version = if live.apply("{{{{input}}}}", &BTreeMap::new(), "b").is_some() {
+        Version::V470
+    } else {
+        VERSIONS[0]
+    };
     let echo = std::env::var("FABRIC_MCP_LIVE_ECHO").ok();
     let (mut compared, mut failed, mut runs) = (0, 0, 0);
     for seed in 0..2_000 {
@@ -105,16 +130,22 @@ fn live_templates_are_what_the_model_says() {
         assert_eq!(live.apply(&text, &variables, &input), expected, "{told}");
         compared += 1;
         failed += usize::from(expected.is_none());
-        if let Some(echo) =
-            echo.as_ref().filter(|_| seed % 5 == 0 && expected.as_ref().is_none_or(|t| !t.trim().is_empty()))
+        if let Some(echo) = echo
+            .as_ref()
+            .filter(|_| seed % 5 == 0 && expected.as_ref().is_none_or(|t| !t.trim().is_empty()))
         {
             let given = live.run(&variables, &input);
-            let given = given.as_deref().and_then(|text| text.strip_prefix(echo)).map(str::trim);
+            let given = given
+                .as_deref()
+                .and_then(|text| text.strip_prefix(echo))
+                .map(str::trim);
             assert_eq!(given, expected.as_deref().map(str::trim), "{told}");
             runs += 1;
         }
     }
-    println!("{version:?}: {compared} patterns compared, {failed} of them refused by Fabric, {runs} run");
+    println!(
+        "{version:?}: {compared} patterns compared, {failed} of them refused by Fabric, {runs} run"
+    );
     assert!(compared > 1_500);
 }
 
@@ -126,20 +157,42 @@ fn live_templates_take_ordinary_values() {
     let (mut checked, mut with_variables, mut refused) = (0, 0, BTreeSet::new());
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
-        let Ok(text) = std::fs::read_to_string(path.join("system.md")) else { continue };
+        let Ok(text) = std::fs::read_to_string(path.join("system.md")) else {
+            continue;
+        };
         if path.ends_with(NAME) {
             continue;
         }
-        let pattern = Pattern { name: path.display().to_string(), system_prompt: text, ..Pattern::default() };
+        let pattern = Pattern {
+            name: path.display().to_string(),
+            system_prompt: text,
+            ..Pattern::default()
+        };
         let names = pattern.variables();
-        for value in ["de", "", r#"{"a": {"b": [1, {"c": {}}]}}"#, "fn f() { g({}) }", "${x}", "}", "{x}"] {
+        for value in [
+            "de",
+            "",
+            r#"{"a": {"b": [1, {"c": {}}]}}"#,
+            "fn f() { g({}) }",
+            "${x}",
+            "}",
+            "{x}",
+        ] {
             let mut variables = BTreeMap::from([("unused".to_owned(), value.to_owned())]);
             variables.extend(names.iter().map(|name| (name.clone(), value.to_owned())));
             let input = "{{ jinja }} and { code }";
-            let Err(error) = check(&pattern, &variables, input) else { continue };
+            let Err(error) = check(&pattern, &variables, input) else {
+                continue;
+            };
             // One has nested braces of its own, with which no Fabric terminates.
             for version in VERSIONS {
-                let run = apply(version, &pattern.system_prompt, &variables, input, &mut calls);
+                let run = apply(
+                    version,
+                    &pattern.system_prompt,
+                    &variables,
+                    input,
+                    &mut calls,
+                );
                 assert_eq!(run.outcome, Rendering::Failed, "{value}: {error}");
             }
             refused.insert(path);
@@ -148,6 +201,8 @@ fn live_templates_take_ordinary_values() {
         checked += 1;
         with_variables += usize::from(!names.is_empty());
     }
-    println!("{checked} patterns take ordinary values, {with_variables} have variables, but for {refused:?}");
+    println!(
+        "{checked} patterns take ordinary values, {with_variables} have variables, but for {refused:?}"
+    );
     assert!(checked > 0);
 }

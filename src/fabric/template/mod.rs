@@ -25,7 +25,8 @@ pub(super) fn tokens(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text[start..].split(['{', '}']).filter_map(move |run| {
         let (begin, end) = (start, start + run.len());
         start = end + 1;
-        let is_token = !run.is_empty() && text[..begin].ends_with("{{") && text[end..].starts_with("}}");
+        let is_token =
+            !run.is_empty() && text[..begin].ends_with("{{") && text[end..].starts_with("}}");
         is_token.then(|| (begin - 2, run))
     })
 }
@@ -44,7 +45,11 @@ pub(super) fn is_template(input: &str) -> bool {
 ///
 /// # Errors
 /// [`Kind::InvalidRequest`], naming the variable, or else the pattern, and what to do.
-pub(crate) fn check(pattern: &Pattern, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
+pub(crate) fn check(
+    pattern: &Pattern,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+) -> Result<(), Error> {
     let text = pattern.system_prompt.as_str();
     let mut unknown = None;
     for (_, body) in tokens(text) {
@@ -112,17 +117,23 @@ fn call(body: &str) -> Option<TemplateCall> {
         return None;
     }
     match (kind, name, operation) {
-        ("plugin", "datetime" | "text", _) | ("plugin", "sys", "hostname" | "user" | "os" | "arch") => {
-            Some(TemplateCall::Plain)
-        }
+        ("plugin", "datetime" | "text", _)
+        | ("plugin", "sys", "hostname" | "user" | "os" | "arch") => Some(TemplateCall::Plain),
         ("plugin" | "ext", ..) => Some(TemplateCall::Unknown),
         _ => None,
     }
 }
 
 /// Output of unknown content could put its own braces around the names of variables and the input.
-fn no_braces(pattern: &Pattern, body: &str, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
-    let with_braces = variables.iter().find(|(_, value)| value.contains(['{', '}']));
+fn no_braces(
+    pattern: &Pattern,
+    body: &str,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+) -> Result<(), Error> {
+    let with_braces = variables
+        .iter()
+        .find(|(_, value)| value.contains(['{', '}']));
     let what = match with_braces {
         Some((name, _)) => format!("`{}` must not contain braces", shown(name)),
         None if is_template(input) => {
@@ -288,8 +299,10 @@ impl<'a> Follow<'a> {
         if !self.limited || self.size <= MAX_MESSAGE {
             return Ok(());
         }
-        let what =
-            variable.map_or_else(|| "the input or the variables".to_owned(), |name| format!("`{}`", shown(name)));
+        let what = variable.map_or_else(
+            || "the input or the variables".to_owned(),
+            |name| format!("`{}`", shown(name)),
+        );
         Err(refused(format!(
             "With these variables and this input the pattern {} becomes longer than {} MiB, the limit: shorten {what}.",
             title(self.pattern),

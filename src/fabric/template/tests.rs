@@ -5,11 +5,18 @@ use super::*;
 use crate::fabric::names;
 
 fn pattern(text: &str) -> Pattern {
-    Pattern { name: "p".into(), system_prompt: text.into(), ..Pattern::default() }
+    Pattern {
+        name: "p".into(),
+        system_prompt: text.into(),
+        ..Pattern::default()
+    }
 }
 
 fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect()
 }
 
 /// The checks of a run, in their order.
@@ -22,7 +29,12 @@ fn guard(text: &str, variables: &BTreeMap<String, String>, input: &str) -> Resul
 }
 
 /// No plugin, no extension.
-fn without_calls(version: Version, text: &str, variables: &BTreeMap<String, String>, input: &str) -> EngineRun {
+fn without_calls(
+    version: Version,
+    text: &str,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+) -> EngineRun {
     apply(version, text, variables, input, &mut |_, _| None)
 }
 
@@ -33,43 +45,173 @@ type Attack<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
 const ATTACKS: [Attack<'_>; 33] = [
     ("{{{x}}}", &[("x", "{input}")], CALL, "`variables.x`"),
-    ("{{{x}}}", &[("x", "{__FABRIC_INPUT_SENTINEL_TOKEN__}")], CALL, "`variables.x`"),
+    (
+        "{{{x}}}",
+        &[("x", "{__FABRIC_INPUT_SENTINEL_TOKEN__}")],
+        CALL,
+        "`variables.x`",
+    ),
     ("{{{{x}}}}", &[("x", "input")], CALL, "`variables.x`"),
-    ("{{{a}}{{b}}}", &[("a", ""), ("b", "{input}}")], CALL, "`variables.b`"),
-    ("{{{{a}}{{b}}}}", &[("a", "plug"), ("b", "in:sys:env:NAME")], "", "`variables.b`"),
-    ("{{{x}}}", &[("x", "{plugin:sys:env:NAME}")], "", "`variables.x`"),
-    ("{{x}}{{y}}", &[("x", "{"), ("y", "{plugin:sys:env:NAME}}")], "", "`variables.y`"),
-    ("{{x}}{{y}}", &[("x", "{{plugin:sys:"), ("y", "env:NAME}}")], "", "`variables.x`"),
-    ("{{plugin:sys:env:{{x}}}}", &[("x", "NAME")], "", "`variables.x`"),
-    ("{{ext:a:b:{{x}}}}", &[("x", "; reboot")], "", "`variables.x`"),
+    (
+        "{{{a}}{{b}}}",
+        &[("a", ""), ("b", "{input}}")],
+        CALL,
+        "`variables.b`",
+    ),
+    (
+        "{{{{a}}{{b}}}}",
+        &[("a", "plug"), ("b", "in:sys:env:NAME")],
+        "",
+        "`variables.b`",
+    ),
+    (
+        "{{{x}}}",
+        &[("x", "{plugin:sys:env:NAME}")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{x}}{{y}}",
+        &[("x", "{"), ("y", "{plugin:sys:env:NAME}}")],
+        "",
+        "`variables.y`",
+    ),
+    (
+        "{{x}}{{y}}",
+        &[("x", "{{plugin:sys:"), ("y", "env:NAME}}")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{plugin:sys:env:{{x}}}}",
+        &[("x", "NAME")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{ext:a:b:{{x}}}}",
+        &[("x", "; reboot")],
+        "",
+        "`variables.x`",
+    ),
     // No byte of the token is the caller's.
-    ("{{{x}}{plugin:sys:env:NAME}}", &[("x", "")], "", "`variables.x`"),
+    (
+        "{{{x}}{plugin:sys:env:NAME}}",
+        &[("x", "")],
+        "",
+        "`variables.x`",
+    ),
     ("{{x}}", &[("x", "{{x}}")], "", "`variables.x`"),
     ("{{{x}}}", &[("x", "{x}")], "", "`variables.x`"),
-    ("{{{x}}{{y}}}", &[("x", "{x}"), ("y", "}")], "", "`variables.y`"),
+    (
+        "{{{x}}{{y}}}",
+        &[("x", "{x}"), ("y", "}")],
+        "",
+        "`variables.y`",
+    ),
     // Found although Fabric fails later.
-    ("{{{x}}} {{y}} {{gone}}", &[("x", "{y}"), ("y", "")], "", "`variables.x`"),
+    (
+        "{{{x}}} {{y}} {{gone}}",
+        &[("x", "{y}"), ("y", "")],
+        "",
+        "`variables.x`",
+    ),
     // The sentinel within values and across them.
-    ("{{x}}", &[("x", "a __FABRIC_INPUT_SENTINEL_TOKEN__")], "", "`variables.x`"),
-    ("{{x}}{{y}}", &[("x", "__FABRIC_INPUT_"), ("y", "SENTINEL_TOKEN__")], "", "`variables.y`"),
-    ("__FABRIC_INPUT_SENTINEL_TOKEN{{x}}", &[("x", "__")], "", "`variables.x`"),
-    ("{{x}}{{input}}", &[("x", "__FABRIC_INPUT_SENTINEL_TOKEN")], "", "`variables.x`"),
-    ("{{input}}{{x}}", &[("x", "FABRIC_INPUT_SENTINEL_TOKEN__")], "", "`variables.x`"),
+    (
+        "{{x}}",
+        &[("x", "a __FABRIC_INPUT_SENTINEL_TOKEN__")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{x}}{{y}}",
+        &[("x", "__FABRIC_INPUT_"), ("y", "SENTINEL_TOKEN__")],
+        "",
+        "`variables.y`",
+    ),
+    (
+        "__FABRIC_INPUT_SENTINEL_TOKEN{{x}}",
+        &[("x", "__")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{x}}{{input}}",
+        &[("x", "__FABRIC_INPUT_SENTINEL_TOKEN")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{input}}{{x}}",
+        &[("x", "FABRIC_INPUT_SENTINEL_TOKEN__")],
+        "",
+        "`variables.x`",
+    ),
     // The output of a call is unknown.
-    ("{{plugin:sys:env:A}}{{x}}}}", &[("x", "NAME")], "", "`variables.x`"),
-    ("{{plugin:file:read:/a}}{{x}}", &[("x", "NAME}}")], "", "`variables.x` must not contain braces"),
-    ("{{ext:a:b}} {{x}}", &[("x", "{input}")], "", "`variables.x` must not contain braces"),
+    (
+        "{{plugin:sys:env:A}}{{x}}}}",
+        &[("x", "NAME")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{plugin:file:read:/a}}{{x}}",
+        &[("x", "NAME}}")],
+        "",
+        "`variables.x` must not contain braces",
+    ),
+    (
+        "{{ext:a:b}} {{x}}",
+        &[("x", "{input}")],
+        "",
+        "`variables.x` must not contain braces",
+    ),
     ("{{{ext:a:b}}", &[("x", "")], "", "The pattern p"),
-    ("{{plugin:file:read:/a}}{{plugin:text:trim: }}}", &[("x", "")], "", "The pattern p"),
-    ("{{plugin:text:lower:A}}{{x}}{{x}}b}}", &[("x", "{")], "", "`variables.x`"),
-    ("{{{plugin:text:trim: }}{{x}}", &[("x", "{a}}")], "", "`variables.x`"),
-    ("{{plugin:file:read:/a}}", &[], CALL, "`input_text` must not contain `{{`"),
+    (
+        "{{plugin:file:read:/a}}{{plugin:text:trim: }}}",
+        &[("x", "")],
+        "",
+        "The pattern p",
+    ),
+    (
+        "{{plugin:text:lower:A}}{{x}}{{x}}b}}",
+        &[("x", "{")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{{plugin:text:trim: }}{{x}}",
+        &[("x", "{a}}")],
+        "",
+        "`variables.x`",
+    ),
+    (
+        "{{plugin:file:read:/a}}",
+        &[],
+        CALL,
+        "`input_text` must not contain `{{`",
+    ),
     // Only the input.
     ("{{{{input}}}}", &[], CALL, "`input_text`"),
-    ("{{{{{input}}}}}", &[], "{plugin:sys:env:NAME}", "`input_text`"),
-    ("{{__FABRIC_INPUT_SENTINEL_TOKEN__}}", &[], CALL, "`input_text`"),
+    (
+        "{{{{{input}}}}}",
+        &[],
+        "{plugin:sys:env:NAME}",
+        "`input_text`",
+    ),
+    (
+        "{{__FABRIC_INPUT_SENTINEL_TOKEN__}}",
+        &[],
+        CALL,
+        "`input_text`",
+    ),
     ("{{ext:a:b:{{input}}}}", &[], CALL, "`input_text`"),
-    ("{{plugin:sys:env:{{{{input}}}}}}", &[("x", "")], "NAME", "`input_text`"),
+    (
+        "{{plugin:sys:env:{{{{input}}}}}}",
+        &[("x", "")],
+        "NAME",
+        "`input_text`",
+    ),
 ];
 
 #[test]
@@ -85,7 +227,11 @@ fn every_known_attack_is_refused_and_says_what_to_do() {
 fn harmless_combinations_pass() {
     let json = r#"{"a": {"b": [1, {"c": {}}]}}"#;
     for (text, variables, input) in [
-        ("Hi {{x}}, {{y}}.\n{{input}}", map(&[("x", json), ("y", "fn f() { g({}) }")]), CALL),
+        (
+            "Hi {{x}}, {{y}}.\n{{input}}",
+            map(&[("x", json), ("y", "fn f() { g({}) }")]),
+            CALL,
+        ),
         (r#"{"data": {{x}}}"#, map(&[("x", json)]), ""),
         ("{ {{x}} }", map(&[("x", json)]), ""),
         ("{{x}}}}", map(&[("x", "a {")]), ""),
@@ -95,14 +241,38 @@ fn harmless_combinations_pass() {
         ("{{input}}", map(&[]), "{{{{input}}}}"),
         ("", map(&[("unused", "{")]), ""),
         ("{{plugin:datetime:now}} {{x}}", map(&[("x", json)]), CALL),
-        ("{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}}{{plugin:text:upper:a:b}}", map(&[("x", "}}")]), "{"),
-        ("{\"is\": \"{{ext:a:b}}\"} {{x}} {{plugin:file:read:/a}}", map(&[("x", "code")]), "{ }"),
-        ("{{plugin:x}} {{ext::}} {{plugin:a:b:}}", map(&[("plugin:x", "}{"), ("ext::", ""), ("plugin:a:b:", "{")]), ""),
-        ("{{ext::b}} {{ext:b:}}", map(&[("ext::b", "{"), ("ext:b:", "{")]), ""),
-        ("__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}}", map(&[("x", "__FABRIC_INPUT_")]), "{"),
+        (
+            "{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}}{{plugin:text:upper:a:b}}",
+            map(&[("x", "}}")]),
+            "{",
+        ),
+        (
+            "{\"is\": \"{{ext:a:b}}\"} {{x}} {{plugin:file:read:/a}}",
+            map(&[("x", "code")]),
+            "{ }",
+        ),
+        (
+            "{{plugin:x}} {{ext::}} {{plugin:a:b:}}",
+            map(&[("plugin:x", "}{"), ("ext::", ""), ("plugin:a:b:", "{")]),
+            "",
+        ),
+        (
+            "{{ext::b}} {{ext:b:}}",
+            map(&[("ext::b", "{"), ("ext:b:", "{")]),
+            "",
+        ),
+        (
+            "__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}}",
+            map(&[("x", "__FABRIC_INPUT_")]),
+            "{",
+        ),
         ("{{gone}} {{x}}", map(&[("x", "{")]), ""),
         ("{{{{gone}}}}", map(&[("x", "")]), ""),
-        ("{{x}}", map(&[("x", "_____FABRIC_INPUT_SENTINEL_TOKEN_")]), ""),
+        (
+            "{{x}}",
+            map(&[("x", "_____FABRIC_INPUT_SENTINEL_TOKEN_")]),
+            "",
+        ),
     ] {
         assert_eq!(guard(text, &variables, input), Ok(()), "{text}");
     }
@@ -129,32 +299,79 @@ fn the_whole_text_counts_and_the_input_wherever_it_would_stand() {
     let just = format!("{}{{{{input}}}}", "{{x}}".repeat(127));
     assert_eq!(guard(&just, &x, &kib(64)), Ok(()));
     let error = guard(&just, &x, &(kib(64) + "x")).unwrap_err();
-    assert!(error.detail.contains("pattern p becomes longer than 8 MiB"), "{error}");
+    assert!(
+        error.detail.contains("pattern p becomes longer than 8 MiB"),
+        "{error}"
+    );
     let error = guard(&"{{x}}".repeat(129), &x, "").unwrap_err();
     assert!(error.detail.contains("shorten `variables.x`"), "{error}");
     // Every way to place the input, including the sentinel in a pattern.
     for place in ["{{input}}", SENTINEL] {
-        assert_eq!(guard(&place.repeat(2), &map(&[("y", "")]), &kib(1024)), Ok(()), "{place}");
-        assert!(guard(&place.repeat(9), &map(&[("y", "")]), &kib(1024)).is_err(), "{place}");
+        assert_eq!(
+            guard(&place.repeat(2), &map(&[("y", "")]), &kib(1024)),
+            Ok(()),
+            "{place}"
+        );
+        assert!(
+            guard(&place.repeat(9), &map(&[("y", "")]), &kib(1024)).is_err(),
+            "{place}"
+        );
         // Without variables the size is the pattern's own.
-        assert_eq!(guard(&place.repeat(9), &map(&[]), &("{".to_owned() + &kib(1024))), Ok(()), "{place}");
+        assert_eq!(
+            guard(&place.repeat(9), &map(&[]), &("{".to_owned() + &kib(1024))),
+            Ok(()),
+            "{place}"
+        );
     }
     // Appended after a line break: one byte.
     let rest = MAX_MESSAGE - 100;
-    assert_eq!(guard(&"y".repeat(99), &map(&[("y", "")]), &"x".repeat(rest)), Ok(()));
+    assert_eq!(
+        guard(&"y".repeat(99), &map(&[("y", "")]), &"x".repeat(rest)),
+        Ok(())
+    );
     assert!(guard(&"y".repeat(100), &map(&[("y", "")]), &"x".repeat(rest)).is_err());
-    assert_eq!(guard(&("y".repeat(99) + "\n"), &map(&[("y", "")]), &"x".repeat(rest)), Ok(()));
+    assert_eq!(
+        guard(
+            &("y".repeat(99) + "\n"),
+            &map(&[("y", "")]),
+            &"x".repeat(rest)
+        ),
+        Ok(())
+    );
     assert!(guard(&"y".repeat(MAX_MESSAGE), &map(&[("y", "")]), "").is_err());
     // A token that stays counts with its own length.
-    assert_eq!(guard(&format!("{{{{n}}}}{}", "y".repeat(93)), &map(&[("y", "")]), &"x".repeat(rest)), Ok(()));
-    assert!(guard(&format!("{{{{n}}}}{}", "y".repeat(95)), &map(&[("y", "")]), &"x".repeat(rest)).is_err());
+    assert_eq!(
+        guard(
+            &format!("{{{{n}}}}{}", "y".repeat(93)),
+            &map(&[("y", "")]),
+            &"x".repeat(rest)
+        ),
+        Ok(())
+    );
+    assert!(
+        guard(
+            &format!("{{{{n}}}}{}", "y".repeat(95)),
+            &map(&[("y", "")]),
+            &"x".repeat(rest)
+        )
+        .is_err()
+    );
 }
 
 #[test]
 fn foreign_names_are_shortened_in_errors() {
-    let named = Pattern { name: "a\n".repeat(999), system_prompt: "{{{x}}}".into(), ..Pattern::default() };
+    let named = Pattern {
+        name: "a\n".repeat(999),
+        system_prompt: "{{{x}}}".into(),
+        ..Pattern::default()
+    };
     let error = check(&named, &map(&[("x", "{\u{7}}")]), "").unwrap_err();
-    assert!(error.detail.contains(&format!("pattern {} into", "a".repeat(128))), "{error}");
+    assert!(
+        error
+            .detail
+            .contains(&format!("pattern {} into", "a".repeat(128))),
+        "{error}"
+    );
     let error = guard("{{{a\u{85}}}}", &map(&[("a\u{85}", "{b}")]), "").unwrap_err();
     assert!(error.detail.contains(r"`variables.a\u{85}`"), "{error}");
 }
@@ -172,7 +389,9 @@ impl Rng {
     }
 
     fn some(&mut self, parts: &[&str], most: usize) -> String {
-        (0..self.below(most + 1)).map(|_| parts[self.below(parts.len())]).collect()
+        (0..self.below(most + 1))
+            .map(|_| parts[self.below(parts.len())])
+            .collect()
     }
 }
 
@@ -253,15 +472,32 @@ pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
 
 /// Any output that a call on a host may have, except calls with a placeholder for the caller's text, calls split over
 /// two outputs, and braces around the input.
-fn given(rng: &mut Rng, opens: bool, plugin: bool, [namespace, operation, value]: [&str; 3]) -> Option<String> {
+fn given(
+    rng: &mut Rng,
+    opens: bool,
+    plugin: bool,
+    [namespace, operation, value]: [&str; 3],
+) -> Option<String> {
     match (plugin, namespace, operation) {
         (true, "text", "upper") if !value.is_empty() => Some(value.to_uppercase()),
         (true, "text", "lower") if !value.is_empty() => Some(value.to_lowercase()),
         (true, "text", _) => None,
-        _ if opens => {
-            Some(rng.some(&["host", "{x", "{", " "], 2) + &rng.some(&["{{plugin:text:upper:", "{{x", "{{{"], 1))
-        }
-        _ => Some(rng.some(&["host", "}}", "}", "x}}", "{{{x}}}", "{{y}} ", "{ {{input}} }"], 3)),
+        _ if opens => Some(
+            rng.some(&["host", "{x", "{", " "], 2)
+                + &rng.some(&["{{plugin:text:upper:", "{{x", "{{{"], 1),
+        ),
+        _ => Some(rng.some(
+            &[
+                "host",
+                "}}",
+                "}",
+                "x}}",
+                "{{{x}}}",
+                "{{y}} ",
+                "{ {{input}} }",
+            ],
+            3,
+        )),
     }
 }
 
@@ -286,16 +522,26 @@ fn accepted_requests_run_only_the_pattern() {
                 || matches!(run.outcome, Rendering::Endless | Rendering::TooLong);
             is_harmful |= is_bad;
             if verdict.is_ok() {
-                let told = format!("seed {seed}, {version:?}: {text:?} with {variables:?} on {input:?}");
-                assert!(!is_bad, "{told}: {:?}, {:?}, {}", run.outcome, run.foreign, run.glued);
+                let told =
+                    format!("seed {seed}, {version:?}: {text:?} with {variables:?} on {input:?}");
+                assert!(
+                    !is_bad,
+                    "{told}: {:?}, {:?}, {}",
+                    run.outcome, run.foreign, run.glued
+                );
             }
         }
         admitted += usize::from(verdict.is_ok());
         harmful += usize::from(is_harmful);
         overdone += usize::from(!is_harmful && verdict.is_err());
     }
-    println!("{cases} hostile cases: {harmful} harmful, {admitted} let through, {overdone} refused for less");
-    assert!(admitted > 3_000 && harmful > 5_000, "the generator has become one-sided");
+    println!(
+        "{cases} hostile cases: {harmful} harmful, {admitted} let through, {overdone} refused for less"
+    );
+    assert!(
+        admitted > 3_000 && harmful > 5_000,
+        "the generator has become one-sided"
+    );
 }
 
 /// Ordinary values and input in ordinary patterns.
@@ -340,7 +586,11 @@ fn ordinary_texts_and_values_pass() {
     let rng = &mut Rng(7);
     for _ in 0..cases {
         let text = rng.some(&TEXT, 8);
-        let variables = map(&[("x", VALUE[rng.below(15)]), ("y", VALUE[rng.below(15)]), (" x ", VALUE[rng.below(15)])]);
+        let variables = map(&[
+            ("x", VALUE[rng.below(15)]),
+            ("y", VALUE[rng.below(15)]),
+            (" x ", VALUE[rng.below(15)]),
+        ]);
         if let Err(error) = guard(&text, &variables, "{{ jinja }} { code }") {
             refused.push(format!("{text:?} with {variables:?}: {error}"));
         }
@@ -355,16 +605,48 @@ fn the_model_agrees_with_output_of_real_engines() {
     let done = |text: &str| Rendering::Done(text.to_owned());
     let x = |value| map(&[("x", value)]);
     for (text, variables, input, old, new) in [
-        ("a", none.clone(), "{{in}}", done("a\n{{in}}"), done("a\n{{in}}")),
-        ("{{{input}}}", none.clone(), "{b}", done("{{b}}"), done("{{b}}")),
-        ("{{{{input}}}}", none.clone(), "b", Rendering::Failed, done("b")),
+        (
+            "a",
+            none.clone(),
+            "{{in}}",
+            done("a\n{{in}}"),
+            done("a\n{{in}}"),
+        ),
+        (
+            "{{{input}}}",
+            none.clone(),
+            "{b}",
+            done("{{b}}"),
+            done("{{b}}"),
+        ),
+        (
+            "{{{{input}}}}",
+            none.clone(),
+            "b",
+            Rendering::Failed,
+            done("b"),
+        ),
         ("{{{x}}}", x("{input}"), "b", done("\nb"), done("b\nb")),
         ("{{{x}}}", x("{x}"), "", done("{x}\n"), done("{x}\n")),
-        ("{{x}}", x("{{x}}"), "", Rendering::Endless, Rendering::Endless),
+        (
+            "{{x}}",
+            x("{{x}}"),
+            "",
+            Rendering::Endless,
+            Rendering::Endless,
+        ),
         ("{{gone}}", none, "", Rendering::Failed, Rendering::Failed),
     ] {
-        assert_eq!(without_calls(Version::V300, text, &variables, input).outcome, old, "{text}");
-        assert_eq!(without_calls(Version::V470, text, &variables, input).outcome, new, "{text}");
+        assert_eq!(
+            without_calls(Version::V300, text, &variables, input).outcome,
+            old,
+            "{text}"
+        );
+        assert_eq!(
+            without_calls(Version::V470, text, &variables, input).outcome,
+            new,
+            "{text}"
+        );
     }
 }
 
@@ -375,5 +657,8 @@ fn a_long_expansion_is_followed_once_and_ends_at_the_limit() {
     let read = Cell::new(0_usize);
     let error = guard(&text, &map(&[("x", &"_{".repeat(32 << 10))]), "").unwrap_err();
     read.set(read.get() + error.detail.len());
-    assert!(error.detail.contains("8 MiB") && read.get() < 300, "{error}");
+    assert!(
+        error.detail.contains("8 MiB") && read.get() < 300,
+        "{error}"
+    );
 }

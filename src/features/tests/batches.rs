@@ -16,7 +16,8 @@ fn an_array_is_refused_outside_of_2025_03_26() {
     ] {
         assert_eq!(pipe.say(batch), error(member, -32600, ONLY_THERE));
         // A refused batch has no effect, not even its notifications.
-        let cancel = r#"[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]"#;
+        let cancel =
+            r#"[{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}]"#;
         assert_eq!(pipe.say(cancel), error(member, -32600, ONLY_THERE));
     }
 }
@@ -26,16 +27,38 @@ fn each_item_is_handled_like_a_single_message() {
     let pipe = TestClient::speaking(Revision::R2025_03_26);
     let modern = request_in(Revision::R2026_07_28, "tools/list", "");
     let items = [
-        (r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#.to_string()),
-        (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "-".into()),
-        (r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fabric_list_models"}}"#, "call 3".into()),
-        (r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#, "cancel 3".into()),
+        (
+            r#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#,
+            r#"{"jsonrpc":"2.0","id":2,"result":{}}"#.to_string(),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#,
+            "-".into(),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"fabric_list_models"}}"#,
+            "call 3".into(),
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":3}}"#,
+            "cancel 3".into(),
+        ),
         (r#"{"jsonrpc":"2.0","id":"x","result":{}}"#, "-".into()),
-        ("7", error("\"id\":null,", -32600, "A message is a JSON object.")),
-        ("[]", error("\"id\":null,", -32600, "A message is a JSON object.")),
+        (
+            "7",
+            error("\"id\":null,", -32600, "A message is a JSON object."),
+        ),
+        (
+            "[]",
+            error("\"id\":null,", -32600, "A message is a JSON object."),
+        ),
         (
             r#"{"jsonrpc":"2.0","id":{},"method":"ping"}"#,
-            error("\"id\":null,", -32600, "\"id\" must be a string or an integer, of at most 1024 bytes."),
+            error(
+                "\"id\":null,",
+                -32600,
+                "\"id\" must be a string or an integer, of at most 1024 bytes.",
+            ),
         ),
         (
             r#"{"jsonrpc":"2.0","id":4,"method":"no/such"}"#,
@@ -46,12 +69,33 @@ fn each_item_is_handled_like_a_single_message() {
             error("\"id\":5,", -32600, NOT_HERE),
         ),
         (&modern, error(ID, -32600, NOT_HERE)),
-        (r#"{"jsonrpc":"2.0","id":6,"method":"server/discover"}"#, error("\"id\":6,", -32600, NOT_HERE)),
+        (
+            r#"{"jsonrpc":"2.0","id":6,"method":"server/discover"}"#,
+            error("\"id\":6,", -32600, NOT_HERE),
+        ),
     ];
-    let batch = format!("[{}]", items.iter().map(|(item, _)| *item).collect::<Vec<_>>().join(", "));
-    let expected = format!("[{}]", items.iter().map(|(_, shown)| shown.as_str()).collect::<Vec<_>>().join(" | "));
+    let batch = format!(
+        "[{}]",
+        items
+            .iter()
+            .map(|(item, _)| *item)
+            .collect::<Vec<_>>()
+            .join(", ")
+    );
+    let expected = format!(
+        "[{}]",
+        items
+            .iter()
+            .map(|(_, shown)| shown.as_str())
+            .collect::<Vec<_>>()
+            .join(" | ")
+    );
     assert_eq!(pipe.say(&batch), expected);
-    assert_eq!(pipe.session.revision(), Some(Revision::R2025_03_26), "the refused initialize agreed on nothing");
+    assert_eq!(
+        pipe.session.revision(),
+        Some(Revision::R2025_03_26),
+        "the refused initialize agreed on nothing"
+    );
     for (item, shown) in items {
         assert_eq!(pipe.say(&format!("[{item}]")), format!("[{shown}]"));
     }
@@ -66,15 +110,28 @@ fn a_batch_may_not_use_an_id_twice() {
     let pong = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#);
     let refused = |id: &str| error(&format!("\"id\":{id},"), -32600, words);
     let batch = ["1", "\"1\"", "1", "9", r#""\u0031""#].map(ping).join(",");
-    let expected = [pong("1"), pong("\"1\""), refused("1"), refused("9"), refused("\"1\"")].join(" | ");
+    let expected = [
+        pong("1"),
+        pong("\"1\""),
+        refused("1"),
+        refused("9"),
+        refused("\"1\""),
+    ]
+    .join(" | ");
     assert_eq!(pipe.say(&format!("[{batch}]")), format!("[{expected}]"));
 }
 
 #[test]
 fn an_unreadable_or_too_long_batch_is_one_error() {
     let pipe = TestClient::speaking(Revision::R2025_03_26);
-    assert_eq!(pipe.say("[]"), error("\"id\":null,", -32600, "An empty batch is not a request."));
-    assert_eq!(pipe.say("[{},"), error("\"id\":null,", -32700, "The message is not JSON."));
+    assert_eq!(
+        pipe.say("[]"),
+        error("\"id\":null,", -32600, "An empty batch is not a request.")
+    );
+    assert_eq!(
+        pipe.say("[{},"),
+        error("\"id\":null,", -32700, "The message is not JSON.")
+    );
     let long = format!("[{}1]", "1,".repeat(crate::config::MAX_BATCH));
     let words = "The batch holds too many messages: send at most 1000 at once.";
     assert_eq!(pipe.say(&long), error("\"id\":null,", -32600, words));

@@ -20,11 +20,17 @@ fn missing(name: &str, what: &str) -> String {
 fn the_envelope_is_checked_whatever_the_pipe_speaks() {
     let good = format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#);
     let levels = "one of debug, info, notice, warning, error, critical, alert, emergency";
-    for pipe in
-        [TestClient::new(), TestClient::speaking(Revision::R2024_11_05), TestClient::speaking(Revision::R2025_11_25)]
-    {
+    for pipe in [
+        TestClient::new(),
+        TestClient::speaking(Revision::R2024_11_05),
+        TestClient::speaking(Revision::R2025_11_25),
+    ] {
         for (method, meta, expected) in [
-            ("tools/list", format!(r#""{VERSION}":"2026-07-28""#), missing("clientCapabilities", "an object")),
+            (
+                "tools/list",
+                format!(r#""{VERSION}":"2026-07-28""#),
+                missing("clientCapabilities", "an object"),
+            ),
             (
                 "tools/list",
                 format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":null"#),
@@ -41,22 +47,63 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
                 format!(r#""{VERSION}":null,"{CAPABILITIES}":{{}}"#),
                 missing("protocolVersion", "a string"),
             ),
-            ("tools/list", format!(r#""{VERSION}":5"#), missing("protocolVersion", "a string")),
-            ("server/discover", String::new(), missing("protocolVersion", "a string")),
-            ("server/discover", format!(r#""{CAPABILITIES}":{{}}"#), missing("protocolVersion", "a string")),
+            (
+                "tools/list",
+                format!(r#""{VERSION}":5"#),
+                missing("protocolVersion", "a string"),
+            ),
+            (
+                "server/discover",
+                String::new(),
+                missing("protocolVersion", "a string"),
+            ),
+            (
+                "server/discover",
+                format!(r#""{CAPABILITIES}":{{}}"#),
+                missing("protocolVersion", "a string"),
+            ),
             // Wrong `_meta` before a wrong version before an unknown method.
-            ("no/such", format!(r#""{VERSION}":"2099-01-01""#), missing("clientCapabilities", "an object")),
-            ("tools/list", format!(r#"{good},"io.modelcontextprotocol/logLevel":"loud""#), missing("logLevel", levels)),
-            ("tools/list", format!(r#"{good},"io.modelcontextprotocol/logLevel":null"#), missing("logLevel", levels)),
-            ("tools/list", format!(r#"{good},"io.modelcontextprotocol/logLevel":3"#), missing("logLevel", levels)),
+            (
+                "no/such",
+                format!(r#""{VERSION}":"2099-01-01""#),
+                missing("clientCapabilities", "an object"),
+            ),
+            (
+                "tools/list",
+                format!(r#"{good},"io.modelcontextprotocol/logLevel":"loud""#),
+                missing("logLevel", levels),
+            ),
+            (
+                "tools/list",
+                format!(r#"{good},"io.modelcontextprotocol/logLevel":null"#),
+                missing("logLevel", levels),
+            ),
+            (
+                "tools/list",
+                format!(r#"{good},"io.modelcontextprotocol/logLevel":3"#),
+                missing("logLevel", levels),
+            ),
         ] {
-            assert_eq!(pipe.say(&with_meta(method, &meta)), expected, "{method} {meta}");
+            assert_eq!(
+                pipe.say(&with_meta(method, &meta)),
+                expected,
+                "{method} {meta}"
+            );
         }
         // `clientInfo` is optional and may be anything; unknown keys are ignored.
-        for more in ["", r#","io.modelcontextprotocol/clientInfo":5"#, r#","io.modelcontextprotocol/logLevel":"debug""#]
-        {
-            let answer = pipe.say(&with_meta("resources/templates/list", &format!("{good}{more}")));
-            assert!(answer.starts_with(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","#), "{answer}");
+        for more in [
+            "",
+            r#","io.modelcontextprotocol/clientInfo":5"#,
+            r#","io.modelcontextprotocol/logLevel":"debug""#,
+        ] {
+            let answer = pipe.say(&with_meta(
+                "resources/templates/list",
+                &format!("{good}{more}"),
+            ));
+            assert!(
+                answer.starts_with(r#"{"jsonrpc":"2.0","id":1,"result":{"resultType":"complete","#),
+                "{answer}"
+            );
         }
     }
 }
@@ -64,11 +111,21 @@ fn the_envelope_is_checked_whatever_the_pipe_speaks() {
 #[test]
 fn an_unsupported_version_gets_the_supported_ones() {
     let all = r#"["2024-11-05","2025-03-26","2025-06-18","2025-11-25","2026-07-28"]"#;
-    let unknown = "This protocol version is not supported: use one of those in \"supported\".".to_string();
+    let unknown =
+        "This protocol version is not supported: use one of those in \"supported\".".to_string();
     let legacy = |version: &str| {
-        format!("{version} begins with initialize and has no per-request _meta: use 2026-07-28 here, or initialize.")
+        format!(
+            "{version} begins with initialize and has no per-request _meta: use 2026-07-28 here, or initialize."
+        )
     };
-    for method in ["tools/list", "server/discover", "ping", "initialize", "no/such", "subscriptions/listen"] {
+    for method in [
+        "tools/list",
+        "server/discover",
+        "ping",
+        "initialize",
+        "no/such",
+        "subscriptions/listen",
+    ] {
         for (version, words, supported) in [
             ("2099-01-01", unknown.clone(), all),
             ("", unknown.clone(), all),
@@ -76,9 +133,16 @@ fn an_unsupported_version_gets_the_supported_ones() {
             ("2024-11-05", legacy("2024-11-05"), r#"["2026-07-28"]"#),
             ("2025-11-25", legacy("2025-11-25"), r#"["2026-07-28"]"#),
         ] {
-            let line = with_meta(method, &format!(r#""{VERSION}":"{version}","{CAPABILITIES}":{{}}"#));
+            let line = with_meta(
+                method,
+                &format!(r#""{VERSION}":"{version}","{CAPABILITIES}":{{}}"#),
+            );
             let more = format!(r#""requested":"{version}","supported":{supported},"#);
-            assert_eq!(TestClient::new().say(&line), error_with(ID, -32022, &words, &more), "{method} {version}");
+            assert_eq!(
+                TestClient::new().say(&line),
+                error_with(ID, -32022, &words, &more),
+                "{method} {version}"
+            );
         }
     }
 }
@@ -101,11 +165,21 @@ fn eras_mix_on_one_pipe_in_every_order() {
         assert!(pipe.say(&initialize).contains(first.name()));
         let own = pipe.say(&legacy);
         assert_eq!(own, TestClient::speaking(first).say(&legacy));
-        assert_eq!(pipe.say(&modern), modern_answer, "the handshake does not colour it");
+        assert_eq!(
+            pipe.say(&modern),
+            modern_answer,
+            "the handshake does not colour it"
+        );
         assert_eq!(pipe.say("{"), TestClient::speaking(first).say("{"));
         assert_eq!(pipe.say(&legacy), own, "nor does it the other way round");
-        let inside = with_meta("initialize", &format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#));
-        assert_eq!(pipe.say(&inside), error(ID, -32601, "There is no method \"initialize\" here."));
+        let inside = with_meta(
+            "initialize",
+            &format!(r#""{VERSION}":"2026-07-28","{CAPABILITIES}":{{}}"#),
+        );
+        assert_eq!(
+            pipe.say(&inside),
+            error(ID, -32601, "There is no method \"initialize\" here.")
+        );
         assert_eq!(pipe.session.revision(), Some(first));
     }
 }
@@ -119,64 +193,120 @@ fn the_header_decides_the_era_without_an_envelope() {
     assert_eq!(pipe.post(&request("ping"), true, &mirror), no_version);
     // `initialize` without an envelope is legacy, whatever the header says.
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
-    assert!(pipe.post(initialize, true, &mirror).contains(r#""protocolVersion":"2025-06-18""#));
+    assert!(
+        pipe.post(initialize, true, &mirror)
+            .contains(r#""protocolVersion":"2025-06-18""#)
+    );
     for (line, header, modern, opens) in [
         (request("tools/list"), false, false, false),
         (request("tools/list"), true, true, false),
         (request("server/discover"), false, true, false),
         (initialize.to_string(), true, false, true),
-        (request_in(Revision::R2026_07_28, "initialize", ""), false, true, false),
-        (r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_string(), true, true, false),
+        (
+            request_in(Revision::R2026_07_28, "initialize", ""),
+            false,
+            true,
+            false,
+        ),
+        (
+            r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_string(),
+            true,
+            true,
+            false,
+        ),
         ("{".to_string(), true, true, false),
         ("{".to_string(), false, false, false),
     ] {
         let inbound = Inbound::read(line.as_bytes(), header);
-        assert_eq!((inbound.modern, inbound.initialize), (modern, opens), "{line}");
+        assert_eq!(
+            (inbound.modern, inbound.initialize),
+            (modern, opens),
+            "{line}"
+        );
     }
 }
 
 #[test]
 fn headers_must_match_the_body() {
     let pipe = TestClient::of(Session::http());
-    let mirror = |version: Option<&str>, method: Option<&str>, name: Option<Result<&str, &'static str>>| Mirror {
+    let mirror = |version: Option<&str>,
+                  method: Option<&str>,
+                  name: Option<Result<&str, &'static str>>| Mirror {
         version: version.map(String::from),
         method: method.map(String::from),
         name: name.map(|name| name.map(String::from)),
     };
     let good = Some("2026-07-28");
     let post = |method: &str, params: &str, mirror: &Mirror| {
-        pipe.post(&request_in(Revision::R2026_07_28, method, params), true, mirror)
+        pipe.post(
+            &request_in(Revision::R2026_07_28, method, params),
+            true,
+            mirror,
+        )
     };
     let refused = |words: &str| error(ID, -32020, words);
     let absent = |header: &str, body: &str| {
-        refused(&format!("The header {header} is missing: it must repeat the body's {body}."))
+        refused(&format!(
+            "The header {header} is missing: it must repeat the body's {body}."
+        ))
     };
     let differs = |header: &str, body: &str| {
-        refused(&format!("The header {header} differs from the body's {body}: both must be the same."))
+        refused(&format!(
+            "The header {header} differs from the body's {body}: both must be the same."
+        ))
     };
     let list = "resources/templates/list";
     assert!(post(list, "", &mirror(good, Some(list), None)).contains("result"));
-    assert_eq!(post(list, "", &mirror(None, Some(list), None)), absent("MCP-Protocol-Version", "protocol version"));
+    assert_eq!(
+        post(list, "", &mirror(None, Some(list), None)),
+        absent("MCP-Protocol-Version", "protocol version")
+    );
     assert_eq!(
         post(list, "", &mirror(Some("2025-11-25"), Some(list), None)),
         differs("MCP-Protocol-Version", "protocol version")
     );
-    assert_eq!(post(list, "", &mirror(good, None, None)), absent("Mcp-Method", "method"));
-    assert_eq!(post(list, "", &mirror(good, Some("Tools/List"), None)), differs("Mcp-Method", "method"));
+    assert_eq!(
+        post(list, "", &mirror(good, None, None)),
+        absent("Mcp-Method", "method")
+    );
+    assert_eq!(
+        post(list, "", &mirror(good, Some("Tools/List"), None)),
+        differs("Mcp-Method", "method")
+    );
     // Headers are checked before the method, also for an unknown one.
-    assert_eq!(post("no/such", "", &mirror(good, Some(list), None)), differs("Mcp-Method", "method"));
+    assert_eq!(
+        post("no/such", "", &mirror(good, Some(list), None)),
+        differs("Mcp-Method", "method")
+    );
     for (method, field, value) in [
         ("tools/call", "name", "fabric_list_models"),
         ("prompts/get", "name", "summarize"),
         ("resources/read", "uri", "fabric://pattern/summarize"),
     ] {
         let (params, body) = (format!(r#""{field}":"{value}""#), format!("params.{field}"));
-        assert_eq!(post(method, &params, &mirror(good, Some(method), Some(Ok(value)))), "call 1");
-        assert_eq!(post(method, &params, &mirror(good, Some(method), None)), absent("Mcp-Name", &body));
-        assert_eq!(post(method, &params, &mirror(good, Some(method), Some(Ok("x")))), differs("Mcp-Name", &body));
+        assert_eq!(
+            post(
+                method,
+                &params,
+                &mirror(good, Some(method), Some(Ok(value)))
+            ),
+            "call 1"
+        );
+        assert_eq!(
+            post(method, &params, &mirror(good, Some(method), None)),
+            absent("Mcp-Name", &body)
+        );
+        assert_eq!(
+            post(method, &params, &mirror(good, Some(method), Some(Ok("x")))),
+            differs("Mcp-Name", &body)
+        );
         let unreadable = "The header Mcp-Name is not readable: it is no base64.";
         assert_eq!(
-            post(method, &params, &mirror(good, Some(method), Some(Err("it is no base64")))),
+            post(
+                method,
+                &params,
+                &mirror(good, Some(method), Some(Err("it is no base64")))
+            ),
             refused(unreadable)
         );
         // Without a name in the body there is nothing to compare: the method reports what it needs.

@@ -6,7 +6,11 @@ const USE_INITIALIZE: &str = "Nothing is agreed on yet: send initialize first, o
     io.modelcontextprotocol/protocolVersion (2026-07-28) and clientCapabilities into params._meta of each request.";
 
 fn not_found(method: &str) -> String {
-    error(ID, -32601, &format!("There is no method \"{method}\" here."))
+    error(
+        ID,
+        -32601,
+        &format!("There is no method \"{method}\" here."),
+    )
 }
 
 #[test]
@@ -14,11 +18,16 @@ fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
     let version = env!("CARGO_PKG_VERSION");
     let name = format!(r#""name":"fabric-mcp","version":"{version}""#);
     let title = format!(r#""name":"fabric-mcp","title":"Fabric","version":"{version}""#);
-    let all = format!(r#""description":"{}",{title}"#, env!("CARGO_PKG_DESCRIPTION"));
+    let all = format!(
+        r#""description":"{}",{title}"#,
+        env!("CARGO_PKG_DESCRIPTION")
+    );
     let lists = r#""logging":{},"prompts":{"listChanged":true},"resources":{"listChanged":true},"tools":{}"#;
     let completions = format!(r#""completions":{{}},{lists}"#);
-    let tasks = completions
-        .replace(r#""tools""#, r#""tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}},"tools""#);
+    let tasks = completions.replace(
+        r#""tools""#,
+        r#""tasks":{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}},"tools""#,
+    );
     for (asked, agreed, capabilities, info) in [
         ("2024-11-05", "2024-11-05", lists, &name),
         ("2025-03-26", "2025-03-26", &completions, &name),
@@ -28,13 +37,21 @@ fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
         ("1999-01-01", "2025-11-25", &tasks, &all),
         ("", "2025-11-25", &tasks, &all),
     ] {
-        let line = request_in(Revision::R2024_11_05, "initialize", &format!(r#""protocolVersion":"{asked}""#));
+        let line = request_in(
+            Revision::R2024_11_05,
+            "initialize",
+            &format!(r#""protocolVersion":"{asked}""#),
+        );
         let expected = format!(
             r##"{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":"{agreed}","capabilities":{{{capabilities}}},"serverInfo":{{{info}}},"instructions":"#"}}}}"##
         );
         assert_eq!(TestClient::new().say(&line), expected, "{asked:?}");
         // The same on a pipe with another revision: it renegotiates.
-        assert_eq!(TestClient::speaking(Revision::R2025_03_26).say(&line), expected, "{asked:?}");
+        assert_eq!(
+            TestClient::speaking(Revision::R2025_03_26).say(&line),
+            expected,
+            "{asked:?}"
+        );
     }
 }
 
@@ -42,7 +59,12 @@ fn initialize_echoes_the_version_and_tells_each_revision_what_it_knows() {
 fn initialize_without_a_version_changes_nothing() {
     let pipe = TestClient::speaking(Revision::R2025_06_18);
     let words = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
-    for params in ["", r#""protocolVersion":5"#, r#""protocolVersion":null"#, r#""protocolVersion":["2025-11-25"]"#] {
+    for params in [
+        "",
+        r#""protocolVersion":5"#,
+        r#""protocolVersion":null"#,
+        r#""protocolVersion":["2025-11-25"]"#,
+    ] {
         let line = request_in(Revision::R2025_06_18, "initialize", params);
         assert_eq!(pipe.say(&line), error(ID, -32602, words), "{params}");
     }
@@ -53,9 +75,23 @@ fn initialize_without_a_version_changes_nothing() {
 #[test]
 fn before_any_handshake_only_ping_is_served() {
     let pipe = TestClient::new();
-    assert_eq!(pipe.say(&request("ping")), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
-    for method in ["tools/list", "tools/call", "prompts/list", "logging/setLevel", "subscriptions/listen", "no/such"] {
-        assert_eq!(pipe.say(&request(method)), error(ID, -32602, USE_INITIALIZE), "{method}");
+    assert_eq!(
+        pipe.say(&request("ping")),
+        r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
+    );
+    for method in [
+        "tools/list",
+        "tools/call",
+        "prompts/list",
+        "logging/setLevel",
+        "subscriptions/listen",
+        "no/such",
+    ] {
+        assert_eq!(
+            pipe.say(&request(method)),
+            error(ID, -32602, USE_INITIALIZE),
+            "{method}"
+        );
     }
     assert_eq!(pipe.session.revision(), None);
 }
@@ -64,10 +100,16 @@ fn before_any_handshake_only_ping_is_served() {
 fn ping_is_exactly_empty_and_not_modern() {
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
-        let expected =
-            if revision.is_legacy() { r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into() } else { not_found("ping") };
+        let expected = if revision.is_legacy() {
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into()
+        } else {
+            not_found("ping")
+        };
         assert_eq!(pipe.say(&request_in(revision, "ping", "")), expected);
-        assert_eq!(pipe.say(&request("ping")), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        assert_eq!(
+            pipe.say(&request("ping")),
+            r#"{"jsonrpc":"2.0","id":1,"result":{}}"#
+        );
     }
 }
 
@@ -75,21 +117,44 @@ fn ping_is_exactly_empty_and_not_modern() {
 fn removed_and_unknown_methods_are_not_found() {
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
-        let mut gone = vec!["no/such", "", "resources/subscribe", "resources/unsubscribe", "notifications/initialized"];
+        let mut gone = vec![
+            "no/such",
+            "",
+            "resources/subscribe",
+            "resources/unsubscribe",
+            "notifications/initialized",
+        ];
         match revision.is_legacy() {
             true => gone.extend(["subscriptions/listen", "roots/list", "tasks/update"]),
-            false => gone.extend(["initialize", "ping", "logging/setLevel", "tasks/list", "tasks/result"]),
+            false => gone.extend([
+                "initialize",
+                "ping",
+                "logging/setLevel",
+                "tasks/list",
+                "tasks/result",
+            ]),
         }
         if revision < Revision::R2025_11_25 {
             gone.extend(["tasks/get", "tasks/cancel", "tasks/list", "tasks/result"]);
         }
         for method in gone {
-            assert_eq!(pipe.say(&request_in(revision, method, "")), not_found(method), "{revision:?}");
+            assert_eq!(
+                pipe.say(&request_in(revision, method, "")),
+                not_found(method),
+                "{revision:?}"
+            );
         }
     }
     // A method's name is shown shortened and without control characters.
-    let long = request_in(Revision::R2025_11_25, &format!("\\u001b[31m{}", "x".repeat(100)), "");
-    assert_eq!(TestClient::speaking(Revision::R2025_11_25).say(&long), not_found(&format!("[31m{}", "x".repeat(60))));
+    let long = request_in(
+        Revision::R2025_11_25,
+        &format!("\\u001b[31m{}", "x".repeat(100)),
+        "",
+    );
+    assert_eq!(
+        TestClient::speaking(Revision::R2025_11_25).say(&long),
+        not_found(&format!("[31m{}", "x".repeat(60)))
+    );
 }
 
 #[test]
@@ -103,41 +168,84 @@ fn tools_are_listed_with_the_fields_each_revision_knows() {
             Revision::R2025_03_26 => annotations.to_string(),
             _ => format!(r#""_meta":{{"anthropic/maxResultSizeChars":500000}},{annotations}"#),
         };
-        let modern = if revision.is_legacy() { "" } else { r#""resultType":"complete","# };
+        let modern = if revision.is_legacy() {
+            ""
+        } else {
+            r#""resultType":"complete","#
+        };
         let head = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{{modern}"tools":[{{{tool}"#);
         assert!(text.starts_with(&head), "{revision:?}: {}", &text[..300]);
         let tail = match revision.is_legacy() {
             true => "]}}".to_string(),
-            false => format!(r#"],"ttlMs":3600000,"cacheScope":"public","_meta":{{{}}}}}}}"#, server_info()),
+            false => format!(
+                r#"],"ttlMs":3600000,"cacheScope":"public","_meta":{{{}}}}}}}"#,
+                server_info()
+            ),
         };
         assert!(text.ends_with(&tail), "{revision:?}");
         let list: serde_json::Value = serde_json::from_str(&text).unwrap();
         let fields: &[&str] = match revision {
             Revision::R2024_11_05 => &["description", "inputSchema", "name"],
             Revision::R2025_03_26 => &["annotations", "description", "inputSchema", "name"],
-            _ => &["_meta", "annotations", "description", "inputSchema", "name", "outputSchema", "title"],
+            _ => &[
+                "_meta",
+                "annotations",
+                "description",
+                "inputSchema",
+                "name",
+                "outputSchema",
+                "title",
+            ],
         };
         for tool in list["result"]["tools"].as_array().unwrap() {
-            let mut found: Vec<_> = tool.as_object().unwrap().keys().map(String::as_str).collect();
+            let mut found: Vec<_> = tool
+                .as_object()
+                .unwrap()
+                .keys()
+                .map(String::as_str)
+                .collect();
             if revision == Revision::R2025_11_25 && tool["name"] == "fabric_run_pattern" {
-                assert_eq!(tool["execution"], serde_json::json!({"taskSupport": "optional"}));
+                assert_eq!(
+                    tool["execution"],
+                    serde_json::json!({"taskSupport": "optional"})
+                );
                 found.retain(|field| *field != "execution");
             }
             assert_eq!(found, fields, "{revision:?}");
         }
-        assert_eq!(pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#)), text, "the same each time");
+        assert_eq!(
+            pipe.say(&request_in(revision, "tools/list", r#""cursor":null"#)),
+            text,
+            "the same each time"
+        );
     }
 }
 
 #[test]
 fn made_up_cursors_are_refused_in_every_list() {
-    let made_up = "\"cursor\" is not one that this server gave: leave it out to begin at the first page.";
+    let made_up =
+        "\"cursor\" is not one that this server gave: leave it out to begin at the first page.";
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
-        for method in ["tools/list", "resources/templates/list", "prompts/list", "resources/list"] {
-            let say = |cursor: &str| pipe.say(&request_in(revision, method, &format!(r#""cursor":{cursor}"#)));
+        for method in [
+            "tools/list",
+            "resources/templates/list",
+            "prompts/list",
+            "resources/list",
+        ] {
+            let say = |cursor: &str| {
+                pipe.say(&request_in(
+                    revision,
+                    method,
+                    &format!(r#""cursor":{cursor}"#),
+                ))
+            };
             assert_eq!(say("\"page-0\""), error(ID, -32602, made_up), "{method}");
-            assert_eq!(say("5"), error(ID, -32602, "\"cursor\" must be a string."), "{method}");
+            assert_eq!(
+                say("5"),
+                error(ID, -32602, "\"cursor\" must be a string."),
+                "{method}"
+            );
         }
         assert_eq!(
             pipe.say(&request_in(revision, "tools/list", r#""cursor":"page-1""#)),
@@ -163,7 +271,11 @@ fn templates_are_listed_in_full() {
             true => templates,
             false => format!(r#"{templates},"ttlMs":3600000,"cacheScope":"public""#),
         };
-        let answer = TestClient::speaking(revision).say(&request_in(revision, "resources/templates/list", ""));
+        let answer = TestClient::speaking(revision).say(&request_in(
+            revision,
+            "resources/templates/list",
+            "",
+        ));
         assert_eq!(answer, result_in(revision, &fields));
     }
 }
@@ -172,7 +284,11 @@ fn templates_are_listed_in_full() {
 fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025_11_25() {
     let malformed =
         "tools/call needs params.name, the name of a tool as a string, and params.arguments, an object.".to_string();
-    let tools = crate::tools::TOOLS.iter().map(|tool| tool.name).collect::<Vec<_>>().join(", ");
+    let tools = crate::tools::TOOLS
+        .iter()
+        .map(|tool| tool.name)
+        .collect::<Vec<_>>()
+        .join(", ");
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
         let say = |params: &str| pipe.say(&request_in(revision, "tools/call", params));
@@ -181,8 +297,14 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
             (r#""name":5"#, malformed.clone()),
             (r#""name":"\ud800""#, malformed.clone()),
             (r#""name":"a","name":"b""#, malformed.clone()),
-            (r#""name":"nope""#, format!("There is no tool \"nope\": the tools are {tools}.")),
-            (r#""name":"","arguments":{}"#, format!("There is no tool \"\": the tools are {tools}.")),
+            (
+                r#""name":"nope""#,
+                format!("There is no tool \"nope\": the tools are {tools}."),
+            ),
+            (
+                r#""name":"","arguments":{}"#,
+                format!("There is no tool \"\": the tools are {tools}."),
+            ),
             (
                 r#""name":"fabric_list_patterns","arguments":[]"#,
                 "params.arguments of tools/call must be an object.".into(),
@@ -192,7 +314,11 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
                 "params.arguments of tools/call must be an object.".into(),
             ),
         ] {
-            assert_eq!(say(params), error(ID, -32602, &words), "{revision:?} {params}");
+            assert_eq!(
+                say(params),
+                error(ID, -32602, &words),
+                "{revision:?} {params}"
+            );
         }
         let wrong = "`pattern_name` must be a string, not a number.";
         let answer = say(r#""name":"fabric_run_pattern","arguments":{"pattern_name":5}"#);
@@ -230,12 +356,36 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
         let asks = revision == Revision::R2025_11_25;
         let other = say(r#""name":"fabric_list_patterns","arguments":{},"task":{"ttl":5}"#);
         let words = "fabric_list_patterns cannot be a task: call it without params.task.";
-        assert_eq!(other, if asks { error(ID, -32601, words) } else { "call 1".into() }, "{revision:?}");
-        for bad in ["5", "[]", r#"{"ttl":-1}"#, r#"{"ttl":1.5}"#, r#"{"ttl":"1"}"#] {
-            let answer =
-                say(&format!(r#""name":"fabric_run_pattern","arguments":{{"pattern_name":"x"}},"task":{bad}"#));
-            let words = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
-            assert_eq!(answer, if asks { error(ID, -32602, words) } else { "call 1".into() }, "{revision:?} {bad}");
+        assert_eq!(
+            other,
+            if asks {
+                error(ID, -32601, words)
+            } else {
+                "call 1".into()
+            },
+            "{revision:?}"
+        );
+        for bad in [
+            "5",
+            "[]",
+            r#"{"ttl":-1}"#,
+            r#"{"ttl":1.5}"#,
+            r#"{"ttl":"1"}"#,
+        ] {
+            let answer = say(&format!(
+                r#""name":"fabric_run_pattern","arguments":{{"pattern_name":"x"}},"task":{bad}"#
+            ));
+            let words =
+                "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
+            assert_eq!(
+                answer,
+                if asks {
+                    error(ID, -32602, words)
+                } else {
+                    "call 1".into()
+                },
+                "{revision:?} {bad}"
+            );
         }
     }
 }
@@ -243,12 +393,24 @@ fn an_unknown_tool_is_a_wrong_parameter_and_a_wrong_argument_one_only_below_2025
 #[test]
 fn a_progress_token_is_a_string_or_an_integer() {
     let modern = MODERN.strip_suffix('}').unwrap();
-    for (token, fine) in
-        [("0", true), ("\"\"", true), ("1", true), ("null", true), ("1.5", false), ("{}", false), ("true", false)]
-    {
+    for (token, fine) in [
+        ("0", true),
+        ("\"\"", true),
+        ("1", true),
+        ("null", true),
+        ("1.5", false),
+        ("{}", false),
+        ("true", false),
+    ] {
         for (pipe, meta) in [
-            (TestClient::speaking(Revision::R2024_11_05), r#""_meta":{"x":1"#),
-            (TestClient::speaking(Revision::R2025_11_25), r#""_meta":{"x":1"#),
+            (
+                TestClient::speaking(Revision::R2024_11_05),
+                r#""_meta":{"x":1"#,
+            ),
+            (
+                TestClient::speaking(Revision::R2025_11_25),
+                r#""_meta":{"x":1"#,
+            ),
             (TestClient::new(), modern),
         ] {
             let line = format!(
@@ -256,7 +418,11 @@ fn a_progress_token_is_a_string_or_an_integer() {
             );
             let expected = match fine {
                 true => "call 1".to_string(),
-                false => error(ID, -32602, "\"progressToken\" must be a string or an integer, of at most 1024 bytes."),
+                false => error(
+                    ID,
+                    -32602,
+                    "\"progressToken\" must be a string or an integer, of at most 1024 bytes.",
+                ),
             };
             assert_eq!(pipe.say(&line), expected, "{line}");
         }
@@ -276,13 +442,25 @@ fn prompts_resources_and_completion_check_their_params_before_any_call() {
         for (method, params, expected) in [
             ("prompts/list", "", None),
             ("prompts/get", r#""name":"summarize""#, None),
-            ("prompts/get", r#""name":"summarize","arguments":{"input_text":"x"}"#, None),
+            (
+                "prompts/get",
+                r#""name":"summarize","arguments":{"input_text":"x"}"#,
+                None,
+            ),
             ("prompts/get", "", Some(get)),
             ("prompts/get", r#""name":null"#, Some(get)),
             ("prompts/get", r#""name":"x","arguments":[]"#, Some(get)),
-            ("prompts/get", r#""name":"x","arguments":{"a":5}"#, Some(get)),
+            (
+                "prompts/get",
+                r#""name":"x","arguments":{"a":5}"#,
+                Some(get),
+            ),
             ("resources/list", "", None),
-            ("resources/read", r#""uri":"fabric://pattern/summarize""#, None),
+            (
+                "resources/read",
+                r#""uri":"fabric://pattern/summarize""#,
+                None,
+            ),
             ("resources/read", r#""uri":"fabric://strategy/cot""#, None),
             ("resources/read", "", Some(read)),
             ("resources/read", r#""uri":[]"#, Some(read)),
@@ -329,9 +507,16 @@ fn prompts_resources_and_completion_check_their_params_before_any_call() {
             ),
         ] {
             let expected = expected.map_or("call 1".to_string(), |words| error(ID, -32602, words));
-            assert_eq!(pipe.say(&request_in(revision, method, params)), expected, "{revision:?} {method} {params}");
+            assert_eq!(
+                pipe.say(&request_in(revision, method, params)),
+                expected,
+                "{revision:?} {method} {params}"
+            );
         }
-        assert!(pipe.say(&request_in(revision, "prompts/get", r#""name":"../x""#)).contains(r#""code":-32602"#));
+        assert!(
+            pipe.say(&request_in(revision, "prompts/get", r#""name":"../x""#))
+                .contains(r#""code":-32602"#)
+        );
     }
 }
 
@@ -340,8 +525,18 @@ fn a_resource_that_cannot_be_ours_is_not_found_under_the_code_of_the_revision() 
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
         let code = if revision.is_legacy() { -32002 } else { -32602 };
-        for uri in ["file:///etc/passwd", "", "fabric://pattern/..%2Fx", "fabric://context/x", "fabric://pattern/%ff"] {
-            let answer = pipe.say(&request_in(revision, "resources/read", &format!(r#""uri":"{uri}""#)));
+        for uri in [
+            "file:///etc/passwd",
+            "",
+            "fabric://pattern/..%2Fx",
+            "fabric://context/x",
+            "fabric://pattern/%ff",
+        ] {
+            let answer = pipe.say(&request_in(
+                revision,
+                "resources/read",
+                &format!(r#""uri":"{uri}""#),
+            ));
             let detail = format!(
                 r#"There is no resource \"{uri}\". Resources are fabric://pattern/{{name}} and fabric://strategy/{{name}}."#
             );
@@ -357,21 +552,43 @@ fn a_resource_that_cannot_be_ours_is_not_found_under_the_code_of_the_revision() 
 
 #[test]
 fn the_log_level_belongs_to_the_legacy_connection() {
-    let words =
-        "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
+    let words = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
     for revision in Revision::ALL.into_iter().filter(|r| r.is_legacy()) {
         let pipe = TestClient::speaking(revision);
         assert_eq!(pipe.session.level(), None);
-        for level in ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"] {
-            let line = request_in(revision, "logging/setLevel", &format!(r#""level":"{level}""#));
+        for level in [
+            "debug",
+            "info",
+            "notice",
+            "warning",
+            "error",
+            "critical",
+            "alert",
+            "emergency",
+        ] {
+            let line = request_in(
+                revision,
+                "logging/setLevel",
+                &format!(r#""level":"{level}""#),
+            );
             assert_eq!(pipe.say(&line), r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
             assert_eq!(pipe.session.level().map(Level::name), Some(level));
         }
-        for bad in ["", r#""level":"loud""#, r#""level":"Info""#, r#""level":3"#, r#""level":null"#] {
+        for bad in [
+            "",
+            r#""level":"loud""#,
+            r#""level":"Info""#,
+            r#""level":3"#,
+            r#""level":null"#,
+        ] {
             let line = request_in(revision, "logging/setLevel", bad);
             assert_eq!(pipe.say(&line), error(ID, -32602, words), "{bad}");
         }
-        assert_eq!(pipe.session.level().map(Level::name), Some("emergency"), "a refused level changes nothing");
+        assert_eq!(
+            pipe.session.level().map(Level::name),
+            Some("emergency"),
+            "a refused level changes nothing"
+        );
     }
 }
 
@@ -394,7 +611,13 @@ fn subscriptions_are_acknowledged_with_the_supported_kinds() {
     let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
                  with true or false as values.";
     let pipe = TestClient::new();
-    let say = |params: &str| pipe.say(&request_in(Revision::R2026_07_28, "subscriptions/listen", params));
+    let say = |params: &str| {
+        pipe.say(&request_in(
+            Revision::R2026_07_28,
+            "subscriptions/listen",
+            params,
+        ))
+    };
     let acknowledged = |filter: &str| {
         format!(
             r#"listen 1 {{"jsonrpc":"2.0","method":"notifications/subscriptions/acknowledged","params":{{"_meta":{{"io.modelcontextprotocol/subscriptionId":1}},"notifications":{{{filter}}}}}}}"#
@@ -402,15 +625,31 @@ fn subscriptions_are_acknowledged_with_the_supported_kinds() {
     };
     for (asked, honoured) in [
         ("", ""),
-        (r#""promptsListChanged":true"#, r#""promptsListChanged":true"#),
-        (r#""promptsListChanged":false,"resourcesListChanged":true"#, r#""resourcesListChanged":true"#),
-        (r#""toolsListChanged":true,"resourceSubscriptions":["fabric://pattern/x"],"new":5"#, ""),
+        (
+            r#""promptsListChanged":true"#,
+            r#""promptsListChanged":true"#,
+        ),
+        (
+            r#""promptsListChanged":false,"resourcesListChanged":true"#,
+            r#""resourcesListChanged":true"#,
+        ),
+        (
+            r#""toolsListChanged":true,"resourceSubscriptions":["fabric://pattern/x"],"new":5"#,
+            "",
+        ),
     ] {
-        assert_eq!(say(&format!(r#""notifications":{{{asked}}}"#)), acknowledged(honoured), "{asked}");
+        assert_eq!(
+            say(&format!(r#""notifications":{{{asked}}}"#)),
+            acknowledged(honoured),
+            "{asked}"
+        );
     }
-    for bad in
-        ["", r#""notifications":null"#, r#""notifications":[true]"#, r#""notifications":{"promptsListChanged":"yes"}"#]
-    {
+    for bad in [
+        "",
+        r#""notifications":null"#,
+        r#""notifications":[true]"#,
+        r#""notifications":{"promptsListChanged":"yes"}"#,
+    ] {
         assert_eq!(say(bad), error(ID, -32602, usage), "{bad}");
     }
 }
@@ -422,7 +661,10 @@ fn a_legacy_client_that_lists_gets_change_notifications() {
         assert!(!pipe.session.follows_lists());
         pipe.say(&request_in(Revision::R2025_06_18, "tools/list", ""));
         pipe.say(&request_in(Revision::R2026_07_28, method, ""));
-        assert!(!pipe.session.follows_lists(), "tools never change, and modern clients listen");
+        assert!(
+            !pipe.session.follows_lists(),
+            "tools never change, and modern clients listen"
+        );
         pipe.say(&request_in(Revision::R2025_06_18, method, ""));
         assert!(pipe.session.follows_lists());
     }
@@ -433,15 +675,26 @@ fn cancelling_takes_an_id_and_ignores_everything_else() {
     for revision in Revision::ALL {
         let pipe = TestClient::speaking(revision);
         let say = |params: &str| {
-            pipe.say(&format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
+            pipe.say(&format!(
+                r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#
+            ))
         };
         assert_eq!(say(r#"{"requestId":7,"reason":"x"}"#), "cancel 7");
         assert_eq!(say(r#"{"requestId":"a"}"#), r#"cancel "a""#);
-        for ignored in
-            ["{}", "[7]", "7", "null", r#"{"requestId":null}"#, r#"{"requestId":1.5}"#, r#"{"requestId":{}}"#]
-        {
+        for ignored in [
+            "{}",
+            "[7]",
+            "7",
+            "null",
+            r#"{"requestId":null}"#,
+            r#"{"requestId":1.5}"#,
+            r#"{"requestId":{}}"#,
+        ] {
             assert_eq!(say(ignored), "-", "{ignored}");
         }
-        assert_eq!(pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#), "-");
+        assert_eq!(
+            pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled"}"#),
+            "-"
+        );
     }
 }

@@ -56,7 +56,11 @@ impl TestClient {
 
     fn of(session: Session) -> TestClient {
         let server = Server::without_fabric();
-        TestClient { server, session: Arc::new(session), in_use: Vec::new() }
+        TestClient {
+            server,
+            session: Arc::new(session),
+            in_use: Vec::new(),
+        }
     }
 
     /// Sends a line and returns the action as text.
@@ -72,7 +76,11 @@ impl TestClient {
 
     /// The same over HTTP, with its headers.
     fn post(&self, line: &str, modern: bool, mirror: &Mirror) -> String {
-        show(self.server.receive(&self.session, Inbound::read(line.as_bytes(), modern), Some(mirror)))
+        show(self.server.receive(
+            &self.session,
+            Inbound::read(line.as_bytes(), modern),
+            Some(mirror),
+        ))
     }
 }
 
@@ -84,15 +92,32 @@ fn show(action: Action) -> String {
             let text = String::from_utf8(answer.body.into_bytes()).unwrap();
             assert!(!text.contains('\n'), "an answer is one line: {text}");
             serde_json::from_str::<serde::de::IgnoredAny>(&text).unwrap();
-            assert_eq!(text.contains(r#""error":{"code":"#), answer.code.is_some(), "{text}");
-            ["request_id", "instructions", "generated_at"].iter().fold(text, |text, key| masked(&text, key))
+            assert_eq!(
+                text.contains(r#""error":{"code":"#),
+                answer.code.is_some(),
+                "{text}"
+            );
+            ["request_id", "instructions", "generated_at"]
+                .iter()
+                .fold(text, |text, key| masked(&text, key))
         }
         Action::Call(call) => format!("call {}", call.id().json()),
         Action::Listen(listen) => {
-            format!("listen {} {}", listen.id().json(), String::from_utf8(listen.acknowledgement()).unwrap())
+            format!(
+                "listen {} {}",
+                listen.id().json(),
+                String::from_utf8(listen.acknowledgement()).unwrap()
+            )
         }
         Action::Cancel(id) => format!("cancel {}", id.json()),
-        Action::Batch(actions) => format!("[{}]", actions.into_iter().map(show).collect::<Vec<_>>().join(" | ")),
+        Action::Batch(actions) => format!(
+            "[{}]",
+            actions
+                .into_iter()
+                .map(show)
+                .collect::<Vec<_>>()
+                .join(" | ")
+        ),
     }
 }
 
@@ -132,7 +157,10 @@ fn result_in(revision: Revision, fields: &str) -> String {
     let modern = match (revision.is_legacy(), fields.is_empty()) {
         (true, _) => fields.to_string(),
         (false, true) => format!(r#""resultType":"complete","_meta":{{{}}}"#, server_info()),
-        (false, false) => format!(r#""resultType":"complete",{fields},"_meta":{{{}}}"#, server_info()),
+        (false, false) => format!(
+            r#""resultType":"complete",{fields},"_meta":{{{}}}"#,
+            server_info()
+        ),
     };
     format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{{modern}}}}}"#)
 }

@@ -4,7 +4,11 @@ use super::super::registry::HTTP_MAX_CLOSING;
 use super::*;
 
 /// A handler that reports its start and waits for a permit to continue.
-fn gated() -> (impl Fn(Exchange<'_>) + Send + Sync, Receiver<()>, SyncSender<()>) {
+fn gated() -> (
+    impl Fn(Exchange<'_>) + Send + Sync,
+    Receiver<()>,
+    SyncSender<()>,
+) {
     let (begun, has_begun) = sync_channel(64);
     let (go, may_go) = sync_channel::<()>(64);
     let may_go = Mutex::new(may_go);
@@ -34,7 +38,13 @@ fn all_at_rest(server: &HttpServer) {
 
 #[test]
 fn at_the_cap_the_longest_idle_connection_is_evicted() {
-    let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
+    let server = server(
+        HttpLimits {
+            max_connections: 3,
+            ..HttpLimits::default()
+        },
+        echo,
+    );
     let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     for client in &mut clients {
         ask(client, "hello");
@@ -59,7 +69,13 @@ fn at_the_cap_the_longest_idle_connection_is_evicted() {
 #[test]
 fn at_the_cap_with_all_busy_a_new_connection_gets_a_503() {
     let (handler, has_begun, go) = gated();
-    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, handler);
+    let server = server(
+        HttpLimits {
+            max_connections: 2,
+            ..HttpLimits::default()
+        },
+        handler,
+    );
     let mut busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
     for client in &mut busy {
         ask(client, "busy");
@@ -81,18 +97,48 @@ fn at_the_cap_with_all_busy_a_new_connection_gets_a_503() {
 /// States without an admitted request: the bytes sent, and whether to wait for the answer.
 const UNADMITTED: [(&str, &str, bool); 7] = [
     ("one byte", "G", false),
-    ("half a head", "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ", false),
-    ("half a body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf", false),
-    ("half a chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhal", false),
-    ("turned away, then silent", "GET /unread HTTP/1.1\r\nHost: a\r\n\r\n", true),
-    ("turned away, then half a head", "GET /unread HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHo", true),
-    ("a second head by halves", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nxPOST / HT", true),
+    (
+        "half a head",
+        "GET / HTTP/1.1\r\nHost: a\r\nX-Slow: ",
+        false,
+    ),
+    (
+        "half a body",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nhalf",
+        false,
+    ),
+    (
+        "half a chunk",
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhal",
+        false,
+    ),
+    (
+        "turned away, then silent",
+        "GET /unread HTTP/1.1\r\nHost: a\r\n\r\n",
+        true,
+    ),
+    (
+        "turned away, then half a head",
+        "GET /unread HTTP/1.1\r\nHost: a\r\n\r\nGET / HTTP/1.1\r\nHo",
+        true,
+    ),
+    (
+        "a second head by halves",
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nxPOST / HT",
+        true,
+    ),
 ];
 
 #[test]
 fn connections_without_an_admitted_request_are_evicted() {
     for (name, sent, answered) in UNADMITTED {
-        let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
+        let server = server(
+            HttpLimits {
+                max_connections: 8,
+                ..HttpLimits::default()
+            },
+            echo,
+        );
         let mut slow: Vec<_> = (0..8)
             .map(|_| {
                 let mut client = connect(&server);
@@ -107,7 +153,10 @@ fn connections_without_an_admitted_request_are_evicted() {
         works(&server);
         all_at_rest(&server);
         // The threads of the others may not have seen their bytes yet, which determine their age.
-        assert!(!sent.starts_with("GET /unread") || ended(&mut slow[0]), "{name}: the oldest makes room");
+        assert!(
+            !sent.starts_with("GET /unread") || ended(&mut slow[0]),
+            "{name}: the oldest makes room"
+        );
         for _ in 0..20 {
             works(&server);
             all_at_rest(&server);
@@ -117,7 +166,13 @@ fn connections_without_an_admitted_request_are_evicted() {
 
 #[test]
 fn another_request_after_an_admitted_one_resets_the_age() {
-    let server = server(HttpLimits { max_connections: 3, ..HttpLimits::default() }, echo);
+    let server = server(
+        HttpLimits {
+            max_connections: 3,
+            ..HttpLimits::default()
+        },
+        echo,
+    );
     let mut clients: Vec<_> = (0..3).map(|_| connect(&server)).collect();
     for client in &mut clients {
         ask(client, "hello");
@@ -127,7 +182,10 @@ fn another_request_after_an_admitted_one_resets_the_age() {
     // The oldest begins a new request; the server shows that it has seen it by asking for the body.
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
     clients[0].write_all(head).unwrap();
-    assert_eq!(until(&mut clients[0], "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(
+        until(&mut clients[0], "\r\n\r\n"),
+        "HTTP/1.1 100 Continue\r\n\r\n"
+    );
     works(&server);
     clients[0].write_all(b"again").unwrap();
     assert_eq!(response(&mut clients[0]).1, "again");
@@ -135,14 +193,21 @@ fn another_request_after_an_admitted_one_resets_the_age() {
 
 #[test]
 fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
-    let server =
-        server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| match exchange.head().path() {
+    let server = server(
+        HttpLimits {
+            max_connections: 2,
+            ..HttpLimits::default()
+        },
+        |exchange| match exchange.head().path() {
             "/large" => exchange.respond(200, &[], &[&vec![b'x'; 64 << 20]]),
             _ => echo(exchange),
-        });
+        },
+    );
     let mut deaf: Vec<_> = (0..2).map(|_| connect(&server)).collect();
     for client in &mut deaf {
-        client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+            .write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
         // The response has begun, and more of it than the socket buffers hold is unread.
         until(client, "\r\n\r\n");
     }
@@ -153,12 +218,16 @@ fn a_client_that_does_not_read_an_unadmitted_answer_is_evicted() {
 #[test]
 fn beyond_those_held_there_is_always_room_for_a_short_answer() {
     let (handler, has_begun, go) = gated();
-    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, move |exchange| {
-        match exchange.head().path() {
+    let server = server(
+        HttpLimits {
+            max_connections: 2,
+            ..HttpLimits::default()
+        },
+        move |exchange| match exchange.head().path() {
             "/unread" => echo(exchange),
             _ => handler(exchange),
-        }
-    });
+        },
+    );
     let mut busy: Vec<_> = (0..2).map(|_| connect(&server)).collect();
     for client in &mut busy {
         ask(client, "busy");
@@ -175,12 +244,18 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
         .collect();
     for _ in 0..50 {
         let mut client = connect(&server);
-        client.write_all(b"GET /unread HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+            .write_all(b"GET /unread HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
         assert_eq!(response(&mut client).1, "unread");
         ask(&mut client, "one too many");
         assert_status(&response(&mut client).0, 503);
     }
-    assert!(server.connections() <= 3 + HTTP_MAX_CLOSING, "{}", server.connections());
+    assert!(
+        server.connections() <= 3 + HTTP_MAX_CLOSING,
+        "{}",
+        server.connections()
+    );
     // A permit for each, and one for the next request: any of them may take the first.
     (0..=busy.len()).for_each(|_| go.send(()).unwrap());
     for client in &mut busy {
@@ -191,37 +266,66 @@ fn beyond_those_held_there_is_always_room_for_a_short_answer() {
 
 #[test]
 fn held_connections_can_be_evicted_again_however_they_end() {
-    let server = server(HttpLimits { max_connections: 2, ..HttpLimits::default() }, |exchange| {
-        let held = exchange.hold();
-        match exchange.head().path() {
-            "/panic" => panic!("while the connection is held"),
-            "/aborted" => drop(exchange.defer().stream(&[])),
-            "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
-            "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
-            "/forgotten" => drop(exchange.defer()),
-            _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),
-        }
-    });
-    for path in ["/panic", "/aborted", "/finished", "/put-off", "/forgotten", "/"].repeat(3) {
+    let server = server(
+        HttpLimits {
+            max_connections: 2,
+            ..HttpLimits::default()
+        },
+        |exchange| {
+            let held = exchange.hold();
+            match exchange.head().path() {
+                "/panic" => panic!("while the connection is held"),
+                "/aborted" => drop(exchange.defer().stream(&[])),
+                "/finished" => exchange.defer().stream(&[]).finish().unwrap(),
+                "/put-off" => exchange.defer().respond(200, &[], &[b"ok"]),
+                "/forgotten" => drop(exchange.defer()),
+                _ => exchange.respond(if held { 200 } else { 503 }, &[], &[b""]),
+            }
+        },
+    );
+    for path in [
+        "/panic",
+        "/aborted",
+        "/finished",
+        "/put-off",
+        "/forgotten",
+        "/",
+    ]
+    .repeat(3)
+    {
         let mut client = connect(&server);
         let close = "Connection: close\r\n";
-        client.write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{close}\r\n").as_bytes()).unwrap();
+        client
+            .write_all(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{close}\r\n").as_bytes())
+            .unwrap();
         let _ = client.read_to_end(&mut Vec::new());
     }
     all_at_rest(&server);
     let (mut one, mut two) = (connect(&server), connect(&server));
     for client in [&mut one, &mut two] {
-        client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
         assert_status(&response(client).0, 200);
     }
 }
 
 #[test]
 fn a_flood_of_silent_connections_does_not_keep_others_out() {
-    let server = server(HttpLimits { max_connections: 8, ..HttpLimits::default() }, echo);
+    let server = server(
+        HttpLimits {
+            max_connections: 8,
+            ..HttpLimits::default()
+        },
+        echo,
+    );
     let _silent: Vec<_> = (0..300).map(|_| connect(&server)).collect();
     works(&server);
-    assert!(server.connections() <= 8 + HTTP_MAX_CLOSING, "{}", server.connections());
+    assert!(
+        server.connections() <= 8 + HTTP_MAX_CLOSING,
+        "{}",
+        server.connections()
+    );
 }
 
 #[test]
@@ -256,7 +360,13 @@ fn errors_of_accept_are_waited_out() {
 #[test]
 fn a_thread_that_cannot_be_had_costs_one_connection() {
     // More address space than exists.
-    let server = server(HttpLimits { stack_size: 1 << 47, ..HttpLimits::default() }, echo);
+    let server = server(
+        HttpLimits {
+            stack_size: 1 << 47,
+            ..HttpLimits::default()
+        },
+        echo,
+    );
     for _ in 0..3 {
         assert!(ended(&mut connect(&server)));
     }
@@ -276,10 +386,16 @@ fn draining_lets_requests_end_and_closes_idle_connections() {
     has_begun.recv_timeout(PATIENCE).unwrap();
     assert_eq!(server.drain(Instant::now()), 2);
     assert!(ended(&mut idle));
-    assert!(TcpStream::connect(server.local_addr()).is_err(), "the port is free");
+    assert!(
+        TcpStream::connect(server.local_addr()).is_err(),
+        "the port is free"
+    );
     go.send(()).unwrap();
     let (head, body) = response(&mut busy);
-    assert!(head.contains("\r\nConnection: close\r\n") && body == "busy", "{head}");
+    assert!(
+        head.contains("\r\nConnection: close\r\n") && body == "busy",
+        "{head}"
+    );
     assert!(ended(&mut busy));
     assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
 }
@@ -313,7 +429,11 @@ fn a_dropped_server_leaves_nothing_behind() {
 fn those_who_connect_at_once_wait_in_the_kernel_and_not_for_its_next_try() {
     // Nobody accepts: connections within the backlog succeed at once; one beyond it takes a second or more.
     let server = HttpServer::bind("127.0.0.1:0", HttpLimits::default()).unwrap();
-    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap().trim().parse::<usize>().unwrap();
+    let most = std::fs::read_to_string("/proc/sys/net/core/somaxconn")
+        .unwrap()
+        .trim()
+        .parse::<usize>()
+        .unwrap();
     let connect = || TcpStream::connect_timeout(&server.local_addr(), Duration::from_millis(500));
     let connected: Vec<_> = (0..most.min(300)).map(|_| connect().unwrap()).collect();
     server.serve(Arc::new(By(echo))).unwrap();

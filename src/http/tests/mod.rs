@@ -28,7 +28,10 @@ impl<F: Fn(Exchange<'_>) + Send + Sync + 'static> Handler for By<F> {
 }
 
 /// A server with `handler` on a free port.
-pub(super) fn server(limits: HttpLimits, handler: impl Fn(Exchange<'_>) + Send + Sync + 'static) -> HttpServer {
+pub(super) fn server(
+    limits: HttpLimits,
+    handler: impl Fn(Exchange<'_>) + Send + Sync + 'static,
+) -> HttpServer {
     let server = HttpServer::bind("127.0.0.1:0", limits).unwrap();
     server.serve(Arc::new(By(handler))).unwrap();
     server
@@ -76,7 +79,11 @@ fn talk(server: &HttpServer, bytes: &[u8]) -> String {
 /// Reads one sized response: its head and its body.
 pub(super) fn response(client: &mut TcpStream) -> (String, String) {
     let head = until(client, "\r\n\r\n");
-    let length = head.split("Content-Length: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap_or("0");
+    let length = head
+        .split("Content-Length: ")
+        .nth(1)
+        .and_then(|rest| rest.split("\r\n").next())
+        .unwrap_or("0");
     let mut body = vec![0; length.parse().unwrap()];
     client.read_exact(&mut body).unwrap();
     (head, String::from_utf8(body).unwrap())
@@ -87,14 +94,22 @@ fn until(client: &mut TcpStream, end: &str) -> String {
     let mut text = Vec::new();
     while !text.ends_with(end.as_bytes()) {
         let mut byte = [0];
-        assert_eq!(client.read(&mut byte).unwrap(), 1, "the end after {:?}", String::from_utf8_lossy(&text));
+        assert_eq!(
+            client.read(&mut byte).unwrap(),
+            1,
+            "the end after {:?}",
+            String::from_utf8_lossy(&text)
+        );
         text.push(byte[0]);
     }
     String::from_utf8(text).unwrap()
 }
 
 pub(super) fn ask(client: &mut TcpStream, body: &str) {
-    let head = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n", body.len());
+    let head = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
     client.write_all((head + body).as_bytes()).unwrap();
 }
 
@@ -109,7 +124,10 @@ pub(super) fn works(server: &HttpServer) {
 
 #[track_caller]
 fn assert_status(answer: &str, status: u16) {
-    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "not {status}: {answer:?}");
+    assert!(
+        answer.starts_with(&format!("HTTP/1.1 {status} ")),
+        "not {status}: {answer:?}"
+    );
 }
 
 /// Whether the stream ends, by close or reset.
@@ -134,14 +152,26 @@ fn ambiguous_requests_are_refused() {
         (post("Content-Length: 5, 5\r\n"), 400),
         (post("Content-Length: 5\r\nContent-Length: 5\r\n"), 400),
         (post("Content-Length: 5\r\nContent-Length: 6\r\n"), 400),
-        (post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), 400),
-        (post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), 400),
+        (
+            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"),
+            400,
+        ),
+        (
+            post("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"),
+            400,
+        ),
         (post("Transfer-Encoding: gzip, chunked\r\n"), 501),
         (post("Transfer-Encoding: identity\r\n"), 501),
-        (post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"), 501),
+        (
+            post("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"),
+            501,
+        ),
         (post("Transfer-Encoding : chunked\r\n"), 400),
         (post("Transfer-Encoding:\x0bchunked\r\n"), 400),
-        (b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(), 400),
+        (
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec(),
+            400,
+        ),
         (post("Expect: the unexpected\r\n"), 417),
         (post("X-Folded: a\r\n b\r\n"), 400),
         (post(": nameless\r\n"), 400),
@@ -150,14 +180,26 @@ fn ambiguous_requests_are_refused() {
         (post("X-Nul: a\0b\r\n"), 400),
         (post("X-Umlaut: ä\r\n"), 400),
         (post("X-Ümlaut: a\r\n"), 400),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\n\r\n".to_vec(), 400),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nX: \xff\r\n\r\n".to_vec(),
+            400,
+        ),
         (b"GET / HTTP/1.1\nHost: a\n\n".to_vec(), 400),
         (b"GET / HTTP/1.1\r\nHost: a\n\r\n".to_vec(), 400),
         (b"GET / HTTP/1.1\r\n\r\n".to_vec(), 400),
-        (b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".to_vec(), 400),
-        (b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n".to_vec(), 400),
+        (
+            b"GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n".to_vec(),
+            400,
+        ),
+        (
+            b"GET / HTTP/1.0\r\nHost: a\r\nHost: b\r\n\r\n".to_vec(),
+            400,
+        ),
         (b"GET /\r\n".to_vec(), 400),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n".to_vec(), 400),
+        (
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\n".to_vec(),
+            400,
+        ),
         (b"\r\n\r\n\r\n".to_vec(), 400),
         (get("GET / HTTP/2.0"), 505),
         (get("GET / HTTP/1.2"), 505),
@@ -185,8 +227,14 @@ fn ambiguous_requests_are_refused() {
     for (bytes, status) in cases {
         let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(80)]).into_owned();
         let answer = talk(&server, &bytes);
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{shown:?}: not {status}: {answer:?}");
-        assert!(answer.contains("\r\nConnection: close\r\n"), "{shown:?}: {answer:?}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{shown:?}: not {status}: {answer:?}"
+        );
+        assert!(
+            answer.contains("\r\nConnection: close\r\n"),
+            "{shown:?}: {answer:?}"
+        );
     }
     works(&server);
 }
@@ -196,21 +244,36 @@ fn unusual_but_unambiguous_requests_are_served() {
     let server = server(HttpLimits::default(), |exchange| {
         let head = exchange.head();
         let many = head.headers_named("x-many").count();
-        let seen = format!("{} {} {:?} {:?} {many}", head.method(), head.path(), head.query(), head.host());
+        let seen = format!(
+            "{} {} {:?} {:?} {many}",
+            head.method(),
+            head.path(),
+            head.query(),
+            head.host()
+        );
         exchange.respond(200, &[], &[seen.as_bytes()]);
     });
-    let many = format!("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{}\r\n", "X-Many: 1\r\n".repeat(98));
+    let many = format!(
+        "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n{}\r\n",
+        "X-Many: 1\r\n".repeat(98)
+    );
     let long = format!("GET /?{} HTTP/1.0\r\n\r\n", "a".repeat((16 << 10) - 20));
     let long_seen = format!("GET / Some({:?}) None 0", "a".repeat((16 << 10) - 20));
     let cases = [
         ("GET / HTTP/1.0\r\n\r\n", "GET / None None 0"),
-        ("\r\nGET /a?b=c?d HTTP/1.0\r\nhOsT:\t a:1 \t\r\n\r\n", "GET /a Some(\"b=c?d\") Some(\"a:1\") 0"),
+        (
+            "\r\nGET /a?b=c?d HTTP/1.0\r\nhOsT:\t a:1 \t\r\n\r\n",
+            "GET /a Some(\"b=c?d\") Some(\"a:1\") 0",
+        ),
         (
             "GET http://b:2/c?d HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n",
             "GET /c Some(\"d\") Some(\"b:2\") 0",
         ),
         ("OPTIONS * HTTP/1.0\r\n\r\n", "OPTIONS * None None 0"),
-        ("M-SEARCH /%20? HTTP/1.0\r\nExpect: 100-continue\r\n\r\n", "M-SEARCH /%20 Some(\"\") None 0"),
+        (
+            "M-SEARCH /%20? HTTP/1.0\r\nExpect: 100-continue\r\n\r\n",
+            "M-SEARCH /%20 Some(\"\") None 0",
+        ),
         (&many, "GET / None Some(\"a\") 98"),
         (&long, &long_seen),
     ];
@@ -224,22 +287,35 @@ fn unusual_but_unambiguous_requests_are_served() {
 fn http_1_0_closes_unless_asked_to_keep_the_connection() {
     let server = server(HttpLimits::default(), echo);
     let answer = talk(&server, b"GET / HTTP/1.0\r\n\r\n");
-    assert!(answer.starts_with("HTTP/1.0 200 OK\r\n") && !answer.contains("Connection"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.0 200 OK\r\n") && !answer.contains("Connection"),
+        "{answer}"
+    );
     let mut client = connect(&server);
     for _ in 0..2 {
-        client.write_all(b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").unwrap();
-        assert!(response(&mut client).0.contains("\r\nConnection: keep-alive\r\n"));
+        client
+            .write_all(b"GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n")
+            .unwrap();
+        assert!(
+            response(&mut client)
+                .0
+                .contains("\r\nConnection: keep-alive\r\n")
+        );
     }
 }
 
 #[test]
 fn head_gets_the_size_without_the_body() {
-    let server = server(HttpLimits::default(), |exchange| match exchange.head().path() {
-        "/stream" => {
-            let mut stream = exchange.defer().stream(&[("Content-Type", "text/event-stream")]);
-            assert!(stream.gone() && stream.event(b"unheard").is_err());
+    let server = server(HttpLimits::default(), |exchange| {
+        match exchange.head().path() {
+            "/stream" => {
+                let mut stream = exchange
+                    .defer()
+                    .stream(&[("Content-Type", "text/event-stream")]);
+                assert!(stream.gone() && stream.event(b"unheard").is_err());
+            }
+            _ => exchange.respond(200, &[], &[b"four"]),
         }
-        _ => exchange.respond(200, &[], &[b"four"]),
     });
     let answer = talk(
         &server,
@@ -247,8 +323,15 @@ fn head_gets_the_size_without_the_body() {
           HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     );
     assert_eq!(answer.matches("\r\n\r\n").count(), 3, "{answer}");
-    assert_eq!(answer.matches("Content-Length: 4\r\n").count(), 2, "{answer}");
-    assert!(answer.ends_with("\r\n\r\n") && !answer.contains("unheard"), "{answer}");
+    assert_eq!(
+        answer.matches("Content-Length: 4\r\n").count(),
+        2,
+        "{answer}"
+    );
+    assert!(
+        answer.ends_with("\r\n\r\n") && !answer.contains("unheard"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -258,7 +341,13 @@ fn pipelined_requests_are_answered_in_order() {
     let mut all = Vec::new();
     for i in 0..300 {
         let body = format!("{i}").repeat(i % 7);
-        all.extend(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}", body.len()).bytes());
+        all.extend(
+            format!(
+                "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+            .bytes(),
+        );
     }
     client.write_all(&all).unwrap();
     for i in 0..300 {
@@ -319,7 +408,10 @@ fn bad_chunks_are_refused() {
         (&*trailers, 413),
     ] {
         let head = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
-        assert_status(&talk(&server, (head.to_owned() + chunks).as_bytes()), status);
+        assert_status(
+            &talk(&server, (head.to_owned() + chunks).as_bytes()),
+            status,
+        );
     }
     works(&server);
 }
@@ -329,7 +421,8 @@ fn a_promised_body_costs_nothing_before_it_arrives() {
     let server = server(HttpLimits::default(), echo);
     for length in ["200000000000", "8388609", "99999999999999999999999999"] {
         for path in ["/", "/unread"] {
-            let request = format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\nstart");
+            let request =
+                format!("POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\nstart");
             let mut client = connect(&server);
             client.write_all(request.as_bytes()).unwrap();
             client.shutdown(Shutdown::Write).unwrap();
@@ -338,7 +431,9 @@ fn a_promised_body_costs_nothing_before_it_arrives() {
     }
     // Within the limit, but never sent completely.
     let mut client = connect(&server);
-    client.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nstart").unwrap();
+    client
+        .write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8388608\r\n\r\nstart")
+        .unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_status(&rest(&mut client), 400);
     works(&server);
@@ -364,7 +459,12 @@ fn flood(server: &HttpServer, head: &[u8], piece: &[u8], most: usize) -> (String
 #[test]
 fn endless_input_is_cut_off_and_the_answer_is_seen() {
     let server = server(HttpLimits::default(), echo);
-    let (answer, sent) = flood(&server, b"GET / HTTP/1.1\r\nHost: a\r\nX: ", &[b'a'; 1 << 16], 300 << 20);
+    let (answer, sent) = flood(
+        &server,
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: ",
+        &[b'a'; 1 << 16],
+        300 << 20,
+    );
     assert_status(&answer, 431);
     assert!(sent < 100 << 20, "{sent}");
     let head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -378,11 +478,15 @@ fn endless_input_is_cut_off_and_the_answer_is_seen() {
 #[test]
 fn an_answer_before_the_body_is_seen_by_a_client_that_sends_on() {
     let server = server(HttpLimits::default(), echo);
-    let mut request = b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 4194304\r\n\r\n".to_vec();
+    let mut request =
+        b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 4194304\r\n\r\n".to_vec();
     request.resize(request.len() + (4 << 20), b'x');
     let answer = talk(&server, &request);
     assert_status(&answer, 200);
-    assert!(answer.contains("\r\nConnection: close\r\n") && answer.ends_with("unread"), "{answer}");
+    assert!(
+        answer.contains("\r\nConnection: close\r\n") && answer.ends_with("unread"),
+        "{answer}"
+    );
 }
 
 #[test]
@@ -390,7 +494,9 @@ fn a_small_unread_body_is_skipped() {
     let server = server(HttpLimits::default(), echo);
     let mut client = connect(&server);
     for _ in 0..3 {
-        client.write_all(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello").unwrap();
+        client
+            .write_all(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello")
+            .unwrap();
         assert_eq!(response(&mut client).1, "unread");
     }
 }
@@ -399,11 +505,16 @@ fn a_small_unread_body_is_skipped() {
 fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
     let server = server(HttpLimits::default(), echo);
     let head = |path: &str, length: usize| {
-        format!("POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: {length}\r\n\r\n")
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: a\r\nExpect: 100-Continue\r\nContent-Length: {length}\r\n\r\n"
+        )
     };
     let mut client = connect(&server);
     client.write_all(head("/", 5).as_bytes()).unwrap();
-    assert_eq!(until(&mut client, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(
+        until(&mut client, "\r\n\r\n"),
+        "HTTP/1.1 100 Continue\r\n\r\n"
+    );
     client.write_all(b"hello").unwrap();
     assert_eq!(response(&mut client).1, "hello");
     client.write_all(head("/", 9 << 20).as_bytes()).unwrap();
@@ -419,7 +530,9 @@ fn a_client_that_expects_100_gets_it_when_the_body_is_read() {
 fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
     let mut client = connect(server);
     client.write_all(start).unwrap();
-    client.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
+    client
+        .set_read_timeout(Some(Duration::from_millis(5)))
+        .unwrap();
     let (mut answer, begin) = (Vec::new(), Instant::now());
     loop {
         assert!(begin.elapsed() < PATIENCE, "still dripping");
@@ -427,7 +540,9 @@ fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
         match client.read(&mut some) {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(&some[..count]),
-            Err(e) if e.kind() == ErrorKind::WouldBlock && answer.is_empty() => client.write_all(&[drip]).unwrap(),
+            Err(e) if e.kind() == ErrorKind::WouldBlock && answer.is_empty() => {
+                client.write_all(&[drip]).unwrap()
+            }
             // Answered: a well-behaved client closes.
             Err(_) => break,
         }
@@ -438,9 +553,23 @@ fn drip(server: &HttpServer, start: &[u8], drip: u8) -> String {
 #[test]
 fn slow_heads_and_slow_bodies_are_dropped_at_a_deadline_of_the_whole() {
     let short = Duration::from_millis(300);
-    let server = server(HttpLimits { head_timeout: short, body_timeout: short, ..HttpLimits::default() }, echo);
+    let server = server(
+        HttpLimits {
+            head_timeout: short,
+            body_timeout: short,
+            ..HttpLimits::default()
+        },
+        echo,
+    );
     assert_status(&drip(&server, b"GET / HTTP/1.1\r\nX: ", b'x'), 408);
-    assert_status(&drip(&server, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n", b'x'), 408);
+    assert_status(
+        &drip(
+            &server,
+            b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999\r\n\r\n",
+            b'x',
+        ),
+        408,
+    );
     let chunked = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;";
     assert_status(&drip(&server, chunked, b'x'), 408);
     works(&server);
@@ -448,7 +577,10 @@ fn slow_heads_and_slow_bodies_are_dropped_at_a_deadline_of_the_whole() {
 
 #[test]
 fn an_idle_connection_is_closed_without_a_word() {
-    let limits = HttpLimits { idle_timeout: Duration::from_millis(50), ..HttpLimits::default() };
+    let limits = HttpLimits {
+        idle_timeout: Duration::from_millis(50),
+        ..HttpLimits::default()
+    };
     let server = server(limits, echo);
     assert_eq!(rest(&mut connect(&server)), "");
     let mut client = connect(&server);
@@ -475,20 +607,25 @@ fn a_client_that_leaves_at_any_byte_costs_nothing() {
 
 #[test]
 fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
-    let server = server(HttpLimits::default(), |exchange| match exchange.head().path() {
-        "/late" => {
-            exchange.respond(200, &[], &[b"late"]);
-            panic!("after the answer");
+    let server = server(HttpLimits::default(), |exchange| {
+        match exchange.head().path() {
+            "/late" => {
+                exchange.respond(200, &[], &[b"late"]);
+                panic!("after the answer");
+            }
+            "/stream" => {
+                let mut stream = exchange.defer().stream(&[]);
+                stream.event(b"one").unwrap();
+                panic!("in a stream");
+            }
+            _ => echo(exchange),
         }
-        "/stream" => {
-            let mut stream = exchange.defer().stream(&[]);
-            stream.event(b"one").unwrap();
-            panic!("in a stream");
-        }
-        _ => echo(exchange),
     });
     for path in ["/panic", "/silent"] {
-        let answer = talk(&server, format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes());
+        let answer = talk(
+            &server,
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes(),
+        );
         assert_status(&answer, 500);
         assert!(answer.contains("\r\nConnection: close\r\n"), "{answer}");
     }
@@ -504,13 +641,26 @@ fn json_of_128_levels_fits_the_stack() {
     let server = server(HttpLimits::default(), |mut exchange| {
         let body = exchange.read_body().unwrap();
         let value: Result<serde_json::Value, _> = serde_json::from_slice(&body);
-        exchange.respond(200, &[], &[value.map_or_else(|e| e.to_string(), |v| v.to_string()).as_bytes()]);
+        exchange.respond(
+            200,
+            &[],
+            &[value
+                .map_or_else(|e| e.to_string(), |v| v.to_string())
+                .as_bytes()],
+        );
     });
     let mut client = connect(&server);
     for levels in [127, 128, 100_000] {
         let deep = "[".repeat(levels) + &"]".repeat(levels);
         ask(&mut client, &deep);
         let body = response(&mut client).1;
-        assert!(if levels < 128 { body == deep } else { body.starts_with("recursion limit") }, "{levels}: {body}");
+        assert!(
+            if levels < 128 {
+                body == deep
+            } else {
+                body.starts_with("recursion limit")
+            },
+            "{levels}: {body}"
+        );
     }
 }

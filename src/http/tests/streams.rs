@@ -14,14 +14,22 @@ const SSE: [(&str, &str); 1] = [("Content-Type", "text/event-stream")];
 
 #[test]
 fn streams_are_exactly_these_bytes() {
-    let server = server(HttpLimits::default(), |exchange| events(exchange.defer().stream(&SSE)));
+    let server = server(HttpLimits::default(), |exchange| {
+        events(exchange.defer().stream(&SSE))
+    });
     let request = |version: &str| format!("GET / HTTP/{version}\r\nHost: a\r\n\r\n");
     let mut client = connect(&server);
     for _ in 0..2 {
         client.write_all(request("1.1").as_bytes()).unwrap();
         let head = until(&mut client, "\r\n\r\n");
-        assert!(head.starts_with("HTTP/1.1 200 OK\r\n") && head.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n"));
-        assert!(head.contains("\r\nContent-Type: text/event-stream\r\n"), "{head}");
+        assert!(
+            head.starts_with("HTTP/1.1 200 OK\r\n")
+                && head.ends_with("\r\nTransfer-Encoding: chunked\r\n\r\n")
+        );
+        assert!(
+            head.contains("\r\nContent-Type: text/event-stream\r\n"),
+            "{head}"
+        );
         assert_eq!(
             until(&mut client, "\r\n0\r\n\r\n"),
             "f\r\ndata: {\"a\":1}\n\n\r\n1a\r\nevent: endpoint\ndata: /x\n\n\r\n3\r\n:\n\n\r\n\
@@ -30,8 +38,15 @@ fn streams_are_exactly_these_bytes() {
     }
     let answer = talk(&server, request("1.0").as_bytes());
     let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.0 200 OK\r\n") && !head.contains("chunked") && !head.contains("Connection"));
-    assert_eq!(body, "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two\ndata: lines\n\n");
+    assert!(
+        head.starts_with("HTTP/1.0 200 OK\r\n")
+            && !head.contains("chunked")
+            && !head.contains("Connection")
+    );
+    assert_eq!(
+        body,
+        "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two\ndata: lines\n\n"
+    );
 }
 
 #[test]
@@ -40,15 +55,22 @@ fn a_stream_that_is_dropped_has_no_end() {
         exchange.defer().stream(&SSE).event(b"one").unwrap();
     });
     let answer = talk(&server, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert!(answer.ends_with("\r\n\r\nb\r\ndata: one\n\n\r\n"), "{answer}");
+    assert!(
+        answer.ends_with("\r\n\r\nb\r\ndata: one\n\n\r\n"),
+        "{answer}"
+    );
 }
 
 #[test]
 fn a_stream_can_outlive_its_handler_and_its_thread() {
     let (hand_over, handed) = sync_channel(1);
-    let server = server(HttpLimits::default(), move |exchange| hand_over.send(exchange.defer().stream(&SSE)).unwrap());
+    let server = server(HttpLimits::default(), move |exchange| {
+        hand_over.send(exchange.defer().stream(&SSE)).unwrap()
+    });
     let mut client = connect(&server);
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
     let mut stream: EventStream = handed.recv_timeout(PATIENCE).unwrap();
     until(&mut client, "\r\n\r\n");
     stream.event(b"late").unwrap();
@@ -73,7 +95,10 @@ fn streams_ended_by_another_thread_leave_the_connection_usable_or_closed() {
     for _ in 0..200 {
         let mut client = connect(&server);
         for _ in 0..2 {
-            if client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_err() {
+            if client
+                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                .is_err()
+            {
                 break;
             }
             let mut first = [0];
@@ -93,13 +118,22 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
         let mut stream = exchange.defer().stream(&SSE);
         stream.event(b"here").unwrap();
         let begin = Instant::now();
-        while !stream.gone() && begin.elapsed() < if pipelined { Duration::from_millis(50) } else { PATIENCE } {
+        while !stream.gone()
+            && begin.elapsed()
+                < if pipelined {
+                    Duration::from_millis(50)
+                } else {
+                    PATIENCE
+                }
+        {
             thread::yield_now();
         }
         left.send(stream.gone()).unwrap();
     });
     let mut client = connect(&server);
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
     until(&mut client, "here\n\n\r\n");
     drop(client);
     assert!(has_left.recv_timeout(PATIENCE).unwrap());
@@ -115,7 +149,10 @@ fn a_client_that_left_is_noticed_while_nothing_is_sent() {
 #[test]
 fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
     let (done, is_done) = sync_channel(1);
-    let limits = HttpLimits { write_timeout: Duration::from_millis(100), ..HttpLimits::default() };
+    let limits = HttpLimits {
+        write_timeout: Duration::from_millis(100),
+        ..HttpLimits::default()
+    };
     let server = server(limits, move |exchange| {
         if *exchange.head().method() == crate::http::Method::Post {
             return echo(exchange);
@@ -130,7 +167,12 @@ fn a_client_that_never_reads_blocks_its_stream_for_the_write_timeout() {
         done.send((error, stream.finish().is_err())).unwrap();
     });
     let mut client = connect(&server);
-    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
-    assert_eq!(is_done.recv_timeout(PATIENCE).unwrap(), (ErrorKind::TimedOut, true));
+    client
+        .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    assert_eq!(
+        is_done.recv_timeout(PATIENCE).unwrap(),
+        (ErrorKind::TimedOut, true)
+    );
     works(&server);
 }

@@ -11,7 +11,14 @@ use crate::tools::{ChunkKind, Outcome, Work};
 const FORMAT_TEXT: usize = 4 << 10;
 
 /// How Mermaid diagrams begin, as Fabric itself recognises them.
-const MERMAID: [&str; 6] = ["graph TD", "gantt", "flowchart", "sequenceDiagram", "classDiagram", "stateDiagram"];
+const MERMAID: [&str; 6] = [
+    "graph TD",
+    "gantt",
+    "flowchart",
+    "sequenceDiagram",
+    "classDiagram",
+    "stateDiagram",
+];
 
 /// What one step has sent so far.
 #[derive(Default)]
@@ -27,7 +34,10 @@ pub(super) struct Output {
 
 impl Output {
     pub(super) fn new(is_result: bool) -> Output {
-        Output { is_result, ..Output::default() }
+        Output {
+            is_result,
+            ..Output::default()
+        }
     }
 
     /// Processes and relays an event. The client decides what is a failure.
@@ -72,9 +82,18 @@ impl Output {
         warnings: Vec<String>,
         work: &Work,
     ) -> Outcome {
-        let start = work.run.as_ref().map(|run| run.read(0, FORMAT_TEXT)).unwrap_or_default();
+        let start = work
+            .run
+            .as_ref()
+            .map(|run| run.read(0, FORMAT_TEXT))
+            .unwrap_or_default();
         let format = output_format(&start, self.format);
-        let rest = Rest { format: Some(format), max_chars, warnings, ..Rest::default() };
+        let rest = Rest {
+            format: Some(format),
+            max_chars,
+            warnings,
+            ..Rest::default()
+        };
         let end = End::completed().with_result(serde_json::to_value(rest).unwrap_or_default());
         let usage = add(used, self.usage).and_then(|usage| serde_json::to_value(usage).ok());
         Outcome::end(usage.into_iter().fold(end, End::with_usage), self.bytes)
@@ -140,7 +159,13 @@ mod tests {
 
     #[test]
     fn usage_of_all_steps_is_added() {
-        let usage = |n| Some(Usage { input_tokens: n, output_tokens: n, total_tokens: 2 * n });
+        let usage = |n| {
+            Some(Usage {
+                input_tokens: n,
+                output_tokens: n,
+                total_tokens: 2 * n,
+            })
+        };
         assert_eq!(add(usage(1), usage(2)), usage(3));
         assert_eq!(add(None, usage(2)), usage(2));
         assert_eq!(add(None, None), None);

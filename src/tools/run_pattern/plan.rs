@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use crate::fabric::names::did_you_mean;
 use crate::fabric::{
-    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Names, Stored, Strategy, Wait, lacks_nothing, not_found, template,
+    Age, Chat, Error, Kind, Models, NO_STRATEGIES, Names, Stored, Strategy, Wait, lacks_nothing,
+    not_found, template,
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
@@ -42,8 +43,13 @@ pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<Stri
 pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
     let wait = &work.wait();
     // The pattern may not exist; the names are read only after a failure.
-    let mut error = if error.kind == Kind::Cancelled { error } else { work.fabric.explain(&step.pattern, error, wait) };
-    let may_be_a_name = matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
+    let mut error = if error.kind == Kind::Cancelled {
+        error
+    } else {
+        work.fabric.explain(&step.pattern, error, wait)
+    };
+    let may_be_a_name =
+        matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
     if may_be_a_name && !(step.model.is_empty() && step.vendor.is_empty()) {
         match listed_models(std::slice::from_ref(step), work, wait) {
             Err(stopped) if stopped.kind == Kind::Cancelled => return stopped,
@@ -60,7 +66,11 @@ pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
 
 /// Prefix of the names of a step's arguments.
 fn place(step: usize) -> String {
-    if step == 0 { String::new() } else { format!("then[{}].", step - 1) }
+    if step == 0 {
+        String::new()
+    } else {
+        format!("then[{}].", step - 1)
+    }
 }
 
 /// Passes on only a cancellation: an unreadable list does not prevent the run.
@@ -73,18 +83,31 @@ fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
 
 /// Refuses an unknown strategy: old versions of Fabric ignore it silently.
 fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let named = steps.iter().enumerate().filter_map(|(i, step)| Some((i, step.strategy.as_ref()?.as_str())));
-    let has = |known: &Option<Vec<Strategy>>, name: &str| known.iter().flatten().any(|strategy| strategy.name == name);
+    let named = steps
+        .iter()
+        .enumerate()
+        .filter_map(|(i, step)| Some((i, step.strategy.as_ref()?.as_str())));
+    let has = |known: &Option<Vec<Strategy>>, name: &str| {
+        known.iter().flatten().any(|strategy| strategy.name == name)
+    };
     for (i, name) in named {
-        let Some(mut known) = unless_cancelled(work.catalog.strategies(Age::Cached, wait))? else { return Ok(()) };
+        let Some(mut known) = unless_cancelled(work.catalog.strategies(Age::Cached, wait))? else {
+            return Ok(());
+        };
         if known.is_some() && !has(&known, name) {
             // It may be new.
-            let Some(fresh) = unless_cancelled(work.catalog.strategies(Age::Fresh, wait))? else { return Ok(()) };
+            let Some(fresh) = unless_cancelled(work.catalog.strategies(Age::Fresh, wait))? else {
+                return Ok(());
+            };
             known = fresh;
         }
         let place = place(i);
         match known.as_ref() {
-            None => return Err(refused(format!("`{place}strategy_name`: {NO_STRATEGIES} Nothing was run."))),
+            None => {
+                return Err(refused(format!(
+                    "`{place}strategy_name`: {NO_STRATEGIES} Nothing was run."
+                )));
+            }
             Some(all) if !has(&known, name) => {
                 let names: Names = all.iter().map(|strategy| strategy.name.as_str()).collect();
                 return Err(refused(format!(
@@ -101,10 +124,17 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
 
 /// Refuses an unknown context: Fabric's error would show a path of its host.
 fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let Some(name) = step.context.as_ref().map(|name| name.as_str()) else { return Ok(()) };
-    let Some(known) = stored(Stored::Contexts, name, work, wait)? else { return Ok(()) };
+    let Some(name) = step.context.as_ref().map(|name| name.as_str()) else {
+        return Ok(());
+    };
+    let Some(known) = stored(Stored::Contexts, name, work, wait)? else {
+        return Ok(());
+    };
     match known.as_ref() {
-        None => Err(refused(format!("`context_name`: {} Nothing was run.", no_folder(Stored::Contexts)))),
+        None => Err(refused(format!(
+            "`context_name`: {} Nothing was run.",
+            no_folder(Stored::Contexts)
+        ))),
         Some(names) if !names.contains(name) => Err(refused(format!(
             "`context_name`: Fabric has no context named \"{name}\".{} fabric_list_contexts has them all. Nothing was run.",
             did_you_mean(name, names)
@@ -115,7 +145,9 @@ fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> 
 
 /// Warns of a new session, which Fabric starts silently: it may be a typing error.
 fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
-    let Some(name) = step.session.as_ref().map(|name| name.as_str()) else { return Ok(None) };
+    let Some(name) = step.session.as_ref().map(|name| name.as_str()) else {
+        return Ok(None);
+    };
     let known = stored(Stored::Sessions, name, work, wait)?;
     let names = known.as_ref().and_then(|known| known.as_ref().as_ref());
     Ok(names.filter(|names| !names.contains(name)).map(|names| {
@@ -127,23 +159,46 @@ fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Stri
 }
 
 /// The stored names, read again if `name` is not among the cached ones; `None` if unreadable.
-fn stored(what: Stored, name: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Option<Names>>>, Error> {
+fn stored(
+    what: Stored,
+    name: &str,
+    work: &Work,
+    wait: &Arc<dyn Wait>,
+) -> Result<Option<Arc<Option<Names>>>, Error> {
     let known = unless_cancelled(work.catalog.stored(Age::Cached, what, wait))?;
     match known.as_ref().map(|known| known.as_ref()) {
-        Some(Some(names)) if !names.contains(name) => unless_cancelled(work.catalog.stored(Age::Fresh, what, wait)),
+        Some(Some(names)) if !names.contains(name) => {
+            unless_cancelled(work.catalog.stored(Age::Fresh, what, wait))
+        }
         _ => Ok(known),
     }
 }
 
 /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
 fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let Some(latest) = work.catalog.latest() else { return Ok(()) };
-    let Some(entry) = latest.pattern(step.pattern.as_str()) else { return Ok(()) };
-    if lacks_nothing("variables", &step.pattern, &entry.variables, &step.variables).is_ok() {
+    let Some(latest) = work.catalog.latest() else {
+        return Ok(());
+    };
+    let Some(entry) = latest.pattern(step.pattern.as_str()) else {
+        return Ok(());
+    };
+    if lacks_nothing(
+        "variables",
+        &step.pattern,
+        &entry.variables,
+        &step.variables,
+    )
+    .is_ok()
+    {
         return Ok(());
     }
     match unless_cancelled(work.fabric.pattern(&step.pattern, wait))? {
-        Some(pattern) => lacks_nothing("variables", &step.pattern, &pattern.variables(), &step.variables),
+        Some(pattern) => lacks_nothing(
+            "variables",
+            &step.pattern,
+            &pattern.variables(),
+            &step.variables,
+        ),
         None => Ok(()),
     }
 }
@@ -159,12 +214,21 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
             return Err(error);
         }
         let pattern = work.fabric.pattern(&step.pattern, wait)?;
-        lacks_nothing(&format!("{place}variables"), &step.pattern, &pattern.variables(), &step.variables)?;
+        lacks_nothing(
+            &format!("{place}variables"),
+            &step.pattern,
+            &pattern.variables(),
+            &step.variables,
+        )?;
         // Checked again with its input when the step is run.
         if !step.variables.is_empty() {
             let input = if i == 0 { input } else { "" };
             template::check(&pattern, &step.variables, input).map_err(|error| {
-                let place = if i == 0 { String::new() } else { format!("In then[{}]: ", i - 1) };
+                let place = if i == 0 {
+                    String::new()
+                } else {
+                    format!("In then[{}]: ", i - 1)
+                };
                 refused(format!("{place}{} Nothing was run.", error.detail))
             })?;
         }
@@ -173,8 +237,16 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
 }
 
 /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long.
-fn listed_models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Arc<Models>>, Error> {
-    let has_all = |models: &Arc<Models>| steps.iter().all(|step| unknown_model(models, step).is_none());
+fn listed_models(
+    steps: &[Chat],
+    work: &Work,
+    wait: &Arc<dyn Wait>,
+) -> Result<Option<Arc<Models>>, Error> {
+    let has_all = |models: &Arc<Models>| {
+        steps
+            .iter()
+            .all(|step| unknown_model(models, step).is_none())
+    };
     match work.catalog.known_models().filter(has_all) {
         Some(known) => Ok(Some(known)),
         None => work.catalog.models_within(MODELS_TIME, wait),
@@ -183,7 +255,10 @@ fn listed_models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Op
 
 /// Refuses unknown models and vendors of a chain.
 fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
-    if steps.iter().all(|step| step.model.is_empty() && step.vendor.is_empty()) {
+    if steps
+        .iter()
+        .all(|step| step.model.is_empty() && step.vendor.is_empty())
+    {
         return Ok(None);
     }
     let known = unless_cancelled(listed_models(steps, work, wait))?;
@@ -198,7 +273,9 @@ fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<St
             // A step without its own model uses the call's.
             let own = i == 0 || (&step.model, &step.vendor) != (&steps[0].model, &steps[0].vendor);
             let place = if own { place(i) } else { String::new() };
-            return Err(refused(format!("`{place}{argument}`: {why} Nothing was run.")));
+            return Err(refused(format!(
+                "`{place}{argument}`: {why} Nothing was run."
+            )));
         }
     }
     Ok(None)
@@ -208,7 +285,10 @@ fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<St
 fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)> {
     let is_same = |one: &str, other: &str| one.to_lowercase() == other.to_lowercase();
     let missing = |what: String, wanted: &str, names: &Names| {
-        format!("Fabric has {what}.{} fabric_list_models has them all.", did_you_mean(wanted, names))
+        format!(
+            "Fabric has {what}.{} fabric_list_models has them all.",
+            did_you_mean(wanted, names)
+        )
     };
     let (model, vendor) = (step.model.as_str(), step.vendor.as_str());
     let is_empty = models.models.is_empty() && models.vendors.values().all(Vec::is_empty);
@@ -217,23 +297,40 @@ fn unknown_model(models: &Models, step: &Chat) -> Option<(&'static str, String)>
         return None;
     }
     let known_vendor = |name: &str| models.vendors.keys().find(|known| is_same(known, name));
-    let all = || models.models.iter().chain(models.vendors.values().flatten());
+    let all = || {
+        models
+            .models
+            .iter()
+            .chain(models.vendors.values().flatten())
+    };
     if vendor.is_empty() {
         let is_known = model.is_empty()
             || all().any(|known| is_same(known, model))
-            || model.split_once('/').is_some_and(|(prefix, _)| known_vendor(prefix).is_some());
+            || model
+                .split_once('/')
+                .is_some_and(|(prefix, _)| known_vendor(prefix).is_some());
         let names = || all().map(String::as_str).collect();
         let what = format!("no model named \"{}\"", shown(model, 128));
         return (!is_known).then(|| ("model_name", missing(what, model, &names())));
     }
     let Some(known) = known_vendor(vendor) else {
         let names = models.vendors.keys().map(String::as_str).collect();
-        return Some(("vendor_name", missing(format!("no vendor named \"{}\"", shown(vendor, 128)), vendor, &names)));
+        return Some((
+            "vendor_name",
+            missing(
+                format!("no vendor named \"{}\"", shown(vendor, 128)),
+                vendor,
+                &names,
+            ),
+        ));
     };
     let of_vendor = &models.vendors[known];
     let is_known = model.is_empty() || of_vendor.iter().any(|known| is_same(known, model));
     let names = || of_vendor.iter().map(String::as_str).collect();
-    let what = format!("no model named \"{}\" of the vendor {known}", shown(model, 128));
+    let what = format!(
+        "no model named \"{}\" of the vendor {known}",
+        shown(model, 128)
+    );
     (!is_known).then(|| ("model_name", missing(what, model, &names())))
 }
 
@@ -246,15 +343,31 @@ mod tests {
 
     #[test]
     fn models_are_known_as_fabric_knows_them() {
-        let vendors = [("OpenAI", vec!["gpt-x"]), ("Ollama", vec!["llama3:8b", "meta/x"]), ("Empty", vec![])];
+        let vendors = [
+            ("OpenAI", vec!["gpt-x"]),
+            ("Ollama", vec!["llama3:8b", "meta/x"]),
+            ("Empty", vec![]),
+        ];
         let vendors: BTreeMap<String, Vec<String>> = vendors
             .into_iter()
-            .map(|(vendor, models)| (vendor.to_owned(), models.into_iter().map(str::to_owned).collect()))
+            .map(|(vendor, models)| {
+                (
+                    vendor.to_owned(),
+                    models.into_iter().map(str::to_owned).collect(),
+                )
+            })
             .collect();
-        let models = Models { models: vendors.values().flatten().cloned().collect(), vendors };
+        let models = Models {
+            models: vendors.values().flatten().cloned().collect(),
+            vendors,
+        };
         let unknown = |models: &Models, model: &str, vendor: &str| {
             let name = Name::parse("x", "p").unwrap();
-            let step = Chat { model: model.into(), vendor: vendor.into(), ..Chat::new(name, "") };
+            let step = Chat {
+                model: model.into(),
+                vendor: vendor.into(),
+                ..Chat::new(name, "")
+            };
             unknown_model(models, &step).map(|(argument, why)| format!("{argument}: {why}"))
         };
         for (model, vendor) in [
@@ -271,12 +384,31 @@ mod tests {
         }
         let ends = "fabric_list_models has them all.";
         for (model, vendor, why) in [
-            ("gpt-y", "", "model_name: Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? "),
-            ("zzzzzzzz", "", "model_name: Fabric has no model named \"zzzzzzzz\". "),
-            ("gpt-x", "opnai", "vendor_name: Fabric has no vendor named \"opnai\". Did you mean \"OpenAI\"? "),
-            ("gpt-x", "ollama", "model_name: Fabric has no model named \"gpt-x\" of the vendor Ollama. "),
+            (
+                "gpt-y",
+                "",
+                "model_name: Fabric has no model named \"gpt-y\". Did you mean \"gpt-x\"? ",
+            ),
+            (
+                "zzzzzzzz",
+                "",
+                "model_name: Fabric has no model named \"zzzzzzzz\". ",
+            ),
+            (
+                "gpt-x",
+                "opnai",
+                "vendor_name: Fabric has no vendor named \"opnai\". Did you mean \"OpenAI\"? ",
+            ),
+            (
+                "gpt-x",
+                "ollama",
+                "model_name: Fabric has no model named \"gpt-x\" of the vendor Ollama. ",
+            ),
         ] {
-            assert_eq!(unknown(&models, model, vendor), Some(format!("{why}{ends}")));
+            assert_eq!(
+                unknown(&models, model, vendor),
+                Some(format!("{why}{ends}"))
+            );
         }
         assert_eq!(unknown(&Models::default(), "x", "y"), None, "not asked yet");
     }

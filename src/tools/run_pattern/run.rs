@@ -57,15 +57,27 @@ impl Job for RunPattern {
 
     fn paid(&self) -> Option<Paid> {
         Some(Paid {
-            patterns: self.steps.iter().map(|step| step.pattern.as_str().to_owned()).collect(),
-            model: self.steps.first().map(|step| step.model.clone()).unwrap_or_default(),
+            patterns: self
+                .steps
+                .iter()
+                .map(|step| step.pattern.as_str().to_owned())
+                .collect(),
+            model: self
+                .steps
+                .first()
+                .map(|step| step.model.clone())
+                .unwrap_or_default(),
             wait: self.wait,
             max_chars: self.max_chars,
         })
     }
 
     fn fields(&self) -> Vec<(&'static str, &str)> {
-        let mut fields: Vec<_> = self.steps.iter().map(|step| ("pattern", step.pattern.as_str())).collect();
+        let mut fields: Vec<_> = self
+            .steps
+            .iter()
+            .map(|step| ("pattern", step.pattern.as_str()))
+            .collect();
         if let Some(first) = self.steps.first().filter(|step| !step.model.is_empty()) {
             fields.push(("model", &first.model));
         }
@@ -98,9 +110,16 @@ impl RunPattern {
         let is_result = i + 1 == count;
         work.caller.begin_step(self.stream && is_result, is_result);
         if count > 1 {
-            work.caller.say(&format!("Step {} of {count}: {}\n", i + 1, step.pattern.as_str()));
+            work.caller.say(&format!(
+                "Step {} of {count}: {}\n",
+                i + 1,
+                step.pattern.as_str()
+            ));
         }
-        let chat = Chat { input, ..step.clone() };
+        let chat = Chat {
+            input,
+            ..step.clone()
+        };
         let mut output = Output::new(is_result);
         let ended = work.fabric.check(chat, wait).and_then(|checked| {
             warnings.extend(checked.unused().iter().map(|name| unused(step, name)));
@@ -115,15 +134,30 @@ impl RunPattern {
         let Err(error) = ended else { return Ok(output) };
         let mut error = plan::explain(step, error, work);
         if count > 1 {
-            error.detail = format!("Step {} of {count} ({}) failed. {}", i + 1, step.pattern.as_str(), error.detail);
+            error.detail = format!(
+                "Step {} of {count} ({}) failed. {}",
+                i + 1,
+                step.pattern.as_str(),
+                error.detail
+            );
         }
-        Err(Failure { error, partial: output.into_partial(work).into_iter().collect() })
+        Err(Failure {
+            error,
+            partial: output.into_partial(work).into_iter().collect(),
+        })
     }
 
     /// The input, if the plan of a chain checks it.
     fn input_of_plan(&self) -> String {
-        let has_variables = self.steps.first().is_some_and(|step| !step.variables.is_empty());
-        if self.steps.len() > 1 && has_variables { lock(&self.input).clone() } else { String::new() }
+        let has_variables = self
+            .steps
+            .first()
+            .is_some_and(|step| !step.variables.is_empty());
+        if self.steps.len() > 1 && has_variables {
+            lock(&self.input).clone()
+        } else {
+            String::new()
+        }
     }
 
     fn warnings(&self) -> Vec<String> {
@@ -142,7 +176,10 @@ impl RunPattern {
 /// The warning for a variable that the pattern does not have.
 fn unused(step: &Chat, name: &str) -> String {
     let pattern = step.pattern.as_str();
-    format!("The pattern {pattern} has no variable \"{}\": its value was not used.", shown(name, 64))
+    format!(
+        "The pattern {pattern} has no variable \"{}\": its value was not used.",
+        shown(name, 64)
+    )
 }
 
 /// Puts the output of earlier steps before that of the failed one.

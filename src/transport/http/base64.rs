@@ -10,7 +10,10 @@ const CLOSING: &str = "?=";
 /// What is wrong with its encoding.
 pub(super) fn header_value(value: &str) -> Result<String, &'static str> {
     // Both markers are needed, and they do not overlap.
-    let Some(encoded) = value.strip_prefix(OPENING).and_then(|rest| rest.strip_suffix(CLOSING)) else {
+    let Some(encoded) = value
+        .strip_prefix(OPENING)
+        .and_then(|rest| rest.strip_suffix(CLOSING))
+    else {
         return Ok(value.to_owned());
     };
     let bytes = decode(encoded).ok_or("what stands between =?base64? and ?= is not base64")?;
@@ -23,7 +26,10 @@ fn decode(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;
     }
-    let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
+    let digits = text
+        .strip_suffix(b"==")
+        .or_else(|| text.strip_suffix(b"="))
+        .unwrap_or(text);
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     for group in digits.chunks(4) {
         let mut bits = 0;
@@ -90,7 +96,10 @@ mod tests {
             "/w==",
             "SGVsbG8===",
         ] {
-            assert!(header_value(&format!("=?base64?{value}?=")).is_err(), "{value}");
+            assert!(
+                header_value(&format!("=?base64?{value}?=")).is_err(),
+                "{value}"
+            );
         }
     }
 }

@@ -48,9 +48,16 @@ impl Guard {
     /// # Errors
     /// 403, naming the flag that lets the request in.
     pub(super) fn origin<'a>(&self, head: &'a Head) -> Result<Option<&'a str>, Refused> {
-        let forbidden = |detail| Err(Refused { status: 403, detail });
+        let forbidden = |detail| {
+            Err(Refused {
+                status: 403,
+                detail,
+            })
+        };
         let Some(host) = head.host() else {
-            return forbidden("The request has no Host header, so it cannot be told for whom it is.".to_owned());
+            return forbidden(
+                "The request has no Host header, so it cannot be told for whom it is.".to_owned(),
+            );
         };
         if !self.is_host(host) {
             return forbidden(format!(
@@ -62,7 +69,11 @@ impl Guard {
         // Browsers send only one; if there are more, each must be allowed.
         let mut origins = head.headers_named("origin");
         let first = origins.next();
-        match first.into_iter().chain(origins).find(|origin| !self.is_origin(origin)) {
+        match first
+            .into_iter()
+            .chain(origins)
+            .find(|origin| !self.is_origin(origin))
+        {
             None => Ok(first),
             Some(bad) => forbidden(format!(
                 "Pages of the Origin \"{}\" may not use this server. If they are meant to, start it with --allowed-origin {}.",
@@ -85,7 +96,9 @@ impl Guard {
             if !self.proxies.contains(&at) {
                 break;
             }
-            let Some(before) = address(hop.trim()) else { break };
+            let Some(before) = address(hop.trim()) else {
+                break;
+            };
             at = before;
         }
         at
@@ -93,24 +106,30 @@ impl Guard {
 
     fn is_host(&self, text: &str) -> bool {
         // RFC 3986 allows an empty port.
-        let Ok(given) = Authority::parse(text.strip_suffix(':').unwrap_or(text)) else { return false };
+        let Ok(given) = Authority::parse(text.strip_suffix(':').unwrap_or(text)) else {
+            return false;
+        };
         // Rebinding needs a name: an address in `Host` is the one the client has connected to, and with an unspecified
         // address each of this machine's is meant.
         let any_address = self.bound.is_unspecified() && given.host.address().is_some();
-        let allows =
-            |allowed: &Authority| allowed.host == given.host && (allowed.port.is_none() || allowed.port == given.port);
+        let allows = |allowed: &Authority| {
+            allowed.host == given.host && (allowed.port.is_none() || allowed.port == given.port)
+        };
         any_address || self.is_local(&given.host) || self.hosts.iter().any(allows)
     }
 
     fn is_origin(&self, origin: &str) -> bool {
         let origin = origin.to_ascii_lowercase();
-        let Some((scheme, authority)) = origin.split_once("://") else { return false };
+        let Some((scheme, authority)) = origin.split_once("://") else {
+            return false;
+        };
         let (default_port, web) = match scheme {
             "http" => (":80", true),
             "https" => (":443", true),
             _ => ("", false),
         };
-        let local = web && Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host));
+        let local = web
+            && Authority::parse(authority).is_ok_and(|authority| self.is_local(&authority.host));
         let bare = origin.strip_suffix(default_port).unwrap_or(&origin);
         local || self.origins.iter().any(|allowed| allowed == bare)
     }
@@ -128,8 +147,14 @@ impl Guard {
 
 /// An entry of `X-Forwarded-For`: some proxies add a port.
 fn address(text: &str) -> Option<IpAddr> {
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let ip = bare.parse().ok().or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|text| text.strip_suffix(']'))
+        .unwrap_or(text);
+    let ip = bare
+        .parse()
+        .ok()
+        .or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.ip()));
     ip.map(|ip| ip.to_canonical())
 }
 
@@ -137,7 +162,10 @@ fn address(text: &str) -> Option<IpAddr> {
 pub(super) fn cors(origin: &str) -> [(&str, &str); 3] {
     [
         ("Access-Control-Allow-Origin", origin),
-        ("Access-Control-Expose-Headers", "Mcp-Session-Id, WWW-Authenticate"),
+        (
+            "Access-Control-Expose-Headers",
+            "Mcp-Session-Id, WWW-Authenticate",
+        ),
         ("Vary", "Origin"),
     ]
 }
@@ -146,9 +174,13 @@ pub(super) fn cors(origin: &str) -> [(&str, &str); 3] {
 /// so they are named one by one.
 pub(super) fn allowed_headers(head: &Head) -> String {
     const KNOWN: [&str; 4] = ["authorization", "content-type", "accept", "last-event-id"];
-    let wanted = head.headers_named("access-control-request-headers").flat_map(|value| value.split(','));
+    let wanted = head
+        .headers_named("access-control-request-headers")
+        .flat_map(|value| value.split(','));
     let lower = wanted.map(|name| name.trim().to_ascii_lowercase());
-    let ours: Vec<_> = lower.filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with("mcp-")).collect();
+    let ours: Vec<_> = lower
+        .filter(|name| KNOWN.contains(&name.as_str()) || name.starts_with("mcp-"))
+        .collect();
     ours.join(", ")
 }
 
@@ -172,11 +204,16 @@ mod tests {
             allowed_hosts: ["mcp.example.com", "other.example.com:8443", "[2001:db8::1]"]
                 .map(|host| Authority::parse(host).unwrap())
                 .into(),
-            allowed_origins: vec!["https://app.example.com".into(), "chrome-extension://abc".into()],
+            allowed_origins: vec![
+                "https://app.example.com".into(),
+                "chrome-extension://abc".into(),
+            ],
             token: None,
             tokens_file: None,
             oauth: None,
-            trusted_proxies: ["10.0.0.1", "10.0.0.2", "2001:db8::1"].map(|ip| ip.parse().unwrap()).into(),
+            trusted_proxies: ["10.0.0.1", "10.0.0.2", "2001:db8::1"]
+                .map(|ip| ip.parse().unwrap())
+                .into(),
             max_runs_per_caller: 0,
             allow_unauthenticated: false,
             max_calls_per_minute: 0,
@@ -227,7 +264,11 @@ mod tests {
         assert!(everywhere.is_host("10.0.0.1:8000") && everywhere.is_host("[fe80::1]:8000"));
         assert!(!everywhere.is_host("evil.example.com"));
         let named = guard("10.0.0.1:8000", "Box.local");
-        assert!(named.is_host("box.local:8000") && named.is_host("10.0.0.1") && !named.is_host("10.0.0.2"));
+        assert!(
+            named.is_host("box.local:8000")
+                && named.is_host("10.0.0.1")
+                && !named.is_host("10.0.0.2")
+        );
     }
 
     #[test]
@@ -266,7 +307,11 @@ mod tests {
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.3", &["198.51.100.7"], "10.0.0.3"),
             ("10.0.0.1", &["1.1.1.1, 198.51.100.7"], "198.51.100.7"),
-            ("10.0.0.1", &["1.1.1.1", "198.51.100.7, 10.0.0.2"], "198.51.100.7"),
+            (
+                "10.0.0.1",
+                &["1.1.1.1", "198.51.100.7, 10.0.0.2"],
+                "198.51.100.7",
+            ),
             ("10.0.0.1", &["10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &["198.51.100.7, unknown"], "10.0.0.1"),
             ("10.0.0.1", &["198.51.100.7,"], "10.0.0.1"),
@@ -276,7 +321,11 @@ mod tests {
             ("::ffff:10.0.0.1", &["::ffff:198.51.100.7"], "198.51.100.7"),
         ] {
             let peer: IpAddr = peer.parse().unwrap();
-            assert_eq!(guard.forwarded(values, peer.to_canonical()).to_string(), caller, "{peer} {values:?}");
+            assert_eq!(
+                guard.forwarded(values, peer.to_canonical()).to_string(),
+                caller,
+                "{peer} {values:?}"
+            );
         }
     }
 }

@@ -47,31 +47,76 @@ impl Listening {
     ///
     /// # Errors
     /// One line that says why it cannot listen there, and what to do.
-    pub(crate) fn start(server: Arc<Server>, access: Arc<Access>, config: &Config) -> Result<Listening, String> {
-        let limits = HttpLimits { max_connections: config.http.max_connections, ..HttpLimits::default() };
+    pub(crate) fn start(
+        server: Arc<Server>,
+        access: Arc<Access>,
+        config: &Config,
+    ) -> Result<Listening, String> {
+        let limits = HttpLimits {
+            max_connections: config.http.max_connections,
+            ..HttpLimits::default()
+        };
         // Calls run on the connections' threads.
-        let limits = HttpLimits { stack_size: limits.stack_size.max(WORKER_STACK), ..limits };
+        let limits = HttpLimits {
+            stack_size: limits.stack_size.max(WORKER_STACK),
+            ..limits
+        };
         let http = http::HttpServer::bind((config.host.as_str(), config.port), limits)
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
-        let ops = Ops::new(server.fabric.clone(), server.kept.runs.clone(), Arc::downgrade(&http));
+        let ops = Ops::new(
+            server.fabric.clone(),
+            server.kept.runs.clone(),
+            Arc::downgrade(&http),
+        );
         let streams_carry_answers = config.transport == Transport::Sse;
         // There calls run on threads of a pool, otherwise on those of their connections.
-        let admission = if streams_carry_answers { Admission::with_threads } else { Admission::new };
-        let admission = admission(config.max_runs, config.http.max_runs_per_caller, config.http.max_calls_per_minute);
-        let (streams, shares) = (Arc::<Streams>::default(), Shares::of(config.http.max_connections));
+        let admission = if streams_carry_answers {
+            Admission::with_threads
+        } else {
+            Admission::new
+        };
+        let admission = admission(
+            config.max_runs,
+            config.http.max_runs_per_caller,
+            config.http.max_calls_per_minute,
+        );
+        let (streams, shares) = (
+            Arc::<Streams>::default(),
+            Shares::of(config.http.max_connections),
+        );
         let path = config.path.clone();
         let runs = server.kept.runs.clone();
         let served = if streams_carry_answers {
             let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
-            http.serve(Arc::new(Web { guard, access, shares, path, ops, endpoint }))
+            http.serve(Arc::new(Web {
+                guard,
+                access,
+                shares,
+                path,
+                ops,
+                endpoint,
+            }))
         } else {
             let endpoint = Streamable::new(config, server, admission.clone(), streams.clone());
-            http.serve(Arc::new(Web { guard, access, shares, path, ops, endpoint }))
+            http.serve(Arc::new(Web {
+                guard,
+                access,
+                shares,
+                path,
+                ops,
+                endpoint,
+            }))
         };
         served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
-        Ok(Listening { http, admission, runs, streams, streams_carry_answers })
+        Ok(Listening {
+            http,
+            admission,
+            runs,
+            streams,
+            streams_carry_answers,
+        })
     }
 
     /// The address it listens on, with the real port.
@@ -106,11 +151,21 @@ impl Listening {
 
 fn cannot_listen(config: &Config, error: &io::Error) -> String {
     let (host, port) = (&config.host, config.port);
-    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    let host = if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.clone()
+    };
     let hint = match error.kind() {
-        io::ErrorKind::AddrInUse => "another program listens there; stop it, or choose another --port",
-        io::ErrorKind::AddrNotAvailable => "this machine does not have that address; choose another --host",
-        io::ErrorKind::PermissionDenied => "ports below 1024 need privileges; choose another --port",
+        io::ErrorKind::AddrInUse => {
+            "another program listens there; stop it, or choose another --port"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine does not have that address; choose another --host"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need privileges; choose another --port"
+        }
         _ => "check --host and --port",
     };
     format!("cannot listen on {host}:{port}: {hint} ({error})")

@@ -37,24 +37,41 @@ impl Ops {
     pub(super) fn new(fabric: Arc<Client>, runs: Runs, connections: Weak<http::HttpServer>) -> Ops {
         let ask = move || fabric.pattern_names(&(Arc::new(patience()) as Arc<dyn Wait>));
         time::started();
-        Ops { ready: Ready::new(Box::new(move || ask().map(drop))), connections, runs }
+        Ops {
+            ready: Ready::new(Box::new(move || ask().map(drop))),
+            connections,
+            runs,
+        }
     }
 
     /// The answer to one of [`PROBES`]: the status, and a JSON body that anyone may read: it tells nothing about this
     /// host.
     pub(super) fn probe(&self, path: &str) -> (u16, Vec<u8>) {
-        probe_answer(if path == READY { self.ready.ask() } else { None })
+        probe_answer(if path == READY {
+            self.ready.ask()
+        } else {
+            None
+        })
     }
 
     /// The text of `/metrics`.
     pub(super) fn metrics(&self, sessions: usize) -> String {
-        let connections = self.connections.upgrade().map_or(0, |server| server.connections());
-        metrics::TOTAL.render(connections, sessions, self.runs.tally().kept, self.ready.ask().is_none())
+        let connections = self
+            .connections
+            .upgrade()
+            .map_or(0, |server| server.connections());
+        metrics::TOTAL.render(
+            connections,
+            sessions,
+            self.runs.tally().kept,
+            self.ready.ask().is_none(),
+        )
     }
 }
 
 fn probe_answer(failed: Option<Kind>) -> (u16, Vec<u8>) {
-    let failure = |kind: Kind| json!({ "status": "unavailable", "type": kind.urn(), "title": kind.title() });
+    let failure =
+        |kind: Kind| json!({ "status": "unavailable", "type": kind.urn(), "title": kind.title() });
     match failed {
         None => (200, br#"{"status":"ok"}"#.to_vec()),
         Some(kind) => (503, failure(kind).to_string().into_bytes()),
@@ -71,7 +88,11 @@ struct Ready {
 
 impl Ready {
     fn new(fabric: Box<dyn Fn() -> Result<(), Error> + Send + Sync>) -> Ready {
-        Ready { fabric, found: Cached::new(READY_TIMEOUT), waiting: AtomicUsize::new(0) }
+        Ready {
+            fabric,
+            found: Cached::new(READY_TIMEOUT),
+            waiting: AtomicUsize::new(0),
+        }
     }
 
     /// The failure, if any.
@@ -79,7 +100,10 @@ impl Ready {
         let others = self.waiting.fetch_add(1, Ordering::Relaxed);
         let found = if others < MAX_WAITING {
             let wait = patience();
-            self.found.get(READY_TTL, &wait, |_| Ok(Arc::new(self.ask_fabric()))).ok().map(|(_, found)| found)
+            self.found
+                .get(READY_TTL, &wait, |_| Ok(Arc::new(self.ask_fabric())))
+                .ok()
+                .map(|(_, found)| found)
         } else {
             // Each waiting probe blocks a thread.
             self.found.latest()
@@ -101,7 +125,10 @@ impl Ready {
 
 /// Waits for [`READY_TIMEOUT`] from now.
 fn patience() -> Until {
-    Until { wait: Arc::new(NoWait), until: Instant::now() + READY_TIMEOUT }
+    Until {
+        wait: Arc::new(NoWait),
+        until: Instant::now() + READY_TIMEOUT,
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +160,11 @@ mod tests {
         let answered = Mutex::new(answered);
         let ready = Ready::new(Box::new(move || {
             begun.send(()).unwrap();
-            answered.lock().unwrap().recv().map_err(|_| Error::new(Kind::Internal, "gone"))
+            answered
+                .lock()
+                .unwrap()
+                .recv()
+                .map_err(|_| Error::new(Kind::Internal, "gone"))
         }));
         thread::scope(|scope| {
             scope.spawn(|| assert_eq!(ready.ask(), None));
@@ -159,7 +190,11 @@ mod tests {
         let panics = Ready::new(Box::new(|| panic!("no")));
         let (status, body) = probe_answer(panics.ask());
         assert_eq!(status, 503);
-        assert!(String::from_utf8(body).unwrap().contains("urn:fabric-mcp:error:internal-server-error"));
+        assert!(
+            String::from_utf8(body)
+                .unwrap()
+                .contains("urn:fabric-mcp:error:internal-server-error")
+        );
         assert!(panics.ask().is_some(), "it can be asked again");
     }
 }

@@ -38,16 +38,24 @@ impl Accepts {
     }
 
     fn of<'v>(values: impl Iterator<Item = &'v str>) -> Accepts {
-        let mut ranges = values.flat_map(|value| value.split(',')).map(str::trim).filter(|r| !r.is_empty()).peekable();
+        let mut ranges = values
+            .flat_map(|value| value.split(','))
+            .map(str::trim)
+            .filter(|r| !r.is_empty())
+            .peekable();
         let everything = ranges.peek().is_none();
-        let mut accepts = Accepts { json: everything, events: everything };
+        let mut accepts = Accepts {
+            json: everything,
+            events: everything,
+        };
         for range in ranges {
             let mut parts = range.split(';').map(str::trim);
             let media = parts.next().unwrap_or_default();
             if parts.any(is_zero) {
                 continue;
             }
-            let is_one_of = |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
+            let is_one_of =
+                |types: [&str; 3]| types.iter().any(|known| known.eq_ignore_ascii_case(media));
             accepts.json |= is_one_of(["application/json", "application/*", "*/*"]);
             accepts.events |= is_one_of(["text/event-stream", "text/*", "*/*"]);
         }
@@ -57,8 +65,12 @@ impl Accepts {
 
 /// Is this parameter the weight 0, which excludes a type?
 fn is_zero(parameter: &str) -> bool {
-    let weight = parameter.strip_prefix("q=").or_else(|| parameter.strip_prefix("Q="));
-    weight.is_some_and(|weight| weight.starts_with('0') && weight.bytes().all(|b| matches!(b, b'0' | b'.')))
+    let weight = parameter
+        .strip_prefix("q=")
+        .or_else(|| parameter.strip_prefix("Q="));
+    weight.is_some_and(|weight| {
+        weight.starts_with('0') && weight.bytes().all(|b| matches!(b, b'0' | b'.'))
+    })
 }
 
 /// The response to one POST.
@@ -87,7 +99,11 @@ impl PostReply {
         let now = Instant::now();
         PostReply {
             accepts,
-            state: Mutex::new(ReplyState { kind: ReplyKind::Undecided(later), last: now, looked: now }),
+            state: Mutex::new(ReplyState {
+                kind: ReplyKind::Undecided(later),
+                last: now,
+                looked: now,
+            }),
         }
     }
 
@@ -141,7 +157,9 @@ impl PostReply {
     /// Ends with the result, in parts; `status` is for JSON only.
     pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
         match self.take() {
-            ReplyKind::Undecided(later) if self.accepts.json => later.respond(status, &[JSON], body),
+            ReplyKind::Undecided(later) if self.accepts.json => {
+                later.respond(status, &[JSON], body)
+            }
             ReplyKind::Undecided(later) => last_event(later.stream(&[]), body),
             ReplyKind::Streaming(stream) => last_event(stream, body),
             ReplyKind::Over => {}
@@ -213,14 +231,28 @@ pub(super) struct PostSink {
 
 impl PostSink {
     /// For a call of `guest` that is answered by `reply`.
-    pub(super) fn new(reply: Arc<PostReply>, stops: Stops, leaving_cancels: bool, guest: Guest<'_>) -> PostSink {
+    pub(super) fn new(
+        reply: Arc<PostReply>,
+        stops: Stops,
+        leaving_cancels: bool,
+        guest: Guest<'_>,
+    ) -> PostSink {
         let (access, pass) = (guest.access.clone(), guest.pass.clone());
         let (cut, looked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        PostSink { reply, stops, leaving_cancels, access, pass, cut, looked }
+        PostSink {
+            reply,
+            stops,
+            leaving_cancels,
+            access,
+            pass,
+            cut,
+            looked,
+        }
     }
 
     fn is_cut(&self) -> bool {
-        if !self.cut.load(Ordering::Relaxed) && self.is_due() && self.access.is_removed(&self.pass) {
+        if !self.cut.load(Ordering::Relaxed) && self.is_due() && self.access.is_removed(&self.pass)
+        {
             self.cut.store(true, Ordering::Relaxed);
             self.reply.finish_without(|| (401, Vec::new()));
         }
@@ -273,7 +305,11 @@ mod tests {
             (&["application/json;q=0.000"], false, false),
             (&["text/html"], false, false),
         ] {
-            assert_eq!(Accepts::of(values.iter().copied()), Accepts { json, events }, "{values:?}");
+            assert_eq!(
+                Accepts::of(values.iter().copied()),
+                Accepts { json, events },
+                "{values:?}"
+            );
         }
     }
 }

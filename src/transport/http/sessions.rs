@@ -47,11 +47,17 @@ impl SessionId {
     pub(super) fn parse(text: &str) -> Option<SessionId> {
         let (revision, digits) = text.split_once('.')?;
         let revision = Revision::named(revision).filter(|revision| revision.is_legacy())?;
-        Some(SessionId { revision, random: random::parse(digits)? })
+        Some(SessionId {
+            revision,
+            random: random::parse(digits)?,
+        })
     }
 
     fn mint(revision: Revision) -> SessionId {
-        SessionId { revision, random: random::number() }
+        SessionId {
+            revision,
+            random: random::number(),
+        }
     }
 }
 
@@ -95,11 +101,20 @@ struct SessionTable {
 impl Sessions {
     /// No sessions yet.
     pub(super) fn new() -> Sessions {
-        Sessions { begun: Instant::now(), max: MAX_SESSIONS, table: Mutex::default() }
+        Sessions {
+            begun: Instant::now(),
+            max: MAX_SESSIONS,
+            table: Mutex::default(),
+        }
     }
 
     /// Opens a session of `owner` that has agreed on `revision`.
-    pub(super) fn open(&self, owner: &Identity, session: Arc<Session>, revision: Revision) -> SessionId {
+    pub(super) fn open(
+        &self,
+        owner: &Identity,
+        session: Arc<Session>,
+        revision: Revision,
+    ) -> SessionId {
         let id = SessionId::mint(revision);
         self.insert(&mut self.table(), id, owner, session);
         id
@@ -123,14 +138,21 @@ impl Sessions {
 
     /// Is there a live session of that id, as far as this caller may know?
     pub(super) fn is_live(&self, id: SessionId, who: &Identity) -> bool {
-        self.table().live.get(&id).is_some_and(|live| who.shares_with(&live.owner))
+        self.table()
+            .live
+            .get(&id)
+            .is_some_and(|live| who.shares_with(&live.owner))
     }
 
     /// Ends a session, known or not. Returns it, if it was known. `Err` if it had ended before, or is another's.
     pub(super) fn end(&self, id: SessionId, who: &Identity) -> Result<Option<Arc<Live>>, ()> {
         let mut table = self.table();
         table.forget_ended(self.now());
-        if table.live.get(&id).is_some_and(|live| !who.shares_with(&live.owner)) {
+        if table
+            .live
+            .get(&id)
+            .is_some_and(|live| !who.shares_with(&live.owner))
+        {
             return Err(());
         }
         if !table.ended.insert(id) {
@@ -146,7 +168,13 @@ impl Sessions {
         self.table().live.len()
     }
 
-    fn insert(&self, table: &mut SessionTable, id: SessionId, owner: &Identity, session: Arc<Session>) -> Arc<Live> {
+    fn insert(
+        &self,
+        table: &mut SessionTable,
+        id: SessionId,
+        owner: &Identity,
+        session: Arc<Session>,
+    ) -> Arc<Live> {
         // While the table is locked, so that no time in it is later.
         let now = self.now();
         if table.live.len() >= self.max || now - table.swept >= SWEEP {
@@ -180,13 +208,20 @@ impl SessionTable {
     fn forget_idle(&mut self, now: u64) {
         self.swept = now;
         let oldest = now.saturating_sub(millis(SESSION_IDLE));
-        self.live.retain(|_, live| Arc::strong_count(live) > 1 || live.last_used.load(Ordering::Relaxed) >= oldest);
+        self.live.retain(|_, live| {
+            Arc::strong_count(live) > 1 || live.last_used.load(Ordering::Relaxed) >= oldest
+        });
     }
 
     /// Drops the longest idle ones, to make room.
     fn forget_longest_idle(&mut self) {
-        let idle = self.live.iter().filter(|(_, live)| Arc::strong_count(live) == 1);
-        let mut idle: Vec<_> = idle.map(|(id, live)| (live.last_used.load(Ordering::Relaxed), *id)).collect();
+        let idle = self
+            .live
+            .iter()
+            .filter(|(_, live)| Arc::strong_count(live) == 1);
+        let mut idle: Vec<_> = idle
+            .map(|(id, live)| (live.last_used.load(Ordering::Relaxed), *id))
+            .collect();
         let count = (self.live.len() / EVICTED_SHARE).max(1).min(idle.len());
         if count > 0 {
             idle.select_nth_unstable_by_key(count - 1, |(used, _)| *used);
@@ -229,7 +264,14 @@ mod tests {
         let text = id.to_string();
         assert_eq!((text.len(), &text[..11]), (43, "2025-06-18."));
         assert_eq!(SessionId::parse(&text), Some(id));
-        assert_eq!(SessionId { revision: REVISION, random: 5 }.to_string(), format!("2025-06-18.{:0>32}", 5));
+        assert_eq!(
+            SessionId {
+                revision: REVISION,
+                random: 5
+            }
+            .to_string(),
+            format!("2025-06-18.{:0>32}", 5)
+        );
         let hex = "0123456789abcdef0123456789abcdef";
         for bad in [
             "",
@@ -253,7 +295,10 @@ mod tests {
         let sessions = Sessions::new();
         let unknown = SessionId::mint(REVISION);
         assert!(!sessions.is_live(unknown, WHO));
-        assert_eq!(sessions.find(unknown, WHO).unwrap().session.revision(), Some(REVISION));
+        assert_eq!(
+            sessions.find(unknown, WHO).unwrap().session.revision(),
+            Some(REVISION)
+        );
         assert!(sessions.is_live(unknown, WHO));
         assert!(sessions.end(unknown, WHO).unwrap().is_some());
         assert!(
@@ -274,8 +319,16 @@ mod tests {
         let named = SessionId::mint(REVISION);
         assert!(sessions.find(named, &a).is_some());
         for id in [opened, named] {
-            assert!(sessions.find(id, &b).is_none() && sessions.end(id, &b).is_err() && !sessions.is_live(id, &b));
-            assert!(sessions.find(id, &a).is_some() && sessions.is_live(id, &a) && sessions.end(id, &a).is_ok());
+            assert!(
+                sessions.find(id, &b).is_none()
+                    && sessions.end(id, &b).is_err()
+                    && !sessions.is_live(id, &b)
+            );
+            assert!(
+                sessions.find(id, &a).is_some()
+                    && sessions.is_live(id, &a)
+                    && sessions.end(id, &a).is_ok()
+            );
         }
     }
 
@@ -283,9 +336,16 @@ mod tests {
     fn the_longest_idle_makes_room_and_the_used_stay() {
         // Begun a while ago, so that every new session is younger than the ages set here.
         let begun = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
-        let sessions = Sessions { begun, max: 3, table: Mutex::default() };
+        let sessions = Sessions {
+            begun,
+            max: 3,
+            table: Mutex::default(),
+        };
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
-        let used: Vec<_> = ids.iter().map(|id| sessions.find(*id, WHO).unwrap()).collect();
+        let used: Vec<_> = ids
+            .iter()
+            .map(|id| sessions.find(*id, WHO).unwrap())
+            .collect();
         for (age, live) in used.iter().enumerate() {
             live.last_used.store(age as u64, Ordering::Relaxed);
         }
@@ -295,18 +355,30 @@ mod tests {
         assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [true, false, true]);
         drop(first);
         open(&sessions);
-        assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [false, false, true]);
+        assert_eq!(
+            ids.map(|id| sessions.is_live(id, WHO)),
+            [false, false, true]
+        );
     }
 
     #[test]
     fn what_is_idle_for_too_long_goes_all_at_once() {
-        let sessions = Sessions { begun: Instant::now(), max: 3, table: Mutex::default() };
+        let sessions = Sessions {
+            begun: Instant::now(),
+            max: 3,
+            table: Mutex::default(),
+        };
         let ids = [open(&sessions), open(&sessions), open(&sessions)];
         let late = millis(SESSION_IDLE) + 1;
-        sessions.table().live[&ids[2]].last_used.store(late, Ordering::Relaxed);
+        sessions.table().live[&ids[2]]
+            .last_used
+            .store(late, Ordering::Relaxed);
         sessions.table().forget_idle(late);
         // Of the three, two have not been used for an hour and a millisecond.
-        assert_eq!(ids.map(|id| sessions.is_live(id, WHO)), [false, false, true]);
+        assert_eq!(
+            ids.map(|id| sessions.is_live(id, WHO)),
+            [false, false, true]
+        );
     }
 
     #[test]
@@ -316,18 +388,26 @@ mod tests {
         assert!(sessions.end(id, WHO).is_ok());
         sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY));
         assert!(sessions.find(id, WHO).is_none());
-        sessions.table().forget_ended(millis(ENDED_SESSION_MEMORY) + 1000);
+        sessions
+            .table()
+            .forget_ended(millis(ENDED_SESSION_MEMORY) + 1000);
         assert!(sessions.find(id, WHO).is_some());
     }
 
     #[test]
     fn the_oldest_of_too_many_ended_ids_is_forgotten_early() {
         let sessions = Sessions::new();
-        let ended = |n: usize| SessionId { revision: REVISION, random: n as u128 };
+        let ended = |n: usize| SessionId {
+            revision: REVISION,
+            random: n as u128,
+        };
         for n in 0..MAX_ENDED_SESSIONS {
             assert!(sessions.end(ended(n), WHO).is_ok());
         }
-        assert!(sessions.find(ended(0), WHO).is_none() && sessions.find(ended(MAX_ENDED_SESSIONS - 1), WHO).is_none());
+        assert!(
+            sessions.find(ended(0), WHO).is_none()
+                && sessions.find(ended(MAX_ENDED_SESSIONS - 1), WHO).is_none()
+        );
         assert!(sessions.end(ended(MAX_ENDED_SESSIONS), WHO).is_ok());
         assert!(sessions.find(ended(0), WHO).is_some() && sessions.find(ended(1), WHO).is_none());
         assert_eq!(sessions.table().ended.len(), MAX_ENDED_SESSIONS);

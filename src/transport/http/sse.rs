@@ -68,7 +68,12 @@ impl Endpoint for Sse {
 
 impl Sse {
     /// The endpoints at `config.path` and below it.
-    pub(super) fn new(config: &Config, server: Arc<Server>, admission: Arc<Admission>, streams: Arc<Streams>) -> Sse {
+    pub(super) fn new(
+        config: &Config,
+        server: Arc<Server>,
+        admission: Arc<Admission>,
+        streams: Arc<Streams>,
+    ) -> Sse {
         let services = Services {
             // Every call has a thread here, or is refused: a queue would only hide that.
             workers: Arc::new(Workers::new(config.max_runs, 0)),
@@ -89,15 +94,29 @@ impl Sse {
 
     fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
         if !Accepts::read(visit.head()).events {
-            return visit.refuse(406, "This path answers with a stream: accept text/event-stream.");
+            return visit.refuse(
+                406,
+                "This path answers with a stream: accept text/event-stream.",
+            );
         }
-        let Some((visit, _share)) = visit.stay(guest, false) else { return };
+        let Some((visit, _share)) = visit.stay(guest, false) else {
+            return;
+        };
         let id = random::id();
         let entered = self.streams.add(visit.stream(&[]));
         let channel = &entered.channel;
-        let pipe = Arc::new(Pipe::new(self.services.clone(), Session::http(), channel.clone(), false));
-        self.lock().insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
-        channel.send_named("endpoint", format!("{}?{SESSION_ID}={id}", self.messages).as_bytes());
+        let pipe = Arc::new(Pipe::new(
+            self.services.clone(),
+            Session::http(),
+            channel.clone(),
+            false,
+        ));
+        self.lock()
+            .insert(id.clone(), (guest.pass.identity.clone(), pipe.clone()));
+        channel.send_named(
+            "endpoint",
+            format!("{}?{SESSION_ID}={id}", self.messages).as_bytes(),
+        );
         channel.carry(guest, || pipe.end_listening());
         self.lock().remove(&id);
         pipe.inflight.cancel_all();
@@ -105,17 +124,30 @@ impl Sse {
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
         if !visit.is_json() {
-            return visit.refuse(415, "A message is JSON: send it with Content-Type: application/json.");
+            return visit.refuse(
+                415,
+                "A message is JSON: send it with Content-Type: application/json.",
+            );
         }
         let id = visit.head().query_value(SESSION_ID);
         let session = id.and_then(|id| self.lock().get(id).cloned());
-        let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner)) else {
-            return visit.refuse(404, "There is no such session: it lives as long as the stream it was opened with.");
+        let Some((_, pipe)) = session.filter(|(owner, _)| guest.pass.identity.shares_with(owner))
+        else {
+            return visit.refuse(
+                404,
+                "There is no such session: it lives as long as the stream it was opened with.",
+            );
         };
-        let Some((visit, body)) = visit.read_body() else { return };
+        let Some((visit, body)) = visit.read_body() else {
+            return;
+        };
         let inbound = Inbound::read(&body, false);
         if inbound.incoming.is_err() {
-            if let Action::Answer(answer) = self.services.server.receive(&Arc::new(Session::http()), inbound, None) {
+            if let Action::Answer(answer) =
+                self.services
+                    .server
+                    .receive(&Arc::new(Session::http()), inbound, None)
+            {
                 visit.respond(400, &[JSON], &answer.body.parts());
             }
             return;

@@ -58,7 +58,8 @@ pub(super) struct Streamable {
 
 impl Endpoint for Streamable {
     fn methods(&self, path: &str) -> Option<&'static str> {
-        let is_ours = path == self.path || path.strip_suffix('/').is_some_and(|path| path == self.path);
+        let is_ours =
+            path == self.path || path.strip_suffix('/').is_some_and(|path| path == self.path);
         is_ours.then_some(METHODS)
     }
 
@@ -116,17 +117,31 @@ impl Streamable {
 
     fn post(&self, visit: Visit<'_>, guest: Guest<'_>) {
         if !visit.is_json() {
-            return visit.refuse(415, "A message is JSON: send it with Content-Type: application/json.");
+            return visit.refuse(
+                415,
+                "A message is JSON: send it with Content-Type: application/json.",
+            );
         }
         let accepts = Accepts::read(visit.head());
         if !accepts.json && !accepts.events {
-            return visit
-                .refuse(406, "Answers are application/json or text/event-stream: accept at least one of them.");
+            return visit.refuse(
+                406,
+                "Answers are application/json or text/event-stream: accept at least one of them.",
+            );
         }
-        let Some((visit, body)) = visit.read_body() else { return };
-        let modern_header = visit.head().header("mcp-protocol-version").is_some_and(is_modern_version);
+        let Some((visit, body)) = visit.read_body() else {
+            return;
+        };
+        let modern_header = visit
+            .head()
+            .header("mcp-protocol-version")
+            .is_some_and(is_modern_version);
         let inbound = Inbound::read(&body, modern_header);
-        let post = Post { visit, guest, accepts };
+        let post = Post {
+            visit,
+            guest,
+            accepts,
+        };
         let (head, who) = (post.visit.head(), &guest.pass.identity);
         let next = if inbound.incoming.is_err() {
             match self.server.receive(&self.stateless, inbound, None) {
@@ -157,7 +172,10 @@ impl Streamable {
 
     fn modern(&self, head: &Head, inbound: Inbound<'_>) -> Next {
         let mirror = inbound.is_request().then(|| mirror(head));
-        match self.server.receive(&self.stateless, inbound, mirror.as_ref()) {
+        match self
+            .server
+            .receive(&self.stateless, inbound, mirror.as_ref())
+        {
             Action::Answer(answer) => Next::Answer(status(&answer), answer),
             Action::Call(call) => Next::Run(call, None),
             Action::Listen(listen) => Next::Listen(listen),
@@ -170,22 +188,38 @@ impl Streamable {
         let given = head.header(SESSION_ID).and_then(SessionId::parse);
         if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
-            let answer = refuse(Refusal::new(INVALID_REQUEST, reason), inbound.id(), NoId::Absent, false);
+            let answer = refuse(
+                Refusal::new(INVALID_REQUEST, reason),
+                inbound.id(),
+                NoId::Absent,
+                false,
+            );
             return Next::Answer(200, answer);
         }
         let session = Arc::new(Session::http());
-        let Action::Answer(answer) = self.server.receive(&session, inbound, None) else { return Next::Accept };
+        let Action::Answer(answer) = self.server.receive(&session, inbound, None) else {
+            return Next::Accept;
+        };
         match session.revision() {
-            Some(revision) if answer.code.is_none() => {
-                Next::Welcome(self.sessions.open(who, session, revision).to_string(), answer)
-            }
+            Some(revision) if answer.code.is_none() => Next::Welcome(
+                self.sessions.open(who, session, revision).to_string(),
+                answer,
+            ),
             _ => Next::Answer(status(&answer), answer),
         }
     }
 
     fn legacy(&self, head: &Head, who: &Identity, mut inbound: Inbound<'_>) -> Next {
         let refused = |status, code, reason: &str| {
-            Next::Answer(status, refuse(Refusal::new(code, reason), inbound.id(), NoId::Absent, false))
+            Next::Answer(
+                status,
+                refuse(
+                    Refusal::new(code, reason),
+                    inbound.id(),
+                    NoId::Absent,
+                    false,
+                ),
+            )
         };
         let Some(id) = head.header(SESSION_ID) else {
             let without = without_handshake();
@@ -201,7 +235,11 @@ impl Streamable {
             return refused(400, INVALID_REQUEST, &reason);
         }
         let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id, who)) else {
-            return refused(404, INVALID_REQUEST, "This session has ended: send initialize to begin another one.");
+            return refused(
+                404,
+                INVALID_REQUEST,
+                "This session has ended: send initialize to begin another one.",
+            );
         };
         let is_one = inbound.id().is_some();
         inbound.refuse_ids(|id| live.inflight.contains(id));
@@ -210,7 +248,9 @@ impl Streamable {
         match action {
             Action::Nothing | Action::Listen(_) => Next::Accept,
             // An array where there are no batches is no request either.
-            Action::Answer(answer) => Next::Answer(if is_one { status(&answer) } else { 400 }, answer),
+            Action::Answer(answer) => {
+                Next::Answer(if is_one { status(&answer) } else { 400 }, answer)
+            }
             Action::Cancel(id) => {
                 live.inflight.cancel(&id);
                 Next::Accept
@@ -226,7 +266,11 @@ impl Streamable {
     /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
     fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(Arc<Live>, Cancel)>) {
         // Whether its answer is still wanted.
-        let finish = || session.as_ref().is_none_or(|(live, cancel)| live.inflight.finish(call.id(), cancel));
+        let finish = || {
+            session
+                .as_ref()
+                .is_none_or(|(live, cancel)| live.inflight.finish(call.id(), cancel))
+        };
         let Some((post, _share)) = post.stay() else {
             finish();
             return;
@@ -237,8 +281,10 @@ impl Streamable {
             Err(error) => {
                 finish();
                 // An OAuth client may get itself a larger scope.
-                let refusal = (error.kind == Kind::Forbidden).then_some(access::AccessError::Forbidden(Role::Run));
-                let challenge = refusal.and_then(|refusal| guest.access.challenge(refusal, Some(guest.pass)));
+                let refusal = (error.kind == Kind::Forbidden)
+                    .then_some(access::AccessError::Forbidden(Role::Run));
+                let challenge =
+                    refusal.and_then(|refusal| guest.access.challenge(refusal, Some(guest.pass)));
                 let answer = call.fail(error);
                 return match challenge {
                     Some(value) => post.answer_with(403, &[("WWW-Authenticate", &value)], &answer),
@@ -250,13 +296,20 @@ impl Streamable {
         if call.is_run() {
             reply.open();
         }
-        let cancel = session.as_ref().map(|(_, cancel)| cancel.clone()).unwrap_or_default();
+        let cancel = session
+            .as_ref()
+            .map(|(_, cancel)| cancel.clone())
+            .unwrap_or_default();
         // A run goes on in a session: its answer is lost, but not the run.
         let leaving_cancels = session.is_none() || !call.is_run();
         let answer = self.call(&call, &mut permit, guest, &reply, &cancel, leaving_cancels);
         drop(permit);
         let wanted = finish();
-        let answer = if wanted { answer } else { call.fail(Error::cancelled()) };
+        let answer = if wanted {
+            answer
+        } else {
+            call.fail(Error::cancelled())
+        };
         // Release its place before writing to a possibly slow reader.
         drop(call);
         if wanted {
@@ -283,13 +336,24 @@ impl Streamable {
         let sink = Arc::new(PostSink::new(reply.clone(), stops, leaving_cancels, guest));
         let identity = guest.pass.identity.clone();
         let owner = self.server.owner(&identity);
-        let answer = calls::run(&self.server, call, Visitor { identity, owner, sink: sink.clone(), held });
+        let answer = calls::run(
+            &self.server,
+            call,
+            Visitor {
+                identity,
+                owner,
+                sink: sink.clone(),
+                held,
+            },
+        );
         sink.stops.answer(call, answer)
     }
 
     /// Registers all ids before anything runs, so that items act in their order; then runs the calls, several at once.
     fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
-        let Some((post, _share)) = post.stay() else { return };
+        let Some((post, _share)) = post.stay() else {
+            return;
+        };
         let guest = post.guest;
         let room = Room::beside(&actions);
         let mut answers = Vec::new();
@@ -313,7 +377,9 @@ impl Streamable {
         let (calls, answers) = (Mutex::new(calls.into_iter()), Mutex::new(answers));
         let work = || {
             loop {
-                let Some((call, cancel)) = lock(&calls).next() else { return };
+                let Some((call, cancel)) = lock(&calls).next() else {
+                    return;
+                };
                 if cancel.is_cancelled() {
                     continue;
                 }
@@ -325,7 +391,9 @@ impl Streamable {
         };
         thread::scope(|scope| {
             for _ in 0..helpers {
-                let helper = thread::Builder::new().name("batch".into()).stack_size(WORKER_STACK);
+                let helper = thread::Builder::new()
+                    .name("batch".into())
+                    .stack_size(WORKER_STACK);
                 if helper.spawn_scoped(scope, work).is_err() {
                     // This thread runs them all.
                     break;
@@ -337,10 +405,19 @@ impl Streamable {
         if answers.is_empty() {
             return reply.finish_without(|| (202, Vec::new()));
         }
-        reply.finish(200, &jsonrpc::array(answers.iter().map(|answer| answer.body.parts())));
+        reply.finish(
+            200,
+            &jsonrpc::array(answers.iter().map(|answer| answer.body.parts())),
+        );
     }
 
-    fn in_batch(&self, call: &Call, guest: Guest<'_>, reply: &Arc<PostReply>, cancel: &Cancel) -> Answer {
+    fn in_batch(
+        &self,
+        call: &Call,
+        guest: Guest<'_>,
+        reply: &Arc<PostReply>,
+        cancel: &Cancel,
+    ) -> Answer {
         let mut permit = match self.admission.admit(call, guest.pass) {
             Ok(permit) => permit,
             Err(error) => return call.fail(error),
@@ -353,9 +430,14 @@ impl Streamable {
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {
         if !post.accepts.events {
-            return post.visit.refuse(406, "A subscription is answered with a stream: accept text/event-stream.");
+            return post.visit.refuse(
+                406,
+                "A subscription is answered with a stream: accept text/event-stream.",
+            );
         }
-        let Some((post, _share)) = post.stay() else { return };
+        let Some((post, _share)) = post.stay() else {
+            return;
+        };
         let guest = post.guest;
         let entered = self.streams.add(post.visit.stream(&[]));
         let channel = &entered.channel;
@@ -363,22 +445,33 @@ impl Streamable {
         channel.send(&[&listen.acknowledgement()], Flush::Now);
         channel.follow(|sink| self.server.subscriptions.add(listen.listener(sink)));
         self.poller.listened();
-        channel.carry(guest, || channel.send(&listen.end().body.parts(), Flush::Now));
+        channel.carry(guest, || {
+            channel.send(&listen.end().body.parts(), Flush::Now)
+        });
     }
 
     fn get(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(id) = visit.head().header(SESSION_ID) else { return visit.not_allowed(METHODS_WITHOUT_SESSION) };
+        let Some(id) = visit.head().header(SESSION_ID) else {
+            return visit.not_allowed(METHODS_WITHOUT_SESSION);
+        };
         if !Accepts::read(visit.head()).events {
             return visit.refuse(406, "A session's stream is text/event-stream: accept that.");
         }
-        let Some(live) = SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity)) else {
-            return visit.refuse(404, "This session has ended: send initialize to begin another one.");
+        let Some(live) =
+            SessionId::parse(id).and_then(|id| self.sessions.find(id, &guest.pass.identity))
+        else {
+            return visit.refuse(
+                404,
+                "This session has ended: send initialize to begin another one.",
+            );
         };
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
         let replaces = lock(&live.stream).is_some();
-        let Some((visit, _share)) = visit.stay(guest, replaces) else { return };
+        let Some((visit, _share)) = visit.stay(guest, replaces) else {
+            return;
+        };
         // Register before the head is sent: the client's next GET must find it.
         let mut place = lock(&live.stream);
         let entered = self.streams.add(visit.stream(&[]));
@@ -391,17 +484,25 @@ impl Streamable {
         self.follow(&live);
         entered.channel.carry(guest, || {});
         let mut current = lock(&live.stream);
-        if current.as_ref().is_some_and(|channel| Arc::ptr_eq(channel, &entered.channel)) {
+        if current
+            .as_ref()
+            .is_some_and(|channel| Arc::ptr_eq(channel, &entered.channel))
+        {
             *current = None;
         }
     }
 
     fn delete(&self, visit: Visit<'_>, guest: Guest<'_>) {
-        let Some(id) = visit.head().header(SESSION_ID) else { return visit.not_allowed(METHODS_WITHOUT_SESSION) };
+        let Some(id) = visit.head().header(SESSION_ID) else {
+            return visit.not_allowed(METHODS_WITHOUT_SESSION);
+        };
         if !has_known_version(visit.head()) {
             return visit.refuse(400, "This MCP-Protocol-Version is not supported.");
         }
-        match SessionId::parse(id).ok_or(()).and_then(|id| self.sessions.end(id, &guest.pass.identity)) {
+        match SessionId::parse(id)
+            .ok_or(())
+            .and_then(|id| self.sessions.end(id, &guest.pass.identity))
+        {
             Ok(live) => {
                 if let Some(live) = live {
                     live.inflight.cancel_all();
@@ -466,12 +567,19 @@ fn status(answer: &Answer) -> u16 {
 /// Is this version, known or not, one of those without sessions? Versions are dates, which compare as text.
 fn is_modern_version(version: &str) -> bool {
     let is_date = version.len() == 10
-        && version.bytes().enumerate().all(|(at, b)| if at == 4 || at == 7 { b == b'-' } else { b.is_ascii_digit() });
+        && version.bytes().enumerate().all(|(at, b)| {
+            if at == 4 || at == 7 {
+                b == b'-'
+            } else {
+                b.is_ascii_digit()
+            }
+        });
     is_date && version >= Revision::R2026_07_28.name()
 }
 
 fn has_known_version(head: &Head) -> bool {
-    head.header("mcp-protocol-version").is_none_or(|version| Revision::named(version).is_some())
+    head.header("mcp-protocol-version")
+        .is_none_or(|version| Revision::named(version).is_some())
 }
 
 /// What the headers repeat of a modern request. A header that comes twice equals nothing a body can hold.
@@ -511,8 +619,20 @@ mod tests {
 
     #[test]
     fn statuses_follow_era_and_code() {
-        let answer = |code, modern, envelope| status(&Answer { envelope, ..Answer::new(Vec::new(), code, modern) });
-        for code in [None, Some(-32601), Some(-32602), Some(-32603), Some(-32600), Some(-32002)] {
+        let answer = |code, modern, envelope| {
+            status(&Answer {
+                envelope,
+                ..Answer::new(Vec::new(), code, modern)
+            })
+        };
+        for code in [
+            None,
+            Some(-32601),
+            Some(-32602),
+            Some(-32603),
+            Some(-32600),
+            Some(-32002),
+        ] {
             assert_eq!(answer(code, false, false), 200, "{code:?}");
         }
         for (code, envelope, expected) in [

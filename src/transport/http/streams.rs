@@ -55,7 +55,11 @@ impl Channel {
     fn new(stream: EventStream) -> Channel {
         let now = Instant::now();
         Channel {
-            out: Mutex::new(OpenStream { stream: Some(stream), last: now, looked: now }),
+            out: Mutex::new(OpenStream {
+                stream: Some(stream),
+                last: now,
+                looked: now,
+            }),
             pending: Mutex::default(),
             wake: Condvar::new(),
         }
@@ -67,7 +71,10 @@ impl Channel {
     }
 
     /// Subscribes this stream to changes, once. `place` registers the sink it is given.
-    pub(super) fn follow(self: &Arc<Channel>, place: impl FnOnce(Arc<dyn Sink>) -> Registration) -> bool {
+    pub(super) fn follow(
+        self: &Arc<Channel>,
+        place: impl FnOnce(Arc<dyn Sink>) -> Registration,
+    ) -> bool {
         let mut pending = self.pending();
         if pending.ended || pending.following.is_some() {
             return false;
@@ -132,8 +139,15 @@ impl Channel {
                 self.end();
             }
             pending = self.pending();
-            if pending.changes.is_empty() && !pending.ended && (!pending.leaving || farewell.is_none()) {
-                pending = self.wake.wait_timeout(pending, STREAM_TICK).unwrap_or_else(PoisonError::into_inner).0;
+            if pending.changes.is_empty()
+                && !pending.ended
+                && (!pending.leaving || farewell.is_none())
+            {
+                pending = self
+                    .wake
+                    .wait_timeout(pending, STREAM_TICK)
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .0;
             }
         }
     }
@@ -167,7 +181,9 @@ impl Line for Channel {
 
     /// Also once the stream has ended. Checks at most every [`GONE_CHECK`], and not during a write, which detects it itself.
     fn is_gone(&self) -> bool {
-        let Some(mut out) = try_lock(&self.out) else { return false };
+        let Some(mut out) = try_lock(&self.out) else {
+            return false;
+        };
         if out.stream.is_some() && out.looked.elapsed() < GONE_CHECK {
             return false;
         }
@@ -227,7 +243,10 @@ impl Streams {
             channel.end();
         }
         drop(all);
-        Entered { channel, streams: self.clone() }
+        Entered {
+            channel,
+            streams: self.clone(),
+        }
     }
 
     /// Makes all streams send their final messages. They stay open for answers.
@@ -259,6 +278,9 @@ pub(super) struct Entered {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.streams.open().channels.retain(|other| !Arc::ptr_eq(other, &self.channel));
+        self.streams
+            .open()
+            .channels
+            .retain(|other| !Arc::ptr_eq(other, &self.channel));
     }
 }

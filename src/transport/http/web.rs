@@ -49,7 +49,10 @@ pub(super) struct Web<E> {
 impl<E: Endpoint> Handler for Web<E> {
     fn handle(&self, exchange: Exchange<'_>) {
         let head = exchange.head();
-        let mut visit = Visit { exchange, origin: None };
+        let mut visit = Visit {
+            exchange,
+            origin: None,
+        };
         if PROBES.contains(&head.path()) {
             return match head.method() {
                 Method::Get | Method::Head => {
@@ -66,9 +69,17 @@ impl<E: Endpoint> Handler for Web<E> {
         let metrics = head.path() == "/metrics";
         let document = self.access.document(head.path(), &self.path);
         let reading = metrics || document.is_some();
-        let methods = if reading { Some("GET, HEAD, OPTIONS") } else { self.endpoint.methods(head.path()) };
-        let Some(methods) = methods else { return visit.not_found() };
-        let allowed = methods.split(", ").any(|method| method == head.method().as_str());
+        let methods = if reading {
+            Some("GET, HEAD, OPTIONS")
+        } else {
+            self.endpoint.methods(head.path())
+        };
+        let Some(methods) = methods else {
+            return visit.not_found();
+        };
+        let allowed = methods
+            .split(", ")
+            .any(|method| method == head.method().as_str());
         if *head.method() == Method::Options {
             return visit.respond(204, &preflight(methods, &allowed_headers(head)), &[]);
         }
@@ -95,7 +106,14 @@ impl<E: Endpoint> Handler for Web<E> {
                 &[text.as_bytes()],
             );
         }
-        self.endpoint.serve(visit, Guest { access: &self.access, shares: &self.shares, pass: &Arc::new(pass) });
+        self.endpoint.serve(
+            visit,
+            Guest {
+                access: &self.access,
+                shares: &self.shares,
+                pass: &Arc::new(pass),
+            },
+        );
     }
 }
 
@@ -113,8 +131,11 @@ pub(super) const JSON: (&str, &str) = ("Content-Type", "application/json");
 const HAS_ITS_SHARE: &str = "This caller holds as many connections as one may: let calls end, close a stream, or raise \
                              --max-connections.";
 /// The headers of a stream: no proxy may cache or buffer it.
-const STREAM: [(&str, &str); 3] =
-    [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")];
+const STREAM: [(&str, &str); 3] = [
+    ("Content-Type", "text/event-stream"),
+    ("Cache-Control", "no-cache"),
+    ("X-Accel-Buffering", "no"),
+];
 
 /// An admitted request, and the way to answer it.
 pub(super) struct Visit<'a> {
@@ -130,7 +151,13 @@ impl<'a> Visit<'a> {
 
     /// Whether the body is JSON, by its `Content-Type`.
     pub(super) fn is_json(&self) -> bool {
-        let media = self.head().header("content-type").unwrap_or_default().split(';').next().unwrap_or_default();
+        let media = self
+            .head()
+            .header("content-type")
+            .unwrap_or_default()
+            .split(';')
+            .next()
+            .unwrap_or_default();
         media.trim_end().eq_ignore_ascii_case("application/json")
     }
 
@@ -148,8 +175,11 @@ impl<'a> Visit<'a> {
             }
             Err(error) => {
                 let status = error.status();
-                let limit =
-                    if status == 413 { format!(" At most {MAX_MESSAGE} bytes are taken.") } else { String::new() };
+                let limit = if status == 413 {
+                    format!(" At most {MAX_MESSAGE} bytes are taken.")
+                } else {
+                    String::new()
+                };
                 self.refuse(status, format!("{error}{limit}"));
                 None
             }
@@ -167,14 +197,18 @@ impl<'a> Visit<'a> {
         if self.exchange.hold() {
             return Some((self, share));
         }
-        self.overloaded(503, "The server is serving as many requests as it may. Try again in a moment.");
+        self.overloaded(
+            503,
+            "The server is serving as many requests as it may. Try again in a moment.",
+        );
         None
     }
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         metrics::RESPONSES.add(status, 1);
-        self.exchange.respond(status, &with_cors(headers, self.origin), body);
+        self.exchange
+            .respond(status, &with_cors(headers, self.origin), body);
     }
 
     /// Answers 202 without a body.
@@ -189,7 +223,10 @@ impl<'a> Visit<'a> {
 
     /// Defers the answer.
     pub(super) fn defer(self) -> Later {
-        Later { origin: self.origin.map(str::to_owned), deferred: self.exchange.defer() }
+        Later {
+            origin: self.origin.map(str::to_owned),
+            deferred: self.exchange.defer(),
+        }
     }
 
     /// Answers with an error outside of any JSON-RPC request: an error object without an id.
@@ -199,30 +236,64 @@ impl<'a> Visit<'a> {
 
     /// Answers that there is too much to do.
     fn overloaded(self, status: u16, detail: impl Into<String>) {
-        self.refuse_with(status, &[("Retry-After", "1")], &Error::new(Kind::TooManyRequests, detail));
+        self.refuse_with(
+            status,
+            &[("Retry-After", "1")],
+            &Error::new(Kind::TooManyRequests, detail),
+        );
     }
 
     /// Answers 405.
     pub(super) fn not_allowed(self, allow: &str) {
-        let detail = format!("{} is not what this path takes here: use {allow}.", self.head().method());
-        self.refuse_with(405, &[("Allow", allow)], &Error::new(Kind::InvalidRequest, detail));
+        let detail = format!(
+            "{} is not what this path takes here: use {allow}.",
+            self.head().method()
+        );
+        self.refuse_with(
+            405,
+            &[("Allow", allow)],
+            &Error::new(Kind::InvalidRequest, detail),
+        );
     }
 
     fn turn_away(self, refused: Refused) {
-        log::info!("{}: answered {}: {}", self.exchange.peer(), refused.status, refused.detail);
+        log::info!(
+            "{}: answered {}: {}",
+            self.exchange.peer(),
+            refused.status,
+            refused.detail
+        );
         self.refuse(refused.status, refused.detail);
     }
 
     /// Rejects a caller at `ip`.
-    fn refuse_caller(self, access: &Access, ip: IpAddr, refusal: access::AccessError, pass: Option<&Pass>) {
+    fn refuse_caller(
+        self,
+        access: &Access,
+        ip: IpAddr,
+        refusal: access::AccessError,
+        pass: Option<&Pass>,
+    ) {
         log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
         metrics::CALLERS_REFUSED.add(refusal.label(), 1);
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
-        let challenge = challenge.iter().map(|value| ("WWW-Authenticate", value.as_str()));
-        let headers: Vec<_> = challenge.chain(retry.iter().map(|value| ("Retry-After", value.as_str()))).collect();
-        let kind = if refusal.status() == 403 { Kind::Forbidden } else { Kind::InvalidRequest };
-        self.refuse_with(refusal.status(), &headers, &Error::new(kind, refusal.detail()));
+        let challenge = challenge
+            .iter()
+            .map(|value| ("WWW-Authenticate", value.as_str()));
+        let headers: Vec<_> = challenge
+            .chain(retry.iter().map(|value| ("Retry-After", value.as_str())))
+            .collect();
+        let kind = if refusal.status() == 403 {
+            Kind::Forbidden
+        } else {
+            Kind::InvalidRequest
+        };
+        self.refuse_with(
+            refusal.status(),
+            &headers,
+            &Error::new(kind, refusal.detail()),
+        );
     }
 
     /// As OAuth errors look: its discovery probes paths that do not exist here.
@@ -233,7 +304,13 @@ impl<'a> Visit<'a> {
 
     fn refuse_with(self, status: u16, headers: &[(&str, &str)], error: &Error) {
         let data: Map<_, _> = error_object(error, &random::request_id());
-        let body = jsonrpc::error(None, NoId::Absent, jsonrpc::INVALID_REQUEST, &error.detail, &data);
+        let body = jsonrpc::error(
+            None,
+            NoId::Absent,
+            jsonrpc::INVALID_REQUEST,
+            &error.detail,
+            &data,
+        );
         let headers: Vec<_> = headers.iter().copied().chain([JSON]).collect();
         self.respond(status, &headers, &[&body]);
     }
@@ -254,17 +331,26 @@ impl Later {
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         metrics::RESPONSES.add(status, 1);
-        self.deferred.respond(status, &with_cors(headers, self.origin.as_deref()), body);
+        self.deferred
+            .respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 
     /// Answers with a stream, whose head goes out at once; `headers` are further ones.
     pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
         metrics::RESPONSES.add(200, 1);
         let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
-        self.deferred.stream(&with_cors(&headers, self.origin.as_deref()))
+        self.deferred
+            .stream(&with_cors(&headers, self.origin.as_deref()))
     }
 }
 
-fn with_cors<'h>(headers: &'h [(&'h str, &'h str)], origin: Option<&'h str>) -> Vec<(&'h str, &'h str)> {
-    headers.iter().copied().chain(origin.into_iter().flat_map(cors)).collect()
+fn with_cors<'h>(
+    headers: &'h [(&'h str, &'h str)],
+    origin: Option<&'h str>,
+) -> Vec<(&'h str, &'h str)> {
+    headers
+        .iter()
+        .copied()
+        .chain(origin.into_iter().flat_map(cors))
+        .collect()
 }

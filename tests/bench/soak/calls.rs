@@ -57,7 +57,10 @@ impl Soak {
         let mut answer = client.ask(&message, each);
         // Only results of 2026-07-28 have a `resultType`.
         let is_modern = answer["result"]["resultType"] == "complete";
-        if answer["id"] != message["id"] || answer["result"].is_null() || is_modern != client.is_modern() {
+        if answer["id"] != message["id"]
+            || answer["result"].is_null()
+            || is_modern != client.is_modern()
+        {
             return Err(format!("{message} was answered {answer}"));
         }
         Ok(answer["result"].take())
@@ -75,7 +78,8 @@ impl Soak {
     ) -> Result<Result<Value, String>, String> {
         let begun = self.milliseconds();
         let token = json!(self.word());
-        let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": token}});
+        let params =
+            json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": token}});
         let mut each = |note: &Value| {
             // Others are late notifications of an abandoned run.
             if note["params"]["progressToken"] == token {
@@ -87,7 +91,9 @@ impl Soak {
             return Ok(Ok(result["structuredContent"].take()));
         }
         let texts = result["content"].as_array().cloned().unwrap_or_default();
-        let kind = texts.iter().find_map(|text| text["text"].as_str()?.rsplit_once("urn:fabric-mcp:error:"));
+        let kind = texts
+            .iter()
+            .find_map(|text| text["text"].as_str()?.rsplit_once("urn:fabric-mcp:error:"));
         let kind = kind.map_or(String::new(), |(_, kind)| kind.to_owned());
         let is_excused = broken || begun < self.troubled_until.load(Ordering::Relaxed);
         match kind.starts_with("fabric-") && is_excused {
@@ -98,28 +104,53 @@ impl Soak {
 
     fn list(&self, client: &mut dyn Client) -> Done {
         let result = self.ask(client, "tools/list", json!({}), &mut |_| {})?;
-        let first = self.tools[usize::from(client.is_modern())].get_or_init(|| result["tools"].clone());
-        if *first == result["tools"] { Ok("lists".into()) } else { Err(format!("another list: {result}")) }
+        let first =
+            self.tools[usize::from(client.is_modern())].get_or_init(|| result["tools"].clone());
+        if *first == result["tools"] {
+            Ok("lists".into())
+        } else {
+            Err(format!("another list: {result}"))
+        }
     }
 
     fn patterns(&self, client: &mut dyn Client) -> Done {
-        let result = match self.call(client, "fabric_list_patterns", json!({}), false, &mut String::new())? {
+        let result = match self.call(
+            client,
+            "fabric_list_patterns",
+            json!({}),
+            false,
+            &mut String::new(),
+        )? {
             Ok(result) => result,
             Err(kind) => return Ok(kind),
         };
         let names: Vec<String> = (0..250).map(fabric::pattern_name).collect();
-        if result["patterns"] == json!(names) { Ok("pattern lists".into()) } else { Err(format!("{result}")) }
+        if result["patterns"] == json!(names) {
+            Ok("pattern lists".into())
+        } else {
+            Err(format!("{result}"))
+        }
     }
 
     fn details(&self, client: &mut dyn Client, number: u64) -> Done {
         let name = fabric::pattern_name(number as usize);
         let arguments = json!({"pattern_name": name});
-        let result = match self.call(client, "fabric_get_pattern_details", arguments, false, &mut String::new())? {
+        let result = match self.call(
+            client,
+            "fabric_get_pattern_details",
+            arguments,
+            false,
+            &mut String::new(),
+        )? {
             Ok(result) => result,
             Err(kind) => return Ok(kind),
         };
         let text = fabric::pattern_text(&format!("patterns/{name}"));
-        if result["system_prompt"] == json!(text) { Ok("details".into()) } else { Err(format!("{result}")) }
+        if result["system_prompt"] == json!(text) {
+            Ok("details".into())
+        } else {
+            Err(format!("{result}"))
+        }
     }
 
     fn began(&self, client: &dyn Client) {
@@ -132,18 +163,24 @@ impl Soak {
     fn run(&self, client: &mut dyn Client, kind: &str, stream: bool, outlives: bool) -> Done {
         let (count, word) = (20, self.word());
         let input = format!("{kind}_{count}_2000_{word}");
-        let text: String = (0..count).map(|number| fabric::piece(&word, number)).collect();
-        let mut arguments = json!({"pattern_name": fabric::pattern_name(1), "input_text": input, "stream": stream});
+        let text: String = (0..count)
+            .map(|number| fabric::piece(&word, number))
+            .collect();
+        let mut arguments =
+            json!({"pattern_name": fabric::pattern_name(1), "input_text": input, "stream": stream});
         if outlives {
             arguments["wait_seconds"] = json!(0);
         }
         self.began(client);
         let (mut said, begun, broken) = (String::new(), self.milliseconds(), kind != "say");
-        let mut result = match self.call(client, "fabric_run_pattern", arguments, broken, &mut said)? {
-            Ok(result) => result,
-            Err(_) if !text.starts_with(&said) => return Err(format!("{input}: streamed {said:?}")),
-            Err(kind) => return Ok(format!("failed: {kind}")),
-        };
+        let mut result =
+            match self.call(client, "fabric_run_pattern", arguments, broken, &mut said)? {
+                Ok(result) => result,
+                Err(_) if !text.starts_with(&said) => {
+                    return Err(format!("{input}: streamed {said:?}"));
+                }
+                Err(kind) => return Ok(format!("failed: {kind}")),
+            };
         if stream && result["status"] == "completed" && said != text {
             return Err(format!("{input}: streamed {said:?}"));
         }
@@ -151,7 +188,13 @@ impl Soak {
         if result["status"] == "working" {
             name = "runs, read later";
             let arguments = json!({"run_id": result["run_id"]});
-            let got = self.call(client, "fabric_get_run", arguments, false, &mut String::new());
+            let got = self.call(
+                client,
+                "fabric_get_run",
+                arguments,
+                false,
+                &mut String::new(),
+            );
             if got.is_err() {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -161,7 +204,9 @@ impl Soak {
         let is_excused = broken || begun < self.troubled_until.load(Ordering::Relaxed);
         match result["status"].as_str() {
             Some("completed") if output == text && !broken => Ok(name.into()),
-            Some("failed") if text.starts_with(output) && is_excused => Ok("failed, read later".into()),
+            Some("failed") if text.starts_with(output) && is_excused => {
+                Ok("failed, read later".into())
+            }
             _ => Err(format!("{input}: {result}")),
         }
     }
@@ -169,8 +214,15 @@ impl Soak {
     /// 1 MB to a slow reader.
     pub(super) fn large(&self, client: &mut dyn Client) -> Done {
         self.began(client);
-        let arguments = json!({"pattern_name": fabric::pattern_name(3), "input_text": "size_1048576"});
-        let result = match self.call(client, "fabric_run_pattern", arguments, false, &mut String::new())? {
+        let arguments =
+            json!({"pattern_name": fabric::pattern_name(3), "input_text": "size_1048576"});
+        let result = match self.call(
+            client,
+            "fabric_run_pattern",
+            arguments,
+            false,
+            &mut String::new(),
+        )? {
             Ok(result) => result,
             Err(kind) => return Ok(format!("failed: {kind}")),
         };
@@ -183,7 +235,8 @@ impl Soak {
 
     fn abandon(&self, client: &mut dyn Client) -> Done {
         let input = format!("say_500_10000_{}", self.word());
-        let arguments = json!({"pattern_name": fabric::pattern_name(2), "input_text": input, "stream": true});
+        let arguments =
+            json!({"pattern_name": fabric::pattern_name(2), "input_text": input, "stream": true});
         let params = json!({"name": "fabric_run_pattern", "arguments": arguments, "_meta": {"progressToken": "p"}});
         let message = self.message(client, "tools/call", params);
         self.began(client);
@@ -193,6 +246,10 @@ impl Soak {
 
     fn malformed(&self, client: &mut dyn Client) -> Done {
         let answer = client.malformed();
-        if answer["error"]["code"] == -32700 { Ok("malformed".into()) } else { Err(format!("malformed: {answer}")) }
+        if answer["error"]["code"] == -32700 {
+            Ok("malformed".into())
+        } else {
+            Err(format!("malformed: {answer}"))
+        }
     }
 }

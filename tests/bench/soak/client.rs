@@ -34,7 +34,11 @@ pub(super) struct Http {
 
 impl Http {
     pub(super) fn open(address: SocketAddr, is_slow: bool) -> Http {
-        Http { address, connection: Connection::open(address), is_slow }
+        Http {
+            address,
+            connection: Connection::open(address),
+            is_slow,
+        }
     }
 
     fn request(message: &Value) -> Vec<u8> {
@@ -85,12 +89,21 @@ impl Client for Http {
         connection.send(&Http::request(message));
         let mut line = Vec::new();
         // Only its first event.
-        io::BufRead::read_until(&mut io::BufReader::new(connection.answer().1), b'\n', &mut line).expect("an event");
+        io::BufRead::read_until(
+            &mut io::BufReader::new(connection.answer().1),
+            b'\n',
+            &mut line,
+        )
+        .expect("an event");
     }
 
     fn malformed(&mut self) -> Value {
         let headers = format!("Authorization: Bearer {TOKEN}\r\n");
-        self.connection.send(&wire::post("/mcp", &headers, "{\"jsonrpc\":\"2.0\",\"id\":1,"));
+        self.connection.send(&wire::post(
+            "/mcp",
+            &headers,
+            "{\"jsonrpc\":\"2.0\",\"id\":1,",
+        ));
         let (status, body) = self.connection.answer();
         assert_eq!(status, 400, "a malformed message");
         let mut answer = Value::Null;
@@ -118,13 +131,19 @@ pub(super) struct Lines {
 
 impl Lines {
     pub(super) fn open(pipe: Pipe) -> Lines {
-        Lines { pipe, given_up: HashSet::new() }
+        Lines {
+            pipe,
+            given_up: HashSet::new(),
+        }
     }
 
     fn next(&mut self) -> Value {
         let message: Value = serde_json::from_slice(self.pipe.line()).expect("JSON");
         let id = message["id"].as_str().unwrap_or_default();
-        assert!(!self.given_up.contains(id), "a cancelled run was answered: {message}");
+        assert!(
+            !self.given_up.contains(id),
+            "a cancelled run was answered: {message}"
+        );
         message
     }
 }
@@ -147,10 +166,10 @@ impl Client for Lines {
             // The request has failed.
             return;
         }
-        let cancelled =
-            json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}});
+        let cancelled = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": message["id"]}});
         self.pipe.send(&format!("{cancelled}\n"));
-        self.given_up.insert(message["id"].as_str().unwrap_or_default().to_owned());
+        self.given_up
+            .insert(message["id"].as_str().unwrap_or_default().to_owned());
     }
 
     fn malformed(&mut self) -> Value {
@@ -175,7 +194,9 @@ impl Client for Lines {
 /// `/metrics`, requested with `token`.
 pub(super) fn metrics(address: SocketAddr, token: &str) -> (u16, String) {
     let mut connection = Connection::open(address);
-    let request = format!("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n");
+    let request = format!(
+        "GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {token}\r\n\r\n"
+    );
     connection.send(request.as_bytes());
     let (status, body) = connection.answer();
     (status, io::read_to_string(body).unwrap())

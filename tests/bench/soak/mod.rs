@@ -84,7 +84,12 @@ impl Soak {
     }
 
     fn count(&self, what: &str) {
-        *self.counts.lock().unwrap().entry(what.to_owned()).or_default() += 1;
+        *self
+            .counts
+            .lock()
+            .unwrap()
+            .entry(what.to_owned())
+            .or_default() += 1;
     }
 
     fn wrong(&self, what: String) {
@@ -97,7 +102,12 @@ impl Soak {
     }
 
     /// Runs one client until the end.
-    fn work(&self, seed: u64, client: &mut dyn Client, one: fn(&Soak, &mut dyn Client, &mut Random) -> Done) {
+    fn work(
+        &self,
+        seed: u64,
+        client: &mut dyn Client,
+        one: fn(&Soak, &mut dyn Client, &mut Random) -> Done,
+    ) {
         let mut random = Random(seed);
         while !self.over.load(Ordering::Relaxed) {
             thread::sleep(random.time(PAUSE));
@@ -106,7 +116,9 @@ impl Soak {
                 Ok(Ok(what)) => self.count(&what),
                 Ok(Err(what)) => self.wrong(format!("begun at {begun} ms: {what}")),
                 Err(panic) => {
-                    let said = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+                    let said = panic
+                        .downcast_ref::<String>()
+                        .map_or("a panic", String::as_str);
                     self.wrong(format!("begun at {begun} ms: {said}"));
                     if !client.reopen() {
                         self.over.store(true, Ordering::Relaxed);
@@ -123,7 +135,10 @@ impl Soak {
         let _ = fabric.0.wait();
         thread::sleep(Duration::from_millis(300));
         *fabric = listener(&["--fabric", port]).0;
-        self.troubled_until.store(self.milliseconds() + GRACE.as_millis() as u64, Ordering::Relaxed);
+        self.troubled_until.store(
+            self.milliseconds() + GRACE.as_millis() as u64,
+            Ordering::Relaxed,
+        );
         self.count("restarts");
     }
 
@@ -132,17 +147,26 @@ impl Soak {
         let token = |number: u32| format!("a-token-of-thirty-two-characters-b{number}");
         // Atomically: on a loaded machine, truncating and writing a file may be far apart.
         let next = format!("{file}.next");
-        fs::write(&next, format!("soak run {TOKEN}\nother read {}\n", token(number))).unwrap();
+        fs::write(
+            &next,
+            format!("soak run {TOKEN}\nother read {}\n", token(number)),
+        )
+        .unwrap();
         fs::rename(&next, file).unwrap();
         // Every other time without a signal: the server must detect the change.
         if number.is_multiple_of(2) {
-            Command::new("sh").args(["-c", &format!("kill -HUP {pid}")]).status().unwrap();
+            Command::new("sh")
+                .args(["-c", &format!("kill -HUP {pid}")])
+                .status()
+                .unwrap();
         }
         let end = Instant::now() + Duration::from_secs(5);
         let is_let_in = |number| metrics(address, &token(number)).0 == 200;
         while !is_let_in(number) || is_let_in(number - 1) {
             if Instant::now() > end {
-                return self.wrong(format!("token {number} is not known, or the one before it still is"));
+                return self.wrong(format!(
+                    "token {number} is not known, or the one before it still is"
+                ));
             }
             thread::sleep(Duration::from_millis(50));
         }
@@ -152,20 +176,28 @@ impl Soak {
     /// Runs that the server over HTTP counts as ended, minus those started.
     fn missing(&self, address: SocketAddr) -> i64 {
         let text = metrics(address, TOKEN).1;
-        let calls = text.lines().filter(|line| line.starts_with("fabric_mcp_calls_total{tool=\"fabric_run_pattern\""));
-        let ended: i64 = calls.filter_map(|line| line.rsplit(' ').next()?.parse::<i64>().ok()).sum();
+        let calls = text
+            .lines()
+            .filter(|line| line.starts_with("fabric_mcp_calls_total{tool=\"fabric_run_pattern\""));
+        let ended: i64 = calls
+            .filter_map(|line| line.rsplit(' ').next()?.parse::<i64>().ok())
+            .sum();
         self.runs.load(Ordering::Relaxed) as i64 - ended
     }
 
     fn told(&self) -> String {
         let counts = self.counts.lock().unwrap();
-        counts.iter().map(|(what, count)| format!(" · {what} {count}")).collect()
+        counts
+            .iter()
+            .map(|(what, count)| format!(" · {what} {count}"))
+            .collect()
     }
 }
 
 /// Growth of `y` per hour, by least squares; x in seconds.
 fn slope(points: &[(f64, f64)]) -> f64 {
-    let mean = |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
+    let mean =
+        |of: fn(&(f64, f64)) -> f64| points.iter().map(of).sum::<f64>() / points.len() as f64;
     let (x, y) = (mean(|p| p.0), mean(|p| p.1));
     let part = points.iter().map(|p| (p.0 - x) * (p.1 - y)).sum::<f64>();
     part / points.iter().map(|p| (p.0 - x).powi(2)).sum::<f64>() * 3600.0
@@ -176,9 +208,14 @@ pub(crate) fn run(minutes: f64) -> i32 {
     let length = Duration::from_secs_f64(minutes * 60.0);
     let (mut fabric, at) = listener(&["--fabric", "0"]);
     let (url, port) = (format!("http://{at}"), at.port().to_string());
-    let tokens = format!("{}/soak-{}.tokens", env!("CARGO_TARGET_TMPDIR"), std::process::id());
+    let tokens = format!(
+        "{}/soak-{}.tokens",
+        env!("CARGO_TARGET_TMPDIR"),
+        std::process::id()
+    );
     fs::write(&tokens, format!("soak run {TOKEN}\n")).unwrap();
-    let (server, address) = http_server(&url, &[&FLAGS[..], &["--tokens-file", &tokens]].concat()).expect("a server");
+    let (server, address) =
+        http_server(&url, &[&FLAGS[..], &["--tokens-file", &tokens]].concat()).expect("a server");
     let mut lines = Lines::open(Pipe::server_with(&url, &FLAGS));
     let pids = [server.0.id(), lines.pipe.process.0.id()];
     let (soak, mut samples) = (Soak::new(), Vec::new());
@@ -188,7 +225,11 @@ pub(crate) fn run(minutes: f64) -> i32 {
         for seed in 1..=4 {
             scope.spawn(move || soak.work(seed, &mut Http::open(address, false), mixed));
         }
-        scope.spawn(move || soak.work(5, &mut Http::open(address, true), |soak, client, _| soak.large(client)));
+        scope.spawn(move || {
+            soak.work(5, &mut Http::open(address, true), |soak, client, _| {
+                soak.large(client)
+            })
+        });
         scope.spawn(|| soak.work(6, &mut lines, mixed));
         for number in 1.. {
             thread::sleep((SAMPLE * number).saturating_sub(soak.begun.elapsed()));
@@ -219,11 +260,20 @@ pub(crate) fn run(minutes: f64) -> i32 {
     let half = &samples[samples.len() / 2..];
     for (server, name) in ["http", "stdio"].iter().enumerate() {
         for (what, unit) in ["MB", "threads", "files"].iter().enumerate() {
-            let points: Vec<_> = half.iter().map(|(seconds, usage)| (*seconds, usage[server][what])).collect();
-            println!("{name}: {:+.2} {unit} an hour, over the second half", slope(&points));
+            let points: Vec<_> = half
+                .iter()
+                .map(|(seconds, usage)| (*seconds, usage[server][what]))
+                .collect();
+            println!(
+                "{name}: {:+.2} {unit} an hour, over the second half",
+                slope(&points)
+            );
         }
     }
-    let (wrong, lost) = (soak.wrong.lock().unwrap().len(), soak.lost.load(Ordering::Relaxed));
+    let (wrong, lost) = (
+        soak.wrong.lock().unwrap().len(),
+        soak.lost.load(Ordering::Relaxed),
+    );
     let missing = soak.missing(address);
     println!(
         "{} runs over http, {missing} without an end; {wrong} wrong answers, {lost} lost runs",

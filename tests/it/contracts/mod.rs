@@ -24,7 +24,9 @@ const UPDATE: &str = "FABRIC_MCP_UPDATE_CONTRACTS";
 const SCHEMA_VERSION: u64 = 1;
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/contracts").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/it/contracts")
+        .join(name)
 }
 
 /// Compares with the stored copy, or replaces it.
@@ -39,7 +41,13 @@ fn hold(path: &Path, found: &Value) {
     }
     let differing = shown.lines().zip(stored.lines()).position(|(a, b)| a != b);
     let line = differing.unwrap_or_else(|| shown.lines().count().min(stored.lines().count()));
-    let at = |text: &str| text.lines().nth(line).unwrap_or("(the end)").trim().to_owned();
+    let at = |text: &str| {
+        text.lines()
+            .nth(line)
+            .unwrap_or("(the end)")
+            .trim()
+            .to_owned()
+    };
     panic!(
         "{} differs from line {}:\n  stored: {}\n  found:  {}\nClients depend on it. A removed or retyped key needs a new \
          schema_version. If the change is meant: {UPDATE}=1 cargo test --locked contracts, and review the diff.",
@@ -54,9 +62,14 @@ fn hold(path: &Path, found: &Value) {
 fn structure(schema: &Value) -> Value {
     match schema {
         Value::Object(members) => {
-            let is_text = |name: &str, value: &Value| matches!(name, "description" | "title") && value.is_string();
+            let is_text = |name: &str, value: &Value| {
+                matches!(name, "description" | "title") && value.is_string()
+            };
             let kept = members.iter().filter(|(name, value)| !is_text(name, value));
-            Value::Object(kept.map(|(name, value)| (name.clone(), structure(value))).collect())
+            Value::Object(
+                kept.map(|(name, value)| (name.clone(), structure(value)))
+                    .collect(),
+            )
         }
         Value::Array(items) => items.iter().map(structure).collect(),
         other => other.clone(),
@@ -67,8 +80,13 @@ fn structure(schema: &Value) -> Value {
 fn stable(result: &Value, fabric: &FakeFabric) -> Value {
     let meta = &result["_meta"];
     let run = &result["structuredContent"];
-    let changing =
-        [&meta["generated_at"], &meta["error"]["request_id"], &meta["run_id"], &run["run_id"], &run["created_at"]];
+    let changing = [
+        &meta["generated_at"],
+        &meta["error"]["request_id"],
+        &meta["run_id"],
+        &run["run_id"],
+        &run["created_at"],
+    ];
     let mut text = result.to_string();
     for value in changing.into_iter().filter_map(Value::as_str) {
         text = text.replace(value, "#");
@@ -82,10 +100,20 @@ fn tools_keep_their_schemas_and_results() {
     let mut client = Stdio::ready(&fabric);
     let listed = client.result("tools/list", json!({}));
     let tools = listed["tools"].as_array().unwrap();
-    let names: BTreeSet<String> = tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect();
-    let files = fs::read_dir(folder("tools")).unwrap().map(|entry| entry.unwrap().path());
-    let stored: BTreeSet<String> = files.map(|path| path.file_stem().unwrap().to_string_lossy().into_owned()).collect();
-    assert_eq!(names, stored, "each tool has one file in tests/it/contracts/tools");
+    let names: BTreeSet<String> = tools
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap().to_owned())
+        .collect();
+    let files = fs::read_dir(folder("tools"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let stored: BTreeSet<String> = files
+        .map(|path| path.file_stem().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(
+        names, stored,
+        "each tool has one file in tests/it/contracts/tools"
+    );
     let mut run_id = Value::Null;
     for tool in tools {
         let name = tool["name"].as_str().unwrap();
@@ -103,11 +131,20 @@ fn tools_keep_their_schemas_and_results() {
                 run_id = id.clone();
             }
             let result = stable(&result, &fabric);
-            assert_eq!(result["_meta"]["schema_version"], SCHEMA_VERSION, "{name}: {result}");
+            assert_eq!(
+                result["_meta"]["schema_version"], SCHEMA_VERSION,
+                "{name}: {result}"
+            );
             failed.insert(result["isError"] == true);
-            calls.push(json!({"case": call["case"], "arguments": call["arguments"], "result": result}));
+            calls.push(
+                json!({"case": call["case"], "arguments": call["arguments"], "result": result}),
+            );
         }
-        assert_eq!(failed.len(), 2, "{name}: one call at least that works, and one that fails");
+        assert_eq!(
+            failed.len(),
+            2,
+            "{name}: one call at least that works, and one that fails"
+        );
         let found = json!({
             "schema_version": SCHEMA_VERSION,
             "inputSchema": structure(&tool["inputSchema"]),
@@ -128,16 +165,23 @@ fn handshakes_keep_what_they_offer() {
             Era::Modern => client.modern("server/discover", json!({}))["result"].clone(),
         };
         redact(&mut result);
-        hold(&folder("handshake").join(format!("{}.json", era.revision())), &result);
+        hold(
+            &folder("handshake").join(format!("{}.json", era.revision())),
+            &result,
+        );
     }
 }
 
 /// Replaces the program's version and its texts for people, at any depth.
 fn redact(value: &mut Value) {
-    let Value::Object(members) = value else { return };
+    let Value::Object(members) = value else {
+        return;
+    };
     for (name, value) in members.iter_mut() {
         match name.as_str() {
-            "version" | "instructions" | "description" | "title" if value.is_string() => *value = json!("#"),
+            "version" | "instructions" | "description" | "title" if value.is_string() => {
+                *value = json!("#")
+            }
             _ => redact(value),
         }
     }
@@ -145,9 +189,16 @@ fn redact(value: &mut Value) {
 
 #[test]
 fn only_texts_for_people_are_left_out() {
-    let schema = json!({"title": "T", "properties": {"title": {"type": "string", "description": "D"}}});
-    assert_eq!(structure(&schema), json!({"properties": {"title": {"type": "string"}}}));
+    let schema =
+        json!({"title": "T", "properties": {"title": {"type": "string", "description": "D"}}});
+    assert_eq!(
+        structure(&schema),
+        json!({"properties": {"title": {"type": "string"}}})
+    );
     let mut info = json!({"serverInfo": {"name": "n", "version": "1"}, "capabilities": Map::new()});
     redact(&mut info);
-    assert_eq!(info, json!({"serverInfo": {"name": "n", "version": "#"}, "capabilities": {}}));
+    assert_eq!(
+        info,
+        json!({"serverInfo": {"name": "n", "version": "#"}, "capabilities": {}})
+    );
 }

@@ -37,45 +37,84 @@ fn cell(era: Era, fabric: &FakeFabric, client: &mut dyn Caller, fault: &Fault) {
         Text(text) => {
             expect::success(era, &result);
             let got = result["content"][0]["text"].as_str().unwrap();
-            assert!(got == text, "{}: {} bytes instead of {}", fault.name, got.len(), text.len());
+            assert!(
+                got == text,
+                "{}: {} bytes instead of {}",
+                fault.name,
+                got.len(),
+                text.len()
+            );
         }
         Fails(kind, kept) => {
             let paragraph = expect::failure(era, &result, kind);
-            assert!(paragraph.contains(fault.says), "{}: {paragraph}", fault.name);
+            assert!(
+                paragraph.contains(fault.says),
+                "{}: {paragraph}",
+                fault.name
+            );
             if *kept != "*" {
                 assert_eq!(partial(&result), *kept, "{}: {result}", fault.name);
             }
-            assert!(partial(&result).len() <= 64 << 10, "{}: the kept part is limited", fault.name);
-            assert!(!result.to_string().contains(KEY), "{}: {result}", fault.name);
+            assert!(
+                partial(&result).len() <= 64 << 10,
+                "{}: the kept part is limited",
+                fault.name
+            );
+            assert!(
+                !result.to_string().contains(KEY),
+                "{}: {result}",
+                fault.name
+            );
             if fault.name == "429" {
                 assert_eq!(result["_meta"]["error"]["retry_after_ms"], 7000, "{result}");
             }
         }
     }
-    let next = client.call("fabric_run_pattern", json!({"pattern_name": "ai", "input_text": "next"}));
-    assert_eq!(next["content"][0]["text"], "Ran ai on: next", "the call after {}", fault.name);
+    let next = client.call(
+        "fabric_run_pattern",
+        json!({"pattern_name": "ai", "input_text": "next"}),
+    );
+    assert_eq!(
+        next["content"][0]["text"], "Ran ai on: next",
+        "the call after {}",
+        fault.name
+    );
     fabric.expect_chats(2);
 }
 
 /// Every fault in each of these rows. Rows run concurrently, because they mostly wait for silence to end.
 fn matrix(rows: &[(Wire, Era)], faults: &[Fault]) {
     let fallen: Vec<String> = thread::scope(|scope| {
-        let rows: Vec<_> = rows.iter().map(|(wire, era)| scope.spawn(|| row(*wire, *era, faults))).collect();
-        rows.into_iter().flat_map(|row| row.join().expect("a row of cells")).collect()
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(wire, era)| scope.spawn(|| row(*wire, *era, faults)))
+            .collect();
+        rows.into_iter()
+            .flat_map(|row| row.join().expect("a row of cells"))
+            .collect()
     });
-    assert!(fallen.is_empty(), "{} cells failed:\n{}", fallen.len(), fallen.join("\n"));
+    assert!(
+        fallen.is_empty(),
+        "{} cells failed:\n{}",
+        fallen.len(),
+        fallen.join("\n")
+    );
 }
 
 /// Every fault over one transport in one era, with one server; returns the failed cells.
 fn row(wire: Wire, era: Era, faults: &[Fault]) -> Vec<String> {
     let fabric = FakeFabric::start();
     fabric.require_key(KEY);
-    let program = Program::with(&fabric).env("FABRIC_MCP_IDLE_TIMEOUT", IDLE).env("FABRIC_API_KEY", KEY);
+    let program = Program::with(&fabric)
+        .env("FABRIC_MCP_IDLE_TIMEOUT", IDLE)
+        .env("FABRIC_API_KEY", KEY);
     let mut client = transports::open(wire, era, program, None);
     let mut fallen = Vec::new();
     for fault in faults {
         // When one cell fails, the results of the others are still useful.
-        let outcome = catch_unwind(AssertUnwindSafe(|| cell(era, &fabric, client.as_mut(), fault)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            cell(era, &fabric, client.as_mut(), fault)
+        }));
         if let Err(why) = outcome {
             let why = why.downcast_ref::<String>().map_or("", String::as_str);
             let why: String = why.chars().take(600).collect();

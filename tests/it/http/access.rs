@@ -34,7 +34,9 @@ pub(crate) struct File(pub(crate) PathBuf);
 
 impl File {
     pub(crate) fn new(name: &str, lines: &[&str]) -> File {
-        let file = File(std::env::temp_dir().join(format!("fabric-mcp-tokens-{}-{name}", std::process::id())));
+        let file = File(
+            std::env::temp_dir().join(format!("fabric-mcp-tokens-{}-{name}", std::process::id())),
+        );
         file.write(lines);
         file
     }
@@ -61,11 +63,15 @@ fn send(server: &HttpServer, letter: char, modern: &Modern) -> Answer {
     let bearer = bearer(letter);
     let mut headers = modern.headers();
     headers.push(("Authorization", &bearer));
-    server.connect().post(&server.path, &headers, &modern.message)
+    server
+        .connect()
+        .post(&server.path, &headers, &modern.message)
 }
 
 fn get(server: &HttpServer, path: &str, letter: char) -> Answer {
-    server.connect().request("GET", path, &[("Authorization", &bearer(letter))], None)
+    server
+        .connect()
+        .request("GET", path, &[("Authorization", &bearer(letter))], None)
 }
 
 fn call() -> Modern {
@@ -81,7 +87,10 @@ fn paid() -> Modern {
 fn wait_status(server: &HttpServer, letter: char, status: u16) {
     let begun = Instant::now();
     while send(server, letter, &call()).status != status {
-        assert!(begun.elapsed() < Duration::from_secs(30), "never {status} for {letter}");
+        assert!(
+            begun.elapsed() < Duration::from_secs(30),
+            "never {status} for {letter}"
+        );
         thread::sleep(Duration::from_millis(20));
     }
 }
@@ -92,7 +101,12 @@ fn each_role_may_do_what_it_says() {
     fabric.on("POST /chat", Reply::run(&["one"]));
     let file = File::new("roles", &["# a comment\n", ALICE, RITA, PROM]);
     let server = HttpServer::start(file.program(&fabric));
-    for (letter, listing, metrics) in [('a', 200, 200), ('r', 200, 200), ('p', 403, 200), ('x', 401, 401)] {
+    for (letter, listing, metrics) in [
+        ('a', 200, 200),
+        ('r', 200, 200),
+        ('p', 403, 200),
+        ('x', 401, 401),
+    ] {
         assert_eq!(send(&server, letter, &call()).status, listing, "{letter}");
         assert_eq!(get(&server, "/metrics", letter).status, metrics, "{letter}");
     }
@@ -100,26 +114,57 @@ fn each_role_may_do_what_it_says() {
     fabric.expect_chats(1);
     let refused = send(&server, 'r', &paid());
     let result = &refused.json()["result"];
-    assert_eq!((refused.status, &result["isError"]), (200, &json!(true)), "{}", refused.text());
-    assert_eq!(result["_meta"]["error"]["type"], "urn:fabric-mcp:error:forbidden");
+    assert_eq!(
+        (refused.status, &result["isError"]),
+        (200, &json!(true)),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        result["_meta"]["error"]["type"],
+        "urn:fabric-mcp:error:forbidden"
+    );
     let text = result["content"][0]["text"].as_str().unwrap();
-    assert!(text.contains("it takes the role run, or the OAuth scope fabric:run"), "{text}");
+    assert!(
+        text.contains("it takes the role run, or the OAuth scope fabric:run"),
+        "{text}"
+    );
     fabric.expect_chats(1);
     // Of a batch, only the parts that cost money are refused.
     let session = open(&server, 'r', "2025-03-26");
-    let batch =
-        json!([request(json!(1), "tools/call", run(json!(0))), request(json!(2), "tools/call", list_patterns()),]);
+    let batch = json!([
+        request(json!(1), "tools/call", run(json!(0))),
+        request(json!(2), "tools/call", list_patterns()),
+    ]);
     let bearer = bearer('r');
-    let headers = [("Authorization", &*bearer), ("Mcp-Session-Id", &session), ("Accept", "application/json")];
+    let headers = [
+        ("Authorization", &*bearer),
+        ("Mcp-Session-Id", &session),
+        ("Accept", "application/json"),
+    ];
     let answers = server.connect().post("/mcp", &headers, &batch).json();
-    let errors: Vec<_> = answers.as_array().unwrap().iter().map(|a| (&a["id"], &a["result"]["isError"])).collect();
-    assert!(errors.contains(&(&json!(1), &json!(true))) && errors.contains(&(&json!(2), &json!(false))), "{answers}");
+    let errors: Vec<_> = answers
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|a| (&a["id"], &a["result"]["isError"]))
+        .collect();
+    assert!(
+        errors.contains(&(&json!(1), &json!(true))) && errors.contains(&(&json!(2), &json!(false))),
+        "{answers}"
+    );
     fabric.expect_chats(1);
     let body = send(&server, 'p', &call());
-    assert_eq!(body.json()["error"]["data"]["type"], "urn:fabric-mcp:error:forbidden");
+    assert_eq!(
+        body.json()["error"]["data"]["type"],
+        "urn:fabric-mcp:error:forbidden"
+    );
     assert_eq!(body.header("www-authenticate"), None);
     let log = server.process.stderr();
-    assert!(log.contains("ok=true") && log.contains("caller=alice") && log.contains("error=forbidden"), "{log}");
+    assert!(
+        log.contains("ok=true") && log.contains("caller=alice") && log.contains("error=forbidden"),
+        "{log}"
+    );
     let metrics = get(&server, "/metrics", 'p').text();
     for line in [
         "fabric_mcp_callers_refused_total{reason=\"unknown\"} 2",
@@ -137,15 +182,23 @@ fn each_role_may_do_what_it_says() {
 #[track_caller]
 fn open(server: &HttpServer, letter: char, revision: &str) -> String {
     let message = request(json!(0), "initialize", initialize_params(revision));
-    let answer = server.connect().post("/mcp", &[("Authorization", &bearer(letter))], &message);
+    let answer = server
+        .connect()
+        .post("/mcp", &[("Authorization", &bearer(letter))], &message);
     assert_eq!(answer.status, 200, "{}", answer.text());
-    answer.header("mcp-session-id").expect("a session id").to_owned()
+    answer
+        .header("mcp-session-id")
+        .expect("a session id")
+        .to_owned()
 }
 
 #[test]
 fn a_session_does_not_exist_for_others() {
     let fabric = FakeFabric::start();
-    let file = File::new("sessions", &[ALICE, BOB, "bob run another-token-of-bob-with-32-chars-c\n"]);
+    let file = File::new(
+        "sessions",
+        &[ALICE, BOB, "bob run another-token-of-bob-with-32-chars-c\n"],
+    );
     let server = HttpServer::start(file.program(&fabric));
     let list = request(json!(1), "tools/list", json!({}));
     let opened = open(&server, 'a', "2025-06-18");
@@ -153,46 +206,102 @@ fn a_session_does_not_exist_for_others() {
     let mut http = server.connect();
     let (alice, bob) = (bearer('a'), bearer('b'));
     for session in [&*opened, named] {
-        let of = |bearer| [("Authorization", bearer), ("Mcp-Session-Id", session), ("Accept", "text/event-stream")];
+        let of = |bearer| {
+            [
+                ("Authorization", bearer),
+                ("Mcp-Session-Id", session),
+                ("Accept", "text/event-stream"),
+            ]
+        };
         assert_eq!(http.post("/mcp", &of(&*alice)[..2], &list).status, 200);
         let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 1}});
         for message in [&list, &cancel, &json!([list])] {
-            assert_eq!(http.post("/mcp", &of(&*bob)[..2], message).status, 404, "{message}");
+            assert_eq!(
+                http.post("/mcp", &of(&*bob)[..2], message).status,
+                404,
+                "{message}"
+            );
         }
         assert_eq!(http.request("GET", "/mcp", &of(&*bob), None).status, 404);
         assert_eq!(http.request("DELETE", "/mcp", &of(&*bob), None).status, 404);
         // To Bob the session is unknown, so he may open one.
         let initialize = request(json!(0), "initialize", initialize_params("2025-06-18"));
         let answer = http.post("/mcp", &of(&*bob)[..2], &initialize);
-        assert!(answer.status == 200 && answer.header("mcp-session-id").is_some_and(|id| id != session));
-        assert_eq!(http.post("/mcp", &of(&*alice)[..2], &list).status, 200, "nothing happened to hers");
-        assert_eq!(code(&http.post("/mcp", &of(&*alice)[..2], &initialize)), -32600);
-        assert_eq!(http.request("DELETE", "/mcp", &of(&*alice)[..2], None).status, 204);
+        assert!(
+            answer.status == 200
+                && answer
+                    .header("mcp-session-id")
+                    .is_some_and(|id| id != session)
+        );
+        assert_eq!(
+            http.post("/mcp", &of(&*alice)[..2], &list).status,
+            200,
+            "nothing happened to hers"
+        );
+        assert_eq!(
+            code(&http.post("/mcp", &of(&*alice)[..2], &initialize)),
+            -32600
+        );
+        assert_eq!(
+            http.request("DELETE", "/mcp", &of(&*alice)[..2], None)
+                .status,
+            204
+        );
     }
     // Two tokens with one name are one caller.
     let session = open(&server, 'b', "2025-06-18");
-    let other = ("Authorization", "Bearer another-token-of-bob-with-32-chars-c");
-    assert_eq!(http.post("/mcp", &[other, ("Mcp-Session-Id", &session)], &list).status, 200);
+    let other = (
+        "Authorization",
+        "Bearer another-token-of-bob-with-32-chars-c",
+    );
+    assert_eq!(
+        http.post("/mcp", &[other, ("Mcp-Session-Id", &session)], &list)
+            .status,
+        200
+    );
 }
 
 #[test]
 fn an_sse_session_does_not_exist_for_others() {
     let fabric = FakeFabric::start();
     let file = File::new("sse", &[ALICE, BOB]);
-    let program = file.program(&fabric).arg("--transport").arg("sse").arg("--port").arg("0");
+    let program = file
+        .program(&fabric)
+        .arg("--transport")
+        .arg("sse")
+        .arg("--port")
+        .arg("0");
     let server = HttpServer::listening(program);
     let mut http = server.connect();
-    http.send("GET", "/sse", &[("Accept", "text/event-stream"), ("Authorization", &bearer('a'))], None).unwrap();
+    http.send(
+        "GET",
+        "/sse",
+        &[
+            ("Accept", "text/event-stream"),
+            ("Authorization", &bearer('a')),
+        ],
+        None,
+    )
+    .unwrap();
     let mut events = http.events().unwrap();
     let endpoint = events.next().unwrap().unwrap().data;
     let message = request(json!(0), "initialize", initialize_params("2024-11-05")).to_string();
     for (letter, status) in [('b', 404), ('x', 401), ('a', 202)] {
         let bearer = bearer(letter);
-        let headers: Vec<_> = POST.into_iter().chain([("Authorization", &*bearer)]).collect();
-        let answer = server.connect().request("POST", &endpoint, &headers, Some(message.as_bytes()));
+        let headers: Vec<_> = POST
+            .into_iter()
+            .chain([("Authorization", &*bearer)])
+            .collect();
+        let answer =
+            server
+                .connect()
+                .request("POST", &endpoint, &headers, Some(message.as_bytes()));
         assert_eq!(answer.status, status, "{letter}");
     }
-    assert_eq!(events.next_json()["result"]["protocolVersion"], "2024-11-05");
+    assert_eq!(
+        events.next_json()["result"]["protocolVersion"],
+        "2024-11-05"
+    );
     // The stream ends with its token.
     file.write(&[BOB]);
     assert!(events.next().unwrap().is_none());
@@ -207,34 +316,65 @@ fn one_caller_leaves_connections_to_the_others() {
     let server = HttpServer::start(file.program(&fabric).arg("--max-connections").arg("16"));
     let (alice, bob) = (bearer('a'), bearer('b'));
     let held = |modern: &Modern, bearer: &str| {
-        stream(&server, &[&modern.headers()[..], &[("Authorization", bearer)]].concat(), &modern.message)
+        stream(
+            &server,
+            &[&modern.headers()[..], &[("Authorization", bearer)]].concat(),
+            &modern.message,
+        )
     };
-    let listen = Modern::new(json!("l"), "subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
+    let listen = Modern::new(
+        json!("l"),
+        "subscriptions/listen",
+        json!({"notifications": {"toolsListChanged": true}}),
+    );
     let waiting = Modern::new(json!("w"), "tools/call", run(json!("p")));
     let session = open(&server, 'a', "2025-11-25");
     let get = || {
         let mut http = server.connect();
-        let headers = [("Authorization", &*alice), ("Mcp-Session-Id", &session), ("Accept", "text/event-stream")];
+        let headers = [
+            ("Authorization", &*alice),
+            ("Mcp-Session-Id", &session),
+            ("Accept", "text/event-stream"),
+        ];
         http.send("GET", "/mcp", &headers, None).unwrap();
         let events = http.events().unwrap();
         assert_eq!(events.head.status, 200, "{:?}", events.head);
         events
     };
     let first = get();
-    let hers: Vec<_> = (0..11).map(|n| held(if n < 6 { &listen } else { &waiting }, &alice)).collect();
+    let hers: Vec<_> = (0..11)
+        .map(|n| held(if n < 6 { &listen } else { &waiting }, &alice))
+        .collect();
     // On one connection: the server notices later that a client has left.
     let mut spare = server.connect();
     for modern in [&listen, &waiting, &call()] {
         let headers = [&modern.headers()[..], &[("Authorization", &alice)]].concat();
         let refused = spare.post(&server.path, &headers, &modern.message);
-        assert_eq!((refused.status, refused.header("retry-after")), (429, Some("1")), "{}", refused.text());
+        assert_eq!(
+            (refused.status, refused.header("retry-after")),
+            (429, Some("1")),
+            "{}",
+            refused.text()
+        );
         let error = &refused.json()["error"];
-        assert_eq!(error["data"]["type"], "urn:fabric-mcp:error:too-many-requests");
-        assert!(error["message"].as_str().unwrap().contains("close a stream, or raise --max-connections"), "{error}");
+        assert_eq!(
+            error["data"]["type"],
+            "urn:fabric-mcp:error:too-many-requests"
+        );
+        assert!(
+            error["message"]
+                .as_str()
+                .unwrap()
+                .contains("close a stream, or raise --max-connections"),
+            "{error}"
+        );
     }
     let call = call();
     let headers = [&call.headers()[..], &[("Authorization", &bob)]].concat();
-    assert_eq!(spare.post(&server.path, &headers, &call.message).status, 200);
+    assert_eq!(
+        spare.post(&server.path, &headers, &call.message).status,
+        200
+    );
     // A stream of a session replaces the one before, which its client may have lost.
     let second = get();
     drop((held(&listen, &bob), first, second, hers));
@@ -243,17 +383,30 @@ fn one_caller_leaves_connections_to_the_others() {
 #[test]
 fn tokens_change_under_load_and_only_the_removed_notice() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().gate().content("one").gate().complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().gate().content("one").gate().complete(),
+    );
     let file = File::new("rotation", &[ALICE, BOB]);
     let server = HttpServer::start(file.program(&fabric));
     let session = open(&server, 'b', "2025-11-25");
     let bob = bearer('b');
     let authorization = ("Authorization", &*bob);
     let mut own = server.connect();
-    own.send("GET", "/mcp", &[authorization, ("Mcp-Session-Id", &session), ("Accept", "text/event-stream")], None)
-        .unwrap();
+    own.send(
+        "GET",
+        "/mcp",
+        &[
+            authorization,
+            ("Mcp-Session-Id", &session),
+            ("Accept", "text/event-stream"),
+        ],
+        None,
+    )
+    .unwrap();
     let mut session_stream = own.events().unwrap();
-    let notifications = json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true}});
+    let notifications =
+        json!({"notifications": {"toolsListChanged": true, "promptsListChanged": true}});
     let listen = Modern::new(json!("l"), "subscriptions/listen", notifications);
     let with_token = |modern: &Modern| {
         let mut headers = modern.headers();
@@ -289,17 +442,27 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
         wait_status(&server, 'c', 200);
         // An invalid file changes nothing and is logged.
         file.write(&[ALICE, "dave run short\n"]);
-        server.process.wait_stderr(", line 2: the token is shorter than 32 characters");
+        server
+            .process
+            .wait_stderr(", line 2: the token is shorter than 32 characters");
         assert_eq!(send(&server, 'c', &call()).status, 200);
         done.store(true, Ordering::Relaxed);
         assert!(load.into_iter().all(|thread| thread.join().unwrap() > 0));
     });
     assert!(fabric.left().is_empty(), "the run was cut");
     fabric.release_all();
-    server.process.wait_stderr("tool=fabric_run_pattern pattern=summarize");
+    server
+        .process
+        .wait_stderr("tool=fabric_run_pattern pattern=summarize");
     let log = server.process.stderr();
-    let line = log.lines().find(|line| line.contains("tool=fabric_run_pattern")).unwrap();
-    assert!(line.contains("ok=true") && line.ends_with("caller=bob"), "{line}");
+    let line = log
+        .lines()
+        .find(|line| line.contains("tool=fabric_run_pattern"))
+        .unwrap();
+    assert!(
+        line.contains("ok=true") && line.ends_with("caller=bob"),
+        "{line}"
+    );
     assert!(!log.contains("token-of-thirty-two"), "{log}");
 }
 
@@ -310,28 +473,51 @@ fn a_hangup_reads_the_file_again_at_once_and_ends_nothing() {
     let file = File::new("hangup", &[ALICE]);
     let mut server = HttpServer::start(file.program(&fabric));
     for n in 1..=3 {
-        fs::write(&file.0, format!("{ALICE}{}", BOB.replace("bob", &format!("bob{n}")))).unwrap();
+        fs::write(
+            &file.0,
+            format!("{ALICE}{}", BOB.replace("bob", &format!("bob{n}"))),
+        )
+        .unwrap();
         server.process.signal("HUP");
         wait_status(&server, 'b', 200);
     }
     server.process.signal("TERM");
-    assert_eq!(server.process.wait_exit(crate::support::DEADLINE).code(), Some(0));
+    assert_eq!(
+        server.process.wait_exit(crate::support::DEADLINE).code(),
+        Some(0)
+    );
 }
 
 #[test]
 fn a_bad_file_is_no_start() {
     let fabric = FakeFabric::start();
-    let file = File::new("bad", &[ALICE, "\nalice read token-of-thirty-two-characters-b\n"]);
-    let finished = file.program(&fabric).arg("--transport").arg("http").run(crate::support::DEADLINE);
-    finished.expect_code(2).expect_stderr("line 3: this name has the role read here and run");
-    assert!(!finished.stderr.contains("token-of-thirty"), "{}", finished.stderr);
+    let file = File::new(
+        "bad",
+        &[ALICE, "\nalice read token-of-thirty-two-characters-b\n"],
+    );
+    let finished = file
+        .program(&fabric)
+        .arg("--transport")
+        .arg("http")
+        .run(crate::support::DEADLINE);
+    finished
+        .expect_code(2)
+        .expect_stderr("line 3: this name has the role read here and run");
+    assert!(
+        !finished.stderr.contains("token-of-thirty"),
+        "{}",
+        finished.stderr
+    );
 }
 
 #[test]
 fn the_token_of_the_environment_is_called_default() {
     let fabric = FakeFabric::start();
     let file = File::new("default", &[ALICE]);
-    let server = HttpServer::start(file.program(&fabric).env("FABRIC_MCP_AUTH_TOKEN", &token('d')));
+    let server = HttpServer::start(
+        file.program(&fabric)
+            .env("FABRIC_MCP_AUTH_TOKEN", &token('d')),
+    );
     for letter in ['a', 'd'] {
         assert_eq!(send(&server, letter, &call()).status, 200);
     }
@@ -354,7 +540,13 @@ fn runs_and_rates_are_counted_for_each_caller() {
     let mut first = begin(&bearers[0]);
     fabric.wait_held(1);
     let refused = send(&server, 'a', &paid());
-    assert!(refused.text().contains("at most 1 runs at once from one caller"), "{}", refused.text());
+    assert!(
+        refused
+            .text()
+            .contains("at most 1 runs at once from one caller"),
+        "{}",
+        refused.text()
+    );
     let mut other = begin(&bearers[1]);
     fabric.wait_held(2);
     fabric.release_all();
@@ -367,17 +559,29 @@ fn runs_and_rates_are_counted_for_each_caller() {
 fn a_proxy_that_is_trusted_says_who_calls() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["x"]));
-    let limit = ["--max-calls-per-minute", "1", "--trusted-proxy", "127.0.0.1"];
-    let server = HttpServer::start(limit.iter().fold(Program::with(&fabric), |program, arg| program.arg(arg)));
+    let limit = [
+        "--max-calls-per-minute",
+        "1",
+        "--trusted-proxy",
+        "127.0.0.1",
+    ];
+    let server = HttpServer::start(
+        limit
+            .iter()
+            .fold(Program::with(&fabric), |program, arg| program.arg(arg)),
+    );
     let run = paid();
     let error = |caller: &str| {
         let mut headers = run.headers();
         headers.extend([("X-Forwarded-For", caller), ("Accept", "application/json")]);
         server.connect().post("/mcp", &headers, &run.message).json()["result"]["isError"].clone()
     };
-    for (caller, refused) in
-        [("198.51.100.7", false), ("198.51.100.7", true), ("198.51.100.7, 198.51.100.8", false), ("1.1.1.1", false)]
-    {
+    for (caller, refused) in [
+        ("198.51.100.7", false),
+        ("198.51.100.7", true),
+        ("198.51.100.7, 198.51.100.8", false),
+        ("1.1.1.1", false),
+    ] {
         assert_eq!(error(caller), refused, "{caller}");
     }
     server.process.wait_stderr("caller=198.51.100.8");
@@ -387,33 +591,74 @@ fn a_proxy_that_is_trusted_says_who_calls() {
 fn only_allowed_models_are_run() {
     let fabric = FakeFabric::start();
     fabric.on("POST /chat", Reply::run(&["x"]));
-    let models = json!({"models": ["small", "Mid"], "vendors": {"V": ["small", "Mid"], "W": ["small"]}});
+    let models =
+        json!({"models": ["small", "Mid"], "vendors": {"V": ["small", "Mid"], "W": ["small"]}});
     fabric.on("GET /models/names", Reply::json(models));
-    let flags = ["--allow-model", "small", "--allow-model", "Mid", "--default-model", "small", "--default-vendor", "V"];
-    let server = HttpServer::start(flags.iter().fold(Program::with(&fabric), |program, arg| program.arg(arg)));
+    let flags = [
+        "--allow-model",
+        "small",
+        "--allow-model",
+        "Mid",
+        "--default-model",
+        "small",
+        "--default-vendor",
+        "V",
+    ];
+    let server = HttpServer::start(
+        flags
+            .iter()
+            .fold(Program::with(&fabric), |program, arg| program.arg(arg)),
+    );
     let run = |arguments| {
-        let modern = Modern::new(json!(1), "tools/call", json!({"name": "fabric_run_pattern", "arguments": arguments}));
+        let modern = Modern::new(
+            json!(1),
+            "tools/call",
+            json!({"name": "fabric_run_pattern", "arguments": arguments}),
+        );
         modern.send(&mut server.connect(), "/mcp").text()
     };
     let refused = run(json!({"pattern_name": "summarize", "model_name": "large"}));
-    assert!(refused.contains("the model large may not be run on this server; allowed: small, Mid"), "{refused}");
+    assert!(
+        refused.contains("the model large may not be run on this server; allowed: small, Mid"),
+        "{refused}"
+    );
     let step = json!([{"pattern_name": "summarize", "model_name": "large"}]);
     let refused = run(json!({"pattern_name": "summarize", "then": step}));
-    assert!(refused.contains("`then[0].model_name`: the model large may not be run"), "{refused}");
+    assert!(
+        refused.contains("`then[0].model_name`: the model large may not be run"),
+        "{refused}"
+    );
     assert_eq!(fabric.chats(), Vec::<serde_json::Value>::new());
     let vendor_alone = json!([{"pattern_name": "summarize", "vendor_name": "W"}]);
     run(json!({"pattern_name": "summarize", "model_name": "MID", "then": vendor_alone}));
     run(json!({"pattern_name": "summarize"}));
-    let sent: Vec<_> = fabric.chats().iter().map(|chat| chat["prompts"][0].clone()).collect();
-    let models: Vec<_> = sent.iter().map(|prompt| (&prompt["model"], &prompt["vendor"])).collect();
-    assert_eq!(models, [(&json!("Mid"), &json!("")), (&json!("small"), &json!("W")), (&json!("small"), &json!("V"))]);
+    let sent: Vec<_> = fabric
+        .chats()
+        .iter()
+        .map(|chat| chat["prompts"][0].clone())
+        .collect();
+    let models: Vec<_> = sent
+        .iter()
+        .map(|prompt| (&prompt["model"], &prompt["vendor"]))
+        .collect();
+    assert_eq!(
+        models,
+        [
+            (&json!("Mid"), &json!("")),
+            (&json!("small"), &json!("W")),
+            (&json!("small"), &json!("V"))
+        ]
+    );
 }
 
 #[test]
 fn what_models_read_and_wrote_is_counted_by_model_and_caller() {
     let fabric = FakeFabric::start();
     let usage = json!({"type": "usage", "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7}});
-    fabric.on("POST /chat", Reply::sse().content("x").event(usage).complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("x").event(usage).complete(),
+    );
     let file = File::new("usage", &[ALICE, BOB]);
     let server = HttpServer::start(file.program(&fabric).arg("--default-model").arg("small"));
     for letter in ['a', 'a', 'b'] {

@@ -14,13 +14,30 @@ const TOKEN: &str = "a-token-of-some-length";
 const PLACES: usize = 8;
 
 fn server(fabric: &FakeFabric, transport: &str) -> HttpServer {
-    let program = ["--max-connections", "8", "--transport", transport, "--port", "0"];
-    HttpServer::listening(program.iter().fold(Program::with(fabric), |program, arg| program.arg(arg)))
+    let program = [
+        "--max-connections",
+        "8",
+        "--transport",
+        transport,
+        "--port",
+        "0",
+    ];
+    HttpServer::listening(
+        program
+            .iter()
+            .fold(Program::with(fabric), |program, arg| program.arg(arg)),
+    )
 }
 
 #[track_caller]
 fn is_healthy(server: &HttpServer) {
-    assert_eq!(server.connect().request("GET", "/healthz", &[], None).status, 200);
+    assert_eq!(
+        server
+            .connect()
+            .request("GET", "/healthz", &[], None)
+            .status,
+        200
+    );
 }
 
 /// Connections that have sent `said` and received `answers` answers.
@@ -37,11 +54,23 @@ fn crowd(server: &HttpServer, said: &str, answers: usize) -> Vec<Http> {
 #[test]
 fn unadmitted_connections_block_nobody_and_stop_no_run() {
     let fabric = FakeFabric::start();
-    fabric.on("POST /chat", Reply::sse().content("one ").gate().content("two").complete());
-    let server =
-        HttpServer::start(Program::with(&fabric).arg("--max-connections").arg("8").env("FABRIC_MCP_AUTH_TOKEN", TOKEN));
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .content("one ")
+            .gate()
+            .content("two")
+            .complete(),
+    );
+    let server = HttpServer::start(
+        Program::with(&fabric)
+            .arg("--max-connections")
+            .arg("8")
+            .env("FABRIC_MCP_AUTH_TOKEN", TOKEN),
+    );
     let bearer = format!("Bearer {TOKEN}");
-    let call = Modern::new(json!(5), "tools/call", run(json!(0))).with("Authorization", Some(&bearer));
+    let call =
+        Modern::new(json!(5), "tools/call", run(json!(0))).with("Authorization", Some(&bearer));
     let mut events = call.stream(&server);
     assert_eq!(events.next_json()["params"]["message"], "one ");
     fabric.wait_held(1);
@@ -68,7 +97,10 @@ fn unadmitted_connections_block_nobody_and_stop_no_run() {
     }
     fabric.release();
     assert_eq!(events.next_json()["params"]["message"], "two");
-    assert_eq!(events.next_json()["result"]["content"][0]["text"], "one two");
+    assert_eq!(
+        events.next_json()["result"]["content"][0]["text"],
+        "one two"
+    );
     fabric.expect_chats(1);
 }
 
@@ -84,27 +116,53 @@ fn with_all_places_held_short_requests_are_answered_and_others_refused() {
     let session = initialize(&server, "2025-11-25");
     let session = [("Mcp-Session-Id", &*session)];
     let listen = json!({"notifications": {"promptsListChanged": true}});
-    let held = streams(|| Modern::new(json!(1), "subscriptions/listen", listen.clone()).stream(&server));
+    let held =
+        streams(|| Modern::new(json!(1), "subscriptions/listen", listen.clone()).stream(&server));
     let call = Modern::new(json!(2), "tools/call", list_patterns());
     let refused = |answer: crate::support::http::Answer| {
-        assert_eq!((answer.status, answer.header("content-type")), (503, Some("application/json")));
-        assert!(answer.text().contains("Try again in a moment."), "{}", answer.text());
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (503, Some("application/json"))
+        );
+        assert!(
+            answer.text().contains("Try again in a moment."),
+            "{}",
+            answer.text()
+        );
     };
     for _ in 0..3 {
         is_healthy(&server);
         let _crowd = crowd(&server, "G", 0);
         is_healthy(&server);
         let mut http = server.connect();
-        assert_eq!(Modern::new(json!(1), "tools/list", json!({})).send(&mut http, "/mcp").status, 200);
-        assert_eq!(http.post("/mcp", &session, &request(json!(3), "ping", json!({}))).status, 200);
+        assert_eq!(
+            Modern::new(json!(1), "tools/list", json!({}))
+                .send(&mut http, "/mcp")
+                .status,
+            200
+        );
+        assert_eq!(
+            http.post("/mcp", &session, &request(json!(3), "ping", json!({})))
+                .status,
+            200
+        );
         refused(call.send(&mut http, "/mcp"));
         // The same id may be used once there is a place.
-        refused(http.post("/mcp", &session, &request(json!(9), "tools/call", list_patterns())));
+        refused(http.post(
+            "/mcp",
+            &session,
+            &request(json!(9), "tools/call", list_patterns()),
+        ));
         let get = [session[0], ("Accept", "text/event-stream")];
         refused(http.request("GET", "/mcp", &get, None));
         assert_eq!(http.request("GET", "/metrics", &[], None).status, 200);
     }
-    assert!(fabric.requests().iter().all(|request| request.path != "/chat"));
+    assert!(
+        fabric
+            .requests()
+            .iter()
+            .all(|request| request.path != "/chat")
+    );
     drop(held);
     let answered = |send: &dyn Fn() -> u16| while send() == 503 {};
     answered(&|| call.send(&mut server.connect(), "/mcp").status);
@@ -118,17 +176,29 @@ fn sessions_of_sse_that_hold_all_places_are_served() {
     let server = server(&fabric, "sse");
     let open = || {
         let mut http = server.connect();
-        http.send("GET", "/sse", &[("Accept", "text/event-stream")], None).unwrap();
+        http.send("GET", "/sse", &[("Accept", "text/event-stream")], None)
+            .unwrap();
         http.events().unwrap()
     };
     let mut sessions = streams(open);
     let mut one_more = server.connect();
-    assert_eq!(one_more.request("GET", "/sse", &[("Accept", "text/event-stream")], None).status, 503);
+    assert_eq!(
+        one_more
+            .request("GET", "/sse", &[("Accept", "text/event-stream")], None)
+            .status,
+        503
+    );
     for session in &mut sessions {
         let endpoint = session.next().unwrap().unwrap().data;
         let message: Value = request(json!(0), "initialize", initialize_params("2024-11-05"));
         let body = message.to_string();
-        assert_eq!(server.connect().request("POST", &endpoint, &POST, Some(body.as_bytes())).status, 202);
+        assert_eq!(
+            server
+                .connect()
+                .request("POST", &endpoint, &POST, Some(body.as_bytes()))
+                .status,
+            202
+        );
         assert_eq!(session.next_json()["id"], 0);
         is_healthy(&server);
     }
@@ -139,7 +209,10 @@ fn a_sessions_stream_can_be_reopened_after_one_has_ended() {
     let fabric = FakeFabric::start();
     let server = server(&fabric, "http");
     let session = initialize(&server, "2025-11-25");
-    let headers = [("Mcp-Session-Id", &*session), ("Accept", "text/event-stream")];
+    let headers = [
+        ("Mcp-Session-Id", &*session),
+        ("Accept", "text/event-stream"),
+    ];
     // Each replaces the one before, which ends: together they hold few places.
     for _ in 0..4 * PLACES {
         let mut http = server.connect();

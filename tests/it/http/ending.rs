@@ -15,16 +15,25 @@ use crate::support::reply::Reply;
 #[test]
 fn running_calls_finish_and_new_ones_are_refused() {
     let (fabric, mut server) = start();
-    fabric.on("POST /chat", Reply::sse().content("one").gate().content("two").complete());
+    fabric.on(
+        "POST /chat",
+        Reply::sse().content("one").gate().content("two").complete(),
+    );
     let session = initialize(&server, "2025-11-25");
     let idle = server.connect();
     let mut modern = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
-    let mut legacy = stream(&server, &[("Mcp-Session-Id", &session)], &request(json!(2), "tools/call", run(json!(0))));
+    let mut legacy = stream(
+        &server,
+        &[("Mcp-Session-Id", &session)],
+        &request(json!(2), "tools/call", run(json!(0))),
+    );
     modern.next_json();
     legacy.next_json();
     server.process.signal("TERM");
     server.process.wait_stderr("SIGTERM: finishing what runs");
-    let refused = crate::support::poll(DEADLINE, || TcpStream::connect(server.address).is_err().then_some(()));
+    let refused = crate::support::poll(DEADLINE, || {
+        TcpStream::connect(server.address).is_err().then_some(())
+    });
     assert!(refused.is_some(), "it still takes connections");
     fabric.release_all();
     for (events, id) in [(&mut modern, 1), (&mut legacy, 2)] {
@@ -45,8 +54,14 @@ fn calls_beyond_the_drain_timeout_are_stopped_with_an_error() {
     events.next_json();
     server.process.signal("INT");
     let answer = events.next_json();
-    assert_eq!(answer["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:cancelled");
-    assert!(answer.to_string().contains("server was stopped"), "{answer}");
+    assert_eq!(
+        answer["result"]["_meta"]["error"]["type"],
+        "urn:fabric-mcp:error:cancelled"
+    );
+    assert!(
+        answer.to_string().contains("server was stopped"),
+        "{answer}"
+    );
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(DEADLINE).success());
 }
@@ -70,7 +85,8 @@ fn an_idle_server_ends_at_once() {
     assert_eq!(idle.request("GET", "/healthz", &[], None).status, 200);
     let session = initialize(&server, "2025-06-18");
     let mut http = server.connect();
-    http.send("GET", "/mcp", &[("Mcp-Session-Id", &session)], None).unwrap();
+    http.send("GET", "/mcp", &[("Mcp-Session-Id", &session)], None)
+        .unwrap();
     let mut events = http.events().unwrap();
     server.process.signal("TERM");
     assert!(events.next().unwrap().is_none());
@@ -81,7 +97,11 @@ fn an_idle_server_ends_at_once() {
 fn it_serves_whatever_is_logged() {
     let fabric = FakeFabric::start();
     let port = crate::support::fabric::closed_port();
-    let program = Program::with(&fabric).arg("--transport").arg("http").arg("--port").arg(&port.to_string());
+    let program = Program::with(&fabric)
+        .arg("--transport")
+        .arg("http")
+        .arg("--port")
+        .arg(&port.to_string());
     let mut process = program.arg("--log-level").arg("critical").start();
     let mut http = crate::support::poll(DEADLINE, || TcpStream::connect(("127.0.0.1", port)).ok())
         .map(|socket| crate::support::http::Http::connect(socket.peer_addr().unwrap()))

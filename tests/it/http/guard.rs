@@ -12,27 +12,56 @@ use crate::support::{DEADLINE, Era, expect};
 const TOKEN: &str = "a-token-of-some-length";
 
 fn server(fabric: &FakeFabric, args: &[&str]) -> HttpServer {
-    HttpServer::start(args.iter().fold(Program::with(fabric), |program, arg| program.arg(arg)))
+    HttpServer::start(
+        args.iter()
+            .fold(Program::with(fabric), |program, arg| program.arg(arg)),
+    )
 }
 
 #[test]
 fn foreign_hosts_and_origins_get_an_error_that_names_the_flag() {
     let fabric = FakeFabric::start();
-    let names = ["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"];
-    let server = server(&fabric, &[&names[..], &["--allow-unauthenticated"]].concat());
+    let names = [
+        "--allowed-host",
+        "mcp.example.com",
+        "--allowed-origin",
+        "https://app.example.com",
+    ];
+    let server = server(
+        &fabric,
+        &[&names[..], &["--allow-unauthenticated"]].concat(),
+    );
     let mut http = server.connect();
     for (name, value, flag) in [
-        ("Host", "evil.example.com", "--allowed-host evil.example.com"),
-        ("Origin", "http://evil.example.com", "--allowed-origin http://evil.example.com"),
+        (
+            "Host",
+            "evil.example.com",
+            "--allowed-host evil.example.com",
+        ),
+        (
+            "Origin",
+            "http://evil.example.com",
+            "--allowed-origin http://evil.example.com",
+        ),
         ("Origin", "null", "--allowed-origin null"),
     ] {
-        for (method, path) in [("POST", "/mcp"), ("GET", "/metrics"), ("GET", "/nowhere"), ("OPTIONS", "/mcp")] {
+        for (method, path) in [
+            ("POST", "/mcp"),
+            ("GET", "/metrics"),
+            ("GET", "/nowhere"),
+            ("OPTIONS", "/mcp"),
+        ] {
             let answer = http.request(method, path, &[(name, value)], None);
             assert_eq!(answer.status, 403, "{name}: {value}, {path}");
             assert!(answer.text().contains(flag), "{}", answer.text());
             assert!(answer.header("access-control-allow-origin").is_none());
         }
-        assert_eq!(http.request("GET", "/healthz", &[(name, value)], None).status, 200, "anyone may ask that");
+        assert_eq!(
+            http.request("GET", "/healthz", &[(name, value)], None)
+                .status,
+            200,
+            "anyone may ask that"
+        );
     }
     let discover = Modern::new(json!(1), "server/discover", json!({}));
     for header in [
@@ -43,7 +72,11 @@ fn foreign_hosts_and_origins_get_an_error_that_names_the_flag() {
     ] {
         let mut headers = discover.headers();
         headers.push(header);
-        assert_eq!(http.post("/mcp", &headers, &discover.message).status, 200, "{header:?}");
+        assert_eq!(
+            http.post("/mcp", &headers, &discover.message).status,
+            200,
+            "{header:?}"
+        );
     }
 }
 
@@ -69,25 +102,52 @@ fn a_token_is_asked_of_everyone_but_probes_and_preflights() {
     ];
     for (authorization, status) in &cases {
         let mut headers = discover.headers();
-        headers.extend(authorization.iter().map(|value| ("Authorization", &**value)));
+        headers.extend(
+            authorization
+                .iter()
+                .map(|value| ("Authorization", &**value)),
+        );
         let answer = http.post("/mcp", &headers, &discover.message);
         assert_eq!(answer.status, *status, "{authorization:?}");
-        assert_eq!(answer.header("www-authenticate"), (*status == 401).then_some("Bearer"));
+        assert_eq!(
+            answer.header("www-authenticate"),
+            (*status == 401).then_some("Bearer")
+        );
         assert!(!answer.text().contains(TOKEN));
     }
     let mut twice = discover.headers();
     let right = format!("Bearer {TOKEN}");
-    twice.extend([("Authorization", &*right), ("Authorization", "Bearer other")]);
+    twice.extend([
+        ("Authorization", &*right),
+        ("Authorization", "Bearer other"),
+    ]);
     assert_eq!(http.post("/mcp", &twice, &discover.message).status, 401);
     // Before the type, the method and the body.
-    assert_eq!(http.request("POST", "/mcp", &[("Content-Type", "text/plain")], Some(b"{")).status, 401);
+    assert_eq!(
+        http.request(
+            "POST",
+            "/mcp",
+            &[("Content-Type", "text/plain")],
+            Some(b"{")
+        )
+        .status,
+        401
+    );
     assert_eq!(http.request("PUT", "/mcp", &[], None).status, 401);
     assert_eq!(http.request("GET", "/metrics", &[], None).status, 401);
-    assert_eq!(http.request("GET", "/metrics", &[("Authorization", &right)], None).status, 200);
+    assert_eq!(
+        http.request("GET", "/metrics", &[("Authorization", &right)], None)
+            .status,
+        200
+    );
     for path in ["/healthz", "/readyz"] {
         assert_eq!(http.request("GET", path, &[], None).status, 200, "{path}");
     }
-    assert_eq!(http.request("GET", "/.well-known/oauth-protected-resource", &[], None).status, 404);
+    assert_eq!(
+        http.request("GET", "/.well-known/oauth-protected-resource", &[], None)
+            .status,
+        404
+    );
     assert!(!server.process.stderr().contains(TOKEN));
 }
 
@@ -95,19 +155,34 @@ fn a_token_is_asked_of_everyone_but_probes_and_preflights() {
 fn pages_of_allowed_origins_get_cors() {
     let fabric = FakeFabric::start();
     let program = Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN);
-    let server = HttpServer::start(program.arg("--allowed-origin").arg("https://app.example.com"));
+    let server = HttpServer::start(
+        program
+            .arg("--allowed-origin")
+            .arg("https://app.example.com"),
+    );
     let mut http = server.connect();
     let origin = ("Origin", "https://app.example.com");
-    let asked =
-        "content-type, Authorization,mcp-protocol-version, mcp-param-x, Mcp-Session-Id, last-event-id, x-evil, accept";
-    let preflight = [origin, ("Access-Control-Request-Method", "POST"), ("Access-Control-Request-Headers", asked)];
+    let asked = "content-type, Authorization,mcp-protocol-version, mcp-param-x, Mcp-Session-Id, last-event-id, x-evil, accept";
+    let preflight = [
+        origin,
+        ("Access-Control-Request-Method", "POST"),
+        ("Access-Control-Request-Headers", asked),
+    ];
     let answer = http.request("OPTIONS", "/mcp", &preflight, None);
     assert_eq!((answer.status, &*answer.body), (204, &b""[..]));
-    assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.com"));
-    assert_eq!(answer.header("access-control-allow-methods"), Some("GET, POST, DELETE, OPTIONS"));
+    assert_eq!(
+        answer.header("access-control-allow-origin"),
+        Some("https://app.example.com")
+    );
+    assert_eq!(
+        answer.header("access-control-allow-methods"),
+        Some("GET, POST, DELETE, OPTIONS")
+    );
     assert_eq!(
         answer.header("access-control-allow-headers"),
-        Some("content-type, authorization, mcp-protocol-version, mcp-param-x, mcp-session-id, last-event-id, accept")
+        Some(
+            "content-type, authorization, mcp-protocol-version, mcp-param-x, mcp-session-id, last-event-id, accept"
+        )
     );
     assert_eq!(answer.header("vary"), Some("Origin"));
     assert!(answer.header("access-control-allow-credentials").is_none());
@@ -121,12 +196,24 @@ fn pages_of_allowed_origins_get_cors() {
         http.request("POST", "/mcp", &[origin], Some(b"{}")),
         http.request("GET", "/nowhere", &[origin], None),
         http.post("/mcp", &headers, &run.message),
-        http.request("POST", "/mcp", &[origin, ("Authorization", &*authorization), POST[0]], Some(b"{")),
+        http.request(
+            "POST",
+            "/mcp",
+            &[origin, ("Authorization", &*authorization), POST[0]],
+            Some(b"{"),
+        ),
     ];
     for (answer, status) in answers.iter().zip([401, 404, 200, 400]) {
         assert_eq!(answer.status, status);
-        assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example.com"), "{answer:?}");
-        assert_eq!(answer.header("access-control-expose-headers"), Some("Mcp-Session-Id, WWW-Authenticate"));
+        assert_eq!(
+            answer.header("access-control-allow-origin"),
+            Some("https://app.example.com"),
+            "{answer:?}"
+        );
+        assert_eq!(
+            answer.header("access-control-expose-headers"),
+            Some("Mcp-Session-Id, WWW-Authenticate")
+        );
         assert_eq!(answer.header("vary"), Some("Origin"));
     }
     let without = http.request("POST", "/mcp", &[], Some(b"{}"));
@@ -141,7 +228,11 @@ fn runs_are_limited_by_rate_and_other_calls_are_not() {
     let mut http = server.connect();
     for _ in 0..2 {
         let answer = Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut http, "/mcp");
-        assert!(answer.text().contains("\"isError\":false"), "{}", answer.text());
+        assert!(
+            answer.text().contains("\"isError\":false"),
+            "{}",
+            answer.text()
+        );
     }
     let refused = Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut http, "/mcp");
     assert_eq!(refused.status, 200);
@@ -164,7 +255,9 @@ fn what_was_not_run_does_not_count_against_the_rate() {
     let mut http = server.connect();
     let mut call = |arguments: Value| {
         let call = json!({"name": "fabric_run_pattern", "arguments": arguments});
-        Modern::new(json!(1), "tools/call", call).send(&mut http, "/mcp").text()
+        Modern::new(json!(1), "tools/call", call)
+            .send(&mut http, "/mcp")
+            .text()
     };
     for _ in 0..3 {
         let refused = call(json!({"pattern_name": "ai", "input_text": "x", "then": ["gone"]}));
@@ -188,16 +281,25 @@ fn runs_at_once_are_limited() {
     let mut first = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
     fabric.wait_held(1);
     let message = request(json!(2), "tools/call", run(json!(0)));
-    let second = server.connect().post("/mcp", &[("Mcp-Session-Id", &session)], &message);
-    expect::failure(Era::Legacy("2025-11-25"), &second.json()["result"], "too-many-requests");
+    let second = server
+        .connect()
+        .post("/mcp", &[("Mcp-Session-Id", &session)], &message);
+    expect::failure(
+        Era::Legacy("2025-11-25"),
+        &second.json()["result"],
+        "too-many-requests",
+    );
     // Its id can be used again, and other calls work.
     let list = request(json!(2), "tools/call", list_patterns());
-    let list = server.connect().post("/mcp", &[("Mcp-Session-Id", &session)], &list);
+    let list = server
+        .connect()
+        .post("/mcp", &[("Mcp-Session-Id", &session)], &list);
     assert_eq!(list.json()["result"]["isError"], false);
     fabric.release_all();
     while first.next().unwrap().is_some() {}
     fabric.on("POST /chat", Reply::run(&["x"]));
-    let again = Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut server.connect(), "/mcp");
+    let again =
+        Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut server.connect(), "/mcp");
     assert!(again.text().contains("\"isError\":false"));
 }
 
@@ -205,22 +307,46 @@ fn runs_at_once_are_limited() {
 fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
     let fabric = FakeFabric::start();
     let first = server(&fabric, &["--host", "::1"]);
-    assert!(first.process.stderr().contains(&format!("at http://[::1]:{}/mcp", first.address.port())));
+    assert!(
+        first
+            .process
+            .stderr()
+            .contains(&format!("at http://[::1]:{}/mcp", first.address.port()))
+    );
     let host = format!("[::1]:{}", first.address.port());
     let discover = Modern::new(json!(1), "server/discover", json!({}));
     let mut headers = discover.headers();
     headers.push(("Host", &host));
-    assert_eq!(first.connect().post("/mcp", &headers, &discover.message).status, 200);
+    assert_eq!(
+        first
+            .connect()
+            .post("/mcp", &headers, &discover.message)
+            .status,
+        200
+    );
     let taken = first.address.port().to_string();
     let cases = [
-        (["--host", "::1", "--port", &taken], "another program listens there"),
-        (["--host", "192.0.2.1", "--port", "0"], "choose another --host"),
+        (
+            ["--host", "::1", "--port", &taken],
+            "another program listens there",
+        ),
+        (
+            ["--host", "192.0.2.1", "--port", "0"],
+            "choose another --host",
+        ),
     ];
     for (args, reason) in cases {
-        let program = args.iter().fold(Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN), |p, arg| p.arg(arg));
+        let program = args.iter().fold(
+            Program::with(&fabric).env("FABRIC_MCP_AUTH_TOKEN", TOKEN),
+            |p, arg| p.arg(arg),
+        );
         let finished = program.arg("--transport").arg("http").run(DEADLINE);
         finished.expect_code(1).expect_stderr(reason);
-        let lines: Vec<_> = finished.stderr.lines().filter(|line| line.contains("cannot listen on")).collect();
+        let lines: Vec<_> = finished
+            .stderr
+            .lines()
+            .filter(|line| line.contains("cannot listen on"))
+            .collect();
         assert_eq!(lines.len(), 1, "{}", finished.stderr);
     }
 }
@@ -228,18 +354,42 @@ fn it_listens_on_ipv6_and_says_what_is_wrong_where_it_cannot() {
 #[test]
 fn the_start_up_log_says_what_callers_need() {
     let fabric = FakeFabric::start();
-    let behind = ["--allowed-host", "mcp.example.com", "--allowed-origin", "https://app.example.com"];
+    let behind = [
+        "--allowed-host",
+        "mcp.example.com",
+        "--allowed-origin",
+        "https://app.example.com",
+    ];
     for transport in ["http", "sse"] {
         let program = || {
-            let program = Program::with(&fabric).arg("--transport").arg(transport).arg("--port").arg("0");
+            let program = Program::with(&fabric)
+                .arg("--transport")
+                .arg(transport)
+                .arg("--port")
+                .arg("0");
             behind.iter().fold(program, |program, arg| program.arg(arg))
         };
-        let closed = HttpServer::listening(program().env("FABRIC_MCP_AUTH_TOKEN", TOKEN)).process.stderr();
-        assert!(closed.contains(" auth=token") && !closed.contains("whoever reaches"), "{closed}");
-        let open = HttpServer::listening(program().arg("--allow-unauthenticated")).process.stderr();
-        assert!(open.contains(" auth=none") && open.contains("whoever reaches this server may use it."), "{open}");
-        assert!(open.contains("every script on pages of https://app.example.com may use this server"), "{open}");
+        let closed = HttpServer::listening(program().env("FABRIC_MCP_AUTH_TOKEN", TOKEN))
+            .process
+            .stderr();
+        assert!(
+            closed.contains(" auth=token") && !closed.contains("whoever reaches"),
+            "{closed}"
+        );
+        let open = HttpServer::listening(program().arg("--allow-unauthenticated"))
+            .process
+            .stderr();
+        assert!(
+            open.contains(" auth=none") && open.contains("whoever reaches this server may use it."),
+            "{open}"
+        );
+        assert!(
+            open.contains("every script on pages of https://app.example.com may use this server"),
+            "{open}"
+        );
         let refused = program().run(DEADLINE);
-        refused.expect_code(2).expect_stderr("--allowed-host: mcp.example.com is what other machines call a server");
+        refused
+            .expect_code(2)
+            .expect_stderr("--allowed-host: mcp.example.com is what other machines call a server");
     }
 }

@@ -21,8 +21,10 @@ use crate::support::process::Program;
 use crate::support::stdio::{initialize_params, with_meta};
 
 /// Headers of every POST.
-const POST: [(&str, &str); 2] =
-    [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+const POST: [(&str, &str); 2] = [
+    ("Content-Type", "application/json"),
+    ("Accept", "application/json, text/event-stream"),
+];
 
 /// A Fabric, and a server in front of it.
 fn start() -> (FakeFabric, HttpServer) {
@@ -43,23 +45,34 @@ pub(crate) struct Modern {
 
 impl Modern {
     pub(crate) fn new(id: Value, method: &'static str, params: Value) -> Modern {
-        let mut headers = vec![("MCP-Protocol-Version", MODERN.to_owned()), ("Mcp-Method", method.to_owned())];
+        let mut headers = vec![
+            ("MCP-Protocol-Version", MODERN.to_owned()),
+            ("Mcp-Method", method.to_owned()),
+        ];
         if let Some(name) = params["name"].as_str().or(params["uri"].as_str()) {
             headers.push(("Mcp-Name", name.to_owned()));
         }
-        Modern { message: request(id, method, with_meta(params)), headers }
+        Modern {
+            message: request(id, method, with_meta(params)),
+            headers,
+        }
     }
 
     /// Replaces a header, or removes it: `None`.
     fn with(mut self, name: &'static str, value: Option<&str>) -> Modern {
-        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
-        self.headers.extend(value.map(|value| (name, value.to_owned())));
+        self.headers
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers
+            .extend(value.map(|value| (name, value.to_owned())));
         self
     }
 
     /// All headers but `Accept` and `Content-Type`.
     fn headers(&self) -> Vec<(&str, &str)> {
-        self.headers.iter().map(|(name, value)| (*name, value.as_str())).collect()
+        self.headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect()
     }
 
     pub(crate) fn send(&self, http: &mut Http, path: &str) -> Answer {
@@ -76,13 +89,28 @@ impl Modern {
 #[track_caller]
 fn stream(server: &HttpServer, headers: &[(&str, &str)], message: &Value) -> Events {
     let mut http = server.connect();
-    let given = |name: &str| headers.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
+    let given = |name: &str| {
+        headers
+            .iter()
+            .any(|(known, _)| known.eq_ignore_ascii_case(name))
+    };
     let usual = POST.iter().copied().filter(|(name, _)| !given(name));
     let headers: Vec<_> = usual.chain(headers.iter().copied()).collect();
-    http.send("POST", &server.path, &headers, Some(message.to_string().as_bytes())).unwrap();
+    http.send(
+        "POST",
+        &server.path,
+        &headers,
+        Some(message.to_string().as_bytes()),
+    )
+    .unwrap();
     let events = http.events().unwrap();
     assert_eq!(events.head.status, 200, "{:?}", events.head);
-    assert_eq!(events.head.header("content-type"), Some("text/event-stream"), "{:?}", events.head);
+    assert_eq!(
+        events.head.header("content-type"),
+        Some("text/event-stream"),
+        "{:?}",
+        events.head
+    );
     events
 }
 
@@ -91,9 +119,17 @@ fn stream(server: &HttpServer, headers: &[(&str, &str)], message: &Value) -> Eve
 fn initialize(server: &HttpServer, revision: &str) -> String {
     let message = request(json!(0), "initialize", initialize_params(revision));
     let answer = server.connect().post(&server.path, &[], &message);
-    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (200, Some("application/json")),
+        "{}",
+        answer.text()
+    );
     assert_eq!(answer.json()["result"]["protocolVersion"], revision);
-    answer.header("mcp-session-id").expect("a session id").to_owned()
+    answer
+        .header("mcp-session-id")
+        .expect("a session id")
+        .to_owned()
 }
 
 /// A streaming run.
@@ -109,5 +145,7 @@ pub(crate) fn list_patterns() -> Value {
 /// The code of a JSON-RPC error.
 #[track_caller]
 fn code(answer: &Answer) -> i64 {
-    answer.json()["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {}", answer.text()))
+    answer.json()["error"]["code"]
+        .as_i64()
+        .unwrap_or_else(|| panic!("no error: {}", answer.text()))
 }

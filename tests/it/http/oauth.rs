@@ -16,12 +16,22 @@ fn issuer() -> FakeFabric {
     let issuer = FakeFabric::start();
     let url = issuer.url();
     let metadata = json!({"issuer": url, "introspection_endpoint": format!("{url}/introspect")});
-    issuer.on("GET /.well-known/oauth-authorization-server", Reply::json(metadata));
+    issuer.on(
+        "GET /.well-known/oauth-authorization-server",
+        Reply::json(metadata),
+    );
     issuer
 }
 
 fn server(fabric: &FakeFabric, issuer: &str) -> HttpServer {
-    let args = ["--oauth-issuer", issuer, "--oauth-resource", RESOURCE, "--allowed-host", "mcp.example.com"];
+    let args = [
+        "--oauth-issuer",
+        issuer,
+        "--oauth-resource",
+        RESOURCE,
+        "--allowed-host",
+        "mcp.example.com",
+    ];
     let program = Program::with(fabric)
         .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
@@ -32,8 +42,11 @@ fn server(fabric: &FakeFabric, issuer: &str) -> HttpServer {
 
 /// The issuer's response for a valid token.
 fn active(more: Value) -> Value {
-    let mut word = json!({"active": true, "sub": "user|7", "aud": RESOURCE, "scope": "openid fabric:run"});
-    word.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let mut word =
+        json!({"active": true, "sub": "user|7", "aud": RESOURCE, "scope": "openid fabric:run"});
+    word.as_object_mut()
+        .unwrap()
+        .extend(more.as_object().unwrap().clone());
     word
 }
 
@@ -58,25 +71,58 @@ fn clients_find_the_issuer_by_themselves() {
     let server = server(&fabric, &issuer.url());
     let mut http = server.connect();
     let refused = http.post("/mcp", &call().headers(), &call().message);
-    let challenge = refused.header("www-authenticate").unwrap_or_default().to_owned();
+    let challenge = refused
+        .header("www-authenticate")
+        .unwrap_or_default()
+        .to_owned();
     assert_eq!(refused.status, 401);
     let url = "https://mcp.example.com/.well-known/oauth-protected-resource/mcp";
     assert!(
-        challenge.starts_with("Bearer ") && challenge.contains(&format!("resource_metadata=\"{url}\"")),
+        challenge.starts_with("Bearer ")
+            && challenge.contains(&format!("resource_metadata=\"{url}\"")),
         "{challenge}"
     );
-    assert!(challenge.contains("scope=\"") && !challenge.contains("error="), "{challenge}");
-    for path in ["/.well-known/oauth-protected-resource", "/.well-known/oauth-protected-resource/mcp"] {
+    assert!(
+        challenge.contains("scope=\"") && !challenge.contains("error="),
+        "{challenge}"
+    );
+    for path in [
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/mcp",
+    ] {
         let origin = ("Origin", "http://localhost:6274");
         let document = http.request("GET", path, &[origin, ("Host", "mcp.example.com")], None);
-        assert_eq!((document.status, document.header("content-type")), (200, Some("application/json")), "{path}");
-        assert_eq!(document.header("access-control-allow-origin"), Some(origin.1));
+        assert_eq!(
+            (document.status, document.header("content-type")),
+            (200, Some("application/json")),
+            "{path}"
+        );
+        assert_eq!(
+            document.header("access-control-allow-origin"),
+            Some(origin.1)
+        );
         let json = document.json();
-        assert_eq!((&json["resource"], &json["authorization_servers"]), (&json!(RESOURCE), &json!([issuer.url()])));
+        assert_eq!(
+            (&json["resource"], &json["authorization_servers"]),
+            (&json!(RESOURCE), &json!([issuer.url()]))
+        );
         assert_eq!(http.request("OPTIONS", path, &[origin], None).status, 204);
-        assert_eq!(http.request("GET", path, &[("Host", "evil.example.com")], None).status, 403);
+        assert_eq!(
+            http.request("GET", path, &[("Host", "evil.example.com")], None)
+                .status,
+            403
+        );
     }
-    assert_eq!(http.request("GET", "/.well-known/oauth-protected-resource/other", &[], None).status, 404);
+    assert_eq!(
+        http.request(
+            "GET",
+            "/.well-known/oauth-protected-resource/other",
+            &[],
+            None
+        )
+        .status,
+        404
+    );
 }
 
 #[test]
@@ -89,10 +135,18 @@ fn the_issuers_word_decides() {
         ("reads", active(json!({"scope": "fabric:read"})), 200),
         ("no-scope", active(json!({"scope": "openid"})), 403),
         ("inactive", json!({"active": false}), 401),
-        ("audience", active(json!({"aud": "https://other.example.com/mcp"})), 401),
+        (
+            "audience",
+            active(json!({"aud": "https://other.example.com/mcp"})),
+            401,
+        ),
         ("no-audience", active(json!({"aud": null})), 401),
         ("expired", active(json!({"exp": 1})), 401),
-        ("issuer", active(json!({"iss": "https://evil.example.com"})), 401),
+        (
+            "issuer",
+            active(json!({"iss": "https://evil.example.com"})),
+            401,
+        ),
         ("nobody", active(json!({"sub": null})), 401),
     ];
     for (name, word, status) in &cases {
@@ -107,25 +161,47 @@ fn the_issuers_word_decides() {
                 403 => "error=\"insufficient_scope\"",
                 _ => "",
             };
-            assert!(challenge.contains(error) && challenge.is_empty() == error.is_empty(), "{name}: {challenge}");
-            assert!(!answer.text().contains("c4nary") && !challenge.contains("c4nary"), "{name}");
+            assert!(
+                challenge.contains(error) && challenge.is_empty() == error.is_empty(),
+                "{name}: {challenge}"
+            );
+            assert!(
+                !answer.text().contains("c4nary") && !challenge.contains("c4nary"),
+                "{name}"
+            );
         }
     }
-    assert_eq!(issuer.requests_of("POST /introspect").len(), cases.len(), "each answer was kept");
+    assert_eq!(
+        issuer.requests_of("POST /introspect").len(),
+        cases.len(),
+        "each answer was kept"
+    );
     for request in issuer.requests_of("POST /introspect") {
         let basic = request.header("authorization").unwrap_or_default();
-        assert!(basic.starts_with("Basic ") && request.body.starts_with(b"token=opaque-"), "{basic}");
+        assert!(
+            basic.starts_with("Basic ") && request.body.starts_with(b"token=opaque-"),
+            "{basic}"
+        );
     }
     // Paid calls need another scope, which the answer names; the body still answers the request.
     assert_eq!(send(&server, "opaque-good-c4nary", &paid()).status, 200);
     let refused = send(&server, "opaque-reads-c4nary", &paid());
     let challenge = refused.header("www-authenticate").unwrap_or_default();
-    assert!(challenge.contains("insufficient_scope") && challenge.contains("fabric:run"), "{challenge}");
+    assert!(
+        challenge.contains("insufficient_scope") && challenge.contains("fabric:run"),
+        "{challenge}"
+    );
     assert_eq!((refused.status, &refused.json()["id"]), (403, &json!(2)));
-    assert_eq!(refused.json()["result"]["_meta"]["error"]["type"], "urn:fabric-mcp:error:forbidden");
+    assert_eq!(
+        refused.json()["result"]["_meta"]["error"]["type"],
+        "urn:fabric-mcp:error:forbidden"
+    );
     fabric.expect_chats(1);
     // Named tokens work at the same time.
-    assert_eq!(send(&server, "a-token-of-the-environment", &call()).status, 200);
+    assert_eq!(
+        send(&server, "a-token-of-the-environment", &call()).status,
+        200
+    );
     server.process.wait_stderr("caller=default");
     let log = server.process.stderr();
     assert!(log.contains("caller=user|7"), "{log}");
@@ -140,15 +216,27 @@ fn with_the_issuer_down_only_named_tokens_are_accepted() {
     let server = server(&fabric, &format!("http://127.0.0.1:{}", closed_port()));
     let refused = send(&server, "opaque", &call());
     assert_eq!(refused.status, 503, "{}", refused.text());
-    assert!(refused.header("retry-after").is_some_and(|seconds| seconds.parse::<u64>().is_ok_and(|s| s > 0)));
-    assert_eq!(send(&server, "a-token-of-the-environment", &call()).status, 200);
+    assert!(
+        refused
+            .header("retry-after")
+            .is_some_and(|seconds| seconds.parse::<u64>().is_ok_and(|s| s > 0))
+    );
+    assert_eq!(
+        send(&server, "a-token-of-the-environment", &call()).status,
+        200
+    );
     let check = Program::with(&fabric)
         .env("FABRIC_MCP_OAUTH_CLIENT_ID", "fabric-mcp")
         .env("FABRIC_MCP_OAUTH_CLIENT_SECRET", SECRET)
-        .env("FABRIC_MCP_OAUTH_ISSUER", &format!("http://127.0.0.1:{}", closed_port()))
+        .env(
+            "FABRIC_MCP_OAUTH_ISSUER",
+            &format!("http://127.0.0.1:{}", closed_port()),
+        )
         .env("FABRIC_MCP_OAUTH_RESOURCE", RESOURCE)
         .arg("--check")
         .run(crate::support::DEADLINE);
-    check.expect_code(1).expect_stdout("OAuth callers cannot come in: the OAuth issuer http://127.0.0.1:");
+    check
+        .expect_code(1)
+        .expect_stdout("OAuth callers cannot come in: the OAuth issuer http://127.0.0.1:");
     assert!(!check.stdout.contains(SECRET));
 }

@@ -11,23 +11,39 @@ use crate::support::reply::Reply;
 use crate::support::{DEADLINE, expect};
 
 fn metric(server: &HttpServer, name: &str) -> Option<f64> {
-    let text = server.connect().request("GET", "/metrics", &[], None).text();
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+    let text = server
+        .connect()
+        .request("GET", "/metrics", &[], None)
+        .text();
+    text.lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 
 #[test]
 fn ready_means_that_fabric_answers() {
-    let program = Program::new(["--fabric-url", &format!("http://127.0.0.1:{}", closed_port())]);
+    let program = Program::new([
+        "--fabric-url",
+        &format!("http://127.0.0.1:{}", closed_port()),
+    ]);
     let server = HttpServer::start(program);
     let mut http = server.connect();
-    assert_eq!(http.request("GET", "/healthz", &[], None).text(), r#"{"status":"ok"}"#);
+    assert_eq!(
+        http.request("GET", "/healthz", &[], None).text(),
+        r#"{"status":"ok"}"#
+    );
     let answer = http.request("GET", "/readyz", &[], None);
-    assert_eq!((answer.status, &answer.json()["type"]), (503, &json!("urn:fabric-mcp:error:fabric-api-unavailable")));
+    assert_eq!(
+        (answer.status, &answer.json()["type"]),
+        (503, &json!("urn:fabric-mcp:error:fabric-api-unavailable"))
+    );
     expect::no_leak(&answer.text());
     let (_fabric, server) = start();
     let mut http = server.connect();
     let answer = http.request("GET", "/readyz", &[], None);
-    assert_eq!((answer.status, answer.text()), (200, r#"{"status":"ok"}"#.to_owned()));
+    assert_eq!(
+        (answer.status, answer.text()),
+        (200, r#"{"status":"ok"}"#.to_owned())
+    );
     http.send("HEAD", "/readyz", &[], None).unwrap();
     assert_eq!(http.head().unwrap().status, 200);
 }
@@ -40,8 +56,9 @@ fn many_probes_are_one_question_to_fabric() {
     fabric.forget();
     fabric.once("GET /patterns/names", Reply::json(json!(["x"])).gate());
     std::thread::scope(|scope| {
-        let probes: Vec<_> =
-            (0..8).map(|_| scope.spawn(|| server.connect().request("GET", "/readyz", &[], None).status)).collect();
+        let probes: Vec<_> = (0..8)
+            .map(|_| scope.spawn(|| server.connect().request("GET", "/readyz", &[], None).status))
+            .collect();
         fabric.wait_requests("GET /patterns/names", 1);
         fabric.release_all();
         for probe in probes {
@@ -49,7 +66,10 @@ fn many_probes_are_one_question_to_fabric() {
         }
     });
     let asked = fabric.requests_of("GET /patterns/names").len();
-    assert!(asked <= 2, "{asked} questions: one, and one more if the probes took longer than a second");
+    assert!(
+        asked <= 2,
+        "{asked} questions: one, and one more if the probes took longer than a second"
+    );
 }
 
 #[test]
@@ -58,7 +78,9 @@ fn metrics_count_events() {
     fabric.once("POST /chat", Reply::run(&["four", "five "]));
     fabric.once("POST /chat", Reply::sse().gate().cut());
     let mut http = server.connect();
-    let text = Modern::new(json!(1), "tools/call", list_patterns()).send(&mut http, "/mcp").text();
+    let text = Modern::new(json!(1), "tools/call", list_patterns())
+        .send(&mut http, "/mcp")
+        .text();
     assert!(text.contains("false"), "{text}");
     Modern::new(json!(1), "tools/call", run(json!(0))).send(&mut http, "/mcp");
     let mut events = Modern::new(json!(1), "tools/call", run(json!(0))).stream(&server);
@@ -74,16 +96,35 @@ fn metrics_count_events() {
         ("fabric_mcp_runs_in_flight", 0.0),
         ("fabric_mcp_runs_kept", 2.0),
         ("fabric_mcp_relayed_bytes_total", 9.0),
-        (r#"fabric_mcp_calls_total{tool="fabric_list_patterns",outcome="ok"}"#, 1.0),
-        (r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="ok"}"#, 1.0),
-        (r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="fabric-stream-interrupted"}"#, 1.0),
-        (r#"fabric_mcp_fabric_errors_total{kind="fabric-stream-interrupted"}"#, 1.0),
-        (r#"fabric_mcp_call_duration_seconds_count{tool="fabric_run_pattern"}"#, 2.0),
+        (
+            r#"fabric_mcp_calls_total{tool="fabric_list_patterns",outcome="ok"}"#,
+            1.0,
+        ),
+        (
+            r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="ok"}"#,
+            1.0,
+        ),
+        (
+            r#"fabric_mcp_calls_total{tool="fabric_run_pattern",outcome="fabric-stream-interrupted"}"#,
+            1.0,
+        ),
+        (
+            r#"fabric_mcp_fabric_errors_total{kind="fabric-stream-interrupted"}"#,
+            1.0,
+        ),
+        (
+            r#"fabric_mcp_call_duration_seconds_count{tool="fabric_run_pattern"}"#,
+            2.0,
+        ),
     ] {
         assert_eq!(metric(&server, name), Some(value), "{name}");
     }
     drop(events);
     let connections = || metric(&server, "fabric_mcp_connections").unwrap();
     // Our connection, and that of the request itself.
-    assert!(poll(DEADLINE, || (connections() == 2.0).then_some(())).is_some(), "{} connections", connections());
+    assert!(
+        poll(DEADLINE, || (connections() == 2.0).then_some(())).is_some(),
+        "{} connections",
+        connections()
+    );
 }

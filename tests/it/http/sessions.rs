@@ -14,17 +14,33 @@ fn ids_are_minted_adopted_and_ended() {
     let session = initialize(&server, "2025-06-18");
     let digits = session.strip_prefix("2025-06-18.").unwrap();
     assert!(
-        digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
+        digits.len() == 32
+            && digits
+                .bytes()
+                .all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b)),
         "{session}"
     );
     assert_ne!(session, initialize(&server, "2025-06-18"));
     // A session of another process: its id contains the revision.
     let other = "2025-03-26.0123456789abcdef0123456789abcdef";
-    let tools = http.post("/mcp", &[("Mcp-Session-Id", other)], &list).json();
-    assert!(tools["result"]["tools"][0].get("title").is_none(), "2025-03-26 has no titles: {tools}");
+    let tools = http
+        .post("/mcp", &[("Mcp-Session-Id", other)], &list)
+        .json();
+    assert!(
+        tools["result"]["tools"][0].get("title").is_none(),
+        "2025-03-26 has no titles: {tools}"
+    );
     for end in [&*session, other] {
-        assert_eq!(http.request("DELETE", "/mcp", &[("Mcp-Session-Id", end)], None).status, 204);
-        assert_eq!(http.request("DELETE", "/mcp", &[("Mcp-Session-Id", end)], None).status, 404);
+        assert_eq!(
+            http.request("DELETE", "/mcp", &[("Mcp-Session-Id", end)], None)
+                .status,
+            204
+        );
+        assert_eq!(
+            http.request("DELETE", "/mcp", &[("Mcp-Session-Id", end)], None)
+                .status,
+            404
+        );
         let answer = http.post("/mcp", &[("Mcp-Session-Id", end)], &list);
         assert_eq!((answer.status, &answer.json()["id"]), (404, &json!(1)));
     }
@@ -47,7 +63,10 @@ fn a_session_is_initialized_once() {
     let message = request(json!("i"), "initialize", initialize_params("2025-11-25"));
     let session = initialize(&server, "2025-11-25");
     let again = http.post("/mcp", &[("Mcp-Session-Id", &session)], &message);
-    assert_eq!((again.status, code(&again), &again.json()["id"]), (200, -32600, &json!("i")));
+    assert_eq!(
+        (again.status, code(&again), &again.json()["id"]),
+        (200, -32600, &json!("i"))
+    );
     // `initialize` never adopts a session: with another id it opens a new one.
     for other in ["2025-11-25.0123456789abcdef0123456789abcdef", "nonsense"] {
         let answer = http.post("/mcp", &[("Mcp-Session-Id", other)], &message);
@@ -62,16 +81,33 @@ fn the_version_header_must_be_one_we_know_and_the_session_decides() {
     let mut http = server.connect();
     let session = initialize(&server, "2025-03-26");
     let list = request(json!(1), "tools/list", json!({}));
-    for (version, status) in
-        [("2025-03-26", 200), ("2025-11-25", 200), ("2024-11-05", 200), ("1999-01-01", 400), ("x", 400)]
-    {
-        let answer = http.post("/mcp", &[("Mcp-Session-Id", &session), ("MCP-Protocol-Version", version)], &list);
+    for (version, status) in [
+        ("2025-03-26", 200),
+        ("2025-11-25", 200),
+        ("2024-11-05", 200),
+        ("1999-01-01", 400),
+        ("x", 400),
+    ] {
+        let answer = http.post(
+            "/mcp",
+            &[
+                ("Mcp-Session-Id", &session),
+                ("MCP-Protocol-Version", version),
+            ],
+            &list,
+        );
         assert_eq!(answer.status, status, "{version}");
         if status == 200 {
-            assert!(answer.json()["result"]["tools"][0].get("title").is_none(), "{version}");
+            assert!(
+                answer.json()["result"]["tools"][0].get("title").is_none(),
+                "{version}"
+            );
         }
     }
-    let get = [("Mcp-Session-Id", &*session), ("MCP-Protocol-Version", "1999-01-01")];
+    let get = [
+        ("Mcp-Session-Id", &*session),
+        ("MCP-Protocol-Version", "1999-01-01"),
+    ];
     assert_eq!(http.request("GET", "/mcp", &get, None).status, 400);
     assert_eq!(http.request("DELETE", "/mcp", &get, None).status, 400);
 }
@@ -80,12 +116,24 @@ fn the_version_header_must_be_one_we_know_and_the_session_decides() {
 fn the_log_level_belongs_to_the_session() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::run(&["one"]));
-    let (told, untold) = (initialize(&server, "2025-06-18"), initialize(&server, "2025-06-18"));
+    let (told, untold) = (
+        initialize(&server, "2025-06-18"),
+        initialize(&server, "2025-06-18"),
+    );
     let set = request(json!(1), "logging/setLevel", json!({"level": "debug"}));
-    assert_eq!(server.connect().post("/mcp", &[("Mcp-Session-Id", &told)], &set).json()["result"], json!({}));
+    assert_eq!(
+        server
+            .connect()
+            .post("/mcp", &[("Mcp-Session-Id", &told)], &set)
+            .json()["result"],
+        json!({})
+    );
     for (session, expected) in [(told, true), (untold, false)] {
-        let mut events =
-            stream(&server, &[("Mcp-Session-Id", &session)], &request(json!(2), "tools/call", run(json!(0))));
+        let mut events = stream(
+            &server,
+            &[("Mcp-Session-Id", &session)],
+            &request(json!(2), "tools/call", run(json!(0))),
+        );
         let mut logged = false;
         while let Some(event) = events.next().unwrap() {
             logged |= event.data.contains("notifications/message");
@@ -98,20 +146,47 @@ fn the_log_level_belongs_to_the_session() {
 fn an_id_in_use_is_refused_in_its_session_only() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::sse().content("a").gate().complete());
-    let (one, two) = (initialize(&server, "2025-11-25"), initialize(&server, "2025-11-25"));
+    let (one, two) = (
+        initialize(&server, "2025-11-25"),
+        initialize(&server, "2025-11-25"),
+    );
     let message = request(json!(9), "tools/call", run(json!(9)));
     let mut first = stream(&server, &[("Mcp-Session-Id", &one)], &message);
     assert_eq!(first.next_json()["method"], "notifications/progress");
-    for (method, params) in [("tools/call", run(json!(9))), ("ping", json!({})), ("tools/call", list_patterns())] {
-        let second = server.connect().post("/mcp", &[("Mcp-Session-Id", &one)], &request(json!(9), method, params));
-        assert_eq!((second.status, code(&second), &second.json()["id"]), (200, -32600, &json!(9)), "{method}");
+    for (method, params) in [
+        ("tools/call", run(json!(9))),
+        ("ping", json!({})),
+        ("tools/call", list_patterns()),
+    ] {
+        let second = server.connect().post(
+            "/mcp",
+            &[("Mcp-Session-Id", &one)],
+            &request(json!(9), method, params),
+        );
+        assert_eq!(
+            (second.status, code(&second), &second.json()["id"]),
+            (200, -32600, &json!(9)),
+            "{method}"
+        );
     }
-    let other = server.connect().post("/mcp", &[("Mcp-Session-Id", &two)], &request(json!(9), "ping", json!({})));
+    let other = server.connect().post(
+        "/mcp",
+        &[("Mcp-Session-Id", &two)],
+        &request(json!(9), "ping", json!({})),
+    );
     assert_eq!(other.json()["result"], json!({}));
     fabric.release_all();
     assert_eq!(first.next_json()["id"], 9, "the first goes on");
-    let again = server.connect().post("/mcp", &[("Mcp-Session-Id", &one)], &request(json!(9), "ping", json!({})));
-    assert_eq!(again.json()["result"], json!({}), "and its id is free again");
+    let again = server.connect().post(
+        "/mcp",
+        &[("Mcp-Session-Id", &one)],
+        &request(json!(9), "ping", json!({})),
+    );
+    assert_eq!(
+        again.json()["result"],
+        json!({}),
+        "and its id is free again"
+    );
 }
 
 #[test]
@@ -131,22 +206,44 @@ fn a_batch_is_answered_as_an_array() {
         {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 4}},
     ]);
     let answer = http.post("/mcp", &headers, &batch);
-    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (200, Some("application/json")),
+        "{}",
+        answer.text()
+    );
     let answers = answer.json();
-    let of = |id: Value| answers.as_array().unwrap().iter().find(|a| a.get("id") == Some(&id)).cloned();
+    let of = |id: Value| {
+        answers
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|a| a.get("id") == Some(&id))
+            .cloned()
+    };
     assert_eq!(answers.as_array().unwrap().len(), 4, "{answers}");
     assert_eq!(of(json!(1)).unwrap()["result"], json!({}));
     assert!(of(json!(2)).unwrap()["result"]["content"].is_array());
     assert_eq!(of(json!(3)).unwrap()["error"]["code"], -32600);
     assert!(of(json!(4)).is_none(), "cancelled before it ran");
     // Notifications come singly before the array, on a stream; not at all if only JSON is accepted.
-    let batch = json!([request(json!(1), "ping", json!({})), request(json!(2), "tools/call", run(json!("t")))]);
+    let batch = json!([
+        request(json!(1), "ping", json!({})),
+        request(json!(2), "tools/call", run(json!("t")))
+    ]);
     let mut events = stream(&server, &headers, &batch);
     assert_eq!(events.next_json()["params"]["progressToken"], "t");
     assert_eq!(events.next_json().as_array().unwrap().len(), 2);
     assert!(events.next().unwrap().is_none());
     let json_only = [headers[0], ("Accept", "application/json")];
-    assert_eq!(http.post("/mcp", &json_only, &batch).json().as_array().unwrap().len(), 2);
+    assert_eq!(
+        http.post("/mcp", &json_only, &batch)
+            .json()
+            .as_array()
+            .unwrap()
+            .len(),
+        2
+    );
     // An empty array is not sent.
     let cancelled = json!([
         request(json!(7), "tools/call", list_patterns()),
@@ -163,7 +260,9 @@ fn the_calls_of_a_batch_run_at_the_same_time() {
     let (fabric, server) = start();
     fabric.on("POST /chat", Reply::sse().content("one").gate().complete());
     let session = initialize(&server, "2025-03-26");
-    let calls: Vec<Value> = (1..=5).map(|id| request(json!(id), "tools/call", run(json!(id)))).collect();
+    let calls: Vec<Value> = (1..=5)
+        .map(|id| request(json!(id), "tools/call", run(json!(id))))
+        .collect();
     let mut events = stream(&server, &[("Mcp-Session-Id", &session)], &json!(calls));
     // No run ends before Fabric has all of them.
     fabric.wait_held(5);
@@ -174,7 +273,10 @@ fn the_calls_of_a_batch_run_at_the_same_time() {
             break answers.clone();
         }
     };
-    let mut ids: Vec<u64> = answers.iter().map(|answer| answer["id"].as_u64().unwrap()).collect();
+    let mut ids: Vec<u64> = answers
+        .iter()
+        .map(|answer| answer["id"].as_u64().unwrap())
+        .collect();
     ids.sort_unstable();
     assert_eq!(ids, [1, 2, 3, 4, 5]);
 }

@@ -15,18 +15,43 @@ fn the_first_failing_check_decides() {
     let large = vec![b' '; 9 << 20];
     type Case<'c> = (&'c str, &'c [(&'c str, &'c str)], &'c [u8], u16);
     let cases: [Case<'_>; 12] = [
-        ("the wrong host before the type", &[("Host", "evil.example.com")], b"", 403),
-        ("a wrong origin", &[("Origin", "http://evil.example.com"), json], b"{}", 403),
+        (
+            "the wrong host before the type",
+            &[("Host", "evil.example.com")],
+            b"",
+            403,
+        ),
+        (
+            "a wrong origin",
+            &[("Origin", "http://evil.example.com"), json],
+            b"{}",
+            403,
+        ),
         ("no type", &[accept], b"{}", 415),
-        ("a wrong type before Accept", &[("Content-Type", "text/plain"), none], b"{}", 415),
-        ("a type with parameters", &[("Content-Type", "Application/JSON; charset=utf-8")], b"{", 400),
+        (
+            "a wrong type before Accept",
+            &[("Content-Type", "text/plain"), none],
+            b"{}",
+            415,
+        ),
+        (
+            "a type with parameters",
+            &[("Content-Type", "Application/JSON; charset=utf-8")],
+            b"{",
+            400,
+        ),
         ("Accept before the body", &[json, none], &large, 406),
         ("the size before the parse", &[json, accept], &large, 413),
         ("no JSON", &[json, accept], b"{", 400),
         ("no message", &[json, accept], b"5", 400),
         ("no UTF-8", &[json, accept], b"\"\xff\"", 400),
         ("nothing", &[json, accept], b"", 400),
-        ("an array outside of any session", &[json, accept], b"[]", 400),
+        (
+            "an array outside of any session",
+            &[json, accept],
+            b"[]",
+            400,
+        ),
     ];
     for (what, headers, body, status) in cases {
         let mut http = server.connect();
@@ -34,15 +59,25 @@ fn the_first_failing_check_decides() {
         let answer = http.answer().unwrap();
         assert_eq!(answer.status, status, "{what}: {}", answer.text());
         let error = answer.json();
-        assert!(error.get("id").is_none() && error["error"]["code"].is_i64(), "{what}: {error}");
+        assert!(
+            error.get("id").is_none() && error["error"]["code"].is_i64(),
+            "{what}: {error}"
+        );
     }
 }
 
 #[test]
 fn invalid_utf8_or_json_is_a_parse_error() {
     let (_fabric, server) = start();
-    for (body, expected) in [(&b"{"[..], -32700), (b"\xff", -32700), (b"7", -32600), (b"[]", -32600)] {
-        let answer = server.connect().request("POST", &server.path, &POST, Some(body));
+    for (body, expected) in [
+        (&b"{"[..], -32700),
+        (b"\xff", -32700),
+        (b"7", -32600),
+        (b"[]", -32600),
+    ] {
+        let answer = server
+            .connect()
+            .request("POST", &server.path, &POST, Some(body));
         assert_eq!((answer.status, code(&answer)), (400, expected));
     }
 }
@@ -52,19 +87,43 @@ fn other_methods_and_paths() {
     let (_fabric, server) = start();
     let mut http = server.connect();
     let answer = http.request("PUT", "/mcp", &[], Some(b""));
-    assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, POST, DELETE, OPTIONS")));
+    assert_eq!(
+        (answer.status, answer.header("allow")),
+        (405, Some("GET, POST, DELETE, OPTIONS"))
+    );
     for method in ["GET", "DELETE"] {
         let answer = http.request(method, "/mcp", &[("Accept", "text/event-stream")], None);
-        assert_eq!((answer.status, answer.header("allow")), (405, Some("POST, OPTIONS")), "{method}");
+        assert_eq!(
+            (answer.status, answer.header("allow")),
+            (405, Some("POST, OPTIONS")),
+            "{method}"
+        );
     }
-    for path in ["/", "/nope", "/mcp/x", "/.well-known/oauth-protected-resource", "/.well-known/openid-configuration"] {
+    for path in [
+        "/",
+        "/nope",
+        "/mcp/x",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/openid-configuration",
+    ] {
         let answer = http.request("GET", path, &[], None);
-        assert_eq!((answer.status, answer.header("content-type")), (404, Some("application/json")), "{path}");
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (404, Some("application/json")),
+            "{path}"
+        );
         assert_eq!(answer.json()["error"], "not_found");
     }
-    assert_eq!(http.request("POST", "/register", &POST, Some(b"{}")).status, 404);
+    assert_eq!(
+        http.request("POST", "/register", &POST, Some(b"{}")).status,
+        404
+    );
     let discover = Modern::new(json!(1), "server/discover", json!({}));
-    assert_eq!(discover.send(&mut http, "/mcp/").status, 200, "a slash at the end");
+    assert_eq!(
+        discover.send(&mut http, "/mcp/").status,
+        200,
+        "a slash at the end"
+    );
 }
 
 #[test]
@@ -87,14 +146,27 @@ fn a_modern_request_needs_its_headers() {
     ];
     for request in refused {
         let answer = request.send(&mut http, "/mcp");
-        assert_eq!((answer.status, code(&answer)), (400, -32020), "{:?}: {}", request.headers, answer.text());
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (400, -32020),
+            "{:?}: {}",
+            request.headers,
+            answer.text()
+        );
         assert_eq!(answer.json()["id"], 1);
     }
     let mut twice = call();
-    twice.headers.push(("mcp-name", "fabric_list_patterns".to_owned()));
+    twice
+        .headers
+        .push(("mcp-name", "fabric_list_patterns".to_owned()));
     assert_eq!(twice.send(&mut http, "/mcp").status, 400);
     let encoded = call().with("Mcp-Name", Some("=?base64?ZmFicmljX2xpc3RfcGF0dGVybnM=?="));
-    assert_eq!(encoded.send(&mut http, "/mcp").status, 200, "{}", encoded.send(&mut http, "/mcp").text());
+    assert_eq!(
+        encoded.send(&mut http, "/mcp").status,
+        200,
+        "{}",
+        encoded.send(&mut http, "/mcp").text()
+    );
     let spaced = call().with("Mcp-Name", Some("\t fabric_list_patterns \t"));
     assert_eq!(spaced.send(&mut http, "/mcp").status, 200);
 }
@@ -112,9 +184,10 @@ fn the_status_of_modern_errors() {
             .remove(&format!("io.modelcontextprotocol/{member}"));
         request
     };
-    let mut unsupported =
-        Modern::new(json!("x"), "tools/list", json!({})).with("MCP-Protocol-Version", Some("2099-01-01"));
-    unsupported.message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] = json!("2099-01-01");
+    let mut unsupported = Modern::new(json!("x"), "tools/list", json!({}))
+        .with("MCP-Protocol-Version", Some("2099-01-01"));
+    unsupported.message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"] =
+        json!("2099-01-01");
     let mut no_object = Modern::new(json!("x"), "tools/list", json!({}));
     no_object.message["params"] = json!([]);
     let cases = [
@@ -124,13 +197,30 @@ fn the_status_of_modern_errors() {
         (unsupported, 400, -32022),
         (Modern::new(json!("x"), "nope", json!({})), 404, -32601),
         (Modern::new(json!("x"), "ping", json!({})), 404, -32601),
-        (Modern::new(json!("x"), "initialize", json!({})), 404, -32601),
-        (Modern::new(json!("x"), "tools/call", json!({"name": "nope"})), 200, -32602),
-        (Modern::new(json!("x"), "resources/read", json!({"uri": "nope://"})), 200, -32602),
+        (
+            Modern::new(json!("x"), "initialize", json!({})),
+            404,
+            -32601,
+        ),
+        (
+            Modern::new(json!("x"), "tools/call", json!({"name": "nope"})),
+            200,
+            -32602,
+        ),
+        (
+            Modern::new(json!("x"), "resources/read", json!({"uri": "nope://"})),
+            200,
+            -32602,
+        ),
     ];
     for (request, status, expected) in cases {
         let answer = send(request);
-        assert_eq!((answer.status, code(&answer)), (status, expected), "{}", answer.text());
+        assert_eq!(
+            (answer.status, code(&answer)),
+            (status, expected),
+            "{}",
+            answer.text()
+        );
         assert_eq!(answer.json()["id"], "x");
         assert!(answer.header("mcp-session-id").is_none());
     }
@@ -140,9 +230,20 @@ fn the_status_of_modern_errors() {
 fn messages_without_an_answer_are_accepted() {
     let (_fabric, server) = start();
     let mut http = server.connect();
-    let accepted = |answer: Answer| assert_eq!((answer.status, &*answer.body), (202, &b""[..]), "{}", answer.text());
+    let accepted = |answer: Answer| {
+        assert_eq!(
+            (answer.status, &*answer.body),
+            (202, &b""[..]),
+            "{}",
+            answer.text()
+        )
+    };
     let modern = [("MCP-Protocol-Version", "2026-07-28")];
-    accepted(http.post("/mcp", &modern, &json!({"jsonrpc": "2.0", "method": "notifications/whatever"})));
+    accepted(http.post(
+        "/mcp",
+        &modern,
+        &json!({"jsonrpc": "2.0", "method": "notifications/whatever"}),
+    ));
     accepted(http.post(
         "/mcp",
         &modern,
@@ -150,8 +251,16 @@ fn messages_without_an_answer_are_accepted() {
     ));
     let session = initialize(&server, "2025-03-26");
     let legacy = [("Mcp-Session-Id", &*session)];
-    accepted(http.post("/mcp", &legacy, &json!({"jsonrpc": "2.0", "method": "notifications/initialized"})));
-    accepted(http.post("/mcp", &legacy, &json!({"jsonrpc": "2.0", "id": 5, "result": {}})));
+    accepted(http.post(
+        "/mcp",
+        &legacy,
+        &json!({"jsonrpc": "2.0", "method": "notifications/initialized"}),
+    ));
+    accepted(http.post(
+        "/mcp",
+        &legacy,
+        &json!({"jsonrpc": "2.0", "id": 5, "result": {}}),
+    ));
     accepted(http.post(
         "/mcp",
         &legacy,
@@ -171,15 +280,32 @@ fn legacy_errors_are_200_unless_there_is_no_session_or_no_request() {
         ("tools/list", json!([]), -32602),
     ] {
         let answer = http.post("/mcp", &headers, &request(json!(7), method, params));
-        assert_eq!((answer.status, code(&answer), &answer.json()["id"]), (200, expected, &json!(7)));
+        assert_eq!(
+            (answer.status, code(&answer), &answer.json()["id"]),
+            (200, expected, &json!(7))
+        );
     }
-    let array = http.post("/mcp", &headers, &json!([request(json!(1), "ping", json!({}))]));
-    assert_eq!((array.status, code(&array)), (400, -32600), "no batches in this revision");
+    let array = http.post(
+        "/mcp",
+        &headers,
+        &json!([request(json!(1), "ping", json!({}))]),
+    );
+    assert_eq!(
+        (array.status, code(&array)),
+        (400, -32600),
+        "no batches in this revision"
+    );
     let ping = http.post("/mcp", &headers, &request(json!(7), "ping", json!({})));
-    assert_eq!((ping.status, ping.text()), (200, r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.to_owned()));
+    assert_eq!(
+        (ping.status, ping.text()),
+        (200, r#"{"jsonrpc":"2.0","id":7,"result":{}}"#.to_owned())
+    );
     // Without a session only `initialize` is allowed.
     let lost = http.post("/mcp", &[], &request(json!(7), "tools/list", json!({})));
-    assert_eq!((lost.status, code(&lost), &lost.json()["id"]), (400, -32602, &json!(7)));
+    assert_eq!(
+        (lost.status, code(&lost), &lost.json()["id"]),
+        (400, -32602, &json!(7))
+    );
     assert!(lost.text().contains("initialize"), "{}", lost.text());
 }
 
@@ -189,28 +315,61 @@ fn one_connection_carries_both_eras_in_any_order() {
     let mut http = server.connect();
     for _ in 0..2 {
         let discover = Modern::new(json!(1), "server/discover", json!({})).send(&mut http, "/mcp");
-        assert_eq!(discover.json()["result"]["supportedVersions"].as_array().unwrap().len(), 5);
-        let answer = http.post("/mcp", &[], &request(json!(2), "initialize", initialize_params("2025-11-25")));
+        assert_eq!(
+            discover.json()["result"]["supportedVersions"]
+                .as_array()
+                .unwrap()
+                .len(),
+            5
+        );
+        let answer = http.post(
+            "/mcp",
+            &[],
+            &request(json!(2), "initialize", initialize_params("2025-11-25")),
+        );
         let session = answer.header("mcp-session-id").unwrap().to_owned();
-        let list = http.post("/mcp", &[("Mcp-Session-Id", &session)], &request(json!(3), "tools/list", json!({})));
+        let list = http.post(
+            "/mcp",
+            &[("Mcp-Session-Id", &session)],
+            &request(json!(3), "tools/list", json!({})),
+        );
         assert!(list.json()["result"]["tools"].is_array());
         // The envelope decides the era, regardless of the session header.
         let mut modern = Modern::new(json!(4), "tools/list", json!({}));
         modern.headers.push(("Mcp-Session-Id", session));
-        assert_eq!(modern.send(&mut http, "/mcp").json()["result"]["resultType"], "complete");
+        assert_eq!(
+            modern.send(&mut http, "/mcp").json()["result"]["resultType"],
+            "complete"
+        );
     }
 }
 
 #[test]
 fn initialize_is_legacy_whatever_the_headers_say() {
     let (_fabric, server) = start();
-    let headers = [("MCP-Protocol-Version", "2026-07-28"), ("Mcp-Method", "initialize")];
+    let headers = [
+        ("MCP-Protocol-Version", "2026-07-28"),
+        ("Mcp-Method", "initialize"),
+    ];
     let message = request(json!(1), "initialize", initialize_params("2026-07-28"));
     let answer = server.connect().post("/mcp", &headers, &message);
-    assert_eq!((answer.status, &answer.json()["result"]["protocolVersion"]), (200, &json!("2025-11-25")));
-    assert!(answer.header("mcp-session-id").unwrap().starts_with("2025-11-25."));
-    let bad = server.connect().post("/mcp", &[], &request(json!(1), "initialize", json!({})));
-    assert_eq!((bad.status, code(&bad), bad.header("mcp-session-id")), (200, -32602, None));
+    assert_eq!(
+        (answer.status, &answer.json()["result"]["protocolVersion"]),
+        (200, &json!("2025-11-25"))
+    );
+    assert!(
+        answer
+            .header("mcp-session-id")
+            .unwrap()
+            .starts_with("2025-11-25.")
+    );
+    let bad = server
+        .connect()
+        .post("/mcp", &[], &request(json!(1), "initialize", json!({})));
+    assert_eq!(
+        (bad.status, code(&bad), bad.header("mcp-session-id")),
+        (200, -32602, None)
+    );
 }
 
 #[test]
@@ -222,15 +381,28 @@ fn only_what_is_accepted_is_sent() {
         ("application/json", "application/json"),
         ("text/event-stream", "text/event-stream"),
         ("*/*", "application/json"),
-        ("text/event-stream, application/json;q=0.1", "application/json"),
+        (
+            "text/event-stream, application/json;q=0.1",
+            "application/json",
+        ),
     ] {
         let mut headers = list.headers();
         headers.push(("Accept", accept));
         let answer = http.post("/mcp", &headers, &list.message);
-        assert_eq!((answer.status, answer.header("content-type")), (200, Some(media)), "{accept}");
+        assert_eq!(
+            (answer.status, answer.header("content-type")),
+            (200, Some(media)),
+            "{accept}"
+        );
         let body = answer.text();
-        let json = body.strip_prefix("data: ").and_then(|rest| rest.strip_suffix("\n\n")).unwrap_or(&body);
-        assert!(serde_json::from_str::<Value>(json).unwrap()["result"]["tools"].is_array(), "{body}");
+        let json = body
+            .strip_prefix("data: ")
+            .and_then(|rest| rest.strip_suffix("\n\n"))
+            .unwrap_or(&body);
+        assert!(
+            serde_json::from_str::<Value>(json).unwrap()["result"]["tools"].is_array(),
+            "{body}"
+        );
     }
     // The same connection throughout: a stream does not end it.
     assert_eq!(list.send(&mut http, "/mcp").status, 200);
@@ -239,8 +411,15 @@ fn only_what_is_accepted_is_sent() {
 #[test]
 fn ids_belong_to_their_post_alone_in_the_modern_era() {
     let (fabric, server) = start();
-    fabric.on("POST /chat", crate::support::reply::Reply::sse().gate().content("x").complete());
-    let calls = [0, 1].map(|_| Modern::new(json!(1), "tools/call", super::run(json!(0))).stream(&server));
+    fabric.on(
+        "POST /chat",
+        crate::support::reply::Reply::sse()
+            .gate()
+            .content("x")
+            .complete(),
+    );
+    let calls =
+        [0, 1].map(|_| Modern::new(json!(1), "tools/call", super::run(json!(0))).stream(&server));
     fabric.wait_held(2);
     fabric.release_all();
     for mut call in calls {

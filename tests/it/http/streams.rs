@@ -13,8 +13,17 @@ use crate::support::reply::Reply;
 #[test]
 fn runs_are_streams_and_quick_calls_are_json() {
     let (fabric, server) = start();
-    fabric.on("POST /chat", Reply::sse().gate().content("one ").gate().content("two").complete());
-    let list = Modern::new(json!(1), "tools/call", list_patterns()).send(&mut server.connect(), "/mcp");
+    fabric.on(
+        "POST /chat",
+        Reply::sse()
+            .gate()
+            .content("one ")
+            .gate()
+            .content("two")
+            .complete(),
+    );
+    let list =
+        Modern::new(json!(1), "tools/call", list_patterns()).send(&mut server.connect(), "/mcp");
     assert_eq!(list.header("content-type"), Some("application/json"));
     // The head is sent before Fabric's first byte.
     let mut events = Modern::new(json!(5), "tools/call", run(json!(0))).stream(&server);
@@ -22,15 +31,29 @@ fn runs_are_streams_and_quick_calls_are_json() {
     assert_eq!(events.head.header("x-accel-buffering"), Some("no"));
     fabric.release();
     let progress = events.next_json();
-    assert_eq!((&progress["params"]["message"], &progress["params"]["progressToken"]), (&json!("one "), &json!(0)));
+    assert_eq!(
+        (
+            &progress["params"]["message"],
+            &progress["params"]["progressToken"]
+        ),
+        (&json!("one "), &json!(0))
+    );
     fabric.release();
     assert_eq!(events.next_json()["params"]["message"], "two");
     let answer = events.next_json();
-    assert_eq!((&answer["id"], &answer["result"]["content"][0]["text"]), (&json!(5), &json!("one two")));
+    assert_eq!(
+        (&answer["id"], &answer["result"]["content"][0]["text"]),
+        (&json!(5), &json!("one two"))
+    );
     assert!(events.next().unwrap().is_none());
     // The connection stays usable.
     let mut http = events.into_connection();
-    assert_eq!(Modern::new(json!(6), "tools/list", json!({})).send(&mut http, "/mcp").status, 200);
+    assert_eq!(
+        Modern::new(json!(6), "tools/list", json!({}))
+            .send(&mut http, "/mcp")
+            .status,
+        200
+    );
 }
 
 #[test]
@@ -41,7 +64,10 @@ fn with_json_only_nothing_precedes_the_result() {
     let mut headers = run.headers();
     headers.push(("Accept", "application/json"));
     let answer = server.connect().post("/mcp", &headers, &run.message);
-    assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (200, Some("application/json"))
+    );
     assert_eq!(answer.json()["result"]["content"][0]["text"], "one two");
 }
 
@@ -51,23 +77,44 @@ fn a_client_of_http_1_0_gets_its_stream_too() {
     fabric.on("POST /chat", Reply::run(&["one"]));
     let run = Modern::new(json!(5), "tools/call", run(json!(0)));
     let body = run.message.to_string();
-    let mut head = format!("POST /mcp HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n", server.address, body.len());
+    let mut head = format!(
+        "POST /mcp HTTP/1.0\r\nHost: {}\r\nContent-Length: {}\r\n",
+        server.address,
+        body.len()
+    );
     for (name, value) in super::POST.iter().copied().chain(run.headers()) {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     let mut http = server.connect();
-    http.send_raw(format!("{head}\r\n{body}").as_bytes()).unwrap();
+    http.send_raw(format!("{head}\r\n{body}").as_bytes())
+        .unwrap();
     let answer = http.answer().unwrap();
-    assert_eq!((answer.status, answer.header("transfer-encoding")), (200, None));
-    assert!(answer.text().ends_with("\n\n") && answer.text().contains("\"id\":5"), "{}", answer.text());
+    assert_eq!(
+        (answer.status, answer.header("transfer-encoding")),
+        (200, None)
+    );
+    assert!(
+        answer.text().ends_with("\n\n") && answer.text().contains("\"id\":5"),
+        "{}",
+        answer.text()
+    );
 }
 
 /// Opens the stream of a session.
 fn get(server: &HttpServer, session: &str) -> Events {
     let mut http = server.connect();
-    http.send("GET", "/mcp", &[("Mcp-Session-Id", session), ("Accept", "text/event-stream")], None).unwrap();
+    http.send(
+        "GET",
+        "/mcp",
+        &[("Mcp-Session-Id", session), ("Accept", "text/event-stream")],
+        None,
+    )
+    .unwrap();
     let events = http.events().unwrap();
-    assert_eq!((events.head.status, events.head.header("content-type")), (200, Some("text/event-stream")));
+    assert_eq!(
+        (events.head.status, events.head.header("content-type")),
+        (200, Some("text/event-stream"))
+    );
     events
 }
 
@@ -78,12 +125,32 @@ fn a_new_stream_of_a_session_takes_the_place_of_the_old_one() {
     let mut first = get(&server, &session);
     let mut second = get(&server, &session);
     assert!(first.next().unwrap().is_none(), "it ends properly");
-    assert_eq!(server.connect().request("DELETE", "/mcp", &[("Mcp-Session-Id", &session)], None).status, 204);
+    assert_eq!(
+        server
+            .connect()
+            .request("DELETE", "/mcp", &[("Mcp-Session-Id", &session)], None)
+            .status,
+        204
+    );
     assert!(second.next().unwrap().is_none(), "it ends with its session");
     let mut http = server.connect();
-    assert_eq!(http.request("GET", "/mcp", &[("Mcp-Session-Id", &session)], None).status, 404);
-    assert_eq!(http.request("GET", "/mcp", &[("Mcp-Session-Id", "x")], None).status, 404);
-    let json = [("Mcp-Session-Id", "2025-11-25.0123456789abcdef0123456789abcdef"), ("Accept", "application/json")];
+    assert_eq!(
+        http.request("GET", "/mcp", &[("Mcp-Session-Id", &session)], None)
+            .status,
+        404
+    );
+    assert_eq!(
+        http.request("GET", "/mcp", &[("Mcp-Session-Id", "x")], None)
+            .status,
+        404
+    );
+    let json = [
+        (
+            "Mcp-Session-Id",
+            "2025-11-25.0123456789abcdef0123456789abcdef",
+        ),
+        ("Accept", "application/json"),
+    ];
     assert_eq!(http.request("GET", "/mcp", &json, None).status, 406);
 }
 
@@ -95,7 +162,10 @@ fn watching() -> (FakeFabric, HttpServer) {
 }
 
 fn change(fabric: &FakeFabric) {
-    fabric.on("GET /patterns/names", Reply::json(json!(["ai", "brand_new", "summarize"])));
+    fabric.on(
+        "GET /patterns/names",
+        Reply::json(json!(["ai", "brand_new", "summarize"])),
+    );
 }
 
 #[test]
@@ -104,10 +174,24 @@ fn a_session_gets_change_notifications_once_it_has_listed() {
     let session = initialize(&server, "2025-06-18");
     let mut events = get(&server, &session);
     let list = request(json!(1), "prompts/list", json!({}));
-    assert!(server.connect().post("/mcp", &[("Mcp-Session-Id", &session)], &list).json()["result"].is_object());
+    assert!(
+        server
+            .connect()
+            .post("/mcp", &[("Mcp-Session-Id", &session)], &list)
+            .json()["result"]
+            .is_object()
+    );
     change(&fabric);
-    let heard: Vec<Value> = (0..2).map(|_| events.next_json()["method"].clone()).collect();
-    assert_eq!(heard, ["notifications/prompts/list_changed", "notifications/resources/list_changed"]);
+    let heard: Vec<Value> = (0..2)
+        .map(|_| events.next_json()["method"].clone())
+        .collect();
+    assert_eq!(
+        heard,
+        [
+            "notifications/prompts/list_changed",
+            "notifications/resources/list_changed"
+        ]
+    );
 }
 
 #[cfg(unix)]
@@ -115,20 +199,33 @@ fn a_session_gets_change_notifications_once_it_has_listed() {
 fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
     let (fabric, mut server) = watching();
     let filter = json!({"notifications": {"promptsListChanged": true, "toolsListChanged": true}});
-    let mut events = Modern::new(json!("s"), "subscriptions/listen", filter.clone()).stream(&server);
+    let mut events =
+        Modern::new(json!("s"), "subscriptions/listen", filter.clone()).stream(&server);
     let acknowledged = events.next_json();
-    assert_eq!(acknowledged["method"], "notifications/subscriptions/acknowledged");
+    assert_eq!(
+        acknowledged["method"],
+        "notifications/subscriptions/acknowledged"
+    );
     let list = Modern::new(json!(1), "prompts/list", json!({})).send(&mut server.connect(), "/mcp");
     assert_eq!(list.status, 200, "{}", list.text());
     change(&fabric);
     let told = events.next_json();
     assert_eq!(told["method"], "notifications/prompts/list_changed");
-    assert_eq!(told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"], "s");
+    assert_eq!(
+        told["params"]["_meta"]["io.modelcontextprotocol/subscriptionId"],
+        "s"
+    );
     // A subscription needs a stream.
     let json_only = Modern::new(json!("s"), "subscriptions/listen", filter);
     let mut headers = json_only.headers();
     headers.push(("Accept", "application/json"));
-    assert_eq!(server.connect().post("/mcp", &headers, &json_only.message).status, 406);
+    assert_eq!(
+        server
+            .connect()
+            .post("/mcp", &headers, &json_only.message)
+            .status,
+        406
+    );
     server.process.signal("TERM");
     let end = loop {
         let message = events.next_json();
@@ -136,7 +233,10 @@ fn a_subscription_is_acknowledged_told_and_ended_with_its_result() {
             break message;
         }
     };
-    assert_eq!((&end["id"], &end["result"]["resultType"]), (&json!("s"), &json!("complete")));
+    assert_eq!(
+        (&end["id"], &end["result"]["resultType"]),
+        (&json!("s"), &json!("complete"))
+    );
     assert!(events.next().unwrap().is_none());
     assert!(server.process.wait_exit(crate::support::DEADLINE).success());
 }
@@ -149,10 +249,21 @@ fn a_subscription_ends_when_its_client_leaves() {
     events.next_json();
     events.into_connection().close();
     let connections = || {
-        let text = server.connect().request("GET", "/metrics", &[], None).text();
-        text.lines().find_map(|line| line.strip_prefix("fabric_mcp_connections ")?.parse::<usize>().ok()).unwrap()
+        let text = server
+            .connect()
+            .request("GET", "/metrics", &[], None)
+            .text();
+        text.lines()
+            .find_map(|line| {
+                line.strip_prefix("fabric_mcp_connections ")?
+                    .parse::<usize>()
+                    .ok()
+            })
+            .unwrap()
     };
-    let only_ours = crate::support::poll(crate::support::DEADLINE, || (connections() == 1).then_some(()));
+    let only_ours = crate::support::poll(crate::support::DEADLINE, || {
+        (connections() == 1).then_some(())
+    });
     assert!(only_ours.is_some(), "{} connections", connections());
 }
 
@@ -163,7 +274,10 @@ fn signs_of_life_are_sent_while_fabric_is_silent() {
     // With a token, progress: the heartbeat comes every 5 s.
     let mut events = Modern::new(json!(1), "tools/call", run(json!("t"))).stream(&server);
     let beat = events.next_json();
-    assert_eq!((&beat["params"]["progress"], beat["params"].get("message")), (&json!(1), None));
+    assert_eq!(
+        (&beat["params"]["progress"], beat["params"].get("message")),
+        (&json!(1), None)
+    );
     fabric.release_all();
     events.read_deadline(Duration::from_secs(20));
     assert_eq!(events.next_json()["params"]["message"], "x");
@@ -174,9 +288,23 @@ fn a_refused_call_is_json() {
     let (_fabric, server) = start();
     let session = initialize(&server, "2025-06-18");
     let bad = json!({"name": "fabric_run_pattern", "arguments": {}});
-    let answer = server.connect().post("/mcp", &[("Mcp-Session-Id", &session)], &request(json!(1), "tools/call", bad));
-    assert_eq!((answer.header("content-type"), code(&answer)), (Some("application/json"), -32602));
+    let answer = server.connect().post(
+        "/mcp",
+        &[("Mcp-Session-Id", &session)],
+        &request(json!(1), "tools/call", bad),
+    );
+    assert_eq!(
+        (answer.header("content-type"), code(&answer)),
+        (Some("application/json"), -32602)
+    );
     let list = request(json!(1), "tools/call", list_patterns());
-    let mut events = stream(&server, &[("Mcp-Session-Id", &session), ("Accept", "text/event-stream")], &list);
+    let mut events = stream(
+        &server,
+        &[
+            ("Mcp-Session-Id", &session),
+            ("Accept", "text/event-stream"),
+        ],
+        &list,
+    );
     assert_eq!(events.next_json()["id"], 1);
 }

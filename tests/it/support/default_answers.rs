@@ -24,10 +24,15 @@ pub(super) fn reply(method: &str, path: &str, request: &Request) -> Reply {
         ("POST", "/chat") => chat(&request.json()),
         ("POST", "/youtube/transcript") => transcript(&request.json()),
         _ => match (method, path.strip_prefix("/patterns/")) {
-            ("GET", Some(name)) => fixtures::pattern(name).map_or_else(|| no_pattern(name), Reply::json),
+            ("GET", Some(name)) => {
+                fixtures::pattern(name).map_or_else(|| no_pattern(name), Reply::json)
+            }
             ("POST", Some(name)) if name.ends_with("/apply") => {
                 let name = name.trim_end_matches("/apply");
-                fixtures::pattern(name).map_or_else(|| no_pattern(name), |pattern| apply(pattern, &request.json()))
+                fixtures::pattern(name).map_or_else(
+                    || no_pattern(name),
+                    |pattern| apply(pattern, &request.json()),
+                )
             }
             _ => not_found(),
         },
@@ -36,7 +41,9 @@ pub(super) fn reply(method: &str, path: &str, request: &Request) -> Reply {
 
 fn no_pattern(name: &str) -> Reply {
     let path = fixtures::HOST_PATH;
-    let text = format!("could not load {name}/system.md: open {path}/{name}/system.md: no such file or directory");
+    let text = format!(
+        "could not load {name}/system.md: open {path}/{name}/system.md: no such file or directory"
+    );
     Reply::failure(500, json!(text))
 }
 
@@ -48,12 +55,19 @@ fn apply(mut pattern: Value, ask: &Value) -> Reply {
         }
     }
     let input = ask["input"].as_str().unwrap_or("");
-    text = if text.contains("{{input}}") { text.replace("{{input}}", input) } else { format!("{text}\n{input}") };
+    text = if text.contains("{{input}}") {
+        text.replace("{{input}}", input)
+    } else {
+        format!("{text}\n{input}")
+    };
     if let Some((_, rest)) = text.split_once("{{")
         && let Some((name, _)) = rest.split_once("}}")
         && !name.contains(':')
     {
-        return Reply::failure(500, json!(format!("missing required variable: {}", name.trim())));
+        return Reply::failure(
+            500,
+            json!(format!("missing required variable: {}", name.trim())),
+        );
     }
     pattern["Pattern"] = json!(text);
     Reply::json(pattern)
@@ -64,10 +78,16 @@ fn chat(ask: &Value) -> Reply {
     let prompt = &ask["prompts"][0];
     let name = prompt["patternName"].as_str().unwrap_or("");
     if !name.is_empty() && fixtures::pattern(name).is_none() {
-        let text = format!("Error: could not load {name}: open {}/{name}/system.md", fixtures::HOST_PATH);
+        let text = format!(
+            "Error: could not load {name}: open {}/{name}/system.md",
+            fixtures::HOST_PATH
+        );
         return Reply::sse().error(&text).complete();
     }
-    let text = format!("Ran {name} on: {}", prompt["userInput"].as_str().unwrap_or(""));
+    let text = format!(
+        "Ran {name} on: {}",
+        prompt["userInput"].as_str().unwrap_or("")
+    );
     text.split_inclusive(' ')
         .fold(Reply::sse(), |reply, word| reply.content(word))
         .event(json!({"type": "usage", "usage": {"input_tokens": 6, "output_tokens": 8, "total_tokens": 14}}))
@@ -77,9 +97,22 @@ fn chat(ask: &Value) -> Reply {
 
 /// Echoes the request.
 fn transcript(ask: &Value) -> Reply {
-    let (id, language) = (ask["url"].as_str().unwrap_or("").split_once("?v=").map(|(_, id)| id), &ask["language"]);
-    let text = format!("Said in {}, with times: {}", language.as_str().unwrap_or("en"), ask["timestamps"]);
-    Reply::json(json!({"transcript": text, "videoId": id, "title": "A title", "description": "What it is about"}))
+    let (id, language) = (
+        ask["url"]
+            .as_str()
+            .unwrap_or("")
+            .split_once("?v=")
+            .map(|(_, id)| id),
+        &ask["language"],
+    );
+    let text = format!(
+        "Said in {}, with times: {}",
+        language.as_str().unwrap_or("en"),
+        ask["timestamps"]
+    );
+    Reply::json(
+        json!({"transcript": text, "videoId": id, "title": "A title", "description": "What it is about"}),
+    )
 }
 
 fn decode(path: &str) -> String {
@@ -87,7 +120,9 @@ fn decode(path: &str) -> String {
     let mut decoded = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while at < bytes.len() {
-        let code = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
+        let code = bytes
+            .get(at + 1..at + 3)
+            .and_then(|hex| std::str::from_utf8(hex).ok());
         match code.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
             Some(byte) if bytes[at] == b'%' => {
                 decoded.push(byte);

@@ -13,14 +13,19 @@ pub(crate) const URN: &str = "urn:fabric-mcp:error:";
 pub(crate) fn success(era: Era, result: &Value) -> Value {
     assert_ne!(result["isError"], true, "a failure: {result}");
     assert_eq!(result["content"][0]["type"], "text", "{result}");
-    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"));
+    let text = result["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text: {result}"));
     envelope(era, result);
     if era.from("2025-06-18") {
         let data = result["structuredContent"].clone();
         assert!(data.is_object(), "structuredContent is missing: {result}");
         data
     } else {
-        assert!(result.get("structuredContent").is_none(), "{era:?} knows no structuredContent: {result}");
+        assert!(
+            result.get("structuredContent").is_none(),
+            "{era:?} knows no structuredContent: {result}"
+        );
         serde_json::from_str(text).unwrap_or_else(|_| Value::String(text.to_owned()))
     }
 }
@@ -30,16 +35,27 @@ pub(crate) fn success(era: Era, result: &Value) -> Value {
 #[track_caller]
 pub(crate) fn failure(era: Era, result: &Value, kind: &str) -> String {
     assert_eq!(result["isError"], true, "expected {kind}, got {result}");
-    assert!(result.get("structuredContent").is_none(), "structuredContent on a failure: {result}");
+    assert!(
+        result.get("structuredContent").is_none(),
+        "structuredContent on a failure: {result}"
+    );
     envelope(era, result);
     let error = &result["_meta"]["error"];
     let urn = format!("{URN}{kind}");
     assert_eq!(error["type"], urn.as_str(), "{result}");
     error_object(error);
-    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text: {result}"));
+    let text = result["content"][0]["text"]
+        .as_str()
+        .unwrap_or_else(|| panic!("no text: {result}"));
     let end = text.trim_end_matches(['.', ')', ']', '>', ' ', '\n']);
-    assert!(end.ends_with(&urn), "the paragraph must end in its URN: {text:?}");
-    assert!(text.len() > urn.len() + 20, "the paragraph must say what happened: {text:?}");
+    assert!(
+        end.ends_with(&urn),
+        "the paragraph must end in its URN: {text:?}"
+    );
+    assert!(
+        text.len() > urn.len() + 20,
+        "the paragraph must say what happened: {text:?}"
+    );
     no_leak(&result.to_string());
     text.to_owned()
 }
@@ -59,7 +75,10 @@ fn envelope(era: Era, result: &Value) {
     let meta = &result["_meta"];
     assert_eq!(meta["schema_version"], 1, "{result}");
     let made = meta["generated_at"].as_str().unwrap_or("");
-    assert!(is_rfc3339_utc(made), "generated_at must be RFC 3339 in UTC: {made:?}");
+    assert!(
+        is_rfc3339_utc(made),
+        "generated_at must be RFC 3339 in UTC: {made:?}"
+    );
     modern_result(era, result);
 }
 
@@ -71,8 +90,14 @@ pub(crate) fn modern_result(era: Era, result: &Value) {
         assert_eq!(result["resultType"], "complete", "{result}");
         assert_eq!(result["_meta"][info]["name"], "fabric-mcp", "{result}");
     } else {
-        assert!(result.get("resultType").is_none(), "{era:?} knows no resultType: {result}");
-        assert!(result["_meta"].get(info).is_none(), "{era:?} knows no serverInfo in _meta: {result}");
+        assert!(
+            result.get("resultType").is_none(),
+            "{era:?} knows no resultType: {result}"
+        );
+        assert!(
+            result["_meta"].get(info).is_none(),
+            "{era:?} knows no serverInfo in _meta: {result}"
+        );
     }
 }
 
@@ -91,8 +116,21 @@ pub(crate) fn no_leak(text: &str) {
 
 /// Checks `2026-01-02T03:04:05Z`, with or without a fraction.
 pub(crate) fn is_rfc3339_utc(text: &str) -> bool {
-    let Some(text) = text.strip_suffix('Z').or_else(|| text.strip_suffix("+00:00")) else { return false };
-    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else { return false };
-    rest.is_empty() || rest.strip_prefix('.').is_some_and(|f| !f.is_empty() && f.chars().all(|c| c == '0'))
+    let Some(text) = text
+        .strip_suffix('Z')
+        .or_else(|| text.strip_suffix("+00:00"))
+    else {
+        return false;
+    };
+    let shape: String = text
+        .chars()
+        .map(|c| if c.is_ascii_digit() { '0' } else { c })
+        .collect();
+    let Some(rest) = shape.strip_prefix("0000-00-00T00:00:00") else {
+        return false;
+    };
+    rest.is_empty()
+        || rest
+            .strip_prefix('.')
+            .is_some_and(|f| !f.is_empty() && f.chars().all(|c| c == '0'))
 }

@@ -38,12 +38,16 @@ impl Request {
 
     /// A header's value; the name is case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// The body as JSON.
     pub(crate) fn json(&self) -> Value {
-        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("body of {} is not JSON: {e}", self.route()))
+        serde_json::from_slice(&self.body)
+            .unwrap_or_else(|e| panic!("body of {} is not JSON: {e}", self.route()))
     }
 }
 
@@ -83,7 +87,9 @@ struct Shared {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut Inner) -> T) -> T {
@@ -101,7 +107,11 @@ impl Shared {
                 return Some(value);
             }
             let rest = end.checked_duration_since(Instant::now())?;
-            inner = self.changed.wait_timeout(inner, rest).unwrap_or_else(|poisoned| poisoned.into_inner()).0;
+            inner = self
+                .changed
+                .wait_timeout(inner, rest)
+                .unwrap_or_else(|poisoned| poisoned.into_inner())
+                .0;
         }
     }
 }
@@ -122,7 +132,10 @@ impl FakeFabric {
     pub(crate) fn start_at(port: u16) -> io::Result<FakeFabric> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         let address = listener.local_addr()?;
-        let shared = Arc::new(Shared { inner: Mutex::new(Inner::default()), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            inner: Mutex::new(Inner::default()),
+            changed: Condvar::new(),
+        });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accept(&listener, &accepting));
         Ok(FakeFabric { address, shared })
@@ -148,10 +161,12 @@ impl FakeFabric {
 
     /// The next call of this route gets this reply; several replies queue up.
     pub(crate) fn once(&self, route: &str, reply: Reply) {
-        self.shared.change(|inner| match inner.once.iter_mut().find(|(known, _)| known == route) {
-            Some((_, queue)) => queue.push_back(reply),
-            None => inner.once.push((route.to_owned(), VecDeque::from([reply]))),
-        });
+        self.shared.change(
+            |inner| match inner.once.iter_mut().find(|(known, _)| known == route) {
+                Some((_, queue)) => queue.push_back(reply),
+                None => inner.once.push((route.to_owned(), VecDeque::from([reply]))),
+            },
+        );
     }
 
     /// Requires this `X-API-Key` from now on, like Fabric with `--api-key`.
@@ -176,8 +191,14 @@ impl FakeFabric {
 
     /// Waits until this many connections wait at a gate.
     pub(crate) fn wait_held(&self, count: usize) {
-        let reached = self.shared.wait(DEADLINE, |inner| (inner.held >= count).then_some(()));
-        assert!(reached.is_some(), "only {} connections reached a gate, not {count}", self.shared.lock().held);
+        let reached = self
+            .shared
+            .wait(DEADLINE, |inner| (inner.held >= count).then_some(()));
+        assert!(
+            reached.is_some(),
+            "only {} connections reached a gate, not {count}",
+            self.shared.lock().held
+        );
     }
 
     /// Every request so far.
@@ -187,19 +208,30 @@ impl FakeFabric {
 
     /// The requests of one route so far, `*` as in [`FakeFabric::on`].
     pub(crate) fn requests_of(&self, route: &str) -> Vec<Request> {
-        self.requests().into_iter().filter(|request| matches(route, &request.route())).collect()
+        self.requests()
+            .into_iter()
+            .filter(|request| matches(route, &request.route()))
+            .collect()
     }
 
     /// The bodies of all runs so far.
     pub(crate) fn chats(&self) -> Vec<Value> {
-        self.requests_of("POST /chat").iter().map(Request::json).collect()
+        self.requests_of("POST /chat")
+            .iter()
+            .map(Request::json)
+            .collect()
     }
 
     /// Fails unless there were exactly this many runs since the start or the last `forget`.
     #[track_caller]
     pub(crate) fn expect_chats(&self, count: usize) {
         let seen = self.requests_of("POST /chat").len();
-        assert_eq!(seen, count, "Fabric must see exactly {count} POST /chat, it saw {seen}: {:?}", self.routes());
+        assert_eq!(
+            seen,
+            count,
+            "Fabric must see exactly {count} POST /chat, it saw {seen}: {:?}",
+            self.routes()
+        );
     }
 
     /// `METHOD /path` of every request so far.
@@ -210,9 +242,21 @@ impl FakeFabric {
     /// Waits until a route has this many requests.
     #[track_caller]
     pub(crate) fn wait_requests(&self, route: &str, count: usize) {
-        let seen = |inner: &Inner| inner.requests.iter().filter(|request| matches(route, &request.route())).count();
-        let reached = self.shared.wait(DEADLINE, |inner| (seen(inner) >= count).then_some(()));
-        assert!(reached.is_some(), "no {count} requests of {route}, only {:?}", self.routes());
+        let seen = |inner: &Inner| {
+            inner
+                .requests
+                .iter()
+                .filter(|request| matches(route, &request.route()))
+                .count()
+        };
+        let reached = self
+            .shared
+            .wait(DEADLINE, |inner| (seen(inner) >= count).then_some(()));
+        assert!(
+            reached.is_some(),
+            "no {count} requests of {route}, only {:?}",
+            self.routes()
+        );
     }
 
     /// Forgets all requests and disconnects so far; replies and gates stay.
@@ -226,8 +270,15 @@ impl FakeFabric {
     /// Waits until the client disconnects during an answer; removes and returns the record.
     #[track_caller]
     pub(crate) fn wait_closed(&self, limit: Duration) -> Left {
-        let left = self.shared.wait(limit, |inner| (!inner.left.is_empty()).then(|| inner.left.remove(0)));
-        left.unwrap_or_else(|| panic!("the client closed no connection within {limit:?}; {:?}", self.routes()))
+        let left = self.shared.wait(limit, |inner| {
+            (!inner.left.is_empty()).then(|| inner.left.remove(0))
+        });
+        left.unwrap_or_else(|| {
+            panic!(
+                "the client closed no connection within {limit:?}; {:?}",
+                self.routes()
+            )
+        })
     }
 
     /// Disconnects during an answer, so far.
@@ -248,8 +299,14 @@ impl FakeFabric {
     /// Waits until no connection is open.
     #[track_caller]
     pub(crate) fn wait_none_open(&self) {
-        let none = self.shared.wait(DEADLINE, |inner| (inner.open == 0).then_some(()));
-        assert!(none.is_some(), "{} connections to Fabric are still open", self.open());
+        let none = self
+            .shared
+            .wait(DEADLINE, |inner| (inner.open == 0).then_some(()));
+        assert!(
+            none.is_some(),
+            "{} connections to Fabric are still open",
+            self.open()
+        );
     }
 
     /// Closes every connection, as a server does with idle ones, and waits until none is open, including those accepted
@@ -262,7 +319,11 @@ impl FakeFabric {
             }
             (inner.open == 0).then_some(())
         });
-        assert!(none.is_some(), "{} connections to Fabric are still open", self.open());
+        assert!(
+            none.is_some(),
+            "{} connections to Fabric are still open",
+            self.open()
+        );
     }
 }
 
@@ -284,7 +345,9 @@ pub(crate) fn closed_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 10_000 + (std::process::id() % 20_000) as u16;
     let mut ports = std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed) % 2_000);
-    ports.find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()).expect("a free port")
+    ports
+        .find(|&port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok())
+        .expect("a free port")
 }
 
 /// Whether the peer has closed or reset the connection; unread bytes do not count as a close.
@@ -324,7 +387,10 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         });
         let serving = Arc::clone(shared);
         thread::spawn(move || {
-            let mut connection = Connection { stream, shared: &serving };
+            let mut connection = Connection {
+                stream,
+                shared: &serving,
+            };
             let _ = connection.serve();
             // Drops the record's copy of the socket first: the connection closes with the last copy.
             serving.change(|inner| inner.sockets.retain(|(known, _)| *known != id));
@@ -364,7 +430,12 @@ impl Connection<'_> {
             }
             let after = self.send(&request, &reply).unwrap_or(After::Left);
             if after == After::Left {
-                self.shared.change(|inner| inner.left.push(Left { route, at: Instant::now() }));
+                self.shared.change(|inner| {
+                    inner.left.push(Left {
+                        route,
+                        at: Instant::now(),
+                    })
+                });
             }
             if after != After::Next {
                 return Ok(());
@@ -380,9 +451,9 @@ impl Connection<'_> {
             head.push(self.byte()?);
             if head[0] == 0x16 {
                 // A TLS handshake: answer like a server without TLS.
-                let _ = self
-                    .stream
-                    .write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+                let _ = self.stream.write_all(
+                    b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                );
                 return Err(ErrorKind::InvalidData.into());
             }
         }
@@ -392,10 +463,22 @@ impl Connection<'_> {
         let method = words.next().unwrap_or("").to_owned();
         let path = words.next().unwrap_or("").to_owned();
         let headers = lines.filter_map(|line| line.split_once(':'));
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.trim().to_owned())).collect();
-        let mut request = Request { method, path, headers, body: Vec::new() };
-        let length = request.header("content-length").and_then(|value| value.parse::<usize>().ok()).unwrap_or(0);
-        let chunked = request.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
+        let headers = headers
+            .map(|(name, value)| (name.to_owned(), value.trim().to_owned()))
+            .collect();
+        let mut request = Request {
+            method,
+            path,
+            headers,
+            body: Vec::new(),
+        };
+        let length = request
+            .header("content-length")
+            .and_then(|value| value.parse::<usize>().ok())
+            .unwrap_or(0);
+        let chunked = request
+            .header("transfer-encoding")
+            .is_some_and(|value| value.eq_ignore_ascii_case("chunked"));
         if length > 0 {
             self.byte()?;
             request.body = vec![0; length - 1];
@@ -409,7 +492,8 @@ impl Connection<'_> {
                     size.push(self.byte()?);
                 }
                 let size = String::from_utf8_lossy(&size);
-                let size = usize::from_str_radix(size.trim(), 16).map_err(|_| ErrorKind::InvalidData)?;
+                let size =
+                    usize::from_str_radix(size.trim(), 16).map_err(|_| ErrorKind::InvalidData)?;
                 let mut chunk = vec![0; size];
                 self.stream.read_exact(&mut chunk)?;
                 request.body.append(&mut chunk);
@@ -481,7 +565,11 @@ impl Connection<'_> {
                 Ok(if close { After::Done } else { After::Next })
             }
             End::Cut | End::Reset => Ok(After::Done),
-            End::Hang => Ok(if self.hang() { After::Left } else { After::Done }),
+            End::Hang => Ok(if self.hang() {
+                After::Left
+            } else {
+                After::Done
+            }),
         }
     }
 
@@ -526,7 +614,11 @@ impl Connection<'_> {
     /// Sends nothing until the client disconnects (true) or the server stops (false).
     fn hang(&self) -> bool {
         loop {
-            if self.shared.wait(LOOK, |inner| inner.stopping.then_some(())).is_some() {
+            if self
+                .shared
+                .wait(LOOK, |inner| inner.stopping.then_some(()))
+                .is_some()
+            {
                 return false;
             }
             if gone(&self.stream) {
@@ -569,21 +661,32 @@ impl Inner {
     /// The reply to this request: set by the test, or the default.
     fn reply(&mut self, request: &Request) -> Reply {
         let route = request.route();
-        if let Some((_, queue)) =
-            self.once.iter_mut().find(|(known, queue)| !queue.is_empty() && matches(known, &route))
+        if let Some((_, queue)) = self
+            .once
+            .iter_mut()
+            .find(|(known, queue)| !queue.is_empty() && matches(known, &route))
             && let Some(reply) = queue.pop_front()
         {
             return reply;
         }
-        if let Some((_, reply)) = self.always.iter().rev().find(|(known, _)| matches(known, &route)) {
+        if let Some((_, reply)) = self
+            .always
+            .iter()
+            .rev()
+            .find(|(known, _)| matches(known, &route))
+        {
             return reply.clone();
         }
         match (self.key.as_deref(), request.header("x-api-key")) {
             (Some(_), None) => return Reply::failure(401, json!({"error": "Missing API Key"})),
-            (Some(key), Some(sent)) if key != sent => return Reply::failure(401, json!({"error": "Wrong API Key"})),
+            (Some(key), Some(sent)) if key != sent => {
+                return Reply::failure(401, json!({"error": "Wrong API Key"}));
+            }
             _ => {}
         }
-        let Some(path) = request.path.strip_prefix(self.prefix.as_str()) else { return default_answers::not_found() };
+        let Some(path) = request.path.strip_prefix(self.prefix.as_str()) else {
+            return default_answers::not_found();
+        };
         default_answers::reply(&request.method, path, request)
     }
 }

@@ -12,28 +12,52 @@ pub(crate) const HOST_PATH: &str = "/home/fabric-host/.config/fabric/patterns";
 
 /// A pattern's name and its system prompt.
 pub(crate) const PATTERNS: [(&str, &str); 13] = [
-    ("write_essay", "# IDENTITY and PURPOSE\n\nYou write a short essay. It has three parts.\n\ncanary-pattern-text\n"),
+    (
+        "write_essay",
+        "# IDENTITY and PURPOSE\n\nYou write a short essay. It has three parts.\n\ncanary-pattern-text\n",
+    ),
     (
         "summarize",
         "# IDENTITY and PURPOSE\n\nYou shorten a text to its main points. You keep names.\n\n# STEPS\n\n- Read it twice.\n\ncanary-pattern-text\n\n# INPUT:\n\nINPUT:\n",
     ),
-    ("summarize_meeting", "# PURPOSE\n\nYou turn a meeting into decisions.\n\ncanary-pattern-text\n"),
+    (
+        "summarize_meeting",
+        "# PURPOSE\n\nYou turn a meeting into decisions.\n\ncanary-pattern-text\n",
+    ),
     (
         "translate",
         "# IDENTITY and PURPOSE\n\nYou translate text into {{lang_code}}.\n\ncanary-pattern-text\n\n{{input}}\n",
     ),
-    ("write_letter", "# IDENTITY\n\nYou write a letter to {{ recipient }} from {{sender}}.\n\ncanary-pattern-text\n"),
+    (
+        "write_letter",
+        "# IDENTITY\n\nYou write a letter to {{ recipient }} from {{sender}}.\n\ncanary-pattern-text\n",
+    ),
     (
         "plugins",
         "# IDENTITY\n\nToday is {{plugin:datetime:now}} and {{ext:tool:op}}.\n\ncanary-pattern-text\n{{input}}\n",
     ),
     ("ai", "You answer briefly.\n\ncanary-pattern-text\n"),
-    ("extract_wisdom", "# IDENTITY and PURPOSE\n\nYou collect ideas worth keeping.\n\ncanary-pattern-text\n"),
-    ("create_coding_feature", "# IDENTITY and PURPOSE\n\nYou change files in a project.\n\ncanary-pattern-text\n"),
-    ("analyze_claims", "# IDENTITY and PURPOSE\n\nYou weigh claims against evidence.\n\ncanary-pattern-text\n"),
-    ("create_diagram", "# IDENTITY and PURPOSE\n\nYou draw a graph of what you read.\n\ncanary-pattern-text\n"),
+    (
+        "extract_wisdom",
+        "# IDENTITY and PURPOSE\n\nYou collect ideas worth keeping.\n\ncanary-pattern-text\n",
+    ),
+    (
+        "create_coding_feature",
+        "# IDENTITY and PURPOSE\n\nYou change files in a project.\n\ncanary-pattern-text\n",
+    ),
+    (
+        "analyze_claims",
+        "# IDENTITY and PURPOSE\n\nYou weigh claims against evidence.\n\ncanary-pattern-text\n",
+    ),
+    (
+        "create_diagram",
+        "# IDENTITY and PURPOSE\n\nYou draw a graph of what you read.\n\ncanary-pattern-text\n",
+    ),
     ("empty", ""),
-    ("überblick für alle", "# IDENTITY and PURPOSE\n\nDu gibst einen Überblick.\n\ncanary-pattern-text\n"),
+    (
+        "überblick für alle",
+        "# IDENTITY and PURPOSE\n\nDu gibst einen Überblick.\n\ncanary-pattern-text\n",
+    ),
 ];
 
 /// The names in the order that the tool must return.

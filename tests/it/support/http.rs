@@ -24,15 +24,29 @@ pub(crate) struct HttpServer {
 impl HttpServer {
     /// Starts it with `--transport http --port 0` and learns the address from its log.
     pub(crate) fn start(program: Program) -> HttpServer {
-        HttpServer::listening(program.arg("--transport").arg("http").arg("--port").arg("0"))
+        HttpServer::listening(
+            program
+                .arg("--transport")
+                .arg("http")
+                .arg("--port")
+                .arg("0"),
+        )
     }
 
     /// Starts the program unchanged and learns the address from its log.
     pub(crate) fn listening(program: Program) -> HttpServer {
         let process = program.start();
-        let found = process.log.wait(DEADLINE, |log| log.lines().find_map(address_in));
-        let Some((address, path)) = found else { process.fail("it never said where it listens") };
-        HttpServer { process, address, path }
+        let found = process
+            .log
+            .wait(DEADLINE, |log| log.lines().find_map(address_in));
+        let Some((address, path)) = found else {
+            process.fail("it never said where it listens")
+        };
+        HttpServer {
+            process,
+            address,
+            path,
+        }
     }
 
     /// A new connection.
@@ -44,12 +58,17 @@ impl HttpServer {
 /// Address and path of the first `transport at http://ADDRESS:PORT/path` in a log line.
 pub(crate) fn address_in(line: &str) -> Option<(SocketAddr, String)> {
     let (_, url) = line.split_once("transport at http://")?;
-    let url = url.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';')).next()?;
+    let url = url
+        .split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';'))
+        .next()?;
     let (authority, path) = match url.split_once('/') {
         Some((authority, path)) => (authority, format!("/{path}")),
         None => (url, String::new()),
     };
-    Some((authority.parse().ok()?, path.trim_end_matches('.').to_owned()))
+    Some((
+        authority.parse().ok()?,
+        path.trim_end_matches('.').to_owned(),
+    ))
 }
 
 /// The head of an answer and, once read, its body.
@@ -63,14 +82,18 @@ pub(crate) struct Answer {
 impl Answer {
     /// A header's value; the name is case-insensitive.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value.as_str())
+        self.headers
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.as_str())
     }
 
     /// The body as JSON.
     #[track_caller]
     pub(crate) fn json(&self) -> Value {
         let text = String::from_utf8_lossy(&self.body);
-        serde_json::from_str(&text).unwrap_or_else(|e| panic!("status {}, body not JSON ({e}): {text:?}", self.status))
+        serde_json::from_str(&text)
+            .unwrap_or_else(|e| panic!("status {}, body not JSON ({e}): {text:?}", self.status))
     }
 
     /// The body as text.
@@ -98,14 +121,23 @@ impl Http {
     pub(crate) fn connect(address: SocketAddr) -> Http {
         let stream = TcpStream::connect_timeout(&address, DEADLINE).expect("a connection");
         stream.set_nodelay(true).expect("nodelay");
-        stream.set_read_timeout(Some(DEADLINE)).expect("a read timeout");
-        stream.set_write_timeout(Some(DEADLINE)).expect("a write timeout");
-        Http { reader: BufReader::new(stream) }
+        stream
+            .set_read_timeout(Some(DEADLINE))
+            .expect("a read timeout");
+        stream
+            .set_write_timeout(Some(DEADLINE))
+            .expect("a write timeout");
+        Http {
+            reader: BufReader::new(stream),
+        }
     }
 
     /// Sets the deadline for reads.
     pub(crate) fn read_deadline(&self, limit: Duration) {
-        self.reader.get_ref().set_read_timeout(Some(limit)).expect("a read timeout");
+        self.reader
+            .get_ref()
+            .set_read_timeout(Some(limit))
+            .expect("a read timeout");
     }
 
     /// Writes bytes as they are.
@@ -122,7 +154,10 @@ impl Http {
         body: Option<&[u8]>,
     ) -> io::Result<()> {
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        if !headers
+            .iter()
+            .any(|(name, _)| name.eq_ignore_ascii_case("host"))
+        {
             head.push_str(&format!("Host: {}\r\n", self.reader.get_ref().peer_addr()?));
         }
         for (name, value) in headers {
@@ -146,15 +181,24 @@ impl Http {
         headers: &[(&str, &str)],
         body: Option<&[u8]>,
     ) -> Answer {
-        self.send(method, path, headers, body).expect("the request is taken");
-        self.answer().unwrap_or_else(|e| panic!("{method} {path} was not answered: {e}"))
+        self.send(method, path, headers, body)
+            .expect("the request is taken");
+        self.answer()
+            .unwrap_or_else(|e| panic!("{method} {path} was not answered: {e}"))
     }
 
     /// A POST of a JSON message with the usual headers, and the complete answer.
     #[track_caller]
     pub(crate) fn post(&mut self, path: &str, headers: &[(&str, &str)], message: &Value) -> Answer {
-        let mut all = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
-        all.retain(|(name, _)| !headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name)));
+        let mut all = vec![
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+        ];
+        all.retain(|(name, _)| {
+            !headers
+                .iter()
+                .any(|(given, _)| given.eq_ignore_ascii_case(name))
+        });
         all.extend_from_slice(headers);
         self.request("POST", path, &all, Some(message.to_string().as_bytes()))
     }
@@ -172,7 +216,10 @@ impl Http {
             let status = read_line(&mut self.reader)?;
             let code = status.split(' ').nth(1).and_then(|code| code.parse().ok());
             let Some(code) = code.filter(|_| status.starts_with("HTTP/1.")) else {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, format!("no status line: {status:?}")));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("no status line: {status:?}"),
+                ));
             };
             let mut headers = Vec::new();
             loop {
@@ -181,12 +228,19 @@ impl Http {
                     break;
                 }
                 let Some((name, value)) = line.split_once(':') else {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, format!("no header: {line:?}")));
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        format!("no header: {line:?}"),
+                    ));
                 };
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
             if code != 100 {
-                return Ok(Answer { status: code, headers, body: Vec::new() });
+                return Ok(Answer {
+                    status: code,
+                    headers,
+                    body: Vec::new(),
+                });
             }
         }
     }
@@ -201,7 +255,10 @@ impl Http {
     pub(crate) fn closed(&mut self) -> bool {
         match self.reader.fill_buf() {
             Ok(bytes) => bytes.is_empty(),
-            Err(e) => !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut),
+            Err(e) => !matches!(
+                e.kind(),
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+            ),
         }
     }
 
@@ -225,10 +282,16 @@ impl Body {
         if answer.status == 204 || answer.status == 304 {
             return Body::Done;
         }
-        if answer.header("transfer-encoding").is_some_and(|value| value.eq_ignore_ascii_case("chunked")) {
+        if answer
+            .header("transfer-encoding")
+            .is_some_and(|value| value.eq_ignore_ascii_case("chunked"))
+        {
             return Body::Chunked(0);
         }
-        match answer.header("content-length").and_then(|value| value.parse().ok()) {
+        match answer
+            .header("content-length")
+            .and_then(|value| value.parse().ok())
+        {
             Some(length) => Body::Length(length),
             None => Body::UntilClose,
         }
@@ -253,8 +316,12 @@ impl Body {
                 if *left == 0 {
                     let line = read_line(from)?;
                     let size = line.split(';').next().unwrap_or("").trim();
-                    *left = usize::from_str_radix(size, 16)
-                        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, format!("no chunk size: {line:?}")))?;
+                    *left = usize::from_str_radix(size, 16).map_err(|_| {
+                        io::Error::new(
+                            io::ErrorKind::InvalidData,
+                            format!("no chunk size: {line:?}"),
+                        )
+                    })?;
                     if *left == 0 {
                         while !read_line(from)?.is_empty() {}
                         *self = Body::Done;
@@ -268,7 +335,10 @@ impl Body {
                 }
                 *left -= read;
                 if *left == 0 && !read_line(from)?.is_empty() {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk is longer than it says"));
+                    return Err(io::Error::new(
+                        io::ErrorKind::InvalidData,
+                        "a chunk is longer than it says",
+                    ));
                 }
                 Ok(read)
             }
@@ -294,7 +364,10 @@ fn read_line(from: &mut impl BufRead) -> io::Result<String> {
     match line.strip_suffix(b"\r\n") {
         Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
         None if line.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
-        None => Err(io::Error::new(io::ErrorKind::InvalidData, format!("no CRLF: {line:?}"))),
+        None => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("no CRLF: {line:?}"),
+        )),
     }
 }
 
@@ -314,7 +387,15 @@ pub(crate) struct Events {
 impl Events {
     fn new(head: Answer, http: Http) -> Events {
         let body = Body::of(&head);
-        Events { head, http, body, text: Vec::new(), looked: 0, ready: VecDeque::new(), comments: 0 }
+        Events {
+            head,
+            http,
+            body,
+            text: Vec::new(),
+            looked: 0,
+            ready: VecDeque::new(),
+            comments: 0,
+        }
     }
 
     /// The next event; `None` if the stream has ended properly.
@@ -336,8 +417,12 @@ impl Events {
     /// The next event's data as JSON.
     #[track_caller]
     pub(crate) fn next_json(&mut self) -> Value {
-        let event = self.next().unwrap_or_else(|e| panic!("the stream broke: {e}")).expect("another event");
-        serde_json::from_str(&event.data).unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
+        let event = self
+            .next()
+            .unwrap_or_else(|e| panic!("the stream broke: {e}"))
+            .expect("another event");
+        serde_json::from_str(&event.data)
+            .unwrap_or_else(|e| panic!("data is not JSON ({e}): {:?}", event.data))
     }
 
     /// Sets the deadline for reads.
@@ -351,10 +436,16 @@ impl Events {
     }
 
     fn take_blocks(&mut self) {
-        while let Some(end) = self.text[self.looked..].windows(2).position(|pair| pair == b"\n\n") {
+        while let Some(end) = self.text[self.looked..]
+            .windows(2)
+            .position(|pair| pair == b"\n\n")
+        {
             let block: Vec<u8> = self.text.drain(..self.looked + end + 2).collect();
             self.looked = 0;
-            let mut event = Event { event: "message".to_owned(), ..Event::default() };
+            let mut event = Event {
+                event: "message".to_owned(),
+                ..Event::default()
+            };
             let mut data = Vec::new();
             for line in String::from_utf8_lossy(&block).lines() {
                 let (field, value) = line.split_once(':').unwrap_or((line, ""));

@@ -61,8 +61,13 @@ impl Era {
 }
 
 /// All eras and revisions, oldest first.
-pub(crate) const ERAS: [Era; 5] =
-    [Era::Legacy(LEGACY[0]), Era::Legacy(LEGACY[1]), Era::Legacy(LEGACY[2]), Era::Legacy(LEGACY[3]), Era::Modern];
+pub(crate) const ERAS: [Era; 5] = [
+    Era::Legacy(LEGACY[0]),
+    Era::Legacy(LEGACY[1]),
+    Era::Legacy(LEGACY[2]),
+    Era::Legacy(LEGACY[3]),
+    Era::Modern,
+];
 
 /// A client of any transport, for tests that are the same on all of them.
 pub(crate) trait Caller {
@@ -75,7 +80,9 @@ pub(crate) trait Caller {
         let mut answer = self.ask("tools/call", json!({"name": tool, "arguments": arguments}));
         match answer.get_mut("result") {
             Some(result) => result.take(),
-            None => self.process().fail(&format!("{tool} was answered with {answer}")),
+            None => self
+                .process()
+                .fail(&format!("{tool} was answered with {answer}")),
         }
     }
 

@@ -5,7 +5,9 @@
 use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio as Pipe};
+use std::process::{
+    Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio as Pipe,
+};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,7 +51,13 @@ impl Program {
     /// With these arguments and an empty environment.
     pub(crate) fn new<const N: usize>(args: [&str; N]) -> Program {
         let args = args.map(str::to_owned).to_vec();
-        Program { args, env: Vec::new(), stdout: Output::Read, stderr: Output::Read, prelude: None }
+        Program {
+            args,
+            env: Vec::new(),
+            stdout: Output::Read,
+            stderr: Output::Read,
+            prelude: None,
+        }
     }
 
     /// Without arguments, in front of `fabric`.
@@ -113,22 +121,32 @@ impl Program {
                 shell
             }
         };
-        command.args(&self.args).env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
+        command
+            .args(&self.args)
+            .env_clear()
+            .envs(self.env.iter().map(|(name, value)| (name, value)));
         // Only what the system (sockets on Windows) and coverage runs need.
         for kept in ["SystemRoot", "LLVM_PROFILE_FILE"] {
             if let Some(value) = std::env::var_os(kept) {
                 command.env(kept, value);
             }
         }
-        command.stdin(Pipe::piped()).stdout(Pipe::piped()).stderr(Pipe::piped());
+        command
+            .stdin(Pipe::piped())
+            .stdout(Pipe::piped())
+            .stderr(Pipe::piped());
         command
     }
 
     /// Starts it.
     pub(crate) fn start(&self) -> Process {
         let starting = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut child = self.command().spawn().unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let mut child = self
+            .command()
+            .spawn()
+            .unwrap_or_else(|e| panic!("cannot start {BINARY}: {e}"));
+        let (stdin, stdout, stderr) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let stdout = stdout.filter(|_| self.stdout != Output::Closed);
         let stderr = stderr.filter(|_| self.stderr != Output::Closed);
         drop(starting);
@@ -149,7 +167,15 @@ impl Program {
             Output::Closed => None,
         };
         let said = Transcript::default();
-        Process { program: self.clone(), child, stdin, stdout, log, said, _unread: (unread, kept) }
+        Process {
+            program: self.clone(),
+            child,
+            stdin,
+            stdout,
+            log,
+            said,
+            _unread: (unread, kept),
+        }
     }
 
     /// Runs it to its end with empty stdin and returns all its output; kills it after `limit`.
@@ -163,8 +189,14 @@ impl Program {
             text
         });
         let status = process.wait_exit(limit);
-        let stdout = String::from_utf8(reader.join().expect("the reader of stdout")).expect("stdout is UTF-8");
-        Finished { command: self.shown(), code: status.code(), stdout, stderr: process.stderr() }
+        let stdout = String::from_utf8(reader.join().expect("the reader of stdout"))
+            .expect("stdout is UTF-8");
+        Finished {
+            command: self.shown(),
+            code: status.code(),
+            stdout,
+            stderr: process.stderr(),
+        }
     }
 }
 
@@ -257,7 +289,9 @@ impl Log {
             if let Some(value) = found(&String::from_utf8_lossy(&said.0)) {
                 return Some(value);
             }
-            let rest = end.checked_duration_since(Instant::now()).filter(|_| !said.1)?;
+            let rest = end
+                .checked_duration_since(Instant::now())
+                .filter(|_| !said.1)?;
             said = self.0.changed.wait_timeout(said, rest).unwrap().0;
         }
     }
@@ -267,7 +301,9 @@ impl Log {
         let end = Instant::now() + limit;
         let mut said = self.0.said.lock().unwrap();
         while !said.1 {
-            let Some(rest) = end.checked_duration_since(Instant::now()) else { return };
+            let Some(rest) = end.checked_duration_since(Instant::now()) else {
+                return;
+            };
             said = self.0.changed.wait_timeout(said, rest).unwrap().0;
         }
     }
@@ -311,7 +347,11 @@ impl Process {
     /// Waits until stderr contains this text.
     #[track_caller]
     pub(crate) fn wait_stderr(&self, text: &str) {
-        if self.log.wait(super::DEADLINE, |log| log.contains(text).then_some(())).is_none() {
+        if self
+            .log
+            .wait(super::DEADLINE, |log| log.contains(text).then_some(()))
+            .is_none()
+        {
             self.fail(&format!("{text:?} never came on stderr"));
         }
     }
@@ -319,7 +359,9 @@ impl Process {
     /// Writes to stdin; `false` if the child no longer reads.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> bool {
         self.said.note("→", bytes);
-        let Some(stdin) = self.stdin.as_mut() else { return false };
+        let Some(stdin) = self.stdin.as_mut() else {
+            return false;
+        };
         stdin.write_all(bytes).and_then(|()| stdin.flush()).is_ok()
     }
 
@@ -344,23 +386,35 @@ impl Process {
     /// INT that the child was started to ignore, as shells do for background jobs, these tests included.
     #[cfg(unix)]
     pub(crate) fn signal(&self, name: &str) {
-        let name = if name == "INT" && self.ignores_interrupts() { "TERM" } else { name };
-        let sent = Command::new("sh").arg("-c").arg(format!("kill -{name} {}", self.child.id())).status();
+        let name = if name == "INT" && self.ignores_interrupts() {
+            "TERM"
+        } else {
+            name
+        };
+        let sent = Command::new("sh")
+            .arg("-c")
+            .arg(format!("kill -{name} {}", self.child.id()))
+            .status();
         assert!(sent.expect("a shell").success(), "kill -{name}");
     }
 
     /// Detectable only on Linux.
     #[cfg(unix)]
     fn ignores_interrupts(&self) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap_or_default();
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))
+            .unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 2 != 0)
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .is_some_and(|mask| mask & 2 != 0)
     }
 
     /// Sets a limit with Linux's `prlimit`, such as `--nofile=3`. False if that is not possible.
     #[cfg(target_os = "linux")]
     pub(crate) fn limit(&self, what: &str) -> bool {
-        let done = Command::new("prlimit").arg(format!("--pid={}", self.child.id())).arg(what).status();
+        let done = Command::new("prlimit")
+            .arg(format!("--pid={}", self.child.id()))
+            .arg(what)
+            .status();
         let done = done.is_ok_and(|status| status.success());
         if !done {
             eprintln!("skipped: prlimit {what} cannot be done here");
@@ -384,11 +438,19 @@ impl Drop for Process {
     fn drop(&mut self) {
         // A killed process loses its coverage data: in coverage runs, let it end by itself.
         #[cfg(unix)]
-        if std::env::var_os("LLVM_PROFILE_FILE").is_some() && matches!(self.child.try_wait(), Ok(None)) {
+        if std::env::var_os("LLVM_PROFILE_FILE").is_some()
+            && matches!(self.child.try_wait(), Ok(None))
+        {
             drop(self.stdin.take());
             let kill = format!("kill {}", self.child.id());
-            let _ = Command::new("sh").arg("-c").arg(kill).stderr(Pipe::null()).status();
-            poll(Duration::from_secs(3), || self.child.try_wait().ok().flatten());
+            let _ = Command::new("sh")
+                .arg("-c")
+                .arg(kill)
+                .stderr(Pipe::null())
+                .status();
+            poll(Duration::from_secs(3), || {
+                self.child.try_wait().ok().flatten()
+            });
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -400,6 +462,8 @@ fn tail(text: &str) -> String {
     if text.len() <= SHOWN {
         return text.to_owned();
     }
-    let start = (text.len() - SHOWN..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    let start = (text.len() - SHOWN..text.len())
+        .find(|at| text.is_char_boundary(*at))
+        .unwrap_or(0);
     format!("[{start} bytes not shown]\n{}", &text[start..])
 }

@@ -63,7 +63,13 @@ impl Reply {
     pub(crate) fn new(status: u16, content_type: &str, body: impl Into<Vec<u8>>) -> Reply {
         let headers = vec![("Content-Type".to_owned(), content_type.to_owned())];
         let steps = vec![Step::Bytes(body.into())];
-        Reply { status, headers, framing: Framing::Length, steps, end: End::KeepAlive }
+        Reply {
+            status,
+            headers,
+            framing: Framing::Length,
+            steps,
+            end: End::KeepAlive,
+        }
     }
 
     /// 200 with a JSON value, as Fabric sends it.
@@ -84,39 +90,69 @@ impl Reply {
             ("Content-Type", "text/readystream"),
             ("X-Accel-Buffering", "no"),
         ];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        Reply { status: 200, headers, framing: Framing::Chunked(Vec::new()), steps: Vec::new(), end: End::KeepAlive }
+        let headers = headers
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .to_vec();
+        Reply {
+            status: 200,
+            headers,
+            framing: Framing::Chunked(Vec::new()),
+            steps: Vec::new(),
+            end: End::KeepAlive,
+        }
     }
 
     /// A complete successful run: each text is one content event.
     pub(crate) fn run(texts: &[&str]) -> Reply {
-        texts.iter().fold(Reply::sse(), |reply, text| reply.content(text)).complete()
+        texts
+            .iter()
+            .fold(Reply::sse(), |reply, text| reply.content(text))
+            .complete()
     }
 
     /// Only these bytes, without head.
     pub(crate) fn raw(bytes: impl Into<Vec<u8>>) -> Reply {
         let steps = vec![Step::Bytes(bytes.into())];
-        Reply { status: 0, headers: Vec::new(), framing: Framing::Raw, steps, end: End::Cut }
+        Reply {
+            status: 0,
+            headers: Vec::new(),
+            framing: Framing::Raw,
+            steps,
+            end: End::Cut,
+        }
     }
 
     /// No head; the connection stays open.
     pub(crate) fn silence() -> Reply {
-        Reply { end: End::Hang, steps: Vec::new(), ..Reply::raw("") }
+        Reply {
+            end: End::Hang,
+            steps: Vec::new(),
+            ..Reply::raw("")
+        }
     }
 
     /// A reset instead of a head.
     pub(crate) fn resets() -> Reply {
-        Reply { end: End::Reset, steps: Vec::new(), ..Reply::raw("") }
+        Reply {
+            end: End::Reset,
+            steps: Vec::new(),
+            ..Reply::raw("")
+        }
     }
 
     /// A close instead of a head.
     pub(crate) fn closes() -> Reply {
-        Reply { end: End::Cut, steps: Vec::new(), ..Reply::raw("") }
+        Reply {
+            end: End::Cut,
+            steps: Vec::new(),
+            ..Reply::raw("")
+        }
     }
 
     /// Adds or replaces a header.
     pub(crate) fn header(mut self, name: &str, value: &str) -> Reply {
-        self.headers.retain(|(known, _)| !known.eq_ignore_ascii_case(name));
+        self.headers
+            .retain(|(known, _)| !known.eq_ignore_ascii_case(name));
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }

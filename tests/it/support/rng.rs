@@ -47,18 +47,24 @@ impl Rng {
 
     /// Random bytes of random length in `length`.
     pub(crate) fn bytes(&mut self, length: Range<usize>) -> Vec<u8> {
-        (0..self.within(length)).map(|_| self.next() as u8).collect()
+        (0..self.within(length))
+            .map(|_| self.next() as u8)
+            .collect()
     }
 
     /// Random text with a length in `length`, in characters: mostly plain, with some that breaks parsers.
     pub(crate) fn text(&mut self, length: Range<usize>) -> String {
         const NASTY: [char; 16] = [
-            '"', '\\', '\n', '\r', '\t', '\0', '\u{7f}', '\u{85}', '\u{2028}', '\u{feff}', '\u{202e}', 'é', '漢', '😀',
-            '{', '\u{fffd}',
+            '"', '\\', '\n', '\r', '\t', '\0', '\u{7f}', '\u{85}', '\u{2028}', '\u{feff}',
+            '\u{202e}', 'é', '漢', '😀', '{', '\u{fffd}',
         ];
         let mut text = String::new();
         for _ in 0..self.within(length) {
-            text.push(if self.one_in(6) { *self.pick(&NASTY) } else { char::from(self.within(0x20..0x7f) as u8) });
+            text.push(if self.one_in(6) {
+                *self.pick(&NASTY)
+            } else {
+                char::from(self.within(0x20..0x7f) as u8)
+            });
         }
         text
     }
@@ -67,7 +73,11 @@ impl Rng {
 /// Runs `case` as often as the environment says, else `quick` times, each with a new generator; on failure prints the
 /// seed of the case and how to run it alone.
 pub(crate) fn cases(quick: u64, mut case: impl FnMut(&mut Rng, u64)) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.trim().parse::<u64>().ok())
+    };
     let count = number(CASES).unwrap_or(quick);
     let first = number(SEED).unwrap_or(1);
     for n in 0..count {
@@ -86,7 +96,10 @@ struct Tell {
 impl Drop for Tell {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("failing case: run again with {SEED}={} {CASES}=1", self.seed);
+            eprintln!(
+                "failing case: run again with {SEED}={} {CASES}=1",
+                self.seed
+            );
         }
     }
 }

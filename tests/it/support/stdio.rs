@@ -64,7 +64,14 @@ impl Stdio {
             });
             lines
         });
-        Stdio { process, lines, era: None, next_id: 1, notes: VecDeque::new(), answers: VecDeque::new() }
+        Stdio {
+            process,
+            lines,
+            era: None,
+            next_id: 1,
+            notes: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
     }
 
     /// Sets the era of further requests; a legacy one begins with `initialize`.
@@ -95,7 +102,8 @@ impl Stdio {
     #[track_caller]
     pub(crate) fn send_raw(&mut self, bytes: &[u8]) {
         if !self.process.write(bytes) {
-            self.process.fail("the server does not read its stdin any more");
+            self.process
+                .fail("the server does not read its stdin any more");
         }
     }
 
@@ -109,7 +117,11 @@ impl Stdio {
 
     /// The same with the test's own id.
     pub(crate) fn begin_as(&mut self, id: &Value, method: &str, params: Value) {
-        let params = if self.era == Some(Era::Modern) { with_meta(params) } else { params };
+        let params = if self.era == Some(Era::Modern) {
+            with_meta(params)
+        } else {
+            params
+        };
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
         if !params.is_null() {
             message["params"] = params;
@@ -118,7 +130,12 @@ impl Stdio {
     }
 
     /// Sends a tool call and returns its id. A token requests progress.
-    pub(crate) fn begin_call(&mut self, tool: &str, arguments: Value, token: Option<Value>) -> Value {
+    pub(crate) fn begin_call(
+        &mut self,
+        tool: &str,
+        arguments: Value,
+        token: Option<Value>,
+    ) -> Value {
         let mut params = json!({"name": tool, "arguments": arguments});
         if let Some(token) = token {
             params["_meta"] = json!({"progressToken": token});
@@ -129,7 +146,10 @@ impl Stdio {
     /// Waits for the answer with this id; keeps all other messages.
     #[track_caller]
     pub(crate) fn answer(&mut self, id: &Value) -> Value {
-        let known = self.answers.iter().position(|answer| answer.get("id") == Some(id));
+        let known = self
+            .answers
+            .iter()
+            .position(|answer| answer.get("id") == Some(id));
         if let Some(answer) = known.and_then(|at| self.answers.remove(at)) {
             return answer;
         }
@@ -210,7 +230,9 @@ impl Stdio {
         let mut answer = self.request(method, params);
         match answer.get_mut("result") {
             Some(result) => result.take(),
-            None => self.process.fail(&format!("{method} was answered with {answer}")),
+            None => self
+                .process
+                .fail(&format!("{method} was answered with {answer}")),
         }
     }
 
@@ -220,7 +242,9 @@ impl Stdio {
         let mut answer = self.request(method, params);
         match answer.get_mut("error") {
             Some(error) => error.take(),
-            None => self.process.fail(&format!("{method} was answered with {answer}")),
+            None => self
+                .process
+                .fail(&format!("{method} was answered with {answer}")),
         }
     }
 
@@ -235,8 +259,10 @@ impl Stdio {
 
     /// Sends `notifications/cancelled` for this id.
     pub(crate) fn cancel(&mut self, id: &Value) {
-        self.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
-                          "params": {"requestId": id, "reason": "the test says so"}}));
+        self.send(
+            &json!({"jsonrpc": "2.0", "method": "notifications/cancelled",
+                          "params": {"requestId": id, "reason": "the test says so"}}),
+        );
     }
 
     /// Proves that nothing else was sent: the next message is the answer of a `ping`, `{}`.
@@ -244,14 +270,17 @@ impl Stdio {
     pub(crate) fn expect_nothing_else(&mut self) {
         let kept: Vec<Value> = self.notes.iter().chain(&self.answers).cloned().collect();
         if !kept.is_empty() {
-            self.process.fail(&format!("nobody asked for {}", Value::Array(kept)));
+            self.process
+                .fail(&format!("nobody asked for {}", Value::Array(kept)));
         }
         let id = json!(format!("silence-{}", self.next_id));
         self.next_id += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": "ping"}));
         let message = self.recv();
         if message != json!({"jsonrpc": "2.0", "id": id, "result": {}}) {
-            self.process.fail(&format!("nothing but the answer to a ping was to come, but {message} did"));
+            self.process.fail(&format!(
+                "nothing but the answer to a ping was to come, but {message} did"
+            ));
         }
     }
 
@@ -298,17 +327,22 @@ impl Stdio {
 
     #[track_caller]
     fn next_line(&mut self, end: Instant, what: &str) -> Vec<u8> {
-        let Some(lines) = &self.lines else { self.process.fail("stdout is not read in this test") };
+        let Some(lines) = &self.lines else {
+            self.process.fail("stdout is not read in this test")
+        };
         match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 self.process.said.note("←", &line);
                 line
             }
-            Err(RecvTimeoutError::Timeout) => self.process.fail(&format!("{what} did not come in time")),
+            Err(RecvTimeoutError::Timeout) => {
+                self.process.fail(&format!("{what} did not come in time"))
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 // The report needs the exit status, and stderr may still be arriving.
                 let status = self.process.wait_exit(DEADLINE);
-                self.process.fail(&format!("stdout ended ({status}) before {what} came"))
+                self.process
+                    .fail(&format!("stdout ended ({status}) before {what} came"))
             }
         }
     }
@@ -316,10 +350,19 @@ impl Stdio {
     /// Checks of every line on stdout.
     #[track_caller]
     fn checked(&self, line: &[u8]) -> Value {
-        let fail = |why: &str| self.process.fail(&format!("{why}: {:?}", String::from_utf8_lossy(line)));
-        let Some(text) = line.strip_suffix(b"\n") else { fail("the last line has no newline") };
-        let Ok(text) = std::str::from_utf8(text) else { fail("not UTF-8") };
-        let Ok(message) = serde_json::from_str::<Value>(text) else { fail("not JSON") };
+        let fail = |why: &str| {
+            self.process
+                .fail(&format!("{why}: {:?}", String::from_utf8_lossy(line)))
+        };
+        let Some(text) = line.strip_suffix(b"\n") else {
+            fail("the last line has no newline")
+        };
+        let Ok(text) = std::str::from_utf8(text) else {
+            fail("not UTF-8")
+        };
+        let Ok(message) = serde_json::from_str::<Value>(text) else {
+            fail("not JSON")
+        };
         let one = |message: &Value| message["jsonrpc"] == "2.0";
         match &message {
             Value::Object(_) if one(&message) => {}
@@ -351,7 +394,10 @@ pub(crate) fn modern_meta() -> Value {
     let mut meta = Map::new();
     meta.insert(format!("{META}protocolVersion"), json!(MODERN));
     meta.insert(format!("{META}clientCapabilities"), json!({}));
-    meta.insert(format!("{META}clientInfo"), json!({"name": "it", "version": "1.2.3"}));
+    meta.insert(
+        format!("{META}clientInfo"),
+        json!({"name": "it", "version": "1.2.3"}),
+    );
     Value::Object(meta)
 }
 

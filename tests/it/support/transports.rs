@@ -18,21 +18,32 @@ pub(crate) enum Wire {
 
 /// Every transport with every era that it supports.
 pub(crate) fn all() -> Vec<(Wire, Era)> {
-    let streamable = ERAS.into_iter().filter(|era| *era != Era::Legacy(LEGACY[0]));
+    let streamable = ERAS
+        .into_iter()
+        .filter(|era| *era != Era::Legacy(LEGACY[0]));
     let mut all: Vec<_> = ERAS.into_iter().map(|era| (Wire::Stdio, era)).collect();
     all.extend(streamable.map(|era| (Wire::Streamable, era)));
-    all.extend([(Wire::Sse, Era::Legacy(LEGACY[0])), (Wire::Sse, Era::Legacy(LEGACY[3])), (Wire::Sse, Era::Modern)]);
+    all.extend([
+        (Wire::Sse, Era::Legacy(LEGACY[0])),
+        (Wire::Sse, Era::Legacy(LEGACY[3])),
+        (Wire::Sse, Era::Modern),
+    ]);
     all
 }
 
 /// Each transport once, in its newest revision.
-pub(crate) const EACH: [(Wire, Era); 3] =
-    [(Wire::Stdio, Era::Modern), (Wire::Streamable, Era::Legacy(LEGACY[3])), (Wire::Sse, Era::Legacy(LEGACY[0]))];
+pub(crate) const EACH: [(Wire, Era); 3] = [
+    (Wire::Stdio, Era::Modern),
+    (Wire::Streamable, Era::Legacy(LEGACY[3])),
+    (Wire::Sse, Era::Legacy(LEGACY[0])),
+];
 
 /// Starts the program on a transport.
 pub(crate) fn serve(wire: Wire, program: Program) -> Arc<HttpServer> {
     let name = if wire == Wire::Sse { "sse" } else { "http" };
-    Arc::new(HttpServer::listening(program.arg("--transport").arg(name).arg("--port").arg("0")))
+    Arc::new(HttpServer::listening(
+        program.arg("--transport").arg(name).arg("--port").arg("0"),
+    ))
 }
 
 /// Starts the program and opens a client; `token` is its bearer token over HTTP.

@@ -81,9 +81,15 @@ impl Streamable {
             headers.push(("MCP-Protocol-Version", self.era.revision().to_owned()));
         }
         if self.era == Era::Modern && message.get("id").is_some() {
-            headers.push(("Mcp-Method", message["method"].as_str().unwrap_or("").to_owned()));
+            headers.push((
+                "Mcp-Method",
+                message["method"].as_str().unwrap_or("").to_owned(),
+            ));
             let params = &message["params"];
-            if let Some(name) = ["name", "uri", "taskId"].iter().find_map(|member| params[*member].as_str()) {
+            if let Some(name) = ["name", "uri", "taskId"]
+                .iter()
+                .find_map(|member| params[*member].as_str())
+            {
                 headers.push(("Mcp-Name", header_value(name)));
             }
         }
@@ -94,14 +100,19 @@ impl Streamable {
     pub(crate) fn message(&mut self, method: &str, params: Value) -> Value {
         let id = self.next_id;
         self.next_id += 1;
-        let params = if self.era == Era::Modern { with_meta(params) } else { params };
+        let params = if self.era == Era::Modern {
+            with_meta(params)
+        } else {
+            params
+        };
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
     }
 
     /// Sends a message on a new connection and leaves the answer to the test.
     pub(crate) fn send_apart(&self, message: &Value) -> Http {
         let mut http = self.server.connect();
-        self.send_on(&mut http, message).expect("the request is taken");
+        self.send_on(&mut http, message)
+            .expect("the request is taken");
         http
     }
 
@@ -112,21 +123,38 @@ impl Streamable {
     }
 
     fn send_on(&self, http: &mut Http, message: &Value) -> io::Result<()> {
-        self.server.process.said.note("→", message.to_string().as_bytes());
+        self.server
+            .process
+            .said
+            .note("→", message.to_string().as_bytes());
         let own = self.headers(message);
-        let mut headers = vec![("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")];
+        let mut headers = vec![
+            ("Content-Type", "application/json"),
+            ("Accept", "application/json, text/event-stream"),
+        ];
         headers.extend(own.iter().map(|(name, value)| (*name, value.as_str())));
-        http.send("POST", &self.server.path, &headers, Some(message.to_string().as_bytes()))
+        http.send(
+            "POST",
+            &self.server.path,
+            &headers,
+            Some(message.to_string().as_bytes()),
+        )
     }
 
     /// Posts a message on the client's connection and reads the complete answer, JSON or stream.
     #[track_caller]
     pub(crate) fn post(&mut self, message: &Value) -> Answer {
         let mut http = self.http.take().unwrap_or_else(|| self.server.connect());
-        self.send_on(&mut http, message).expect("the request is taken");
-        let answer = http.answer().unwrap_or_else(|e| self.server.process.fail(&format!("{message}: {e}")));
+        self.send_on(&mut http, message)
+            .expect("the request is taken");
+        let answer = http
+            .answer()
+            .unwrap_or_else(|e| self.server.process.fail(&format!("{message}: {e}")));
         self.server.process.said.note("←", &answer.body);
-        if answer.header("connection").is_none_or(|value| !value.eq_ignore_ascii_case("close")) {
+        if answer
+            .header("connection")
+            .is_none_or(|value| !value.eq_ignore_ascii_case("close"))
+        {
             self.http = Some(http);
         }
         answer
@@ -138,9 +166,14 @@ impl Streamable {
         let message = self.message(method, params);
         let answer = self.post(&message);
         let mut messages = messages(&answer);
-        let last = messages.pop().unwrap_or_else(|| panic!("{message} was not answered: {}", answer.text()));
+        let last = messages
+            .pop()
+            .unwrap_or_else(|| panic!("{message} was not answered: {}", answer.text()));
         assert_eq!(last["id"], message["id"], "the answer comes last: {last}");
-        assert!(messages.iter().all(|note| note.get("id").is_none()), "{messages:?}");
+        assert!(
+            messages.iter().all(|note| note.get("id").is_none()),
+            "{messages:?}"
+        );
         self.notes = messages;
         last
     }
@@ -163,12 +196,21 @@ pub(crate) fn messages(answer: &Answer) -> Vec<Value> {
     if answer.body.is_empty() {
         return Vec::new();
     }
-    if !answer.header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream")) {
+    if !answer
+        .header("content-type")
+        .is_some_and(|kind| kind.starts_with("text/event-stream"))
+    {
         return vec![answer.json()];
     }
-    let data = |line: &str| line.strip_prefix("data:").map(|data| data.trim_start().to_owned());
+    let data = |line: &str| {
+        line.strip_prefix("data:")
+            .map(|data| data.trim_start().to_owned())
+    };
     let text = answer.text();
-    text.lines().filter_map(data).map(|data| serde_json::from_str(&data).expect("data is JSON")).collect()
+    text.lines()
+        .filter_map(data)
+        .map(|data| serde_json::from_str(&data).expect("data is JSON"))
+        .collect()
 }
 
 /// A client of HTTP+SSE: the stream, and a connection for messages.
@@ -192,9 +234,14 @@ impl Sse {
     pub(crate) fn to(server: &Arc<HttpServer>, era: Era, token: Option<&str>) -> Sse {
         let authorization = token.map(|token| format!("Bearer {token}"));
         let mut headers = vec![("Accept", "text/event-stream")];
-        headers.extend(authorization.as_deref().map(|value| ("Authorization", value)));
+        headers.extend(
+            authorization
+                .as_deref()
+                .map(|value| ("Authorization", value)),
+        );
         let mut http = server.connect();
-        http.send("GET", &server.path, &headers, None).expect("the request is taken");
+        http.send("GET", &server.path, &headers, None)
+            .expect("the request is taken");
         let mut events = http.events().expect("a stream");
         assert_eq!(events.head.status, 200, "{:?}", events.head);
         let first = events.next().expect("an event").expect("an event");
@@ -222,7 +269,10 @@ impl Sse {
     /// Posts a message, which must be accepted.
     #[track_caller]
     pub(crate) fn send(&mut self, message: &Value) {
-        self.server.process.said.note("→", message.to_string().as_bytes());
+        self.server
+            .process
+            .said
+            .note("→", message.to_string().as_bytes());
         let mut headers = Vec::new();
         headers.extend(self.token.as_deref().map(|value| ("Authorization", value)));
         let answer = self.http.post(&self.endpoint, &headers, message);
@@ -234,7 +284,11 @@ impl Sse {
     pub(crate) fn begin(&mut self, method: &str, params: Value) -> Value {
         let id = json!(self.next_id);
         self.next_id += 1;
-        let params = if self.era == Era::Modern { with_meta(params) } else { params };
+        let params = if self.era == Era::Modern {
+            with_meta(params)
+        } else {
+            params
+        };
         self.send(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
         id
     }
@@ -247,7 +301,10 @@ impl Sse {
         }
         loop {
             let message = self.events.next_json();
-            self.server.process.said.note("←", message.to_string().as_bytes());
+            self.server
+                .process
+                .said
+                .note("←", message.to_string().as_bytes());
             match message.get("id") {
                 Some(known) if known == id => return message,
                 Some(_) => self.answers.push_back(message),
@@ -295,7 +352,11 @@ impl Caller for Sse {
 pub(crate) fn header_value(value: &str) -> String {
     let plain = value.bytes().all(|b| (0x20..0x7f).contains(&b)) && value.trim() == value;
     let marked = value.starts_with("=?base64?") && value.ends_with("?=");
-    if plain && !marked { value.to_owned() } else { format!("=?base64?{}?=", base64(value.as_bytes())) }
+    if plain && !marked {
+        value.to_owned()
+    } else {
+        format!("=?base64?{}?=", base64(value.as_bytes()))
+    }
 }
 
 /// RFC 4648's base64 with padding.
@@ -309,14 +370,21 @@ pub(crate) fn base64(bytes: &[u8]) -> String {
         }
         for at in 0..4 {
             let digit = DIGITS[(bits >> (18 - 6 * at) & 63) as usize];
-            text.push(if at <= group.len() { char::from(digit) } else { '=' });
+            text.push(if at <= group.len() {
+                char::from(digit)
+            } else {
+                '='
+            });
         }
     }
     text
 }
 
 /// The headers of a modern request, for messages sent by hand.
-pub(crate) fn modern_headers<'a>(method: &'a str, name: Option<&'a str>) -> Vec<(&'static str, &'a str)> {
+pub(crate) fn modern_headers<'a>(
+    method: &'a str,
+    name: Option<&'a str>,
+) -> Vec<(&'static str, &'a str)> {
     let mut headers = vec![("MCP-Protocol-Version", MODERN), ("Mcp-Method", method)];
     headers.extend(name.map(|name| ("Mcp-Name", name)));
     headers

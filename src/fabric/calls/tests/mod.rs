@@ -3,7 +3,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use super::super::fixture::{END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status};
+use super::super::fixture::{
+    END, Fixture, STREAM, chunk, complete, content, event, json, quick, settings, status,
+};
 use super::super::{NoWait, Stop, Usage};
 use super::*;
 use crate::config;
@@ -48,39 +50,68 @@ fn stream(events: &[String]) -> String {
 
 #[test]
 fn a_run_streams_to_its_end() {
-    let usage = event("{\"type\":\"usage\",\"usage\":{\"input_tokens\":1,\"output_tokens\":2,\"total_tokens\":3}}");
-    let fixture =
-        Fixture::always(stream(&[content("a"), event("{\"type\":\"new\"}"), content("b"), usage, complete()]));
+    let usage = event(
+        "{\"type\":\"usage\",\"usage\":{\"input_tokens\":1,\"output_tokens\":2,\"total_tokens\":3}}",
+    );
+    let fixture = Fixture::always(stream(&[
+        content("a"),
+        event("{\"type\":\"new\"}"),
+        content("b"),
+        usage,
+        complete(),
+    ]));
     let mut events = Vec::new();
-    let end = fixture.client().chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
-        events.push(event);
-        Ok(())
-    });
+    let end = fixture
+        .client()
+        .chat(Chat::new(name("p"), "in"), &no_wait(), &mut |event| {
+            events.push(event);
+            Ok(())
+        });
     assert_eq!(end, Ok(()));
-    let piece = |text: &str| Event::Content { format: Some("markdown".into()), content: text.into() };
-    let usage = Usage { input_tokens: 1, output_tokens: 2, total_tokens: 3 };
-    assert_eq!(events, [piece("a"), piece("b"), Event::Usage(usage), Event::Complete]);
+    let piece = |text: &str| Event::Content {
+        format: Some("markdown".into()),
+        content: text.into(),
+    };
+    let usage = Usage {
+        input_tokens: 1,
+        output_tokens: 2,
+        total_tokens: 3,
+    };
+    assert_eq!(
+        events,
+        [piece("a"), piece("b"), Event::Usage(usage), Event::Complete]
+    );
     let seen = &fixture.requests()[0];
-    assert_eq!(seen.body, serde_json::to_string(&Chat::new(name("p"), "in")).unwrap());
+    assert_eq!(
+        seen.body,
+        serde_json::to_string(&Chat::new(name("p"), "in")).unwrap()
+    );
     assert_eq!(seen.headers["content-type"], "application/json");
 }
 
 #[test]
 fn every_request_has_the_right_route_and_headers() {
     let fixture = Fixture::always(json("[]"));
-    let with_key =
-        config::Fabric { api_key: Some(config::Secret::new("k-1")), ..settings(&format!("{}/fabric/v1", fixture.url)) };
+    let with_key = config::Fabric {
+        api_key: Some(config::Secret::new("k-1")),
+        ..settings(&format!("{}/fabric/v1", fixture.url))
+    };
     let client = quick(&with_key);
     assert_eq!(client.url(), with_key.url);
     client.pattern_names(&no_wait()).unwrap();
-    client.chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| Ok(())).unwrap_err();
+    client
+        .chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| Ok(()))
+        .unwrap_err();
     let requests = fixture.requests();
     assert_eq!(requests[0].line, "GET /fabric/v1/patterns/names");
     assert_eq!(requests[1].line, "POST /fabric/v1/chat");
     for seen in requests {
         assert_eq!(seen.headers["x-api-key"], "k-1");
         assert_eq!(seen.headers["accept-encoding"], "identity");
-        assert_eq!(seen.headers["user-agent"], concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")));
+        assert_eq!(
+            seen.headers["user-agent"],
+            concat!("fabric-mcp/", env!("CARGO_PKG_VERSION"))
+        );
     }
     fixture.client().pattern_names(&no_wait()).unwrap();
     assert!(!fixture.requests()[2].headers.contains_key("x-api-key"));
@@ -91,34 +122,59 @@ fn every_request_has_the_right_route_and_headers() {
 #[test]
 fn no_connection_is_unavailable() {
     // A port that was just released, so nobody listens on it.
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
+    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
     let client = quick(&settings(&format!("http://127.0.0.1:{port}")));
     let error = run(&client).2.unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
-    assert!(error.detail.contains("connection refused") && error.detail.contains("fabric --serve"), "{error}");
-    assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+    assert!(
+        error.detail.contains("connection refused") && error.detail.contains("fabric --serve"),
+        "{error}"
+    );
+    assert_eq!(
+        client.pattern_names(&no_wait()).unwrap_err().kind,
+        Kind::ApiUnavailable
+    );
 }
 
 #[test]
 fn a_name_that_does_not_resolve_is_unavailable() {
     // The resolver may answer no, or not at all.
     let short = Duration::from_millis(50);
-    let lost = config::Fabric { connect_timeout: short, ..settings("http://no-such-host.invalid:1") };
+    let lost = config::Fabric {
+        connect_timeout: short,
+        ..settings("http://no-such-host.invalid:1")
+    };
     assert_eq!(run(&quick(&lost)).2.unwrap_err().kind, Kind::ApiUnavailable);
 }
 
 #[test]
 fn a_connection_closed_without_an_answer_is_unavailable_and_the_run_is_not_repeated() {
-    assert_eq!(failed_run(&Fixture::cut_after("")).kind, Kind::ApiUnavailable);
-    assert_eq!(failed_run(&Fixture::cut_after("HTTP/1.1 200 OK\r\nConte")).kind, Kind::ApiUnavailable);
+    assert_eq!(
+        failed_run(&Fixture::cut_after("")).kind,
+        Kind::ApiUnavailable
+    );
+    assert_eq!(
+        failed_run(&Fixture::cut_after("HTTP/1.1 200 OK\r\nConte")).kind,
+        Kind::ApiUnavailable
+    );
 }
 
 #[test]
 fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let fixture = Fixture::new(|_, _, stream| stream.read(&mut [0]).is_err());
-    let idle = config::Fabric { idle_timeout: Duration::from_millis(300), ..settings(&fixture.url) };
+    let idle = config::Fabric {
+        idle_timeout: Duration::from_millis(300),
+        ..settings(&fixture.url)
+    };
     let error = run(&quick(&idle)).2.unwrap_err();
-    assert_eq!((error.kind, error.cause, error.status), (Kind::Timeout, None, None));
+    assert_eq!(
+        (error.kind, error.cause, error.status),
+        (Kind::Timeout, None, None)
+    );
     assert_eq!(
         error.detail,
         format!(
@@ -127,11 +183,17 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
             fixture.url
         )
     );
-    let total = config::Fabric { run_timeout: Duration::from_millis(300), ..settings(&fixture.url) };
+    let total = config::Fabric {
+        run_timeout: Duration::from_millis(300),
+        ..settings(&fixture.url)
+    };
     let error = run(&quick(&total)).2.unwrap_err();
     assert_eq!(error.kind, Kind::StreamInterrupted);
     assert!(error.detail.contains("--run-timeout"), "{error}");
-    let total = config::Fabric { request_timeout: Duration::from_millis(30), ..settings(&fixture.url) };
+    let total = config::Fabric {
+        request_timeout: Duration::from_millis(30),
+        ..settings(&fixture.url)
+    };
     let error = quick(&total).pattern_names(&no_wait()).unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(error.detail.contains("--request-timeout"), "{error}");
@@ -154,9 +216,15 @@ fn every_status_of_a_run_has_its_kind_and_none_is_retried() {
         ("429 Too Many Requests", Kind::ApiError),
         ("204 No Content", Kind::ApiError),
     ] {
-        let error = failed_run(&Fixture::always(status(code, "{\"error\":\"open /srv/secret: sk-123456789\"}")));
+        let error = failed_run(&Fixture::always(status(
+            code,
+            "{\"error\":\"open /srv/secret: sk-123456789\"}",
+        )));
         assert_eq!(error.kind, kind, "{code}");
-        assert!(!error.detail.contains("secret") && !error.detail.contains("sk-"), "{error}");
+        assert!(
+            !error.detail.contains("secret") && !error.detail.contains("sk-"),
+            "{error}"
+        );
         assert!(error.detail.contains(&code[..3]), "{error}");
     }
 }
@@ -164,24 +232,37 @@ fn every_status_of_a_run_has_its_kind_and_none_is_retried() {
 #[test]
 fn retry_after_is_passed_on() {
     let fixture = Fixture::always("HTTP/1.1 429 X\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n");
-    assert_eq!(failed_run(&fixture).retry_after, Some(Duration::from_secs(7)));
-    let date = "HTTP/1.1 503 X\r\nRetry-After: Sat, 21 Nov 2026 22:13:36 GMT\r\nContent-Length: 0\r\n\r\n";
+    assert_eq!(
+        failed_run(&fixture).retry_after,
+        Some(Duration::from_secs(7))
+    );
+    let date =
+        "HTTP/1.1 503 X\r\nRetry-After: Sat, 21 Nov 2026 22:13:36 GMT\r\nContent-Length: 0\r\n\r\n";
     assert_eq!(failed_run(&Fixture::always(date)).retry_after, None);
 }
 
 #[test]
 fn the_body_of_an_error_is_not_waited_for() {
     let fixture = Fixture::new(|_, _, stream| {
-        stream.write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 20\r\n\r\n\"half of it").is_ok()
+        stream
+            .write_all(b"HTTP/1.1 500 Oops\r\nContent-Length: 20\r\n\r\n\"half of it")
+            .is_ok()
     });
     let mut client = fixture.client();
     client.after_error = Duration::from_millis(50);
     let begun = Instant::now();
     let (_, _, ended) = run(&client);
     assert_eq!(ended.unwrap_err().kind, Kind::FabricInternal);
-    assert_eq!(client.configuration(&no_wait()).unwrap_err().kind, Kind::FabricInternal);
+    assert_eq!(
+        client.configuration(&no_wait()).unwrap_err().kind,
+        Kind::FabricInternal
+    );
     // Each limit is 20 s.
-    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    assert!(
+        begun.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 #[test]
@@ -195,7 +276,10 @@ fn a_redirect_is_an_error_and_the_key_stays_here() {
     let error = failed_run(&fixture);
     assert_eq!(error.kind, Kind::ApiError);
     assert!(error.detail.contains("redirect"), "{error}");
-    assert_eq!(fixture.client().pattern_names(&no_wait()).unwrap_err().kind, Kind::ApiError);
+    assert_eq!(
+        fixture.client().pattern_names(&no_wait()).unwrap_err().kind,
+        Kind::ApiError
+    );
     assert_eq!(fixture.count(NAMES), 1);
     assert!(elsewhere.requests().is_empty());
 }
@@ -207,7 +291,10 @@ fn invalid_http_and_web_pages_are_errors_that_say_so() {
     assert!(error.detail.contains("FABRIC_BASE_URL"), "{error}");
     let page = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 6\r\n\r\n<html>";
     let fixture = Fixture::always(page);
-    for error in [failed_run(&fixture), fixture.client().pattern_names(&no_wait()).unwrap_err()] {
+    for error in [
+        failed_run(&fixture),
+        fixture.client().pattern_names(&no_wait()).unwrap_err(),
+    ] {
         assert_eq!(error.kind, Kind::ApiError);
         assert!(error.detail.contains("proxy"), "{error}");
     }
@@ -215,7 +302,15 @@ fn invalid_http_and_web_pages_are_errors_that_say_so() {
 
 #[test]
 fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
-    for body in ["", "no json", "{\"a\":\"s3cret\"}", "[\"s3cret\"", "[1]", "\"s3cret\"", "\u{feff}[]"] {
+    for body in [
+        "",
+        "no json",
+        "{\"a\":\"s3cret\"}",
+        "[\"s3cret\"",
+        "[1]",
+        "\"s3cret\"",
+        "\u{feff}[]",
+    ] {
         let client = Fixture::always(json(body)).client();
         let error = client.pattern_names(&no_wait()).unwrap_err();
         assert_eq!(error.kind, Kind::ApiError, "{body}");
@@ -227,23 +322,38 @@ fn an_unreadable_or_unexpected_body_is_an_error_that_does_not_quote_it() {
 fn an_event_that_is_not_json_ends_the_run() {
     let fixture = Fixture::always(stream(&[content("a"), event("[DONE]"), complete()]));
     let (text, is_complete, end) = run(&fixture.client());
-    assert_eq!((text.as_str(), is_complete, end.unwrap_err().kind), ("a", false, Kind::ApiError));
+    assert_eq!(
+        (text.as_str(), is_complete, end.unwrap_err().kind),
+        ("a", false, Kind::ApiError)
+    );
 }
 
 #[test]
 fn an_error_event_decides_is_sanitised_and_complete_is_still_read() {
-    let error = event("{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: open /srv/x: no model y\"}");
-    for events in [vec![error.clone(), complete()], vec![content("a"), error.clone(), content("b"), complete()]] {
+    let error = event(
+        "{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: open /srv/x: no model y\"}",
+    );
+    for events in [
+        vec![error.clone(), complete()],
+        vec![content("a"), error.clone(), content("b"), complete()],
+    ] {
         let fixture = Fixture::always(stream(&events));
         let mut events = Vec::new();
-        let end = fixture.client().chat(Chat::new(name("p"), ""), &no_wait(), &mut |event| {
-            events.push(event);
-            Ok(())
-        });
+        let end = fixture
+            .client()
+            .chat(Chat::new(name("p"), ""), &no_wait(), &mut |event| {
+                events.push(event);
+                Ok(())
+            });
         let end = end.unwrap_err();
         assert_eq!(end.kind, Kind::ApiError);
-        assert_eq!(end.detail, "Fabric could not run the pattern. Error: open [path]: no model y");
-        assert!(events.contains(&Event::Error { content: "Error: open [path]: no model y".into() }));
+        assert_eq!(
+            end.detail,
+            "Fabric could not run the pattern. Error: open [path]: no model y"
+        );
+        assert!(events.contains(&Event::Error {
+            content: "Error: open [path]: no model y".into()
+        }));
         assert_eq!(events.last(), Some(&Event::Complete));
     }
     // An `error` event also decides when the stream is cut off or invalid afterwards.
@@ -253,7 +363,9 @@ fn an_error_event_decides_is_sanitised_and_complete_is_still_read() {
     }
     // A stream that stays open after an `error` event does not delay the error.
     let fixture = Fixture::new(move |_, _, stream| {
-        stream.write_all(format!("{STREAM}{error}").as_bytes()).unwrap();
+        stream
+            .write_all(format!("{STREAM}{error}").as_bytes())
+            .unwrap();
         stream.read(&mut [0]).is_err()
     });
     let mut client = fixture.client();
@@ -264,8 +376,14 @@ fn an_error_event_decides_is_sanitised_and_complete_is_still_read() {
 #[test]
 fn complete_without_content_is_an_error() {
     let (text, is_complete, end) = run(&Fixture::always(stream(&[complete()])).client());
-    assert_eq!((text.as_str(), is_complete, end.unwrap_err().kind), ("", true, Kind::ApiError));
-    assert_eq!(failed_run(&Fixture::always(stream(&[content(""), complete()]))).kind, Kind::ApiError);
+    assert_eq!(
+        (text.as_str(), is_complete, end.unwrap_err().kind),
+        ("", true, Kind::ApiError)
+    );
+    assert_eq!(
+        failed_run(&Fixture::always(stream(&[content(""), complete()]))).kind,
+        Kind::ApiError
+    );
 }
 
 #[test]
@@ -276,10 +394,15 @@ fn a_stream_that_ends_or_is_cut_before_complete_is_interrupted() {
         format!("{STREAM}{}", content("a")),
         STREAM.to_owned(),
         format!("{STREAM}{}{}", content("a"), &complete()[..20]),
-        format!("{STREAM}{}{}{END}", content("a"), chunk("data: {\"type\":\"compl")),
+        format!(
+            "{STREAM}{}{}{END}",
+            content("a"),
+            chunk("data: {\"type\":\"compl")
+        ),
         format!("{STREAM}{}zz\r\n", content("a")),
         "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\n\r\n".to_owned(),
-        "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nContent-Length: 9\r\n\r\n\n\n".to_owned(),
+        "HTTP/1.1 200 OK\r\nContent-Type: text/readystream\r\nContent-Length: 9\r\n\r\n\n\n"
+            .to_owned(),
     ] {
         let error = failed_run(&Fixture::cut_after(response.clone()));
         assert_eq!(error.kind, Kind::StreamInterrupted, "{response}");
@@ -289,13 +412,27 @@ fn a_stream_that_ends_or_is_cut_before_complete_is_interrupted() {
 #[test]
 fn silence_and_the_run_limit_after_the_headers_interrupt() {
     let fixture = Fixture::new(|_, _, stream| {
-        stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
+        stream
+            .write_all(format!("{STREAM}{}", content("a")).as_bytes())
+            .unwrap();
         stream.read(&mut [0]).is_err()
     });
     let short = Duration::from_secs(1);
     for (limits, flag) in [
-        (config::Fabric { idle_timeout: short, ..settings(&fixture.url) }, "--idle-timeout"),
-        (config::Fabric { run_timeout: short, ..settings(&fixture.url) }, "--run-timeout"),
+        (
+            config::Fabric {
+                idle_timeout: short,
+                ..settings(&fixture.url)
+            },
+            "--idle-timeout",
+        ),
+        (
+            config::Fabric {
+                run_timeout: short,
+                ..settings(&fixture.url)
+            },
+            "--run-timeout",
+        ),
     ] {
         let (text, _, end) = run(&quick(&limits));
         let error = end.unwrap_err();
@@ -319,37 +456,59 @@ fn a_trickle_is_not_silence_but_ends_at_the_run_limit() {
         ..settings(&fixture.url)
     };
     let error = run(&quick(&limits)).2.unwrap_err();
-    assert!(error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"), "{error}");
+    assert!(
+        error.kind == Kind::StreamInterrupted && error.detail.contains("--run-timeout"),
+        "{error}"
+    );
     // A caller can also leave during silence.
     let wait = Leaves::after(1);
     let started = Instant::now();
-    let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+    let end = fixture
+        .client()
+        .chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert!(started.elapsed() < Duration::from_secs(5));
 }
 
 #[test]
 fn limits_on_sizes_hold() {
-    let mut client = Fixture::always(stream(&[content("12345"), content("67890"), complete()])).client();
+    let mut client =
+        Fixture::always(stream(&[content("12345"), content("67890"), complete()])).client();
     client.max_output = 10;
     assert_eq!(run(&client).2, Ok(()));
     client.max_output = 9;
     assert_eq!(run(&client).2.unwrap_err().kind, Kind::ResponseTooLarge);
 
     // Eleven bytes, with and without a Content-Length.
-    let chunked = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}{END}", chunk("[\"1234567\"]"));
+    let chunked = format!(
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}{END}",
+        chunk("[\"1234567\"]")
+    );
     for response in [json("[\"1234567\"]"), chunked] {
         let mut client = Fixture::always(response).client();
         client.max_body = 11;
-        assert_eq!(*client.pattern_names(&no_wait()).unwrap(), ["1234567"].into_iter().collect());
+        assert_eq!(
+            *client.pattern_names(&no_wait()).unwrap(),
+            ["1234567"].into_iter().collect()
+        );
         client.max_body = 10;
-        assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ResponseTooLarge);
+        assert_eq!(
+            client.pattern_names(&no_wait()).unwrap_err().kind,
+            Kind::ResponseTooLarge
+        );
     }
     // Refused by its Content-Length, before any of the body arrives.
-    let client = Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
-    assert_eq!(client.pattern_names(&no_wait()).unwrap_err().kind, Kind::ResponseTooLarge);
+    let client =
+        Fixture::always("HTTP/1.1 200 OK\r\nContent-Length: 200000000000\r\n\r\n").client();
+    assert_eq!(
+        client.pattern_names(&no_wait()).unwrap_err().kind,
+        Kind::ResponseTooLarge
+    );
     let headers = format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\n\r\n", "x".repeat(100_000));
-    assert_eq!(failed_run(&Fixture::cut_after(headers)).kind, Kind::ResponseTooLarge);
+    assert_eq!(
+        failed_run(&Fixture::cut_after(headers)).kind,
+        Kind::ResponseTooLarge
+    );
 }
 
 #[test]
@@ -363,18 +522,36 @@ fn a_pattern_that_is_not_listed_is_not_found() {
         error.detail,
         "Fabric has no pattern named \"sumarize\". Did you mean \"summarize\"? List the patterns to see all 3 names."
     );
-    let error = client.apply(&name("nope"), "", &BTreeMap::new(), &no_wait()).unwrap_err();
+    let error = client
+        .apply(&name("nope"), "", &BTreeMap::new(), &no_wait())
+        .unwrap_err();
     assert_eq!(error.kind, Kind::PatternNotFound);
     assert_eq!(fixture.count("POST /patterns/nope/apply"), 1);
     // If the pattern is listed, the failure has another cause.
-    assert_eq!(client.pattern(&name("zz"), &no_wait()).unwrap_err().kind, Kind::FabricInternal);
+    assert_eq!(
+        client.pattern(&name("zz"), &no_wait()).unwrap_err().kind,
+        Kind::FabricInternal
+    );
 
-    let explain = |kind| client.explain(&name("nope"), Error::new(kind, "x"), &no_wait()).kind;
-    for kind in [Kind::FabricInternal, Kind::ApiError, Kind::StreamInterrupted] {
+    let explain = |kind| {
+        client
+            .explain(&name("nope"), Error::new(kind, "x"), &no_wait())
+            .kind
+    };
+    for kind in [
+        Kind::FabricInternal,
+        Kind::ApiError,
+        Kind::StreamInterrupted,
+    ] {
         assert_eq!(explain(kind), Kind::PatternNotFound);
     }
     let asked = fixture.count(NAMES);
-    for kind in [Kind::ApiUnavailable, Kind::ApiUnauthorized, Kind::Cancelled, Kind::ResponseTooLarge] {
+    for kind in [
+        Kind::ApiUnavailable,
+        Kind::ApiUnauthorized,
+        Kind::Cancelled,
+        Kind::ResponseTooLarge,
+    ] {
         assert_eq!(explain(kind), kind);
     }
     assert_eq!(fixture.count(NAMES), asked);
@@ -383,9 +560,15 @@ fn a_pattern_that_is_not_listed_is_not_found() {
 #[test]
 fn without_the_list_the_original_error_stands() {
     let client = Fixture::routes([]).client();
-    assert_eq!(client.pattern(&name("nope"), &no_wait()).unwrap_err().kind, Kind::FabricInternal);
+    assert_eq!(
+        client.pattern(&name("nope"), &no_wait()).unwrap_err().kind,
+        Kind::FabricInternal
+    );
     let original = Error::new(Kind::ApiError, "as it was");
-    assert_eq!(client.explain(&name("nope"), original.clone(), &no_wait()), original);
+    assert_eq!(
+        client.explain(&name("nope"), original.clone(), &no_wait()),
+        original
+    );
 }
 
 #[test]
@@ -393,10 +576,21 @@ fn refused_variables_never_leave() {
     let fixture = Fixture::always(json("{}"));
     let client = fixture.client();
     let variables = BTreeMap::from([("v".to_owned(), "{{plugin:sys:env:HOME}}".to_owned())]);
-    let error = client.apply(&name("p"), "", &variables, &no_wait()).unwrap_err();
+    let error = client
+        .apply(&name("p"), "", &variables, &no_wait())
+        .unwrap_err();
     assert_eq!(error.kind, Kind::InvalidRequest);
-    let chat = Chat { variables, ..Chat::new(name("p"), "{{fine here}}") };
-    assert_eq!(client.chat(chat.clone(), &no_wait(), &mut |_| Ok(())).unwrap_err().kind, Kind::InvalidRequest);
+    let chat = Chat {
+        variables,
+        ..Chat::new(name("p"), "{{fine here}}")
+    };
+    assert_eq!(
+        client
+            .chat(chat.clone(), &no_wait(), &mut |_| Ok(()))
+            .unwrap_err()
+            .kind,
+        Kind::InvalidRequest
+    );
     assert!(fixture.requests().is_empty());
 }
 
@@ -411,7 +605,11 @@ impl Leaves {
 
 impl Wait for Leaves {
     fn still_waiting(&self) -> Result<(), Stop> {
-        let left = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        let left = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+                left.checked_sub(1)
+            });
         left.map(drop).map_err(|_| Stop)
     }
 }
@@ -424,16 +622,24 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
             stream.write_all(head.as_bytes()).unwrap();
             // Blocks until the other side closes.
             let read = stream.read(&mut [0]);
-            closed.send((Instant::now(), matches!(read, Ok(0) | Err(_)))).unwrap();
+            closed
+                .send((Instant::now(), matches!(read, Ok(0) | Err(_))))
+                .unwrap();
             false
         });
         // Asked once before the run is sent, then while it runs.
         let wait = Leaves::after(1);
         let started = Instant::now();
-        let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
+        let end = fixture
+            .client()
+            .chat(Chat::new(name("p"), ""), &wait, &mut |_| Ok(()));
         assert_eq!(end, Err(Error::cancelled()));
         let (at, was_closed) = is_closed.recv().unwrap();
-        assert!(was_closed && at - started < Duration::from_millis(1000), "{:?}", at - started);
+        assert!(
+            was_closed && at - started < Duration::from_millis(1000),
+            "{:?}",
+            at - started
+        );
         assert_eq!(fixture.count(POST), 1);
     }
 }
@@ -441,7 +647,9 @@ fn a_caller_who_leaves_closes_the_connection_at_once() {
 #[test]
 fn nothing_is_run_for_a_caller_who_has_left_before() {
     let fixture = Fixture::always(stream(&[content("a"), complete()]));
-    let end = fixture.client().chat(Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
+    let end = fixture
+        .client()
+        .chat(Chat::new(name("p"), ""), &Leaves::after(0), &mut |_| Ok(()));
     assert_eq!(end, Err(Error::cancelled()));
     assert_eq!(fixture.count(POST), 0);
 }
@@ -450,12 +658,20 @@ fn nothing_is_run_for_a_caller_who_has_left_before() {
 fn an_error_of_the_caller_ends_the_run_and_closes_the_connection() {
     let (closed, is_closed) = mpsc::channel();
     let fixture = Fixture::new(move |_, _, stream| {
-        stream.write_all(format!("{STREAM}{}", content("a")).as_bytes()).unwrap();
-        closed.send(matches!(stream.read(&mut [0]), Ok(0) | Err(_))).unwrap();
+        stream
+            .write_all(format!("{STREAM}{}", content("a")).as_bytes())
+            .unwrap();
+        closed
+            .send(matches!(stream.read(&mut [0]), Ok(0) | Err(_)))
+            .unwrap();
         false
     });
     let ours = Error::new(Kind::Internal, "ours");
-    let end = fixture.client().chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| Err(ours.clone()));
+    let end = fixture
+        .client()
+        .chat(Chat::new(name("p"), ""), &no_wait(), &mut |_| {
+            Err(ours.clone())
+        });
     assert_eq!(end, Err(ours));
     assert!(is_closed.recv().unwrap());
 }
@@ -481,18 +697,24 @@ fn events_are_passed_on_before_the_next_read_blocks() {
     let got = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&got);
     let fixture = Fixture::new(move |_, _, stream| {
-        stream.write_all(format!("{STREAM}{}{}", content("a"), content("b")).as_bytes()).unwrap();
+        stream
+            .write_all(format!("{STREAM}{}{}", content("a"), content("b")).as_bytes())
+            .unwrap();
         while counted.load(Ordering::SeqCst) < 2 {
             is_blocking.lock().unwrap().recv().unwrap();
         }
-        stream.write_all(format!("{}{END}", complete()).as_bytes()).unwrap();
+        stream
+            .write_all(format!("{}{END}", complete()).as_bytes())
+            .unwrap();
         false
     });
     let wait: Arc<dyn Wait> = Arc::new(Blocks(Mutex::new(blocks)));
-    let end = fixture.client().chat(Chat::new(name("p"), ""), &wait, &mut |_| {
-        got.fetch_add(1, Ordering::SeqCst);
-        Ok(())
-    });
+    let end = fixture
+        .client()
+        .chat(Chat::new(name("p"), ""), &wait, &mut |_| {
+            got.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        });
     assert_eq!((end, got.load(Ordering::SeqCst)), (Ok(()), 3));
 }
 
@@ -503,7 +725,11 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
         (status("502 X", ""), 3, Ok(())),
         (status("504 X", ""), 3, Ok(())),
         (String::new(), 3, Ok(())),
-        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[]".into(), 3, Ok(())),
+        (
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n[]".into(),
+            3,
+            Ok(()),
+        ),
         (status("500 X", "\"x\""), 1, Err(Kind::FabricInternal)),
         (status("400 X", ""), 1, Err(Kind::ApiError)),
         (status("429 X", ""), 1, Err(Kind::ApiError)),
@@ -511,15 +737,26 @@ fn reads_are_tried_three_times_but_only_where_that_can_help() {
     ] {
         let answer = first.clone();
         let fixture = Fixture::new(move |number, _, stream| {
-            let answer = if number < 2 { answer.clone() } else { json("[]") };
+            let answer = if number < 2 {
+                answer.clone()
+            } else {
+                json("[]")
+            };
             stream.write_all(answer.as_bytes()).unwrap();
             answer.contains("Content-Type")
         });
-        let result = fixture.client().pattern_names(&no_wait()).map(|_| ()).map_err(|error| error.kind);
+        let result = fixture
+            .client()
+            .pattern_names(&no_wait())
+            .map(|_| ())
+            .map_err(|error| error.kind);
         assert_eq!((result, fixture.requests().len()), (end, tries), "{first}");
     }
     let fixture = Fixture::always(status("503 X", ""));
-    assert_eq!(fixture.client().strategies(&no_wait()).unwrap_err().kind, Kind::ApiUnavailable);
+    assert_eq!(
+        fixture.client().strategies(&no_wait()).unwrap_err().kind,
+        Kind::ApiUnavailable
+    );
     assert_eq!(fixture.requests().len(), 3);
 }
 
@@ -546,14 +783,22 @@ fn reads_share_a_connection_and_runs_have_their_own() {
         client.strategies(&no_wait()).unwrap_err();
         assert_eq!(run(&client).2, Ok(()));
     }
-    let connections: Vec<_> = fixture.requests().iter().map(|seen| seen.connection).collect();
+    let connections: Vec<_> = fixture
+        .requests()
+        .iter()
+        .map(|seen| seen.connection)
+        .collect();
     assert_eq!(connections, [0, 0, 1, 0, 0, 2]);
 }
 
 #[test]
 fn a_stale_pooled_connection_is_replaced_unnoticed() {
     let fixture = Fixture::new(|number, request, stream| {
-        let answer = if request.line == POST { stream_of_one() } else { json("[]") };
+        let answer = if request.line == POST {
+            stream_of_one()
+        } else {
+            json("[]")
+        };
         stream.write_all(answer.as_bytes()).unwrap();
         number != 0
     });
@@ -573,21 +818,54 @@ fn every_list_in_every_shape() {
     let fixture = Fixture::routes([
         (NAMES, json("[\"b\",\"a\",\"b\"]")),
         ("GET /sessions/names", json("[\"s2\",\"s1\"]")),
-        ("GET /strategies", json("[{\"name\":\"z\"},{\"name\":\"a\",\"description\":\"d\",\"prompt\":\"p\"}]")),
-        ("GET /models/names", json("{\"models\":null,\"vendors\":{\"V\":[\"m\"]}}")),
-        ("GET /config", json("{\"openai\":\"sk-1\",\"more\":{\"x\":1}}")),
-        ("GET /patterns/a%20b", json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi {{x}}\"}")),
-        ("POST /patterns/a%20b/apply", json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi you\"}")),
+        (
+            "GET /strategies",
+            json("[{\"name\":\"z\"},{\"name\":\"a\",\"description\":\"d\",\"prompt\":\"p\"}]"),
+        ),
+        (
+            "GET /models/names",
+            json("{\"models\":null,\"vendors\":{\"V\":[\"m\"]}}"),
+        ),
+        (
+            "GET /config",
+            json("{\"openai\":\"sk-1\",\"more\":{\"x\":1}}"),
+        ),
+        (
+            "GET /patterns/a%20b",
+            json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi {{x}}\"}"),
+        ),
+        (
+            "POST /patterns/a%20b/apply",
+            json("{\"Name\":\"a b\",\"Description\":\"\",\"Pattern\":\"Hi you\"}"),
+        ),
     ]);
     let (client, wait) = (fixture.client(), no_wait());
-    assert_eq!(*client.pattern_names(&wait).unwrap(), ["a", "b"].into_iter().collect());
+    assert_eq!(
+        *client.pattern_names(&wait).unwrap(),
+        ["a", "b"].into_iter().collect()
+    );
     let strategies = client.strategies(&wait).unwrap().unwrap();
-    assert_eq!((strategies[0].name.as_str(), strategies[1].name.as_str()), ("a", "z"));
+    assert_eq!(
+        (strategies[0].name.as_str(), strategies[1].name.as_str()),
+        ("a", "z")
+    );
     assert_eq!(client.models(&wait).unwrap().vendors["V"], ["m"]);
     assert_eq!(client.configuration(&wait).unwrap()["openai"], "sk-1");
-    assert_eq!(client.pattern(&name("a b"), &wait).unwrap().system_prompt, "Hi {{x}}");
+    assert_eq!(
+        client.pattern(&name("a b"), &wait).unwrap().system_prompt,
+        "Hi {{x}}"
+    );
     let variables = BTreeMap::from([("x".to_owned(), "you".to_owned())]);
-    assert_eq!(client.apply(&name("a b"), "in", &variables, &wait).unwrap().system_prompt, "Hi you");
+    assert_eq!(
+        client
+            .apply(&name("a b"), "in", &variables, &wait)
+            .unwrap()
+            .system_prompt,
+        "Hi you"
+    );
     let seen = fixture.requests().pop().unwrap();
-    assert_eq!(seen.body, "{\"input\":\"in\",\"variables\":{\"x\":\"you\"}}");
+    assert_eq!(
+        seen.body,
+        "{\"input\":\"in\",\"variables\":{\"x\":\"you\"}}"
+    );
 }
