@@ -1,14 +1,11 @@
-//! The architecture as a test: dependencies between modules point one way, foreign crates are named in one place, files
-//! stay small, and `unsafe` is confined to a few files.
+//! The architecture as a test: dependencies between modules point one way, foreign crates are named in one place, and
+//! `unsafe` is confined to a few files.
 //!
 //! Reads `src/**/*.rs` as text, without comments and tests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-
-/// Longest file, in lines.
-const LONGEST: usize = 600;
 
 /// Every module and its height: a module may use only lower ones.
 const HEIGHTS: [(&str, u8); 35] = [
@@ -272,30 +269,6 @@ fn the_time_of_day_is_only_shown() {
             source.path
         );
     }
-}
-
-#[test]
-fn files_stay_small() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = Vec::new();
-    collect(&root.join("src"), &mut files);
-    collect(&root.join("tests"), &mut files);
-    let long: Vec<String> = files
-        .iter()
-        .map(|file| (file, fs::read_to_string(file).unwrap().lines().count()))
-        .filter(|(_, lines)| *lines > LONGEST)
-        .map(|(file, lines)| {
-            format!(
-                "{} has {lines} lines",
-                file.strip_prefix(root).unwrap().display()
-            )
-        })
-        .collect();
-    assert!(
-        long.is_empty(),
-        "longer than {LONGEST} lines, is each still one thing?\n{}",
-        long.join("\n")
-    );
 }
 
 #[test]
