@@ -150,6 +150,8 @@ pub(crate) struct Error {
     pub(crate) cause: Option<Cause>,
     /// The HTTP status that Fabric or a proxy answered with; for the log.
     pub(crate) status: Option<u16>,
+    /// The argument that was refused; for the log.
+    pub(crate) argument: Option<String>,
 }
 
 /// Why Fabric could not be used. Finer than [`Kind`], and never part of an answer.
@@ -208,6 +210,15 @@ impl Error {
             retry_after: None,
             cause: None,
             status: None,
+            argument: None,
+        }
+    }
+
+    /// The same error, about this argument. The part that the tool knows: what follows may be the caller's text.
+    pub(crate) fn about(self, argument: impl Into<String>) -> Error {
+        Error {
+            argument: Some(argument.into()),
+            ..self
         }
     }
 

@@ -27,9 +27,10 @@
 //! success, 1 for failure, 2 for a mistake in a flag or variable.
 
 mod access;
+mod account;
 mod agent;
 mod budget;
-mod calls;
+mod call;
 mod check;
 mod cli;
 mod clients;
@@ -37,21 +38,19 @@ mod config;
 mod demo;
 mod error;
 mod fabric;
-mod features;
 mod generate;
 mod heap;
 mod http;
 mod install;
 mod json;
-mod jsonrpc;
 mod logging;
 mod metrics;
 mod net;
-mod oneshot;
 mod protocol;
 mod random;
 mod runs;
 mod search;
+mod server;
 mod service;
 mod sha256;
 mod signals;
@@ -70,15 +69,16 @@ use std::thread;
 use std::time::Duration;
 
 use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
-use budget::MEMORY;
 use check::Look;
 use cli::{Command, ExitReason, Generate};
-use config::{Config, Transport};
+use config::{Config, MAX_QUEUED_RUNS, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
-use features::{Kept, Server};
-use runs::{Accounts, Folder, Runs};
+use account::{Accounts, Bounds, Resource};
+use runs::{Folder, Runs};
+use server::Server;
 use signals::Signal;
+use tools::Backend;
 use transport::http::Listening;
 use transport::stdio::Stdio;
 
@@ -88,6 +88,11 @@ const LOG_FLUSH: Duration = Duration::from_millis(200);
 /// On stdio, work that the first answer does not need starts this much later. Measured: a fifth to a third less time
 /// from spawn to the answer of `initialize`.
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
+
+/// Least number of calls that are no runs and work at once on stdio.
+const STDIO_CALLS: usize = 16;
+/// Transcripts that Fabric fetches at once: each is a process on its host.
+const MAX_TRANSCRIPTS: usize = 8;
 
 /// Shown when the program is started by hand in a terminal.
 const TYPED: &str = "\
@@ -157,9 +162,9 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
             }
             let (server, config, _demo) = assemble(config, |warning| tell(warning))?;
             config.warnings.iter().for_each(tell);
-            let called = oneshot::run(&server, &tool, arguments.as_deref(), json);
+            let called = call::run(&server, &tool, arguments.as_deref(), json);
             // The end of a run that could not be written at once.
-            server.kept.runs.interrupt_all();
+            server.backend.runs.interrupt_all();
             called
         }
         Command::Check { json, config } => {
@@ -267,25 +272,54 @@ fn assemble(
         demo = Some(started);
     }
     heap::tune();
-    MEMORY.set_limit(config.max_memory);
+    let accounts = Accounts::new(bounds(&config));
     let client = Arc::new(Client::new(&config.fabric).map_err(ExitReason::usage)?);
     let catalog = Arc::new(Catalog::new(client.clone(), config.catalog_ttl));
     // Callers that cannot be distinguished must not list each other's runs.
     let lists = config.transport == Transport::Stdio || !config.http.is_open();
-    let kept = Kept {
-        runs: keep_runs(&config.kept, warn),
+    let backend = Backend {
+        fabric: client,
+        catalog,
+        policy: config.policy.clone(),
+        runs: keep_runs(&config.kept, &accounts, warn),
         settings: config.kept.clone(),
         lists,
+        accounts,
     };
-    Ok((
-        Arc::new(Server::new(client, catalog, config.policy.clone(), kept)),
-        config,
-        demo,
-    ))
+    Ok((Arc::new(Server::new(backend)), config, demo))
+}
+
+/// How much callers may hold.
+fn bounds(config: &Config) -> Bounds {
+    let is_stdio = config.transport == Transport::Stdio;
+    let http = &config.http;
+    let calls = match is_stdio {
+        true => config.max_runs.max(STDIO_CALLS),
+        false => config.max_runs.max(http.max_connections),
+    };
+    let total = |what| match what {
+        Resource::Memory => config.max_memory,
+        Resource::Runs => config.max_runs,
+        Resource::Queue if is_stdio => MAX_QUEUED_RUNS,
+        // Over HTTP every call has a thread, or is refused: a queue would only hide that.
+        Resource::Queue => 0,
+        Resource::Calls | Resource::Waits => calls,
+        Resource::Streams => http.max_connections,
+        Resource::Transcripts => MAX_TRANSCRIPTS,
+    };
+    let is_one = http.tokens_file.is_none()
+        && http.oauth.is_none()
+        && (http.token.is_some() || net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback()));
+    Bounds {
+        totals: Resource::ALL.map(total),
+        runs_per_caller: http.max_runs_per_caller,
+        per_minute: http.max_calls_per_minute,
+        several: !is_stdio && !is_one,
+    }
 }
 
 /// The store of runs; in memory if its folder cannot be used.
-fn keep_runs(kept: &config::RunSettings, warn: impl Fn(&str)) -> Runs {
+fn keep_runs(kept: &config::RunSettings, accounts: &Accounts, warn: impl Fn(&str)) -> Runs {
     let folder = kept
         .state_dir
         .as_ref()
@@ -295,8 +329,9 @@ fn keep_runs(kept: &config::RunSettings, warn: impl Fn(&str)) -> Runs {
                 .inspect_err(|reason| warn(&format!("{reason}; runs are kept in memory only")))
                 .ok()
         });
-    let accounts: Accounts = Box::new(|| {
-        let mut charge = MEMORY.open();
+    let account = accounts.of("");
+    let opened: runs::Accounts = Box::new(move || {
+        let mut charge = account.open(Resource::Memory);
         Box::new(move |bytes| match bytes.checked_sub(charge.held()) {
             Some(more) => charge.grow_into_free(more).is_ok(),
             None => {
@@ -305,15 +340,15 @@ fn keep_runs(kept: &config::RunSettings, warn: impl Fn(&str)) -> Runs {
             }
         })
     });
-    let runs = Runs::new(kept.keep, folder, Some(accounts));
+    let runs = Runs::new(kept.keep, folder, Some(opened));
     let kept_runs = runs.clone();
-    MEMORY.reclaim_with(move |bytes| kept_runs.shrink(bytes));
+    accounts.reclaim_with(move |_, bytes| kept_runs.shrink(bytes));
     runs
 }
 
 /// Logs whether Fabric answers, in the background, so that no client waits for it.
 fn log_connection(server: &Arc<Server>) {
-    let (client, runs) = (server.fabric.clone(), server.kept.runs.clone());
+    let (client, runs) = (server.backend.fabric.clone(), server.backend.runs.clone());
     let log = move || {
         runs.sweep();
         check::log_connection(&client);
@@ -334,7 +369,6 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
     };
     let stdio = Arc::new(Stdio::new(
         server.clone(),
-        config.max_runs,
         io::stdout(),
         left,
     ));

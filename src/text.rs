@@ -86,6 +86,15 @@ pub(crate) fn edit_distance(a: &[char], b: &[char]) -> usize {
     rows[2][b.len()]
 }
 
+/// The first `most` bytes of a text, without a character that is cut.
+pub(crate) fn prefix(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -8,10 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::access::Identity;
-use crate::features::{Action, Server, Sink, Visitor};
-use crate::protocol::{Inbound, Revision, Session};
-use crate::runs::Owner;
+use crate::protocol::{Revision, Session};
+use crate::server::{Audience, Server};
 use crate::sync::lock;
 
 use super::diagnosis::Problem;
@@ -51,24 +49,14 @@ pub(super) fn run(
     show: &mut dyn FnMut(&str) -> io::Result<()>,
 ) -> io::Result<Result<DemoRun, Problem>> {
     let session = Arc::new(Session::of(Revision::NEWEST_LEGACY));
-    let Action::Call(call) = server.receive(&session, Inbound::read(CALL.as_bytes(), false), None)
-    else {
-        return Ok(Err(failed("the call was refused".into())));
-    };
     let started = Instant::now();
     let (pieces, arrived) = mpsc::channel();
-    let sink = Arc::new(TextChannel(Mutex::new(pieces)));
-    let visitor = Visitor {
-        identity: Identity::Local,
-        owner: Owner::Process,
-        sink,
-        held: None,
-    };
+    let audience = Arc::new(TextChannel(Mutex::new(pieces)));
     let server = server.clone();
     // The thread drops the sink and with it the only sender, which ends the loop below.
     let running = thread::Builder::new()
         .name("demo run".into())
-        .spawn(move || call.run(&server, visitor))?;
+        .spawn(move || server.ask(&session, CALL, audience))?;
     let mut seen = DemoRun::default();
     for piece in arrived {
         if seen.pieces == 0 {
@@ -81,8 +69,6 @@ pub(super) fn run(
     let Ok(answer) = running.join() else {
         return Ok(Err(failed("it panicked".into())));
     };
-    let answer: Value = serde_json::from_str(&String::from_utf8_lossy(&answer.body.into_bytes()))
-        .unwrap_or_default();
     let text = answer["result"]["content"][0]["text"]
         .as_str()
         .unwrap_or_default();
@@ -108,18 +94,12 @@ fn failed(why: String) -> Problem {
 /// Sends the text of progress notifications to a channel.
 struct TextChannel(Mutex<Sender<String>>);
 
-impl Sink for TextChannel {
-    fn notify(&self, message: &[u8]) {
-        let notification: Value =
-            serde_json::from_str(&String::from_utf8_lossy(message)).unwrap_or_default();
+impl Audience for TextChannel {
+    fn hear(&self, notification: &Value) {
         if let Some(text) = notification["params"]["message"].as_str() {
             // Fails once the receiver has stopped reading.
             let _ = lock(&self.0).send(text.to_owned());
         }
-    }
-
-    fn stopped(&self) -> bool {
-        false
     }
 }
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::features::{Action, Server};
-use crate::protocol::{Inbound, Revision, Session};
+use crate::protocol::{Revision, Session};
+use crate::server::{Audience, Server};
 
 use super::diagnosis::Problem;
 
@@ -98,17 +98,18 @@ fn ask(
 ) -> Result<Value, String> {
     let request = json!({"jsonrpc": "2.0", "id": method, "method": method, "params": params});
     let request = request.to_string();
-    let Action::Answer(answer) =
-        server.receive(session, Inbound::read(request.as_bytes(), false), None)
-    else {
-        return Err(format!("{method} was not answered."));
-    };
-    match serde_json::from_str::<Value>(&String::from_utf8_lossy(&answer.body.into_bytes())) {
+    match Ok::<_, String>(server.ask(session, &request, Arc::new(Nobody))) {
         Ok(mut answer) if answer["result"].is_object() => Ok(answer["result"].take()),
         Ok(answer) => Err(format!(
             "{method} was refused: {:?}",
             answer["error"]["message"].as_str().unwrap_or_default()
         )),
-        Err(error) => Err(format!("the answer to {method} is not JSON: {error}.")),
+        Err(error) => Err(error),
     }
+}
+
+struct Nobody;
+
+impl Audience for Nobody {
+    fn hear(&self, _: &Value) {}
 }

@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use crate::access::Access;
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Source, Wait};
-use crate::features::Server;
+use crate::server::Server;
 use crate::net::{Authority, Host};
 
 use diagnosis::{Problem, diagnose};
@@ -72,10 +72,10 @@ pub(crate) fn run(
             "Change the setting, or leave it so knowingly.",
         ));
     }
-    let reachable = ask_for_patterns(&server.fabric, config, &mut report, say);
+    let reachable = ask_for_patterns(&server.backend.fabric, config, &mut report, say);
     writer.connection(&report)?;
     if reachable {
-        ask_for_the_rest(&server.fabric, config, &mut report, say);
+        ask_for_the_rest(&server.backend.fabric, config, &mut report, say);
         writer.contents(&report)?;
     }
     if let Err(what) = access.probe() {

@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::Value;
 
 use super::{Error, Kind};
 use crate::config::MAX_RUN_OUTPUT;
@@ -290,8 +290,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         kind: Option<Cow<'a, str>>,
         format: Option<String>,
         content: Option<String>,
-        #[serde(borrow)]
-        usage: Option<&'a RawValue>,
+        usage: Option<Value>,
     }
     // serde also accepts an array, as the fields in order.
     let object = str::from_utf8(data)
@@ -313,7 +312,7 @@ pub(super) fn parse(data: &[u8]) -> Result<Event, Error> {
         // Statistics must not fail a run: unreadable counts are unknown.
         Some("usage") => wire
             .usage
-            .and_then(|u| serde_json::from_str(u.get()).ok())
+            .and_then(|u| Usage::deserialize(u).ok())
             .map_or(Event::Other, Event::Usage),
         _ => Event::Other,
     })

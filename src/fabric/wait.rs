@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::budget::Full;
+use crate::account::Full;
 
 /// How often a waiting call checks whether to continue.
 pub(super) const SLICE: Duration = Duration::from_millis(100);

@@ -49,6 +49,11 @@ impl Deferred {
         !self.pipelined && socket::gone(&self.lease.slot.socket)
     }
 
+    /// The connection ends with this response.
+    pub(crate) fn close(&mut self) {
+        self.after = After::Close;
+    }
+
     /// Like `Exchange::respond`, with the body in parts.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         let (registry, slot) = (&self.lease.registry, &self.lease.slot);

@@ -8,11 +8,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::budget::{Charge, Full, MEMORY};
+use crate::account::{Account, Full, Guard, Resource};
 use crate::config::STATIC_TTL;
 use crate::error::{Error, Kind};
-use crate::jsonrpc::{self, Id, NoId};
-
+use super::jsonrpc::{self, Id, NoId};
 use super::revision::{Feature, Revision};
 
 /// A message: one line without its newline. A stored result is shared, not copied.
@@ -56,8 +55,8 @@ pub(crate) struct Answer {
     pub(crate) modern: bool,
     /// Whether the envelope (params and `_meta`) was refused and not the method; also for the HTTP status.
     pub(crate) envelope: bool,
-    /// The charge for `body`, if charged.
-    pub(crate) memory: Charge,
+    /// What `body` holds of memory, if it was charged.
+    memory: Option<Guard>,
 }
 
 impl Answer {
@@ -72,20 +71,20 @@ impl Answer {
             code,
             modern,
             envelope: false,
-            memory: MEMORY.open(),
+            memory: None,
         }
     }
 
-    /// Charges the body to the budget, unless it was charged before writing.
+    /// Charges the body to `account`, as far as it was not before writing.
     ///
     /// # Errors
-    /// [`Full`]: the budget is exhausted.
-    pub(crate) fn charge(&mut self, in_batch: bool) -> Result<(), Full> {
-        if in_batch {
-            self.memory = std::mem::replace(&mut self.memory, MEMORY.open()).without_reserve();
-        }
-        let counted = self.memory.held();
-        self.memory.grow(self.body.len().saturating_sub(counted))
+    /// [`Full`].
+    pub(crate) fn charge(&mut self, account: &Account) -> Result<(), Full> {
+        let length = self.body.len();
+        let memory = self
+            .memory
+            .get_or_insert_with(|| account.open(Resource::Memory));
+        memory.grow(length.saturating_sub(memory.held()))
     }
 }
 
@@ -123,8 +122,8 @@ pub(crate) struct ResultWriter {
     /// The members of `_meta`.
     pub(crate) meta: Map<String, Value>,
     empty: bool,
-    /// The charge made before writing.
-    memory: Charge,
+    /// What was charged before writing.
+    memory: Option<Guard>,
 }
 
 impl ResultWriter {
@@ -146,16 +145,18 @@ impl ResultWriter {
             kind: "complete",
             meta: Map::new(),
             empty: true,
-            memory: MEMORY.open(),
+            memory: None,
         }
     }
 
-    /// Charges `bytes` to the budget before they are written, and reserves exactly this capacity.
+    /// Charges `bytes` to `account` before they are written, and reserves exactly this capacity.
     ///
     /// # Errors
-    /// [`Full`]: the budget is exhausted.
-    pub(crate) fn reserve(&mut self, bytes: usize) -> Result<(), Full> {
-        self.memory.grow(bytes)?;
+    /// [`Full`].
+    pub(crate) fn reserve(&mut self, account: &Account, bytes: usize) -> Result<(), Full> {
+        self.memory
+            .get_or_insert_with(|| account.open(Resource::Memory))
+            .grow(bytes)?;
         self.out.reserve_exact(bytes);
         Ok(())
     }
@@ -213,7 +214,7 @@ impl ResultWriter {
     /// Ends the whole message.
     pub(crate) fn end(mut self) -> Answer {
         let modern = !self.revision.is_legacy();
-        let memory = std::mem::replace(&mut self.memory, MEMORY.open());
+        let memory = self.memory.take();
         let mut body = self.end_body();
         body.extend_from_slice(jsonrpc::END);
         Answer {

@@ -1,12 +1,10 @@
 //! The handshake: `initialize`, `server/discover`, `logging/setLevel`.
 
 use serde_json::Value;
-use serde_json::value::RawValue;
-
-use crate::jsonrpc::Id;
 
 use super::answer::{Answer, Cache, Refusal, ResultWriter, server_info};
-use super::params::{params, text};
+use super::jsonrpc::Id;
+use super::node::{Node, Params};
 use super::revision::Revision;
 use super::session::{Level, Session};
 
@@ -26,13 +24,12 @@ pub(crate) struct Offer {
 pub(crate) fn initialize(
     session: &Session,
     id: &Id,
-    raw: Option<&RawValue>,
+    params: Option<&Node<'_>>,
     offer: impl FnOnce(Revision) -> Offer,
 ) -> Result<Answer, Refusal> {
     let usage = "initialize needs params.protocolVersion, a string such as \"2025-11-25\".";
-    let [wanted] = params(raw, ["protocolVersion"], usage)?;
-    let wanted = text(wanted, usage)?;
-    let revision = Revision::named(&wanted)
+    let wanted = Params::new(params, usage).text("protocolVersion")?;
+    let revision = Revision::named(wanted)
         .filter(|r| r.is_legacy())
         .unwrap_or(Revision::NEWEST_LEGACY);
     session.agree(revision);
@@ -61,10 +58,10 @@ pub(crate) fn discover(id: &Id, revision: Revision, offer: &Offer) -> Answer {
 ///
 /// # Errors
 /// -32602 for anything but one of MCP's levels.
-pub(crate) fn set_level(session: &Session, raw: Option<&RawValue>) -> Result<(), Refusal> {
+pub(crate) fn set_level(session: &Session, params: Option<&Node<'_>>) -> Result<(), Refusal> {
     let usage = "logging/setLevel needs params.level: debug, info, notice, warning, error, critical, alert or emergency.";
-    let [level] = params(raw, ["level"], usage)?;
-    let level = Level::named(&text(level, usage)?).ok_or_else(|| Refusal::params(usage))?;
+    let params = Params::new(params, usage);
+    let level = Level::named(params.text("level")?).ok_or_else(|| params.refusal())?;
     session.set_level(level);
     Ok(())
 }

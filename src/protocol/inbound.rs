@@ -2,12 +2,9 @@
 
 use std::collections::HashSet;
 
-use serde_json::value::RawValue;
-
-use crate::jsonrpc::{self, Id, Incoming, Invalid, Message};
-
-use super::answer::Refusal;
+use super::jsonrpc::{self, Id, Incoming, Invalid, Message, Request};
 use super::meta::Meta;
+use super::node::Node;
 
 /// The error for a request whose id is in use.
 pub(crate) const ID_IN_USE: &str =
@@ -17,8 +14,6 @@ pub(crate) const ID_IN_USE: &str =
 pub(crate) struct Inbound<'a> {
     /// The decoded messages; `Err` if there is no valid one.
     pub(crate) incoming: Result<Incoming<'a>, Invalid>,
-    /// The `_meta` of a single request; empty for anything else.
-    pub(crate) meta: Result<Meta<'a>, Refusal>,
     /// Is it of the stateless era?
     pub(crate) modern: bool,
     /// Does it open a legacy session?
@@ -29,17 +24,15 @@ impl<'a> Inbound<'a> {
     /// Decodes one line or body. `modern_header`: over HTTP, `MCP-Protocol-Version` is 2026-07-28 or later.
     pub(crate) fn read(bytes: &'a [u8], modern_header: bool) -> Inbound<'a> {
         let incoming = jsonrpc::read(bytes);
-        let (meta, modern, initialize) = match &incoming {
-            Ok(Incoming::One(Message::Request { method, params, .. })) => {
-                let meta = Meta::read(*params);
-                let modern = is_modern(method, &meta, modern_header);
-                (meta, modern, !modern && method == "initialize")
+        let (modern, initialize) = match &incoming {
+            Ok(Incoming::One(Message::Request(request))) => {
+                let modern = is_modern(request, modern_header);
+                (modern, !modern && request.method == "initialize")
             }
-            _ => (Ok(Meta::default()), modern_header, false),
+            _ => (modern_header, false),
         };
         Inbound {
             incoming,
-            meta,
             modern,
             initialize,
         }
@@ -54,13 +47,13 @@ impl<'a> Inbound<'a> {
             reason: ID_IN_USE,
         };
         match &mut self.incoming {
-            Ok(Incoming::One(Message::Request { id, .. })) if in_use(id) => {
+            Ok(Incoming::One(Message::Request(Request { id, .. }))) if in_use(id) => {
                 self.incoming = Err(refusal(id))
             }
             Ok(Incoming::Batch(items)) => {
                 let mut seen = HashSet::new();
                 for item in items {
-                    if let Ok(Message::Request { id, .. }) = item
+                    if let Ok(Message::Request(Request { id, .. })) = item
                         && (in_use(id) || !seen.insert(id.clone()))
                     {
                         *item = Err(refusal(id));
@@ -74,7 +67,7 @@ impl<'a> Inbound<'a> {
     /// The id of a single request.
     pub(crate) fn id(&self) -> Option<&Id> {
         match &self.incoming {
-            Ok(Incoming::One(Message::Request { id, .. })) => Some(id),
+            Ok(Incoming::One(Message::Request(request))) => Some(&request.id),
             _ => None,
         }
     }
@@ -82,7 +75,7 @@ impl<'a> Inbound<'a> {
     /// Does it need an answer?
     pub(crate) fn is_request(&self) -> bool {
         match &self.incoming {
-            Ok(Incoming::One(message)) => matches!(message, Message::Request { .. }),
+            Ok(Incoming::One(message)) => matches!(message, Message::Request(_)),
             Ok(Incoming::Batch(items)) => !items
                 .iter()
                 .all(|m| matches!(m, Ok(Message::Notification { .. } | Message::Response))),
@@ -92,21 +85,16 @@ impl<'a> Inbound<'a> {
 }
 
 /// The era of a request, from its envelope, its method or the HTTP header.
-pub(crate) fn is_modern(
-    method: &str,
-    meta: &Result<Meta<'_>, Refusal>,
-    modern_header: bool,
-) -> bool {
-    meta.as_ref().is_ok_and(Meta::is_modern)
-        || method == "server/discover"
-        || (modern_header && method != "initialize")
+pub(crate) fn is_modern(request: &Request<'_>, modern_header: bool) -> bool {
+    Meta::read(request.params.as_ref()).is_ok_and(|meta| meta.is_modern())
+        || request.method == "server/discover"
+        || (modern_header && request.method != "initialize")
 }
 
 /// The id in a `notifications/cancelled`. Anything else or malformed is ignored, as the specification asks.
-pub(crate) fn cancelled(method: &str, params: Option<&RawValue>) -> Option<Id> {
+pub(crate) fn cancelled(method: &str, params: Option<&Node<'_>>) -> Option<Id> {
     if method != "notifications/cancelled" {
         return None;
     }
-    let [id] = jsonrpc::members(params?.get(), ["requestId"]).ok()?;
-    Id::from_raw(id?)
+    Id::read(params?.get("requestId")?)
 }

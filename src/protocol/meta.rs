@@ -1,11 +1,8 @@
 //! A request's `_meta`, and the checks of the modern envelope in order: `_meta`, header against body, version.
 
-use serde_json::value::RawValue;
-
-use crate::jsonrpc::{self, Id};
-
 use super::answer::Refusal;
-use super::params::given;
+use super::jsonrpc::{Id, Request};
+use super::node::Node;
 use super::revision::Revision;
 use super::session::Level;
 
@@ -54,51 +51,42 @@ impl RequestContext {
     }
 }
 
-/// The known members of a request's `_meta`, raw, so that a wrong type gets our own error. `null` is a wrong type,
-/// except for the progress token, where it means none.
+/// The known members of a request's `_meta`. `null` is a wrong type, except for the progress token, where it means none.
 #[derive(Default)]
-pub(crate) struct Meta<'a> {
-    version: Option<&'a RawValue>,
-    capabilities: Option<&'a RawValue>,
-    level: Option<&'a RawValue>,
-    progress_token: Option<&'a RawValue>,
-    /// The params contain nothing else, so they need no further parsing.
-    pub(crate) is_alone: bool,
+pub(crate) struct Meta<'m> {
+    version: Option<&'m Node<'m>>,
+    capabilities: Option<&'m Node<'m>>,
+    level: Option<&'m Node<'m>>,
+    progress_token: Option<&'m Node<'m>>,
 }
 
-impl<'a> Meta<'a> {
-    /// Parses `_meta` from raw params.
+impl<'m> Meta<'m> {
+    /// Reads `_meta` from params.
     ///
     /// # Errors
     /// -32602 if params or `_meta` are not objects.
-    pub(crate) fn read(params: Option<&'a RawValue>) -> Result<Meta<'a>, Refusal> {
-        let Some(params) = params else {
-            return Ok(Meta::default());
-        };
+    pub(crate) fn read(params: Option<&'m Node<'m>>) -> Result<Meta<'m>, Refusal> {
         let wrong = |what: &str| {
-            Refusal::params(format!(
+            Err(Refusal::params(format!(
                 "\"{what}\" must be an object, with each field once."
-            ))
+            )))
         };
-        let ([meta], others) =
-            jsonrpc::members_among(params.get(), ["_meta"]).map_err(|_| wrong("params"))?;
-        let Some(meta) = given(meta) else {
-            return Ok(Meta::default());
+        let meta = match params {
+            None => return Ok(Meta::default()),
+            Some(params) if !params.is_object() => return wrong("params"),
+            Some(params) => match params.get("_meta") {
+                None | Some(Node::Null) => return Ok(Meta::default()),
+                Some(meta) if !meta.is_object() => return wrong("_meta"),
+                Some(meta) => meta,
+            },
         };
-        let names = [
-            "io.modelcontextprotocol/protocolVersion",
-            "io.modelcontextprotocol/clientCapabilities",
-            "io.modelcontextprotocol/logLevel",
-            "progressToken",
-        ];
-        let members = jsonrpc::members(meta.get(), names).map_err(|_| wrong("_meta"))?;
-        let [version, capabilities, level, progress_token] = members;
         Ok(Meta {
-            version,
-            capabilities,
-            level,
-            progress_token: given(progress_token),
-            is_alone: others == 0,
+            version: meta.get("io.modelcontextprotocol/protocolVersion"),
+            capabilities: meta.get("io.modelcontextprotocol/clientCapabilities"),
+            level: meta.get("io.modelcontextprotocol/logLevel"),
+            progress_token: meta
+                .get("progressToken")
+                .filter(|token| **token != Node::Null),
         })
     }
 
@@ -108,22 +96,16 @@ impl<'a> Meta<'a> {
     }
 
     fn declares_tasks(&self) -> bool {
-        let member = |raw: &'a RawValue, name| {
-            jsonrpc::members(raw.get(), [name])
-                .ok()
-                .and_then(|[member]| member)
-        };
-        let extensions = self.capabilities.and_then(|raw| member(raw, "extensions"));
-        extensions
-            .and_then(|raw| member(raw, TASKS))
-            .is_some_and(|raw| raw.get().starts_with('{'))
+        self.capabilities
+            .and_then(|capabilities| capabilities.get("extensions")?.get(TASKS))
+            .is_some_and(Node::is_object)
     }
 
     fn progress_token(&self) -> Result<Option<Id>, Refusal> {
-        let read = |raw| {
-            Id::from_raw(raw).ok_or_else(|| {
+        let read = |token| {
+            Id::read(token).ok_or_else(|| {
                 Refusal::params(
-                    "\"progressToken\" must be a string or an integer, of at most 1024 bytes.",
+                    "\"progressToken\" must be a string of at most 1024 bytes or a 64-bit integer.",
                 )
             })
         };
@@ -134,8 +116,7 @@ impl<'a> Meta<'a> {
     /// the member that `Mcp-Name` repeats.
     pub(crate) fn modern(
         &self,
-        method: &str,
-        params: Option<&RawValue>,
+        request: &Request<'_>,
         mirror: Option<(&Mirror, Option<&str>)>,
     ) -> Result<RequestContext, Refusal> {
         let missing = |name: &str, what: &str| {
@@ -144,33 +125,30 @@ impl<'a> Meta<'a> {
                 Revision::NEWEST.name()
             ))
         };
-        let Some(version) = self.version.and_then(jsonrpc::text) else {
+        let Some(version) = self.version.and_then(Node::text) else {
             return Err(missing("protocolVersion", "a string"));
         };
-        if !self
-            .capabilities
-            .is_some_and(|raw| raw.get().starts_with('{'))
-        {
+        if !self.capabilities.is_some_and(Node::is_object) {
             return Err(missing("clientCapabilities", "an object"));
         }
         let level = match self.level {
             None => None,
-            Some(raw) => Some(jsonrpc::text(raw).and_then(|name| Level::named(&name)).ok_or_else(|| {
+            Some(level) => Some(level.text().and_then(Level::named).ok_or_else(|| {
                 missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency")
             })?),
         };
         let progress_token = self.progress_token()?;
         if let Some((mirror, mirrored)) = mirror {
-            mirror.check(&version, method, params, mirrored)?;
+            mirror.check(version, request, mirrored)?;
         }
-        match Revision::named(&version) {
+        match Revision::named(version) {
             Some(revision) if !revision.is_legacy() => Ok(RequestContext {
                 revision,
                 level,
                 progress_token,
                 tasks: self.declares_tasks(),
             }),
-            known => Err(unsupported(&version, known.is_some())),
+            known => Err(unsupported(version, known.is_some())),
         }
     }
 
@@ -221,8 +199,7 @@ impl Mirror {
     fn check(
         &self,
         version: &str,
-        method: &str,
-        params: Option<&RawValue>,
+        request: &Request<'_>,
         mirrored: Option<&str>,
     ) -> Result<(), Refusal> {
         let differs = |header: &str, body: &str, found: Option<&str>| {
@@ -243,17 +220,15 @@ impl Mirror {
                 self.version.as_deref(),
             );
         }
-        if self.method.as_deref() != Some(method) {
+        if self.method.as_deref() != Some(&*request.method) {
             return differs("Mcp-Method", "method", self.method.as_deref());
         }
         let Some(member) = mirrored else {
             return Ok(());
         };
         let body = &format!("params.{member}");
-        let value = params
-            .and_then(|raw| jsonrpc::members(raw.get(), [member]).ok())
-            .and_then(|[value]| value);
-        let value = value.and_then(jsonrpc::text);
+        let params = request.params.as_ref();
+        let value = params.and_then(|params| params.get(member)?.text());
         match (&self.name, value) {
             (Some(Err(why)), _) => Err(Refusal::new(
                 HEADER_MISMATCH,

@@ -1,22 +1,25 @@
 //! The Model Context Protocol itself, without I/O: bytes in, bytes out. No Fabric, threads, clock or sockets.
 //!
 //! ```text
-//!   bytes ──Inbound::read──▶ era ──Meta──▶ revision, checks ──(features)──▶ ResultWriter ──▶ bytes
+//!   bytes ──Inbound::read──▶ era ──Meta──▶ revision, checks ──(server)──▶ ResultWriter ──▶ bytes
 //! ```
 //! In scope: eras and revisions, `_meta`, the handshake, sessions, writing answers, errors and pages. Not in scope:
-//! which methods there are and what they do (`features`), I/O (`transport`).
+//! which methods there are and what they do (`server`), I/O (`transport`).
 
 mod answer;
 pub(crate) mod handshake;
 pub(crate) mod inbound;
+pub(crate) mod jsonrpc;
 mod meta;
+mod node;
 pub(crate) mod pages;
-pub(crate) mod params;
 mod revision;
 mod session;
 
 pub(crate) use answer::{Answer, Cache, Refusal, ResultWriter, error_object, stored};
 pub(crate) use inbound::{ID_IN_USE, Inbound};
+pub(crate) use jsonrpc::{Id, NoId};
 pub(crate) use meta::{Meta, Mirror, RequestContext, TASKS, without_handshake};
+pub(crate) use node::{Node, Params, VALUE};
 pub(crate) use revision::{Feature, Revision};
 pub(crate) use session::{Level, Session};

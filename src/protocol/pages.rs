@@ -4,10 +4,9 @@
 use std::ops::Range;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::answer::{Refusal, ResultWriter};
-use super::params::{optional_text, params};
+use super::node::{Node, Params};
 
 /// Entries on one page.
 const PAGE_SIZE: usize = 1000;
@@ -20,16 +19,15 @@ pub(crate) struct Cursor(usize);
 ///
 /// # Errors
 /// -32602 for anything but a cursor of this server.
-pub(crate) fn cursor(raw: Option<&RawValue>) -> Result<Cursor, Refusal> {
-    let usage = "\"cursor\" must be a string.";
-    let [cursor] = params(raw, ["cursor"], usage)?;
-    let Some(text) = optional_text(cursor, usage)? else {
+pub(crate) fn cursor(params: Option<&Node<'_>>) -> Result<Cursor, Refusal> {
+    let params = Params::new(params, "\"cursor\" must be a string.");
+    let Some(text) = params.optional_text("cursor")? else {
         return Ok(Cursor(0));
     };
     let page = text
         .strip_prefix("page-")
         .and_then(|n| n.parse::<usize>().ok())
-        .filter(|n| *n > 0 && write(*n) == *text);
+        .filter(|n| *n > 0 && write(*n) == text);
     page.and_then(|n| n.checked_mul(PAGE_SIZE))
         .map(Cursor)
         .ok_or_else(bad)

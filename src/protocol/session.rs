@@ -8,9 +8,9 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::jsonrpc::NoId;
 use crate::sync::lock;
 
+use super::jsonrpc::NoId;
 use super::revision::{Feature, Revision};
 
 /// The severities of MCP's log messages (RFC 5424), lowest first.

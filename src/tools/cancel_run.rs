@@ -1,29 +1,28 @@
 //! `fabric_cancel_run`: stops a run whose call was answered before its end.
 
+use crate::access::Role;
 use crate::fabric::{Error, Kind};
 use crate::runs::Run;
 
 use super::get_run::{find, shown};
-use super::{Arguments, Policy, Prepared, Tool, Work, refused};
+use super::{Argument, ArgumentKind, Arguments, Policy, Prepared, Tool, refused};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_cancel_run",
     title: "Cancel a run",
     description: "Stop a run; returns its output so far.",
-    input: INPUT,
+    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: false,
+    role: Role::Read,
     prepare,
 };
 
-const INPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "run_id":{"type":"string","description":"The run."}
-  },
-  "required":["run_id"],
-  "additionalProperties":false
-}"#;
+const ARGUMENTS: &[Argument] = &[Argument::required(
+    "run_id",
+    ArgumentKind::Text,
+    "The run.",
+)];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -36,16 +35,17 @@ const OUTPUT: &str = r#"{
   "required":["run_id","status","output_text"]
 }"#;
 
-fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
+fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id")?;
-    arguments.end(TOOL.arguments())?;
+    arguments.end()?;
     let run_id = run_id.ok_or_else(|| {
         refused("`run_id` is missing: fabric_run_pattern and fabric_get_run give it.")
+            .about("run_id")
     })?;
-    Ok(Box::new(move |work: &Work| {
-        let run = find(work, &run_id)?;
+    Ok(Prepared::new(move |context| {
+        let run = find(context, &run_id)?;
         cancel(&run)?;
-        shown(&run, 0, None)
+        shown(context, &run, 0, None)
     }))
 }
 

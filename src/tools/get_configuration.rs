@@ -3,18 +3,24 @@
 //! Redaction is deny-by-default: Fabric's key names follow no rule, so a value is shown only if it is harmless by its
 //! form.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
-use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
+use crate::access::Role;
+use crate::fabric::Error;
+
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_configuration",
     title: "Get Fabric's configuration",
     description: "Get Fabric's configuration, to see which vendors and services are set up. Values that may be secret \
                   read [REDACTED_BY_MCP_SERVER]; an empty value is not set.",
-    input: NO_ARGUMENTS,
+    arguments: &[],
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
@@ -23,13 +29,13 @@ const REDACTED: &str = "[REDACTED_BY_MCP_SERVER]";
 
 const OUTPUT: &str = r#"{"type":"object","properties":{},"additionalProperties":true}"#;
 
-fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
-    arguments.end(TOOL.arguments())?;
-    Ok(Box::new(configuration))
+fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    arguments.end()?;
+    Ok(Prepared::new(configuration))
 }
 
-fn configuration(work: &Work) -> Result<Outcome, Failure> {
-    let mut configuration = work.fabric.configuration(&work.wait())?;
+fn configuration(context: &Arc<Context>) -> Result<Outcome, Failure> {
+    let mut configuration = context.backend.fabric.configuration(&context.wait())?;
     configuration.values_mut().for_each(redact);
     let rows = configuration.len();
     Ok(Outcome::rows(configuration, rows))

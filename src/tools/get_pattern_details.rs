@@ -1,33 +1,46 @@
 //! `fabric_get_pattern_details`: one pattern, whole.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use crate::config::MAX_FABRIC_BODY;
-use crate::fabric::{Name, is_runnable, not_runnable};
+use crate::access::Role;
+use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
-use super::{Arguments, Failure, Job, Outcome, Plain, Policy, Prepared, Tool, Work};
+use super::{
+    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Plain, Policy, Prepared, Tool,
+};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_pattern_details",
     title: "Get pattern details",
     description: "Get one Fabric pattern: what it does, its whole system prompt, and the variables that \
                   fabric_run_pattern needs for it.",
-    input: INPUT,
+    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
-const INPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "pattern_name":{"type":"string","description":"Exact name, as fabric_list_patterns gives it."},
-    "offset":{"type":"integer","minimum":0,"maximum":16777216,"description":"Character of the prompt to begin at. Default 0."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":16777216,"description":"Most characters of the prompt. Default: all."}
-  },
-  "required":["pattern_name"],
-  "additionalProperties":false
-}"#;
+const ARGUMENTS: &[Argument] = &[
+    Argument::required(
+        "pattern_name",
+        ArgumentKind::Text,
+        "Exact name, as fabric_list_patterns gives it.",
+    ),
+    Argument::new(
+        "offset",
+        ArgumentKind::Integer(0, MAX_FABRIC_BODY as u64),
+        "Character of the prompt to begin at. Default 0.",
+    ),
+    Argument::new(
+        "max_chars",
+        ArgumentKind::Integer(1, MAX_FABRIC_BODY as u64),
+        "Most characters of the prompt. Default: all.",
+    ),
+];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -70,17 +83,21 @@ struct Details {
     warnings: Vec<String>,
 }
 
-fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
+fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern()?;
-    let mut number = |name: &str, least| arguments.integer(name, least..=MAX_FABRIC_BODY as u64);
-    let (offset, max_chars) = (number("offset", 0)?, number("max_chars", 1)?);
-    arguments.end(TOOL.arguments())?;
-    let size = |n: Option<u64>| n.map(|n| n as usize);
-    Ok(Box::new(GetPatternDetails {
+    let mut number = |name: &str| Ok::<_, Error>(arguments.integer(name)?.map(|n| n as usize));
+    let (offset, max_chars) = (number("offset")?, number("max_chars")?);
+    arguments.end()?;
+    let fields = vec![("pattern", pattern.as_str().to_owned())];
+    let wanted = GetPatternDetails {
         pattern,
-        offset: size(offset),
-        max_chars: size(max_chars),
-    }))
+        offset,
+        max_chars,
+    };
+    Ok(Prepared {
+        fields,
+        ..Prepared::new(move |context| wanted.get(context))
+    })
 }
 
 /// Part of a text, and where the next one begins, in characters.
@@ -91,12 +108,13 @@ fn part(text: &str, offset: usize, max_chars: Option<usize>) -> (&str, Option<us
     cut.map_or((rest, None), |(end, next)| (&rest[..end], Some(next)))
 }
 
-impl Job for GetPatternDetails {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let pattern = work.fabric.pattern(&self.pattern, &work.wait())?;
+impl GetPatternDetails {
+    fn get(&self, context: &Arc<Context>) -> Result<Outcome, Failure> {
+        let backend = &context.backend;
+        let pattern = backend.fabric.pattern(&self.pattern, &context.wait())?;
         let is_part = self.offset.is_some() || self.max_chars.is_some();
         let name = self.pattern.as_str();
-        let card = work.catalog.card(name, &pattern.system_prompt);
+        let card = backend.catalog.card(name, &pattern.system_prompt);
         let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
         let (system_prompt, next_offset) = part(
             &pattern.system_prompt,
@@ -131,10 +149,6 @@ impl Job for GetPatternDetails {
             bytes,
             ..Outcome::new(Plain(details))
         })
-    }
-
-    fn fields(&self) -> Vec<(&'static str, &str)> {
-        vec![("pattern", self.pattern.as_str())]
     }
 }
 

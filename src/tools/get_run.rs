@@ -1,27 +1,33 @@
 //! `fabric_get_run`: the state and output of a run, as long as it is kept.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::budget::{Charge, MEMORY};
+use crate::access::Role;
+use crate::account::{Guard, Resource};
 use crate::config::MAX_RUN_OUTPUT;
-use crate::fabric::{Error, Kind, no_room};
+use crate::fabric::{Error, Kind, Wait, no_room};
 use crate::runs::{Run, RunState, Waited};
 use crate::time;
 
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
-use super::{Arguments, ChunkKind, Failure, Job, Outcome, Policy, Prepared, Tool, Work, refused};
+use super::context::ChunkKind;
+use super::{
+    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused,
+};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_run",
     title: "Get a run",
     description: "Get the output of a run of fabric_run_pattern, waiting for its end. Without \
                   run_id: your latest runs.",
-    input: INPUT,
+    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
@@ -31,16 +37,27 @@ const MAX_WAIT: u64 = 50;
 /// Runs in a list.
 const LATEST: usize = 50;
 
-const INPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "run_id":{"type":"string","description":"The run."},
-    "wait_seconds":{"type":"integer","minimum":0,"maximum":50,"description":"Default 50."},
-    "offset":{"type":"integer","minimum":0,"maximum":33554432,"description":"Characters to skip."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"Most characters."}
-  },
-  "additionalProperties":false
-}"#;
+/// Text of a run is relayed in pieces of this size, in bytes: many may follow one long run.
+const PIECE: usize = 16 << 10;
+
+const ARGUMENTS: &[Argument] = &[
+    Argument::new("run_id", ArgumentKind::Text, "The run."),
+    Argument::new(
+        "wait_seconds",
+        ArgumentKind::Integer(0, MAX_WAIT),
+        "Default 50.",
+    ),
+    Argument::new(
+        "offset",
+        ArgumentKind::Integer(0, MAX_RUN_OUTPUT as u64),
+        "Characters to skip.",
+    ),
+    Argument::new(
+        "max_chars",
+        ArgumentKind::Integer(1, MAX_RUN_OUTPUT as u64),
+        "Most characters.",
+    ),
+];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -74,124 +91,117 @@ const OUTPUT: &str = r#"{
   }
 }"#;
 
-struct GetRun {
-    run_id: Option<String>,
-    wait: Duration,
-    offset: usize,
-    max_chars: Option<usize>,
-}
-
-fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
+fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let run_id = arguments.string("run_id")?;
-    let wait = arguments
-        .integer("wait_seconds", 0..=MAX_WAIT)?
-        .unwrap_or(MAX_WAIT);
-    let offset = arguments
-        .integer("offset", 0..=MAX_RUN_OUTPUT as u64)?
-        .unwrap_or(0) as usize;
-    let max_chars = arguments
-        .integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?
-        .map(|n| n as usize);
-    arguments.end(TOOL.arguments())?;
-    Ok(Box::new(GetRun {
-        run_id,
-        wait: Duration::from_secs(wait),
-        offset,
-        max_chars,
-    }))
+    let wait = arguments.integer("wait_seconds")?.unwrap_or(MAX_WAIT);
+    let offset = arguments.integer("offset")?.unwrap_or(0) as usize;
+    let max_chars = arguments.integer("max_chars")?.map(|n| n as usize);
+    arguments.end()?;
+    let Some(run_id) = run_id else {
+        return Ok(Prepared::new(list));
+    };
+    let place = match wait {
+        0 => Resource::Calls,
+        _ => Resource::Waits,
+    };
+    Ok(Prepared {
+        place,
+        ..Prepared::new(move |context| {
+            let run = find(context, &run_id)?;
+            follow(context, &run, Duration::from_secs(wait), offset)?;
+            shown(context, &run, offset, max_chars)
+        })
+    })
 }
 
 /// The caller's run. Unknown, expired and foreign ids get the same error.
-pub(super) fn find(work: &Work, run_id: &str) -> Result<Run, Error> {
-    work.runs.find(run_id, &work.owner).ok_or_else(|| {
+pub(super) fn find(context: &Context, run_id: &str) -> Result<Run, Error> {
+    let (runs, owner) = (&context.backend.runs, &context.caller.owner);
+    runs.find(run_id, owner).ok_or_else(|| {
         refused(
             "`run_id` is no run of yours that is kept: it never was, or its time (--keep-runs) is over. Take it from the \
              result of fabric_run_pattern.",
         )
+        .about("run_id")
     })
 }
 
-impl Job for GetRun {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let Some(run_id) = &self.run_id else {
-            return self.list(work);
-        };
-        let run = find(work, run_id)?;
-        self.follow(&run, work)?;
-        shown(&run, self.offset, self.max_chars)
-    }
-
-    fn waits(&self) -> bool {
-        self.run_id.is_some() && !self.wait.is_zero()
-    }
+fn list(context: &Arc<Context>) -> Result<Outcome, Failure> {
+    let (runs, owner) = (&context.backend.runs, &context.caller.owner);
+    let page = runs.list(owner, None, LATEST).ok_or_else(|| {
+        refused(
+            "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \
+             Take it from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
+        )
+        .about("run_id")
+    })?;
+    let now = time::milliseconds_now();
+    let entry = |run: &Run| {
+        let record = run.record();
+        json!({
+            "run_id": record.id,
+            "status": record.state.name(),
+            "patterns": record.patterns,
+            "age_seconds": now.saturating_sub(record.created) / 1000,
+            "total_chars": record.chars,
+        })
+    };
+    let runs: Vec<Value> = page.runs.iter().map(entry).collect();
+    let rows = runs.len();
+    Ok(Outcome::rows(json!({ "runs": runs }), rows))
 }
 
-impl GetRun {
-    fn list(&self, work: &Work) -> Result<Outcome, Failure> {
-        let page = work.runs.list(&work.owner, None, LATEST).ok_or_else(|| {
-            refused(
-                "`run_id` is missing: without a login there is no list of runs, as whoever has its id may read a run. \
-                 Take it from the result of fabric_run_pattern, or use a server with tokens (--tokens-file).",
-            )
-        })?;
-        let now = time::milliseconds_now();
-        let entry = |run: &Run| {
-            let record = run.record();
-            json!({
-                "run_id": record.id,
-                "status": record.state.name(),
-                "patterns": record.patterns,
-                "age_seconds": now.saturating_sub(record.created) / 1000,
-                "total_chars": record.chars,
-            })
-        };
-        let runs: Vec<Value> = page.runs.iter().map(entry).collect();
-        let rows = runs.len();
-        Ok(Outcome::rows(json!({ "runs": runs }), rows))
+/// Waits for the end, at most as long as asked, and relays the text from character `offset` on.
+fn follow(context: &Context, run: &Run, wait: Duration, offset: usize) -> Result<(), Error> {
+    context.begin_step(true, false);
+    let begun = Instant::now();
+    if run.record().state != RunState::Working {
+        return Ok(());
     }
-
-    /// Waits for the end, at most as long as asked, and relays the text from `offset` on.
-    fn follow(&self, run: &Run, work: &Work) -> Result<(), Error> {
-        work.caller.begin_step(true, true);
-        let begun = std::time::Instant::now();
-        let record = run.record();
-        let mut seen = match record.state {
-            RunState::Working => run.read_chars(0, self.offset).len() as u64,
-            _ => return Ok(()),
-        };
-        loop {
-            let left = self.wait.saturating_sub(begun.elapsed());
-            match run.wait(Some(seen), left, &mut || {
-                work.caller.still_waiting().is_ok()
-            }) {
-                Waited::More => {
-                    let text = run.read(seen, MAX_RUN_OUTPUT);
-                    if text.is_empty() {
-                        return Ok(());
-                    }
-                    seen += text.len() as u64;
-                    work.caller.chunk(ChunkKind::Content, DEFAULT_FORMAT, &text);
-                    work.caller.flush();
+    // What comes before `offset` is not relayed, even if it is still to come.
+    let mut chars = 0;
+    let mut seen = 0;
+    loop {
+        let left = wait.saturating_sub(begun.elapsed());
+        let waited = run.wait(Some(seen), left, &mut || context.still_waiting().is_ok());
+        match waited {
+            Waited::More => {
+                let text = run.read(seen, PIECE);
+                if text.is_empty() {
+                    return Ok(());
                 }
-                Waited::Stopped => return Err(Error::cancelled()),
-                Waited::Ended | Waited::TimedOut => return Ok(()),
+                seen += text.len() as u64;
+                let skipped = text
+                    .char_indices()
+                    .nth(offset.saturating_sub(chars))
+                    .map_or("", |(at, _)| &text[at..]);
+                chars += text.chars().count();
+                if !skipped.is_empty() {
+                    context.chunk(ChunkKind::Content, DEFAULT_FORMAT, skipped);
+                }
+                if run.record().bytes <= seen {
+                    context.flush();
+                }
             }
-            if work.caller.still_waiting().is_err() {
-                return Err(Error::cancelled());
-            }
+            Waited::Stopped => return Err(Error::cancelled()),
+            Waited::Ended | Waited::TimedOut => return Ok(()),
+        }
+        if context.still_waiting().is_err() {
+            return Err(Error::cancelled());
         }
     }
 }
 
 /// A run and its text from `offset` on.
 pub(super) fn shown(
+    context: &Context,
     run: &Run,
     offset: usize,
     max_chars: Option<usize>,
 ) -> Result<Outcome, Failure> {
     let record = run.record();
     let rest = Rest::of(&record);
-    let mut memory = MEMORY.open();
+    let mut memory = context.caller.account.open(Resource::Memory);
     if memory
         .grow(run_result::most_bytes(&record, max_chars))
         .is_err()
@@ -264,5 +274,5 @@ struct RunView {
     warnings: Vec<String>,
     /// Of the text.
     #[serde(skip)]
-    _memory: Charge,
+    _memory: Guard,
 }

@@ -1,32 +1,46 @@
 //! `fabric_get_transcript`: the transcript of a YouTube video. Runs no model, so it costs nothing.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 
-use crate::fabric::{Error, VideoId};
+use crate::access::Role;
+use crate::account::{Full, Resource};
+use crate::fabric::{Error, Kind, VideoId};
 
-use super::{Arguments, Failure, Job, Outcome, Policy, Prepared, Tool, Work, refused};
+use super::{
+    Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused,
+};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_get_transcript",
     title: "Get a YouTube transcript",
     description: "Get the transcript of a YouTube video, and its title and description where Fabric has a key for YouTube. \
                   To work on it, pass the text to fabric_run_pattern as input_text. Takes up to a minute.",
-    input: INPUT,
+    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
-const INPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "url":{"type":"string","description":"Address of one video at youtube.com or youtu.be."},
-    "language":{"type":"string","description":"Wanted language, such as de or pt-BR. Default en."},
-    "timestamps":{"type":"boolean","description":"Begin each line with its time. Default false."}
-  },
-  "required":["url"],
-  "additionalProperties":false
-}"#;
+const ARGUMENTS: &[Argument] = &[
+    Argument::required(
+        "url",
+        ArgumentKind::Text,
+        "Address of one video at youtube.com or youtu.be.",
+    ),
+    Argument::new(
+        "language",
+        ArgumentKind::Text,
+        "Wanted language, such as de or pt-BR. Default en.",
+    ),
+    Argument::new(
+        "timestamps",
+        ArgumentKind::Flag,
+        "Begin each line with its time. Default false.",
+    ),
+];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -39,12 +53,6 @@ const OUTPUT: &str = r#"{
   "required":["transcript","video_id"]
 }"#;
 
-struct GetTranscript {
-    video: VideoId,
-    language: Option<String>,
-    timestamps: bool,
-}
-
 #[derive(Serialize)]
 struct VideoText {
     transcript: String,
@@ -55,16 +63,18 @@ struct VideoText {
     description: Option<String>,
 }
 
-fn prepare(mut arguments: Arguments, _: &Policy) -> Prepared {
+fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let url = arguments.string("url")?.unwrap_or_default();
-    let video = VideoId::parse("url", &url)?;
+    let video = VideoId::parse("url", &url).map_err(|error| error.about("url"))?;
     let language = arguments.string("language")?.map(language).transpose()?;
     let timestamps = arguments.flag("timestamps")?;
-    arguments.end(TOOL.arguments())?;
-    Ok(Box::new(GetTranscript {
-        video,
-        language,
-        timestamps,
+    arguments.end()?;
+    Ok(Prepared::new(move |context| {
+        transcript(context, &video, language.as_deref(), timestamps).map_err(|error| Failure {
+            // The video is private to the caller, and yt-dlp's messages name it.
+            logged: (error.kind == Kind::ApiError).then(|| "[...]".to_owned()),
+            ..error.into()
+        })
     }))
 }
 
@@ -82,31 +92,36 @@ fn language(value: String) -> Result<String, Error> {
     }
     Err(refused(
         "`language` must be the code of a language, such as de, fil or pt-BR.",
-    ))
+    )
+    .about("language"))
 }
 
-impl Job for GetTranscript {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let found = work.fabric.transcript(
-            &self.video,
-            self.language.as_deref(),
-            self.timestamps,
-            &work.wait(),
-        )?;
-        let is_said = |text: &String| !text.is_empty() && text != self.video.as_str();
-        let text = VideoText {
-            transcript: found.transcript,
-            video_id: self.video.as_str().to_owned(),
-            title: found.title.filter(is_said),
-            description: found.description.filter(is_said),
-        };
-        Ok(Outcome::text(text, |text| &text.transcript))
-    }
-
-    /// The video is private to the caller, and yt-dlp's messages name it.
-    fn private(&self) -> Option<Vec<&str>> {
-        None
-    }
+fn transcript(
+    context: &Arc<Context>,
+    video: &VideoId,
+    language: Option<&str>,
+    timestamps: bool,
+) -> Result<Outcome, Error> {
+    let _fetching = context
+        .caller
+        .account
+        .take(Resource::Transcripts, 1)
+        .map_err(|Full| {
+            let detail = "Fabric is fetching as many transcripts as it may, for you or for everybody. Try again in a \
+                          moment.";
+            Error::new(Kind::TooManyRequests, detail)
+        })?;
+    context.count(0)?;
+    let fabric = &context.backend.fabric;
+    let found = fabric.transcript(video, language, timestamps, &context.wait())?;
+    let is_said = |text: &String| !text.is_empty() && text != video.as_str();
+    let text = VideoText {
+        transcript: found.transcript,
+        video_id: video.as_str().to_owned(),
+        title: found.title.filter(is_said),
+        description: found.description.filter(is_said),
+    };
+    Ok(Outcome::text(text, |text| &text.transcript))
 }
 
 #[cfg(test)]

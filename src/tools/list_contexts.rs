@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::access::Role;
 use crate::fabric::{Age, Error, Names, Stored};
 
-use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_contexts",
     title: "List contexts and sessions",
     description: "List the contexts and sessions stored in Fabric, for context_name and session_name.",
-    input: NO_ARGUMENTS,
+    arguments: &[],
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
@@ -36,15 +38,15 @@ struct Contexts {
     warnings: Vec<String>,
 }
 
-fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
-    arguments.end(TOOL.arguments())?;
-    Ok(Box::new(contexts))
+fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    arguments.end()?;
+    Ok(Prepared::new(contexts))
 }
 
-fn contexts(work: &Work) -> Result<Outcome, Failure> {
+fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut warnings = Vec::new();
     let mut names = |what: Stored| {
-        let names = Arc::unwrap_or_clone(work.catalog.stored(Age::Fresh, what, &work.wait())?);
+        let names = Arc::unwrap_or_clone(context.backend.catalog.stored(Age::Fresh, what, &context.wait())?);
         Ok::<Names, Error>(names.unwrap_or_else(|| {
             warnings.push(no_folder(what));
             Names::default()

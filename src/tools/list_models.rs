@@ -5,16 +5,20 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
+use crate::access::Role;
+use crate::fabric::Error;
+
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_models",
     title: "List models",
     description: "List the models that Fabric can use, by vendor, for model_name and vendor_name. Only needed to choose \
                   another model than Fabric's default. May take some seconds.",
-    input: NO_ARGUMENTS,
+    arguments: &[],
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
@@ -37,13 +41,13 @@ struct ModelList {
     models_by_vendor: BTreeMap<String, Vec<String>>,
 }
 
-fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
-    arguments.end(TOOL.arguments())?;
-    Ok(Box::new(models))
+fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    arguments.end()?;
+    Ok(Prepared::new(models))
 }
 
-fn models(work: &Work) -> Result<Outcome, Failure> {
-    let models = Arc::unwrap_or_clone(work.catalog.models(&work.wait())?);
+fn models(context: &Arc<Context>) -> Result<Outcome, Failure> {
+    let models = Arc::unwrap_or_clone(context.backend.catalog.models(&context.wait())?);
     let rows = models.models.len();
     Ok(Outcome::rows(
         ModelList {

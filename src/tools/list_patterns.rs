@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use crate::access::Role;
 use crate::config::MAX_ROWS;
-use crate::fabric::{Age, Names, Snapshot, not_runnable};
+use crate::fabric::{Age, Error, Names, Snapshot, not_runnable};
 use crate::text::shown;
 
-use super::{Arguments, Failure, Job, Json, Outcome, Policy, Prepared, Tool, Work};
+use super::{
+    Argument, ArgumentKind, Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool,
+};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_patterns",
@@ -16,20 +19,25 @@ pub(super) const TOOL: Tool = Tool {
     description: "Find the Fabric pattern for a task. Patterns are tested prompts, each made for one task, such as \
                   summarize, extract_wisdom or explain_code. As query, describe the task in your own words, synonyms \
                   included: the best come first, with what they do. Without query: all names.",
-    input: INPUT,
+    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
-const INPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "query":{"type":"string","description":"The task: what goes in, what should come out."},
-    "limit":{"type":"integer","minimum":1,"maximum":10000,"description":"Most names. Default 15 with query, else all."}
-  },
-  "additionalProperties":false
-}"#;
+const ARGUMENTS: &[Argument] = &[
+    Argument::new(
+        "query",
+        ArgumentKind::Text,
+        "The task: what goes in, what should come out.",
+    ),
+    Argument::new(
+        "limit",
+        ArgumentKind::Integer(1, MAX_ROWS as u64),
+        "Most names. Default 15 with query, else all.",
+    ),
+];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -55,22 +63,19 @@ const OUTPUT: &str = r#"{
 /// Default number of search results.
 const USUAL: usize = 15;
 
-fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
+fn prepare(mut arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
     let query = arguments.string("query")?;
-    let limit = arguments
-        .integer("limit", 1..=MAX_ROWS as u64)?
-        .map(|n| n as usize);
-    arguments.end(TOOL.arguments())?;
+    let limit = arguments.integer("limit")?.map(|n| n as usize);
+    arguments.end()?;
     Ok(match query.filter(|query| !query.trim().is_empty()) {
-        None => {
-            let limit = limit.unwrap_or(usize::MAX);
-            Box::new(move |work: &Work| all(work, limit))
+        None => Prepared::new(move |context| all(context, limit.unwrap_or(usize::MAX))),
+        Some(query) => {
+            let search = Search {
+                query,
+                limit: limit.unwrap_or(USUAL),
+            };
+            Prepared::new(move |context| search.run(context))
         }
-        Some(query) => Box::new(Search {
-            query,
-            limit: limit.unwrap_or(USUAL),
-            policy: policy.clone(),
-        }),
     })
 }
 
@@ -94,8 +99,9 @@ impl Json for Patterns {
     }
 }
 
-fn all(work: &Work, limit: usize) -> Result<Outcome, Failure> {
-    let mut patterns = work.catalog.names(Age::Fresh, &work.wait())?;
+fn all(context: &Arc<Context>, limit: usize) -> Result<Outcome, Failure> {
+    let catalog = &context.backend.catalog;
+    let mut patterns = catalog.names(Age::Fresh, &context.wait())?;
     if limit < patterns.len() {
         patterns = Arc::new(patterns.iter().take(limit).collect());
     }
@@ -109,7 +115,6 @@ fn all(work: &Work, limit: usize) -> Result<Outcome, Failure> {
 struct Search {
     query: String,
     limit: usize,
-    policy: Policy,
 }
 
 /// The result of a search.
@@ -127,9 +132,10 @@ struct Match {
     description: String,
 }
 
-impl Job for Search {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        let (snapshot, error) = work.catalog.snapshot_or_names(&work.wait())?;
+impl Search {
+    fn run(&self, context: &Arc<Context>) -> Result<Outcome, Failure> {
+        let backend = &context.backend;
+        let (snapshot, error) = backend.catalog.snapshot_or_names(&context.wait())?;
         let mut warnings = Vec::new();
         if let Some(error) = error {
             warnings.push(format!(
@@ -141,7 +147,7 @@ impl Job for Search {
             warnings
                 .push(format!("{unread} of {all} patterns could not be read: of those only the names were searched."));
         }
-        let matches = self.search(&snapshot, &mut warnings);
+        let matches = self.search(&snapshot, &backend.policy, &mut warnings);
         let patterns: Vec<String> = matches.iter().map(|found| found.name.clone()).collect();
         let rows = patterns.len();
         let found = Matches {
@@ -154,11 +160,14 @@ impl Job for Search {
             ..Outcome::rows(found, rows)
         })
     }
-}
 
-impl Search {
     /// The patterns that match and may be run here.
-    fn search(&self, snapshot: &Snapshot, warnings: &mut Vec<String>) -> Vec<Match> {
+    fn search(
+        &self,
+        snapshot: &Snapshot,
+        policy: &Policy,
+        warnings: &mut Vec<String>,
+    ) -> Vec<Match> {
         let found = snapshot.index().search(&self.query, usize::MAX);
         let (mut matches, mut denied) = (Vec::new(), Vec::new());
         for card in found.hits {
@@ -166,7 +175,7 @@ impl Search {
                 break;
             }
             let name = card.name.as_str();
-            match self.policy.allows(name) {
+            match policy.allows(name) {
                 true => matches.push(Match {
                     name: name.into(),
                     description: snapshot.description(name).into(),
@@ -192,7 +201,7 @@ impl Search {
             let nearest: Vec<&str> = found
                 .nearest
                 .into_iter()
-                .filter(|name| self.policy.allows(name))
+                .filter(|name| policy.allows(name))
                 .collect();
             let nearest = match nearest.is_empty() {
                 true => String::new(),

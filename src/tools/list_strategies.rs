@@ -4,17 +4,19 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::fabric::{Age, NO_STRATEGIES, Strategy};
+use crate::access::Role;
+use crate::fabric::{Age, Error, NO_STRATEGIES, Strategy};
 
-use super::{Arguments, Failure, NO_ARGUMENTS, Outcome, Policy, Prepared, Tool, Work};
+use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "fabric_list_strategies",
     title: "List strategies",
     description: "List Fabric's prompting strategies (chain of thought and the like) with what they do, for strategy_name.",
-    input: NO_ARGUMENTS,
+    arguments: &[],
     output: OUTPUT,
     read_only: true,
+    role: Role::Read,
     prepare,
 };
 
@@ -46,13 +48,13 @@ struct Strategies {
     warnings: Vec<String>,
 }
 
-fn prepare(arguments: Arguments, _: &Policy) -> Prepared {
-    arguments.end(TOOL.arguments())?;
-    Ok(Box::new(strategies))
+fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
+    arguments.end()?;
+    Ok(Prepared::new(strategies))
 }
 
-fn strategies(work: &Work) -> Result<Outcome, Failure> {
-    let strategies = Arc::unwrap_or_clone(work.catalog.strategies(Age::Fresh, &work.wait())?);
+fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
+    let strategies = Arc::unwrap_or_clone(context.backend.catalog.strategies(Age::Fresh, &context.wait())?);
     let warnings: Vec<String> = strategies
         .is_none()
         .then(|| NO_STRATEGIES.to_owned())

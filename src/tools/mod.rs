@@ -1,10 +1,11 @@
 //! The tools: definitions, arguments, and the work with Fabric.
 //!
-//! In scope: the registry, arguments, jobs and their outcome, the log line of a call. Not in scope: MCP's messages
-//! (`features` turns definitions and outcomes into them) and HTTP (`fabric`).
+//! In scope: the table of tools, arguments, the context of a call and its outcome, the log line of a call. Not in scope:
+//! MCP's messages (`server` turns definitions and outcomes into them) and HTTP (`fabric`).
 
 mod arguments;
 mod cancel_run;
+mod context;
 mod echo;
 mod get_configuration;
 mod get_pattern_details;
@@ -18,28 +19,25 @@ mod outcome;
 mod policy;
 mod run_pattern;
 mod run_result;
-mod started;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use log::Level;
-use serde_json::Value;
-use serde_json::value::RawValue;
 
-use crate::access::Identity;
+use crate::access::Role;
+use crate::account::Resource;
 pub(crate) use crate::config::Policy;
-use crate::fabric::{Catalog, Client, Error, Kind, Wait};
-use crate::runs::{Owner, Run, Runs};
+use crate::fabric::{Error, Kind};
+use crate::protocol::Node;
 use crate::{logging, metrics};
 
-pub(crate) use arguments::Arguments;
+use arguments::{Argument, ArgumentKind, Arguments};
 pub(crate) use cancel_run::cancel;
+pub(crate) use context::{Backend, Caller, Context, Peer, Place, RELATED_TASK};
 use outcome::Plain;
 pub(crate) use outcome::{Failure, Json, Outcome};
-pub(crate) use run_pattern::partial;
-pub(crate) use run_result::{request_id, result};
-pub(crate) use started::{Paid, RunSlot, start};
+pub(crate) use run_result::{end, request_id, result};
 
 /// Every tool, in listing order. The first one needs no arguments: clients that try a server out call it with `{}`.
 pub(crate) static TOOLS: &[Tool] = &[
@@ -55,7 +53,7 @@ pub(crate) static TOOLS: &[Tool] = &[
     get_transcript::TOOL,
 ];
 
-/// A tool's definition, and how its arguments become a job.
+/// A tool: its definition, and how its arguments become work.
 pub(crate) struct Tool {
     /// The name it is called by.
     pub(crate) name: &'static str,
@@ -63,20 +61,58 @@ pub(crate) struct Tool {
     pub(crate) title: &'static str,
     /// What a model needs to know to use it well.
     pub(crate) description: &'static str,
-    /// JSON Schema of the arguments: plain, for picky clients, in the order for people. White space stands only at the
-    /// start of lines: [`joined`] removes it. Each property begins a line, for [`properties`]. Text, since code that
-    /// builds it is three times the size.
-    pub(crate) input: &'static str,
-    /// JSON Schema of the structured result.
-    pub(crate) output: &'static str,
+    /// Its arguments, the required ones first.
+    arguments: &'static [Argument],
+    /// JSON Schema of the structured result. White space stands only at the start of lines: [`joined`] removes it.
+    output: &'static str,
     /// Changes nothing, and may be repeated without harm.
     pub(crate) read_only: bool,
-    /// Checks the arguments and returns the job. No I/O.
-    pub(crate) prepare: fn(Arguments, &Policy) -> Prepared,
+    /// What a caller must be allowed to do to call it.
+    role: Role,
+    /// Checks the arguments and returns the work. No I/O.
+    prepare: fn(Arguments<'_>, &Policy) -> Result<Prepared, Error>,
 }
 
-/// A job, or why the arguments are refused.
-pub(crate) type Prepared = Result<Box<dyn Job>, Error>;
+/// A call with checked arguments.
+pub(crate) struct Prepared {
+    /// Does it. Runs once, on a thread that may block.
+    pub(crate) work: Work,
+    /// Further fields of the log line, such as the pattern and the model.
+    pub(crate) fields: Vec<(&'static str, String)>,
+    /// What it needs a place of while it works.
+    pub(crate) place: Resource,
+    /// The run that it makes, if it makes one.
+    pub(crate) run: Option<RunPlan>,
+}
+
+/// See [`Prepared::work`].
+pub(crate) type Work = Box<dyn FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send>;
+
+/// What is known of a run before it begins.
+pub(crate) struct RunPlan {
+    /// The patterns, one after the other.
+    pub(crate) patterns: Vec<String>,
+    /// The model asked for, or empty.
+    pub(crate) model: String,
+    /// How long its caller wants to wait for it.
+    pub(crate) wait: Option<Duration>,
+    /// How many characters its caller wants.
+    pub(crate) max_chars: Option<usize>,
+}
+
+impl Prepared {
+    /// A call without cost, log fields or a wait.
+    fn new(
+        work: impl FnOnce(&Arc<Context>) -> Result<Outcome, Failure> + Send + 'static,
+    ) -> Prepared {
+        Prepared {
+            work: Box::new(work),
+            fields: Vec::new(),
+            place: Resource::Calls,
+            run: None,
+        }
+    }
+}
 
 impl Tool {
     /// The tool of that name.
@@ -84,152 +120,47 @@ impl Tool {
         TOOLS.iter().find(|tool| tool.name == name)
     }
 
-    /// Decodes `arguments` (absent and `null` count as `{}`) and makes a job of them.
+    /// Checks `arguments` (absent and `null` count as `{}`) and prepares the call.
     ///
     /// # Errors
     /// `invalid-request`, naming the argument, what was wrong with it and what is allowed.
-    pub(crate) fn job(&self, arguments: Option<&RawValue>, policy: &Policy) -> Prepared {
-        (self.prepare)(Arguments::read(self.name, arguments)?, policy)
+    pub(crate) fn prepare(
+        &self,
+        arguments: Option<&Node<'_>>,
+        policy: &Policy,
+    ) -> Result<Prepared, Error> {
+        (self.prepare)(
+            Arguments::read(self.name, self.arguments, arguments)?,
+            policy,
+        )
     }
 
-    /// The names of its arguments, in the order of `input`.
-    pub(crate) fn arguments(&self) -> impl Iterator<Item = &'static str> {
-        properties(self.input, 4)
+    /// JSON Schema of its arguments.
+    pub(crate) fn input_schema(&self) -> String {
+        arguments::schema(self.arguments)
     }
 
-    /// The argument that a refusal names, which is the first text between backquotes. Only the part the tool knows: the
-    /// rest is the caller's text.
-    fn blamed<'d>(&self, detail: &'d str) -> Option<&'d str> {
-        let named = detail.split('`').nth(1)?;
-        let is_ours = |part: &&str| {
-            let (name, index) = part.split_once('[').unwrap_or((part, "0]"));
-            let index = index.strip_suffix(']').unwrap_or_default();
-            self.arguments().any(|known| known == name) && index.parse::<u16>().is_ok()
-        };
-        let length: usize = named
-            .split('.')
-            .take_while(is_ours)
-            .map(|part| part.len() + 1)
-            .sum();
-        named.get(..length.checked_sub(1)?)
-    }
-}
-
-/// A call with checked arguments.
-pub(crate) trait Job: Send + Sync {
-    /// Does the work.
-    fn run(&self, work: &Work) -> Result<Outcome, Failure>;
-
-    /// How many paid runs it makes of a model.
-    fn runs(&self) -> u32 {
-        0
+    /// JSON Schema of its structured result.
+    pub(crate) fn output_schema(&self) -> String {
+        joined(self.output)
     }
 
-    /// Does it wait for a run that another call has started?
-    fn waits(&self) -> bool {
-        false
-    }
-
-    /// The paid run, if it is one: such a job runs on its own thread.
-    fn paid(&self) -> Option<Paid> {
-        None
-    }
-
-    /// Further fields of the log line, such as the pattern and the model.
-    fn fields(&self) -> Vec<(&'static str, &str)> {
-        Vec::new()
-    }
-
-    /// Texts of the caller that errors may repeat and the log must not; `None` if they were not kept, so that no text
-    /// of a vendor may be logged.
-    fn private(&self) -> Option<Vec<&str>> {
-        Some(Vec::new())
+    /// What a caller must be allowed to do to call it.
+    pub(crate) fn role(&self) -> Role {
+        self.role
     }
 }
 
-/// A job without cost or log fields is a function.
-impl<F: Fn(&Work) -> Result<Outcome, Failure> + Send + Sync> Job for F {
-    fn run(&self, work: &Work) -> Result<Outcome, Failure> {
-        self(work)
-    }
-}
-
-/// What a job works with.
-pub(crate) struct Work {
-    /// Fabric.
-    pub(crate) fabric: Arc<Client>,
-    /// Its cached lists.
-    pub(crate) catalog: Arc<Catalog>,
-    /// The caller, who waits for the result.
-    pub(crate) caller: Arc<dyn Caller>,
-    /// Its identity.
-    pub(crate) identity: Identity,
-    /// Every run that is kept.
-    pub(crate) runs: Runs,
-    /// Whose runs the caller sees.
-    pub(crate) owner: Owner,
-    /// The stored run, if the job is one.
-    pub(crate) run: Option<Run>,
-}
-
-impl Work {
-    /// The caller as Fabric's client needs it.
-    pub(crate) fn wait(&self) -> Arc<dyn Wait> {
-        self.caller.clone()
-    }
-}
-
-/// The caller of a job: gets output before the result, and may leave.
-pub(crate) trait Caller: Wait {
-    /// Takes a piece of a run's output. It may be buffered until [`Wait::before_blocking`] or [`Caller::flush`].
-    fn chunk(&self, kind: ChunkKind, format: &str, content: &str);
-
-    /// Sends what is buffered.
-    fn flush(&self);
-
-    /// A step of a run begins. `stream`: the caller wants its text as it arrives, not only heartbeats. `is_result`: the
-    /// text is the result, not the next step's input.
-    fn begin_step(&self, stream: bool, is_result: bool);
-
-    /// Sends the caller a message about the work, such as which step begins.
-    fn say(&self, message: &str);
-
-    /// A step goes to Fabric: from here on it is paid for.
-    fn paying(&self) {}
-}
-
-/// Fabric's event types of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ChunkKind {
-    /// Text of the output.
-    Content,
-    /// A failure, as text.
-    Error,
-    /// The end.
-    Complete,
-}
-
-impl ChunkKind {
-    /// The type as Fabric writes it.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            ChunkKind::Content => "content",
-            ChunkKind::Error => "error",
-            ChunkKind::Complete => "complete",
-        }
-    }
-}
-
-/// Runs `job` and writes the log line of the call.
+/// Does the work of a call and writes its log line.
 pub(crate) fn run(
     tool: &Tool,
-    job: &dyn Job,
-    work: &Work,
-    request_id: &str,
+    work: Work,
+    fields: &[(&'static str, String)],
+    context: &Arc<Context>,
 ) -> Result<Outcome, Failure> {
     let begun = Instant::now();
-    let running = (job.runs() > 0).then(metrics::RunInFlight::begin);
-    let result = job.run(work);
+    let running = context.run().map(|_| metrics::RunInFlight::begin());
+    let result = work(context);
     drop(running);
     let took = begun.elapsed();
     count(
@@ -237,7 +168,7 @@ pub(crate) fn run(
         result.as_ref().err().map(|failure| &failure.error),
         Some(took),
     );
-    let mut line = log_line(tool, Some(job));
+    let mut line = log_line(tool, fields);
     logging::logfmt(&mut line, "duration_ms", took.as_millis());
     logging::logfmt(&mut line, "ok", result.is_ok());
     match &result {
@@ -249,15 +180,9 @@ pub(crate) fn run(
                 logging::logfmt(&mut line, "bytes", bytes);
             }
         }
-        Err(failure) => {
-            let given = failure.partial.iter().map(String::as_str);
-            let private = job
-                .private()
-                .map(|private| private.into_iter().chain(given).collect::<Vec<_>>());
-            log_error(&mut line, tool, &failure.error, private.as_deref());
-        }
+        Err(failure) => log_error(&mut line, &failure.error, failure.logged.as_deref()),
     }
-    logging::logfmt(&mut line, "request_id", request_id);
+    logging::logfmt(&mut line, "request_id", &context.request_id);
     // A cancelled call is not a fault.
     let is_bad = result
         .as_ref()
@@ -266,12 +191,17 @@ pub(crate) fn run(
     result
 }
 
-/// Counts and logs a call of `tool` that never ran; `job` is there if its arguments were valid.
-pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, request_id: &str) {
+/// Counts and logs a call of `tool` that never ran; it has `fields` if its arguments were valid.
+pub(crate) fn log_refused(
+    tool: &Tool,
+    fields: &[(&'static str, String)],
+    error: &Error,
+    request_id: &str,
+) {
     count(tool, Some(error), None);
-    let mut line = log_line(tool, job);
+    let mut line = log_line(tool, fields);
     logging::logfmt(&mut line, "ok", false);
-    log_error(&mut line, tool, error, Some(&[]));
+    log_error(&mut line, error, None);
     logging::logfmt(&mut line, "request_id", request_id);
     let level = if error.kind == Kind::Cancelled {
         Level::Info
@@ -282,28 +212,21 @@ pub(crate) fn log_refused(tool: &Tool, job: Option<&dyn Job>, error: &Error, req
 }
 
 /// The beginning of every log line of a call.
-fn log_line(tool: &Tool, job: Option<&dyn Job>) -> String {
+fn log_line(tool: &Tool, fields: &[(&'static str, String)]) -> String {
     let mut line = String::with_capacity(160);
     logging::logfmt(&mut line, "tool", tool.name);
-    for (key, value) in job.map(Job::fields).unwrap_or_default() {
+    for (key, value) in fields {
         logging::logfmt(&mut line, key, value);
     }
     line
 }
 
-/// `private` is what the reason must not repeat; with `None`, a vendor's text is not logged at all.
-fn log_error(line: &mut String, tool: &Tool, error: &Error, private: Option<&[&str]>) {
-    logging::failure(line, error, |reason| match private {
-        Some(private) => echo::without_echo(reason, private),
-        None if error.kind == Kind::ApiError => "[...]".to_owned(),
-        None => reason.to_owned(),
-    });
+/// `logged` is the reason as the log may have it, where that differs.
+fn log_error(line: &mut String, error: &Error, logged: Option<&str>) {
+    logging::failure(line, error, |reason| logged.unwrap_or(reason).to_owned());
     if error.kind == Kind::InvalidRequest {
-        logging::logfmt(
-            line,
-            "argument",
-            tool.blamed(&error.detail).unwrap_or("(unknown)"),
-        );
+        let argument = error.argument.as_deref();
+        logging::logfmt(line, "argument", argument.unwrap_or("(unknown)"));
     }
 }
 
@@ -319,21 +242,8 @@ fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
     }
 }
 
-/// The input of a tool without arguments.
-const NO_ARGUMENTS: &str = r#"{"type":"object","properties":{},"additionalProperties":false}"#;
-
-/// The names of the properties that are indented by `indent` spaces in a schema.
-fn properties(schema: &'static str, indent: usize) -> impl Iterator<Item = &'static str> {
-    let before = " ".repeat(indent) + "\"";
-    schema.lines().filter_map(move |line| {
-        line.strip_prefix(before.as_str())?
-            .split_once('"')
-            .map(|(name, _)| name)
-    })
-}
-
 /// A schema as it is sent: one line.
-pub(crate) fn joined(schema: &str) -> String {
+fn joined(schema: &str) -> String {
     schema.lines().map(str::trim_start).collect()
 }
 
@@ -348,20 +258,14 @@ pub(crate) fn catalogue() -> String {
             .unwrap_or_default()
             .trim_end();
         text.push_str(&format!("{}\n    {first}\n", tool.name));
-        let schema: Value = serde_json::from_str(tool.input).unwrap_or_default();
-        let required = schema["required"].as_array().cloned().unwrap_or_default();
-        for name in tool.arguments() {
-            let property = &schema["properties"][name];
-            let needed = if required.iter().any(|r| r == name) {
-                " (required)"
-            } else {
-                ""
-            };
-            let (kind, about) = (
-                property["type"].as_str().unwrap_or_default(),
-                property["description"].as_str().unwrap_or_default(),
-            );
-            text.push_str(&format!("      {name}: {kind}{needed}. {about}\n"));
+        for argument in tool.arguments {
+            let needed = if argument.required { " (required)" } else { "" };
+            text.push_str(&format!(
+                "      {}: {}{needed}. {}\n",
+                argument.name,
+                argument.kind.json_type(),
+                argument.description
+            ));
         }
     }
     text

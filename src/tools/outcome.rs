@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::fabric::Error;
-use crate::jsonrpc;
+use crate::protocol::jsonrpc;
 use crate::runs::End;
 
 /// A serialisable value with its type erased.
@@ -103,6 +103,8 @@ pub(crate) struct Failure {
     pub(crate) error: Error,
     /// Output that had arrived: in a chain one text for each step, else at most one.
     pub(crate) partial: Vec<String>,
+    /// The error's text for the log, without what it repeats of the caller's texts.
+    pub(crate) logged: Option<String>,
 }
 
 impl From<Error> for Failure {
@@ -110,6 +112,7 @@ impl From<Error> for Failure {
         Failure {
             error,
             partial: Vec::new(),
+            logged: None,
         }
     }
 }

@@ -17,7 +17,7 @@ impl Policy {
     pub(crate) fn check(&self, field: &str, pattern: &Name) -> Result<(), Error> {
         match self.refusal(pattern.as_str()) {
             None => Ok(()),
-            Some(why) => Err(refused(format!("`{field}`: {why}"))),
+            Some(why) => Err(refused(format!("`{field}`: {why}")).about(field)),
         }
     }
 
@@ -54,7 +54,8 @@ impl Policy {
                 "`{field}`: the model {} may not be run on this server; allowed: {} (--allow-model).",
                 chat.model,
                 self.allowed_models.join(", ")
-            ))),
+            ))
+            .about(field)),
         }
     }
 

@@ -2,12 +2,12 @@
 //! restart.
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::budget::{Charge, MEMORY};
+use crate::account::{Account, Guard, Resource};
 use crate::config::{MAX_PARTIAL_TEXT, MAX_RUN_OUTPUT};
 use crate::fabric::{Error, Kind, no_room};
-use crate::runs::{Record, Run, RunState};
+use crate::runs::{End, Record, Run, RunState};
 
 use super::{Failure, Outcome};
 
@@ -58,26 +58,62 @@ pub(super) fn error(record: &Record) -> Option<Error> {
     }
 }
 
+/// What the store keeps of the end of `run`.
+pub(crate) fn end(result: Result<Outcome, Failure>, run: &Run, request_id: &str) -> End {
+    let Failure {
+        error, mut partial, ..
+    } = match result {
+        Ok(outcome) => return outcome.end.unwrap_or(End::completed()),
+        Err(failure) => failure,
+    };
+    // The text is in the store already.
+    if run.record().bytes > 0 {
+        partial.pop();
+    }
+    let end = if error.kind == Kind::Cancelled {
+        End::cancelled()
+    } else {
+        let mut kept = json!({ "kind": error.kind.name(), "detail": error.detail });
+        if let Some(after) = error.retry_after {
+            kept["retry_after_ms"] = (after.as_millis() as u64).into();
+        }
+        End::failed(kept)
+    };
+    let mut rest = json!({ "request_id": request_id });
+    if !partial.is_empty() {
+        rest["partial"] = partial.into();
+    }
+    end.with_result(rest)
+}
+
 /// The id of the request that a run was made for, where it failed.
 pub(crate) fn request_id(record: &Record) -> Option<String> {
     Rest::of(record).request_id
 }
 
 /// The result of a run, or its text so far, cut to `max_chars`. `told`: the caller knows the run's id.
-pub(crate) fn result(run: &Run, max_chars: Option<usize>, told: bool) -> Result<Outcome, Failure> {
+pub(crate) fn result(
+    run: &Run,
+    max_chars: Option<usize>,
+    told: bool,
+    account: &Account,
+) -> Result<Outcome, Failure> {
     let record = run.record();
     let mut rest = Rest::of(&record);
     if let Some(error) = error(&record) {
         let mut partial = rest.partial;
         partial.extend(Some(run.read(0, MAX_PARTIAL_TEXT)).filter(|text| !text.is_empty()));
-        return Err(Failure { error, partial });
+        return Err(Failure {
+            partial,
+            ..error.into()
+        });
     }
     let max_chars = rest.max_chars.or(max_chars);
-    let mut memory = MEMORY.open();
+    let mut memory = account.open(Resource::Memory);
     if memory.grow(most_bytes(&record, max_chars)).is_err() {
         return Err(Failure {
-            error: no_room(),
             partial: vec![run.read(0, MAX_PARTIAL_TEXT)],
+            ..no_room().into()
         });
     }
     let text = run.read_chars(0, max_chars.unwrap_or(MAX_RUN_OUTPUT));
@@ -139,5 +175,5 @@ struct RunOutput {
     run_id: Option<String>,
     /// Of the text.
     #[serde(skip)]
-    _memory: Charge,
+    _memory: Guard,
 }

@@ -9,28 +9,17 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::value::RawValue;
-
-use crate::config::{ABORT_GRACE, MAX_MESSAGE, MAX_QUEUED_RUNS};
-use crate::features::{Server, refuse};
-use crate::jsonrpc::{self, INVALID_REQUEST, Id};
-use crate::protocol::{Inbound, Refusal, Session};
-use crate::runs::Runs;
+use crate::access::Pass;
+use crate::config::{ABORT_GRACE, MAX_MESSAGE};
+use crate::protocol::jsonrpc::{INVALID_REQUEST, is_blank};
+use crate::protocol::{Id, Refusal, Session};
+use crate::server::{Server, refuse};
 use crate::sync::lock;
 
-use crate::access::Pass;
-use crate::calls::admission::Admission;
-use crate::calls::pipe::{Flush, Line, Pipe, Services};
-use crate::calls::poller::Poller;
-use crate::calls::workers::Workers;
+use super::pipe::{Flush, Line, Pipe};
 
 /// Time for unfinished calls after the end of stdin.
 const STDIO_DRAIN: Duration = Duration::from_secs(2);
-
-/// Least number of concurrent calls that are not runs.
-const HELPERS: usize = 16;
 
 /// Longest message whose id is looked for, in bytes.
 const MAX_SOUGHT: u64 = 4 * MAX_MESSAGE as u64;
@@ -40,29 +29,20 @@ const BUFFER: usize = 64 << 10;
 
 /// The stdio side of the server, running.
 pub(crate) struct Stdio {
+    server: Arc<Server>,
     pipe: Pipe,
     writer: Arc<Writer>,
 }
 
 impl Stdio {
-    /// A server on `output`, with at most `max_calls` calls at once. `broken` is called when output cannot be written any
+    /// A server on `output`. `broken` is called when output cannot be written any
     /// more, on whatever thread finds out; by then runs are interrupted, and stored where they are kept.
     pub(crate) fn new(
         server: Arc<Server>,
-        max_calls: usize,
         output: impl Write + Send + 'static,
         broken: fn(),
     ) -> Stdio {
-        let services = Services {
-            workers: Arc::new(Workers::new(max_calls, MAX_QUEUED_RUNS)),
-            waiters: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
-            helpers: Arc::new(Workers::new(max_calls.max(HELPERS), MAX_QUEUED_RUNS)),
-            // Calls wait for a worker; a run that has outlived its call has none, but counts.
-            admission: Admission::queued(max_calls),
-            poller: Poller::new(server.clone()),
-            server,
-        };
-        let runs = services.server.kept.runs.clone();
+        let runs = server.backend.runs.clone();
         let broken = move || {
             let runs = runs.clone();
             // Within a limit, as this thread may be one that writes a run.
@@ -71,7 +51,8 @@ impl Stdio {
         };
         let writer = Arc::new(Writer::new(output, broken));
         Stdio {
-            pipe: Pipe::new(services, Session::stdio(), writer.clone(), true),
+            pipe: Pipe::new(server.clone(), Session::stdio(), writer.clone(), true),
+            server,
             writer,
         }
     }
@@ -87,12 +68,12 @@ impl Stdio {
             stdio.pipe.end_listening();
             if !stdio.is_idle_within(STDIO_DRAIN) {
                 // Before cancelling, so that interrupted runs are not stored as cancelled.
-                stdio.runs().interrupt_all();
+                stdio.server.backend.runs.interrupt_all();
                 stdio.pipe.inflight.cancel_all();
             }
             stdio.writer.flush();
         });
-        self.runs().interrupt_all();
+        self.server.backend.runs.interrupt_all();
         read
     }
 
@@ -100,14 +81,15 @@ impl Stdio {
         let mut input = BufReader::with_capacity(BUFFER, input);
         let mut line = Vec::new();
         let pass = Arc::new(Pass::local());
+        let account = self.server.account(&pass.identity);
         while let Some(size) = read_line(&mut input, &mut line)? {
             if let LineSize::TooLong(id) = size {
                 let reason = format!("The line is longer than {MAX_MESSAGE} bytes.");
                 let refusal = Refusal::new(INVALID_REQUEST, reason);
                 let answer = refuse(refusal, id.as_ref(), self.pipe.session.no_id(), false);
                 self.writer.send(&answer.body.parts(), Flush::Later);
-            } else if !jsonrpc::is_blank(&line) {
-                let action = self.pipe.read(Inbound::read(&line, false));
+            } else if !is_blank(&line) {
+                let action = self.pipe.read(&line, &account);
                 self.pipe.act(action, &pass);
             }
             // Flush buffered answers unless another message is already there.
@@ -118,14 +100,11 @@ impl Stdio {
         Ok(())
     }
 
-    fn runs(&self) -> &Runs {
-        &self.pipe.services.server.kept.runs
-    }
-
     /// Waits until every call has ended and every answer is written.
     fn is_idle_within(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
-        self.pipe.inflight.wait_idle(limit) && self.pipe.services.admission.wait_idle(deadline)
+        let left = || deadline.saturating_duration_since(Instant::now());
+        self.pipe.inflight.wait_idle(limit) && self.server.backend.accounts.wait_idle(left())
     }
 
     /// Sends no new run to Fabric, ends subscriptions at once, and lets running calls finish within `limit`; the others
@@ -133,19 +112,19 @@ impl Stdio {
     pub(crate) fn stop(self: &Arc<Self>, limit: Duration) {
         let stdio = self.clone();
         within(limit + 2 * ABORT_GRACE, move || {
-            let admission = &stdio.pipe.services.admission;
-            admission.close();
+            let accounts = &stdio.server.backend.accounts;
+            accounts.close();
             stdio.pipe.end_listening();
             stdio.writer.flush();
             if !stdio.is_idle_within(limit) {
                 log::warn!("calls still run after the drain timeout: they are stopped");
-                stdio.runs().interrupt_all();
-                admission.abort();
+                stdio.server.backend.runs.interrupt_all();
+                accounts.abort();
                 stdio.is_idle_within(ABORT_GRACE);
             }
             stdio.writer.flush();
         });
-        self.runs().interrupt_all();
+        self.server.backend.runs.interrupt_all();
     }
 }
 
@@ -196,21 +175,9 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<
     if line.len() <= MAX_MESSAGE {
         return Ok(Some(LineSize::Fits));
     }
-    let id = id_of(line.chain(&mut rest));
+    let id = Id::sought(BufReader::with_capacity(BUFFER, line.chain(&mut rest).take(MAX_SOUGHT)));
     io::copy(&mut rest, &mut io::sink())?;
     Ok(Some(LineSize::TooLong(id)))
-}
-
-/// The id of a request too long to be kept: a client that gets no answer under it may wait for ever.
-fn id_of(message: impl Read) -> Option<Id> {
-    #[derive(Deserialize)]
-    struct Envelope {
-        id: Box<RawValue>,
-        #[serde(rename = "method")]
-        _method: IgnoredAny,
-    }
-    let message = BufReader::with_capacity(BUFFER, message.take(MAX_SOUGHT));
-    Id::from_raw(&serde_json::from_reader::<_, Envelope>(message).ok()?.id)
 }
 
 /// The rest of a line.

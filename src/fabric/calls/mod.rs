@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use crate::budget::Full;
+use crate::account::Full;
 use crate::config::MAX_NAME;
 use crate::json;
 use crate::text;

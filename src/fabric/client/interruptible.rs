@@ -12,7 +12,7 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
 
-use crate::budget::Full;
+use crate::account::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 

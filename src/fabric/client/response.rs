@@ -7,7 +7,7 @@ use ureq::BodyReader;
 
 use super::interruptible::WaitScope;
 use super::{Attempt, AttemptError, SMALL_BODY, Stage};
-use crate::budget::Full;
+use crate::account::Full;
 use crate::fabric::{Cause, Error, Kind, no_room};
 
 /// Bodies are charged in pieces of this size.

@@ -8,15 +8,15 @@ mod output;
 mod plan;
 mod run;
 
-pub(crate) use output::partial;
-
-use std::sync::Mutex;
 use std::time::Duration;
 
-use crate::config::{MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
+use crate::access::Role;
+use crate::account::Resource;
+use crate::config::{MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_RUN_OUTPUT};
 use crate::fabric::{Chat, Error};
 
-use super::{Arguments, Policy, Prepared, Tool, properties, refused};
+use super::ArgumentKind::{Flag, Integer, Number, Steps, Text, Texts, Variables};
+use super::{Argument, Arguments, Policy, Prepared, RunPlan, Tool, refused};
 use run::RunPattern;
 
 pub(super) const TOOL: Tool = Tool {
@@ -25,9 +25,10 @@ pub(super) const TOOL: Tool = Tool {
     description: "Run a Fabric pattern on a text with a language model and return its output. Give the whole text as \
                   input_text. Takes seconds to minutes and may cost money. Variables that \
                   fabric_get_pattern_details names must be given.",
-    input: INPUT,
+    arguments: ARGUMENTS,
     output: OUTPUT,
     read_only: false,
+    role: Role::Run,
     prepare,
 };
 
@@ -37,50 +38,91 @@ const MAX_WAIT: u64 = 3600;
 /// Longest input that is kept to be removed from errors in the log, in bytes.
 const MAX_ECHO: usize = 64 << 10;
 
-/// The most important arguments first.
-const INPUT: &str = r#"{
-  "type":"object",
-  "properties":{
-    "pattern_name":{"type":"string","description":"Exact name, as fabric_list_patterns gives it."},
-    "input_text":{"type":"string","description":"What the pattern works on."},
-    "stream":{"type":"boolean","description":"Also send the output as progress while it is made. Default false."},
-    "model_name":{"type":"string","description":"One of fabric_list_models. Default: Fabric's."},
-    "vendor_name":{"type":"string","description":"Vendor of model_name, if several have it."},
-    "strategy_name":{"type":"string","description":"One of fabric_list_strategies."},
-    "context_name":{"type":"string","description":"A stored text to put first; see fabric_list_contexts."},
-    "session_name":{"type":"string","description":"A stored conversation to go on with; a new name begins one."},
-    "language":{"type":"string","description":"Of the output, such as de or pt-BR."},
-    "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Values of the pattern's variables, by name."},
-    "attachments":{"type":"array","items":{"type":"string"},"maxItems":64,"description":"Not read by Fabric today: use input_text."},
-    "temperature":{"type":"number","minimum":0,"maximum":2,"description":"Default 0.7."},
-    "top_p":{"type":"number","minimum":0,"maximum":1,"description":"Default 0.9."},
-    "presence_penalty":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0."},
-    "frequency_penalty":{"type":"number","minimum":-2,"maximum":2,"description":"Default 0."},
-    "thinking":{"type":"string","description":"off, low, medium, high, or a number of tokens."},
-    "search":{"type":"boolean","description":"Let the model search the web. Default false."},
-    "max_chars":{"type":"integer","minimum":1,"maximum":33554432,"description":"Most characters of the output. Default: all."},
-    "wait_seconds":{"type":"integer","minimum":0,"maximum":3600,"description":"Answer after so long; the run goes on."},
-    "then":{
-      "type":"array",
-      "maxItems":8,
-      "items":{
-        "type":"object",
-        "properties":{
-          "pattern_name":{"type":"string","description":"The step's pattern."},
-          "model_name":{"type":"string","description":"Default: the call's."},
-          "vendor_name":{"type":"string","description":"Vendor of model_name."},
-          "strategy_name":{"type":"string","description":"Default: none."},
-          "variables":{"type":"object","additionalProperties":{"type":"string"},"description":"Of this pattern."}
-        },
-        "required":["pattern_name"],
-        "additionalProperties":false
-      },
-      "description":"Further patterns, each run on the output before it, such as [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]; the name alone, as a string, is a step too. All are checked before any is run."
-    }
-  },
-  "required":["pattern_name"],
-  "additionalProperties":false
-}"#;
+/// The most important ones first.
+const ARGUMENTS: &[Argument] = &[
+    Argument::required(
+        "pattern_name",
+        Text,
+        "Exact name, as fabric_list_patterns gives it.",
+    ),
+    Argument::new("input_text", Text, "What the pattern works on."),
+    Argument::new(
+        "stream",
+        Flag,
+        "Also send the output as progress while it is made. Default false.",
+    ),
+    Argument::new(
+        "model_name",
+        Text,
+        "One of fabric_list_models. Default: Fabric's.",
+    ),
+    Argument::new(
+        "vendor_name",
+        Text,
+        "Vendor of model_name, if several have it.",
+    ),
+    Argument::new("strategy_name", Text, "One of fabric_list_strategies."),
+    Argument::new(
+        "context_name",
+        Text,
+        "A stored text to put first; see fabric_list_contexts.",
+    ),
+    Argument::new(
+        "session_name",
+        Text,
+        "A stored conversation to go on with; a new name begins one.",
+    ),
+    Argument::new("language", Text, "Of the output, such as de or pt-BR."),
+    Argument::new(
+        "variables",
+        Variables,
+        "Values of the pattern's variables, by name.",
+    ),
+    Argument::new(
+        "attachments",
+        Texts(MAX_ATTACHMENTS),
+        "Not read by Fabric today: use input_text.",
+    ),
+    Argument::new("temperature", Number(0, 2), "Default 0.7."),
+    Argument::new("top_p", Number(0, 1), "Default 0.9."),
+    Argument::new("presence_penalty", Number(-2, 2), "Default 0."),
+    Argument::new("frequency_penalty", Number(-2, 2), "Default 0."),
+    Argument::new(
+        "thinking",
+        Text,
+        "off, low, medium, high, or a number of tokens.",
+    ),
+    Argument::new(
+        "search",
+        Flag,
+        "Let the model search the web. Default false.",
+    ),
+    Argument::new(
+        "max_chars",
+        Integer(1, MAX_RUN_OUTPUT as u64),
+        "Most characters of the output. Default: all.",
+    ),
+    Argument::new(
+        "wait_seconds",
+        Integer(0, MAX_WAIT),
+        "Answer after so long; the run goes on.",
+    ),
+    Argument::new(
+        "then",
+        Steps(MAX_CHAIN_STEPS, STEP),
+        "Further patterns, each run on the output before it, such as \
+         [{\"pattern_name\":\"translate\",\"variables\":{\"lang_code\":\"de\"}}]; the name alone, as a string, is a \
+         step too. All are checked before any is run.",
+    ),
+];
+
+const STEP: &[Argument] = &[
+    Argument::required("pattern_name", Text, "The step's pattern."),
+    Argument::new("model_name", Text, "Default: the call's."),
+    Argument::new("vendor_name", Text, "Vendor of model_name."),
+    Argument::new("strategy_name", Text, "Default: none."),
+    Argument::new("variables", Variables, "Of this pattern."),
+];
 
 const OUTPUT: &str = r#"{
   "type":"object",
@@ -104,7 +146,7 @@ const OUTPUT: &str = r#"{
   "required":["output_format","output_text"]
 }"#;
 
-fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
+fn prepare(mut arguments: Arguments<'_>, policy: &Policy) -> Result<Prepared, Error> {
     let pattern = arguments.pattern()?;
     policy.check("pattern_name", &pattern)?;
     let mut chat = Chat::new(pattern.clone(), arguments.text("input_text")?);
@@ -116,48 +158,59 @@ fn prepare(mut arguments: Arguments, policy: &Policy) -> Prepared {
     chat.session = arguments.name("session_name")?;
     chat.language = language(arguments.string("language")?.unwrap_or_default())?;
     chat.variables = arguments.variables("variables")?;
-    chat.attachments = arguments.attachments("attachments")?;
+    chat.attachments = arguments.texts("attachments")?;
     chat.temperature = arguments
-        .number("temperature", 0..=2)?
+        .number("temperature")?
         .unwrap_or(chat.temperature);
-    chat.top_p = arguments.number("top_p", 0..=1)?.unwrap_or(chat.top_p);
+    chat.top_p = arguments.number("top_p")?.unwrap_or(chat.top_p);
     chat.presence_penalty = arguments
-        .number("presence_penalty", -2..=2)?
+        .number("presence_penalty")?
         .unwrap_or(chat.presence_penalty);
     chat.frequency_penalty = arguments
-        .number("frequency_penalty", -2..=2)?
+        .number("frequency_penalty")?
         .unwrap_or(chat.frequency_penalty);
     chat.thinking = thinking(arguments.string("thinking")?.unwrap_or_default())?;
     chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
-    let max_chars = arguments
-        .integer("max_chars", 1..=MAX_RUN_OUTPUT as u64)?
-        .map(|n| n as usize);
+    let max_chars = arguments.integer("max_chars")?.map(|n| n as usize);
     let wait = arguments
-        .integer("wait_seconds", 0..=MAX_WAIT)?
+        .integer("wait_seconds")?
         .map(Duration::from_secs);
-    let further = arguments.steps("then", MAX_CHAIN_STEPS)?;
-    arguments.end(TOOL.arguments())?;
+    let further = arguments.steps("then")?;
+    arguments.end()?;
     let input = std::mem::take(&mut chat.input);
     let mut steps = vec![chat];
     for step in further {
         let next = step_after(&steps[0], step, policy)?;
         steps.push(next);
     }
-    let echo = (input.len() <= MAX_ECHO).then(|| input.clone());
-    Ok(Box::new(RunPattern {
+    let fields = run::fields(&steps);
+    let plan = RunPlan {
+        patterns: steps
+            .iter()
+            .map(|step| step.pattern.as_str().to_owned())
+            .collect(),
+        model: steps[0].model.clone(),
+        wait,
+        max_chars,
+    };
+    let run = RunPattern {
+        echo: (input.len() <= MAX_ECHO).then(|| input.clone()),
         steps,
-        input: Mutex::new(input),
-        echo,
         stream,
         max_chars,
-        wait,
-    }))
+    };
+    Ok(Prepared {
+        fields,
+        place: Resource::Runs,
+        run: Some(plan),
+        ..Prepared::new(move |context| run.run(input, context))
+    })
 }
 
 /// A further step has its own pattern, strategy and variables; context, session and attachments belong to the first
 /// step alone.
-fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat, Error> {
+fn step_after(first: &Chat, mut step: Arguments<'_>, policy: &Policy) -> Result<Chat, Error> {
     let pattern = step.pattern()?;
     policy.check(&step.path("pattern_name"), &pattern)?;
     let mut chat = Chat {
@@ -175,7 +228,7 @@ fn step_after(first: &Chat, mut step: Arguments, policy: &Policy) -> Result<Chat
     }
     chat.strategy = step.name("strategy_name")?;
     chat.variables = step.variables("variables")?;
-    step.end(properties(INPUT, 10))?;
+    step.end()?;
     Ok(chat)
 }
 
@@ -190,7 +243,8 @@ fn language(value: String) -> Result<String, Error> {
     }
     Err(refused(
         "`language` must be the code or name of a language, such as de, pt-BR or German.",
-    ))
+    )
+    .about("language"))
 }
 
 /// Fabric takes four words or a number of tokens, and fails with a bare 400 on anything else.
@@ -202,7 +256,8 @@ fn thinking(value: String) -> Result<String, Error> {
     }
     Err(refused(
         "`thinking` must be off, low, medium, high, or a number of tokens as a string.",
-    ))
+    )
+    .about("thinking"))
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use crate::config::MAX_PARTIAL_TEXT;
 use crate::fabric::{Event, Usage};
 use crate::metrics;
 use crate::runs::End;
+use crate::text::prefix;
+use crate::tools::context::{ChunkKind, Context};
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
-use crate::tools::{ChunkKind, Outcome, Work};
+use crate::tools::Outcome;
 
 /// Length of the prefix that decides the format, in bytes.
 const FORMAT_TEXT: usize = 4 << 10;
@@ -41,31 +43,32 @@ impl Output {
     }
 
     /// Processes and relays an event. The client decides what is a failure.
-    pub(super) fn take(&mut self, event: Event, work: &Work) {
+    pub(super) fn take(&mut self, event: Event, context: &Context) {
         match event {
             Event::Content { format, content } => {
                 self.bytes += content.len();
                 let format = format.unwrap_or_else(|| DEFAULT_FORMAT.to_string());
-                work.caller.chunk(ChunkKind::Content, &format, &content);
+                context.chunk(ChunkKind::Content, &format, &content);
                 if !self.is_result {
                     self.text.push_str(&content);
                 }
                 self.format.get_or_insert(format);
             }
             Event::Usage(usage) => self.usage = Some(usage),
-            Event::Error { content } => work.caller.chunk(ChunkKind::Error, "plain", &content),
-            Event::Complete => work.caller.chunk(ChunkKind::Complete, "plain", ""),
+            Event::Error { content } => context.chunk(ChunkKind::Error, "plain", &content),
+            Event::Complete => context.chunk(ChunkKind::Complete, "plain", ""),
             Event::Other => {}
         }
     }
 
     /// Counts the text and tokens of a step that has ended.
-    pub(super) fn count(&self, model: &str, work: &Work) {
+    pub(super) fn count(&self, model: &str, context: &Context) {
         metrics::RELAYED_BYTES.add("", self.bytes as u64);
         if let Some(usage) = &self.usage {
             let model = if model.is_empty() { "default" } else { model };
             let (input, output) = (usage.input_tokens, usage.output_tokens);
-            metrics::TOTAL.used(model, &work.identity.name().to_string(), input, output);
+            let caller = context.caller.pass.identity.name().to_string();
+            metrics::TOTAL.used(model, &caller, input, output);
         }
     }
 
@@ -80,12 +83,11 @@ impl Output {
         max_chars: Option<usize>,
         used: Option<Usage>,
         warnings: Vec<String>,
-        work: &Work,
+        context: &Context,
     ) -> Outcome {
-        let start = work
-            .run
-            .as_ref()
-            .map(|run| run.read(0, FORMAT_TEXT))
+        let start = context
+            .run()
+            .map(|writer| writer.run().read(0, FORMAT_TEXT))
             .unwrap_or_default();
         let format = output_format(&start, self.format);
         let rest = Rest {
@@ -100,10 +102,10 @@ impl Output {
     }
 
     /// What had arrived when it failed; `None` if nothing had.
-    pub(super) fn into_partial(self, work: &Work) -> Option<String> {
-        let text = match (&work.run, self.is_result) {
-            (Some(run), true) => run.read(0, MAX_PARTIAL_TEXT),
-            _ => partial(&self.text).to_owned(),
+    pub(super) fn into_partial(self, context: &Context) -> Option<String> {
+        let text = match context.run() {
+            Some(writer) if self.is_result => writer.run().read(0, MAX_PARTIAL_TEXT),
+            _ => prefix(&self.text, MAX_PARTIAL_TEXT).to_owned(),
         };
         (!text.is_empty()).then_some(text)
     }
@@ -116,15 +118,6 @@ fn output_format(start: &str, first: Option<String>) -> String {
         return "mermaid".to_string();
     }
     first.unwrap_or_else(|| DEFAULT_FORMAT.to_string())
-}
-
-/// The first [`MAX_PARTIAL_TEXT`] bytes of a text.
-pub(crate) fn partial(text: &str) -> &str {
-    let mut end = text.len().min(MAX_PARTIAL_TEXT);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    &text[..end]
 }
 
 /// What two steps used together.

@@ -13,7 +13,7 @@ use crate::fabric::{
 };
 use crate::text::shown;
 use crate::tools::list_contexts::no_folder;
-use crate::tools::{Work, refused};
+use crate::tools::{Context, refused};
 
 /// Longest wait for the list of models: Fabric may be asking every vendor.
 const MODELS_TIME: Duration = Duration::from_secs(5);
@@ -21,37 +21,37 @@ const MODELS_TIME: Duration = Duration::from_secs(5);
 const UNLISTED_VENDOR: &str = "codex";
 
 /// Checks all steps before the first is run, and returns warnings; `input` is that of the first.
-pub(super) fn check(steps: &[Chat], input: &str, work: &Work) -> Result<Vec<String>, Error> {
-    let wait = &work.wait();
+pub(super) fn check(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<Vec<String>, Error> {
+    let wait = &context.wait();
     let mut warnings = Vec::new();
-    strategies(steps, work, wait)?;
+    strategies(steps, context, wait)?;
     for step in steps {
-        context(step, work, wait)?;
-        warnings.extend(session(step, work, wait)?);
+        known_context(step, context, wait)?;
+        warnings.extend(session(step, context, wait)?);
     }
     // A single run with a wrong model fails without cost, so models are checked only after it failed.
     if let [step] = steps {
-        known_variables(step, work, wait)?;
+        known_variables(step, context, wait)?;
     } else {
-        patterns(steps, input, work, wait)?;
-        warnings.extend(models(steps, work, wait)?);
+        patterns(steps, input, context, wait)?;
+        warnings.extend(models(steps, context, wait)?);
     }
     Ok(warnings)
 }
 
 /// Adds to the error of a step whether Fabric lacks a name in it.
-pub(super) fn explain(step: &Chat, error: Error, work: &Work) -> Error {
-    let wait = &work.wait();
+pub(super) fn explain(step: &Chat, error: Error, context: &Arc<Context>) -> Error {
+    let wait = &context.wait();
     // The pattern may not exist; the names are read only after a failure.
     let mut error = if error.kind == Kind::Cancelled {
         error
     } else {
-        work.fabric.explain(&step.pattern, error, wait)
+        context.backend.fabric.explain(&step.pattern, error, wait)
     };
     let may_be_a_name =
         matches!(error.kind, Kind::FabricInternal | Kind::ApiError) && error.retry_after.is_none();
     if may_be_a_name && !(step.model.is_empty() && step.vendor.is_empty()) {
-        match listed_models(std::slice::from_ref(step), work, wait) {
+        match listed_models(std::slice::from_ref(step), context, wait) {
             Err(stopped) if stopped.kind == Kind::Cancelled => return stopped,
             Ok(Some(models)) => {
                 if let Some((_, why)) = unknown_model(&models, step) {
@@ -82,7 +82,7 @@ fn unless_cancelled<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 /// Refuses an unknown strategy: old versions of Fabric ignore it silently.
-fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+fn strategies(steps: &[Chat], context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let named = steps
         .iter()
         .enumerate()
@@ -91,12 +91,12 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
         known.iter().flatten().any(|strategy| strategy.name == name)
     };
     for (i, name) in named {
-        let Some(mut known) = unless_cancelled(work.catalog.strategies(Age::Cached, wait))? else {
+        let Some(mut known) = unless_cancelled(context.backend.catalog.strategies(Age::Cached, wait))? else {
             return Ok(());
         };
         if known.is_some() && !has(&known, name) {
             // It may be new.
-            let Some(fresh) = unless_cancelled(work.catalog.strategies(Age::Fresh, wait))? else {
+            let Some(fresh) = unless_cancelled(context.backend.catalog.strategies(Age::Fresh, wait))? else {
                 return Ok(());
             };
             known = fresh;
@@ -104,9 +104,8 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
         let place = place(i);
         match known.as_ref() {
             None => {
-                return Err(refused(format!(
-                    "`{place}strategy_name`: {NO_STRATEGIES} Nothing was run."
-                )));
+                let error = format!("`{place}strategy_name`: {NO_STRATEGIES} Nothing was run.");
+                return Err(refused(error).about(format!("{place}strategy_name")));
             }
             Some(all) if !has(&known, name) => {
                 let names: Names = all.iter().map(|strategy| strategy.name.as_str()).collect();
@@ -114,7 +113,8 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
                     "`{place}strategy_name`: Fabric has no strategy named \"{name}\".{} fabric_list_strategies has them \
                      all. Nothing was run.",
                     did_you_mean(name, &names)
-                )));
+                ))
+                .about(format!("{place}strategy_name")));
             }
             Some(_) => {}
         }
@@ -123,11 +123,11 @@ fn strategies(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<(), E
 }
 
 /// Refuses an unknown context: Fabric's error would show a path of its host.
-fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+fn known_context(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let Some(name) = step.context.as_ref().map(|name| name.as_str()) else {
         return Ok(());
     };
-    let Some(known) = stored(Stored::Contexts, name, work, wait)? else {
+    let Some(known) = stored(Stored::Contexts, name, context, wait)? else {
         return Ok(());
     };
     match known.as_ref() {
@@ -144,11 +144,11 @@ fn context(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> 
 }
 
 /// Warns of a new session, which Fabric starts silently: it may be a typing error.
-fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
+fn session(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     let Some(name) = step.session.as_ref().map(|name| name.as_str()) else {
         return Ok(None);
     };
-    let known = stored(Stored::Sessions, name, work, wait)?;
+    let known = stored(Stored::Sessions, name, context, wait)?;
     let names = known.as_ref().and_then(|known| known.as_ref().as_ref());
     Ok(names.filter(|names| !names.contains(name)).map(|names| {
         format!(
@@ -162,21 +162,21 @@ fn session(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<Stri
 fn stored(
     what: Stored,
     name: &str,
-    work: &Work,
+    context: &Arc<Context>,
     wait: &Arc<dyn Wait>,
 ) -> Result<Option<Arc<Option<Names>>>, Error> {
-    let known = unless_cancelled(work.catalog.stored(Age::Cached, what, wait))?;
+    let known = unless_cancelled(context.backend.catalog.stored(Age::Cached, what, wait))?;
     match known.as_ref().map(|known| known.as_ref()) {
         Some(Some(names)) if !names.contains(name) => {
-            unless_cancelled(work.catalog.stored(Age::Fresh, what, wait))
+            unless_cancelled(context.backend.catalog.stored(Age::Fresh, what, wait))
         }
         _ => Ok(known),
     }
 }
 
 /// Refuses a run without the variables of the cached pattern, once a fresh read confirms them.
-fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let Some(latest) = work.catalog.latest() else {
+fn known_variables(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+    let Some(latest) = context.backend.catalog.latest() else {
         return Ok(());
     };
     let Some(entry) = latest.pattern(step.pattern.as_str()) else {
@@ -192,7 +192,7 @@ fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(),
     {
         return Ok(());
     }
-    match unless_cancelled(work.fabric.pattern(&step.pattern, wait))? {
+    match unless_cancelled(context.backend.fabric.pattern(&step.pattern, wait))? {
         Some(pattern) => lacks_nothing(
             "variables",
             &step.pattern,
@@ -204,8 +204,8 @@ fn known_variables(step: &Chat, work: &Work, wait: &Arc<dyn Wait>) -> Result<(),
 }
 
 /// Refuses unknown patterns and missing variables of a chain.
-fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> Result<(), Error> {
-    let names = work.catalog.names(Age::Fresh, wait)?;
+fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
+    let names = context.backend.catalog.names(Age::Fresh, wait)?;
     for (i, step) in steps.iter().enumerate() {
         let place = place(i);
         if !names.contains(step.pattern.as_str()) {
@@ -213,7 +213,7 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
             error.detail = format!("`{place}pattern_name`: {} Nothing was run.", error.detail);
             return Err(error);
         }
-        let pattern = work.fabric.pattern(&step.pattern, wait)?;
+        let pattern = context.backend.fabric.pattern(&step.pattern, wait)?;
         lacks_nothing(
             &format!("{place}variables"),
             &step.pattern,
@@ -239,7 +239,7 @@ fn patterns(steps: &[Chat], input: &str, work: &Work, wait: &Arc<dyn Wait>) -> R
 /// The cached models if they have all that the steps name, else a fresh list; `None` if that takes too long.
 fn listed_models(
     steps: &[Chat],
-    work: &Work,
+    context: &Arc<Context>,
     wait: &Arc<dyn Wait>,
 ) -> Result<Option<Arc<Models>>, Error> {
     let has_all = |models: &Arc<Models>| {
@@ -247,21 +247,21 @@ fn listed_models(
             .iter()
             .all(|step| unknown_model(models, step).is_none())
     };
-    match work.catalog.known_models().filter(has_all) {
+    match context.backend.catalog.known_models().filter(has_all) {
         Some(known) => Ok(Some(known)),
-        None => work.catalog.models_within(MODELS_TIME, wait),
+        None => context.backend.catalog.models_within(MODELS_TIME, wait),
     }
 }
 
 /// Refuses unknown models and vendors of a chain.
-fn models(steps: &[Chat], work: &Work, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
+fn models(steps: &[Chat], context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     if steps
         .iter()
         .all(|step| step.model.is_empty() && step.vendor.is_empty())
     {
         return Ok(None);
     }
-    let known = unless_cancelled(listed_models(steps, work, wait))?;
+    let known = unless_cancelled(listed_models(steps, context, wait))?;
     let Some(models) = known.flatten() else {
         let seconds = MODELS_TIME.as_secs();
         return Ok(Some(format!(

@@ -19,9 +19,10 @@ use std::time::{Duration, Instant};
 
 use crate::access::Access;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
-use crate::features::Server;
+use crate::account::Accounts;
 use crate::http;
 use crate::runs::Runs;
+use crate::server::Server;
 
 use self::guard::Guard;
 use self::ops::Ops;
@@ -29,13 +30,11 @@ use self::sse::Sse;
 use self::streamable::Streamable;
 use self::streams::Streams;
 use self::web::Web;
-use crate::calls::admission::Admission;
-use crate::calls::shares::Shares;
 
 /// A server that listens. Dropping it cuts everything.
 pub(crate) struct Listening {
     http: Arc<http::HttpServer>,
-    admission: Arc<Admission>,
+    accounts: Accounts,
     runs: Runs,
     streams: Arc<Streams>,
     /// HTTP+SSE: its streams stay open until everything is answered.
@@ -66,44 +65,30 @@ impl Listening {
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
         let ops = Ops::new(
-            server.fabric.clone(),
-            server.kept.runs.clone(),
+            server.backend.fabric.clone(),
+            server.backend.runs.clone(),
             Arc::downgrade(&http),
         );
         let streams_carry_answers = config.transport == Transport::Sse;
-        // There calls run on threads of a pool, otherwise on those of their connections.
-        let admission = if streams_carry_answers {
-            Admission::with_threads
-        } else {
-            Admission::new
-        };
-        let admission = admission(
-            config.max_runs,
-            config.http.max_runs_per_caller,
-            config.http.max_calls_per_minute,
-        );
-        let (streams, shares) = (
-            Arc::<Streams>::default(),
-            Shares::of(config.http.max_connections),
-        );
+        let streams = Arc::<Streams>::default();
         let path = config.path.clone();
-        let runs = server.kept.runs.clone();
+        let (runs, accounts) = (server.backend.runs.clone(), server.backend.accounts.clone());
         let served = if streams_carry_answers {
-            let endpoint = Sse::new(config, server, admission.clone(), streams.clone());
+            let endpoint = Sse::new(config, server.clone(), streams.clone());
             http.serve(Arc::new(Web {
                 guard,
                 access,
-                shares,
+                server,
                 path,
                 ops,
                 endpoint,
             }))
         } else {
-            let endpoint = Streamable::new(config, server, admission.clone(), streams.clone());
+            let endpoint = Streamable::new(config, server.clone(), streams.clone());
             http.serve(Arc::new(Web {
                 guard,
                 access,
-                shares,
+                server,
                 path,
                 ops,
                 endpoint,
@@ -112,7 +97,7 @@ impl Listening {
         served.map_err(|error| format!("cannot serve: no thread can be started: {error}"))?;
         Ok(Listening {
             http,
-            admission,
+            accounts,
             runs,
             streams,
             streams_carry_answers,
@@ -128,7 +113,7 @@ impl Listening {
     /// properly. Calls that still run then are cancelled, and answered so.
     pub(crate) fn stop(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
-        self.admission.close();
+        self.accounts.close();
         // Idle connections end now, the others with their answer.
         self.http.drain(Instant::now());
         if self.streams_carry_answers {
@@ -136,11 +121,12 @@ impl Listening {
         } else {
             self.streams.end();
         }
-        if !self.admission.wait_idle(deadline) {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        if !self.accounts.wait_idle(left()) {
             log::warn!("calls still run after the drain timeout: they are stopped");
             self.runs.interrupt_all();
-            self.admission.abort();
-            self.admission.wait_idle(Instant::now() + ABORT_GRACE);
+            self.accounts.abort();
+            self.accounts.wait_idle(ABORT_GRACE);
         }
         self.streams.end();
         // What has been answered still has to be written.

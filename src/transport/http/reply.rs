@@ -6,18 +6,26 @@
 //! ```
 //! In scope: the `Accept` header, when to decide, keep-alives, detecting a disconnect. Not in scope: content.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use crate::access::{Access, Pass};
-use crate::config::{GONE_CHECK, SSE_COMMENT};
-use crate::features::Sink;
-use crate::http::{EventStream, Head};
-use crate::sync::lock;
+use serde_json::json;
 
+use crate::access::{Access, Pass};
+use crate::account::Guard;
+use crate::config::{GONE_CHECK, SSE_COMMENT};
+use crate::fabric::{Error, Kind};
+use crate::http::{EventStream, Head};
+use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
+use crate::protocol::{Answer, Id, NoId};
+use crate::server::refuse;
+use crate::sync::lock;
+use crate::tools::Peer;
+
+use super::super::batch::Batch;
+use super::super::inflight::Cancel;
+use super::sessions::Live;
 use super::web::{Guest, JSON, Later};
-use crate::calls::admission::Stops;
 
 /// How often it is checked whether the caller of a call may still receive its answer.
 const CALLER_CHECK: Duration = Duration::from_millis(500);
@@ -81,6 +89,7 @@ pub(super) struct PostReply {
 
 struct ReplyState {
     kind: ReplyKind,
+    may_go_on: bool,
     /// When something was written last; at first, when the request came.
     last: Instant,
     /// When the last check for a disconnect was.
@@ -94,13 +103,15 @@ enum ReplyKind {
 }
 
 impl PostReply {
-    /// An undecided response.
-    pub(super) fn new(later: Later, accepts: Accepts) -> PostReply {
+    /// An undecided response. A stream of one that `may_go_on` after it says so in its head, which goes out before anyone
+    /// knows.
+    pub(super) fn new(later: Later, accepts: Accepts, may_go_on: bool) -> PostReply {
         let now = Instant::now();
         PostReply {
             accepts,
             state: Mutex::new(ReplyState {
                 kind: ReplyKind::Undecided(later),
+                may_go_on,
                 last: now,
                 looked: now,
             }),
@@ -154,10 +165,14 @@ impl PostReply {
         gone
     }
 
-    /// Ends with the result, in parts; `status` is for JSON only.
-    pub(super) fn finish(&self, status: u16, body: &[&[u8]]) {
+    /// Ends with the result, in parts; `status` is for JSON only. `closes`: the connection ends with it, because its
+    /// thread goes on with a run.
+    pub(super) fn finish(&self, status: u16, body: &[&[u8]], closes: bool) {
         match self.take() {
-            ReplyKind::Undecided(later) if self.accepts.json => {
+            ReplyKind::Undecided(mut later) if self.accepts.json => {
+                if closes {
+                    later.close();
+                }
                 later.respond(status, &[JSON], body)
             }
             ReplyKind::Undecided(later) => last_event(later.stream(&[]), body),
@@ -195,8 +210,12 @@ impl ReplyState {
     fn streaming(&mut self, accepts: Accepts) -> Option<&mut EventStream> {
         if accepts.events
             && matches!(self.kind, ReplyKind::Undecided(_))
-            && let ReplyKind::Undecided(later) = std::mem::replace(&mut self.kind, ReplyKind::Over)
+            && let ReplyKind::Undecided(mut later) =
+                std::mem::replace(&mut self.kind, ReplyKind::Over)
         {
+            if self.may_go_on {
+                later.close();
+            }
             self.kind = ReplyKind::Streaming(later.stream(&[]));
         }
         match &mut self.kind {
@@ -213,76 +232,156 @@ fn last_event(mut stream: EventStream, body: &[&[u8]]) {
     }
 }
 
-/// The sink of a call.
-pub(super) struct PostSink {
-    /// Where notifications go.
+/// The client of a call that came in a POST of Streamable HTTP.
+pub(super) struct PostPeer {
     reply: Arc<PostReply>,
-    /// What stops the call, apart from a disconnect.
-    pub(super) stops: Stops,
-    /// Whether a disconnect cancels the call: in the modern revision, and where nothing is lost but the answer.
+    id: Id,
+    cancel: Cancel,
+    /// Its session; without one, leaving cancels, as ids belong to their POST alone.
+    session: Option<Arc<Live>>,
+    /// The batch that its answer belongs to.
+    batch: Option<Arc<Batch>>,
+    /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
     access: Arc<Access>,
     pass: Arc<Pass>,
-    /// The caller's token was revoked: nothing more is sent, but a paid run continues.
-    cut: AtomicBool,
-    /// Time of the last check for that.
-    looked: Mutex<Instant>,
+    /// When it was last checked whether the caller's token is still good; `None` once it is not.
+    looked: Mutex<Option<Instant>>,
+    /// Its share of the connections, until it is answered.
+    share: Mutex<Option<Guard>>,
 }
 
-impl PostSink {
-    /// For a call of `guest` that is answered by `reply`.
+impl PostPeer {
+    /// For the call of this id by `guest`, which is answered by `reply`.
     pub(super) fn new(
         reply: Arc<PostReply>,
-        stops: Stops,
-        leaving_cancels: bool,
+        id: Id,
+        cancel: Cancel,
+        session: Option<Arc<Live>>,
+        is_run: bool,
         guest: Guest<'_>,
-    ) -> PostSink {
-        let (access, pass) = (guest.access.clone(), guest.pass.clone());
-        let (cut, looked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        PostSink {
+    ) -> PostPeer {
+        PostPeer {
             reply,
-            stops,
-            leaving_cancels,
-            access,
-            pass,
-            cut,
-            looked,
+            id,
+            cancel,
+            // A run goes on in a session: its answer is lost, but not the run.
+            leaving_cancels: session.is_none() || !is_run,
+            session,
+            batch: None,
+            access: guest.access.clone(),
+            pass: guest.pass.clone(),
+            looked: Mutex::new(Some(Instant::now())),
+            share: Mutex::default(),
         }
     }
 
+    /// The same in a batch.
+    pub(super) fn in_batch(self, batch: Arc<Batch>) -> PostPeer {
+        PostPeer {
+            batch: Some(batch),
+            ..self
+        }
+    }
+
+    /// The same with a share of the connections.
+    pub(super) fn with(self, share: Guard) -> PostPeer {
+        PostPeer {
+            share: Mutex::new(Some(share)),
+            ..self
+        }
+    }
+
+    /// Was the caller's token taken away? Then the response ends with an error that says so; a paid run goes on.
     fn is_cut(&self) -> bool {
-        if !self.cut.load(Ordering::Relaxed) && self.is_due() && self.access.is_removed(&self.pass)
-        {
-            self.cut.store(true, Ordering::Relaxed);
-            self.reply.finish_without(|| (401, Vec::new()));
+        let mut looked = lock(&self.looked);
+        match *looked {
+            None => return true,
+            // A run checks for its end at every piece of output.
+            Some(at) if at.elapsed() < CALLER_CHECK => return false,
+            Some(_) => *looked = Some(Instant::now()),
         }
-        self.cut.load(Ordering::Relaxed)
+        if self.access.is_good(&self.pass) {
+            return false;
+        }
+        *looked = None;
+        drop(looked);
+        let error = refuse(revoked().into(), Some(&self.id), NoId::Absent, false);
+        self.reply.finish(401, &error.body.parts(), true);
+        true
     }
 
-    /// A run checks for its end at every piece of output.
-    fn is_due(&self) -> bool {
-        let mut looked = lock(&self.looked);
-        let due = looked.elapsed() >= CALLER_CHECK;
-        if due {
-            *looked = Instant::now();
+    fn write(&self, answer: Answer, wanted: bool, is_over: bool) {
+        if let Some(batch) = &self.batch {
+            batch.answer(&self.id, Some(answer).filter(|_| wanted));
+        } else if wanted {
+            let status = status(&answer);
+            self.reply.finish(status, &answer.body.parts(), !is_over);
+        } else {
+            self.reply.finish_without(|| {
+                let cancelled = refuse(
+                    Error::cancelled().into(),
+                    Some(&self.id),
+                    NoId::Absent,
+                    false,
+                );
+                (200, cancelled.body.into_bytes())
+            });
         }
-        due
+        *lock(&self.share) = None;
     }
 }
 
-impl Sink for PostSink {
+impl Peer for PostPeer {
     fn notify(&self, message: &[u8]) {
-        if !self.stops.is_cancelled() {
+        if !self.cancel.is_cancelled() {
             self.reply.event(message);
         }
     }
 
+    fn answer(&self, answer: Answer, is_over: bool) {
+        match &self.session {
+            Some(live) => live.inflight.finish(&self.id, &self.cancel, |wanted| {
+                self.write(answer, wanted, is_over)
+            }),
+            None => self.write(answer, true, is_over),
+        }
+    }
+
     fn stopped(&self) -> bool {
-        self.stops.is_stopped() || (!self.is_cut() && self.leaving_cancels && self.reply.is_gone())
+        self.cancel.is_cancelled()
+            || self.batch.as_ref().is_some_and(|batch| batch.is_full())
+            || (!self.is_cut() && self.leaving_cancels && self.reply.is_gone())
     }
 
     fn idle(&self) {
         self.reply.keep_alive();
+    }
+}
+
+/// The caller's token was taken away while it was served.
+pub(super) fn revoked() -> Error {
+    Error::new(
+        Kind::Forbidden,
+        "Your token was removed, changed or has expired, so nothing more is sent here. Get a valid one, then ask again: a \
+         run that had begun goes on.",
+    )
+}
+
+/// The last message of a stream whose caller's token was taken away.
+pub(super) fn revocation() -> Vec<u8> {
+    let params = json!({ "level": "error", "data": revoked().detail });
+    jsonrpc::notification("notifications/message", &params)
+}
+
+/// The status of an answer that is not a stream.
+pub(super) fn status(answer: &Answer) -> u16 {
+    match answer.code {
+        Some(jsonrpc::PARSE_ERROR | INVALID_REQUEST | -32022..=-32020) if answer.modern => 400,
+        Some(jsonrpc::METHOD_NOT_FOUND) if answer.modern => 404,
+        Some(_) if answer.modern && answer.envelope => 400,
+        // To legacy clients 404 says that the session is lost, and nothing else does.
+        _ => 200,
     }
 }
 

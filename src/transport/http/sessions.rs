@@ -20,8 +20,8 @@ use crate::protocol::{Revision, Session};
 use crate::random;
 use crate::sync::lock;
 
+use super::super::inflight::Inflight;
 use super::streams::Channel;
-use crate::calls::inflight::Inflight;
 
 /// How long an unused session is kept.
 const SESSION_IDLE: Duration = Duration::from_secs(3600);

@@ -12,19 +12,16 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::access::Identity;
 use crate::config::Config;
-use crate::features::{Action, Server};
 use crate::http::Method;
 use crate::protocol::{Inbound, Session};
+use crate::server::{Action, Server};
 use crate::random;
 use crate::sync::lock;
 
-use super::reply::Accepts;
+use super::super::pipe::{Flush, Line, Pipe};
+use super::reply::{Accepts, revocation};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
-use crate::calls::admission::Admission;
-use crate::calls::pipe::{Pipe, Services};
-use crate::calls::poller::Poller;
-use crate::calls::workers::Workers;
 
 /// What stands after the stream's path to make that of the endpoint for messages.
 const MESSAGES: &str = "/message";
@@ -38,7 +35,7 @@ type Table = HashMap<String, (Identity, Arc<Pipe>)>;
 pub(super) struct Sse {
     path: String,
     messages: String,
-    services: Services,
+    server: Arc<Server>,
     streams: Arc<Streams>,
     sessions: Mutex<Table>,
 }
@@ -71,22 +68,12 @@ impl Sse {
     pub(super) fn new(
         config: &Config,
         server: Arc<Server>,
-        admission: Arc<Admission>,
         streams: Arc<Streams>,
     ) -> Sse {
-        let services = Services {
-            // Every call has a thread here, or is refused: a queue would only hide that.
-            workers: Arc::new(Workers::new(config.max_runs, 0)),
-            waiters: Arc::new(Workers::new(config.max_runs, 0)),
-            helpers: Arc::new(Workers::new(config.max_runs, 0)),
-            admission,
-            poller: Poller::new(server.clone()),
-            server,
-        };
         Sse {
             messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
             path: config.path.clone(),
-            services,
+            server,
             streams,
             sessions: Mutex::default(),
         }
@@ -106,7 +93,7 @@ impl Sse {
         let entered = self.streams.add(visit.stream(&[]));
         let channel = &entered.channel;
         let pipe = Arc::new(Pipe::new(
-            self.services.clone(),
+            self.server.clone(),
             Session::http(),
             channel.clone(),
             false,
@@ -117,7 +104,12 @@ impl Sse {
             "endpoint",
             format!("{}?{SESSION_ID}={id}", self.messages).as_bytes(),
         );
-        channel.carry(guest, || pipe.end_listening());
+        channel.carry(guest, |is_revoked| {
+            pipe.end_listening();
+            if is_revoked {
+                channel.send(&[&revocation()], Flush::Now);
+            }
+        });
         self.lock().remove(&id);
         pipe.inflight.cancel_all();
     }
@@ -143,16 +135,16 @@ impl Sse {
         };
         let inbound = Inbound::read(&body, false);
         if inbound.incoming.is_err() {
+            let session = Arc::new(Session::http());
             if let Action::Answer(answer) =
-                self.services
-                    .server
-                    .receive(&Arc::new(Session::http()), inbound, None)
+                self.server
+                    .receive(&session, inbound, None, guest.account)
             {
                 visit.respond(400, &[JSON], &answer.body.parts());
             }
             return;
         }
-        let action = pipe.read(inbound);
+        let action = pipe.decide(inbound, guest.account);
         // What follows may block on a slow reader.
         drop(body);
         visit.accepted();

@@ -9,33 +9,30 @@
 //! mirrored headers, whether leaving means cancelling. Not in scope: what comes before the message (`web`), what it
 //! means (`protocol`), how its answer is written (`reply`).
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 
-use crate::access::{self, Identity, Role};
-use crate::calls;
-use crate::config::{Config, WORKER_STACK};
-use crate::fabric::{Error, Kind};
-use crate::features::{Action, Call, Listen, Listener, Server, Visitor, refuse};
+use crate::access::{Identity, Role};
+use crate::account::{Guard, Resource};
+use crate::config::Config;
+use crate::fabric::{Error, Kind, too_many};
 use crate::http::{Head, Method};
-use crate::jsonrpc::{self, INVALID_PARAMS, INVALID_REQUEST, NoId};
-use crate::protocol::{Answer, Inbound, Mirror, Refusal, Revision, Session, without_handshake};
+use crate::protocol::jsonrpc::{INVALID_PARAMS, INVALID_REQUEST};
+use crate::protocol::{
+    Answer, Id, Inbound, Mirror, NoId, Refusal, Revision, Session, without_handshake,
+};
+use crate::server::{Action, Call, Listen, Listener, Server, refuse};
 use crate::sync::lock;
+use crate::tools::Caller;
 
+use super::super::batch::Batch;
+use super::super::inflight::Cancel;
+use super::super::pipe::{Flush, Line, parsing};
+use super::super::{duplicate, start};
 use super::base64;
-use super::reply::{Accepts, PostReply, PostSink};
+use super::reply::{Accepts, PostPeer, PostReply, revocation, revoked, status};
 use super::sessions::{Live, SessionId, Sessions};
 use super::streams::Streams;
 use super::web::{Endpoint, Guest, JSON, Visit};
-use crate::calls::admission::{Admission, Permit, Stops};
-use crate::calls::batch::Room;
-use crate::calls::inflight::Cancel;
-use crate::calls::pipe::{Flush, Line};
-use crate::calls::poller::Poller;
-use crate::calls::shares::Share;
-
-/// Most calls of one batch over HTTP that run at once, each on a thread.
-const BATCH_THREADS: usize = 16;
 
 /// Allowed methods, with and without sessions.
 const METHODS: &str = "GET, POST, DELETE, OPTIONS";
@@ -48,9 +45,7 @@ const SESSION_ID: &str = "Mcp-Session-Id";
 pub(super) struct Streamable {
     path: String,
     server: Arc<Server>,
-    admission: Arc<Admission>,
     streams: Arc<Streams>,
-    poller: Arc<Poller>,
     sessions: Sessions,
     /// The state for requests without a session; never changed.
     stateless: Arc<Session>,
@@ -101,14 +96,11 @@ impl Streamable {
     pub(super) fn new(
         config: &Config,
         server: Arc<Server>,
-        admission: Arc<Admission>,
         streams: Arc<Streams>,
     ) -> Streamable {
         Streamable {
             path: config.path.clone(),
-            poller: Poller::new(server.clone()),
             server,
-            admission,
             streams,
             sessions: Sessions::new(),
             stateless: Arc::new(Session::http()),
@@ -136,6 +128,14 @@ impl Streamable {
             .head()
             .header("mcp-protocol-version")
             .is_some_and(is_modern_version);
+        let Ok(parsing) = guest
+            .account
+            .take(Resource::Memory, parsing(body.len()))
+        else {
+            let id = Id::sought(&body[..]);
+            let answer = refuse(too_many().into(), id.as_ref(), NoId::Absent, modern_header);
+            return visit.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
+        };
         let inbound = Inbound::read(&body, modern_header);
         let post = Post {
             visit,
@@ -144,24 +144,24 @@ impl Streamable {
         };
         let (head, who) = (post.visit.head(), &guest.pass.identity);
         let next = if inbound.incoming.is_err() {
-            match self.server.receive(&self.stateless, inbound, None) {
+            match self.server.receive(&self.stateless, inbound, None, guest.account) {
                 Action::Answer(answer) => Next::Answer(400, answer),
                 _ => Next::Accept,
             }
         } else if inbound.modern {
-            self.modern(head, inbound)
+            self.modern(head, inbound, guest)
         } else if inbound.initialize {
-            self.initialize(head, who, inbound)
+            self.initialize(head, who, inbound, guest)
         } else {
-            self.legacy(head, who, inbound)
+            self.legacy(head, who, inbound, guest)
         };
         // What follows may block.
-        drop(body);
+        drop((body, parsing));
         match next {
             Next::Accept => post.visit.accepted(),
             Next::Answer(status, answer) => post.answer(status, &answer),
             Next::Welcome(id, answer) => post.answer_with(200, &[(SESSION_ID, &id)], &answer),
-            Next::Run(call, session) => self.run(post, call, session),
+            Next::Run(call, session) => self.run(post, *call, session),
             Next::Listen(mut listen) => {
                 listen.admit(&self.server, &post.guest.pass.identity);
                 self.listen(post, &listen);
@@ -170,11 +170,11 @@ impl Streamable {
         }
     }
 
-    fn modern(&self, head: &Head, inbound: Inbound<'_>) -> Next {
+    fn modern(&self, head: &Head, inbound: Inbound<'_>, guest: Guest<'_>) -> Next {
         let mirror = inbound.is_request().then(|| mirror(head));
         match self
             .server
-            .receive(&self.stateless, inbound, mirror.as_ref())
+            .receive(&self.stateless, inbound, mirror.as_ref(), guest.account)
         {
             Action::Answer(answer) => Next::Answer(status(&answer), answer),
             Action::Call(call) => Next::Run(call, None),
@@ -184,7 +184,13 @@ impl Streamable {
         }
     }
 
-    fn initialize(&self, head: &Head, who: &Identity, inbound: Inbound<'_>) -> Next {
+    fn initialize(
+        &self,
+        head: &Head,
+        who: &Identity,
+        inbound: Inbound<'_>,
+        guest: Guest<'_>,
+    ) -> Next {
         let given = head.header(SESSION_ID).and_then(SessionId::parse);
         if given.is_some_and(|id| self.sessions.is_live(id, who)) {
             let reason = "This session has been initialized already: leave out Mcp-Session-Id to begin another one.";
@@ -197,7 +203,7 @@ impl Streamable {
             return Next::Answer(200, answer);
         }
         let session = Arc::new(Session::http());
-        let Action::Answer(answer) = self.server.receive(&session, inbound, None) else {
+        let Action::Answer(answer) = self.server.receive(&session, inbound, None, guest.account) else {
             return Next::Accept;
         };
         match session.revision() {
@@ -209,7 +215,13 @@ impl Streamable {
         }
     }
 
-    fn legacy(&self, head: &Head, who: &Identity, mut inbound: Inbound<'_>) -> Next {
+    fn legacy(
+        &self,
+        head: &Head,
+        who: &Identity,
+        mut inbound: Inbound<'_>,
+        guest: Guest<'_>,
+    ) -> Next {
         let refused = |status, code, reason: &str| {
             Next::Answer(
                 status,
@@ -243,8 +255,10 @@ impl Streamable {
         };
         let is_one = inbound.id().is_some();
         inbound.refuse_ids(|id| live.inflight.contains(id));
-        let action = self.server.receive(&live.session, inbound, None);
-        self.follow(&live);
+        let action = self
+            .server
+            .receive(&live.session, inbound, None, guest.account);
+        self.follow(&live, guest);
         match action {
             Action::Nothing | Action::Listen(_) => Next::Accept,
             // An array where there are no batches is no request either.
@@ -255,107 +269,75 @@ impl Streamable {
                 live.inflight.cancel(&id);
                 Next::Accept
             }
-            Action::Call(call) => match live.inflight.begin(call.id()) {
+            Action::Call(call) => match live.inflight.begin(call.head().id()) {
                 Some(cancel) => Next::Run(call, Some((live, cancel))),
-                None => Next::Answer(200, calls::duplicate(call.id(), call.is_modern())),
+                None => {
+                    let head = call.head();
+                    Next::Answer(200, duplicate(head.id(), head.is_modern()))
+                }
             },
             Action::Batch(actions) => Next::Batch(live, actions),
         }
     }
 
-    /// Runs a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
-    fn run(&self, post: Post<'_>, call: Box<Call>, session: Option<(Arc<Live>, Cancel)>) {
-        // Whether its answer is still wanted.
+    /// Does a call on this thread. In a session it may be cancelled by its id; without one, by leaving.
+    fn run(&self, post: Post<'_>, call: Call, session: Option<(Arc<Live>, Cancel)>) {
+        let (head, guest, is_run) = (call.head().clone(), post.guest, call.is_run());
+        let (live, cancel) = session.map_or((None, Cancel::default()), |(live, cancel)| {
+            (Some(live), cancel)
+        });
         let finish = || {
-            session
-                .as_ref()
-                .is_none_or(|(live, cancel)| live.inflight.finish(call.id(), cancel))
-        };
-        let Some((post, _share)) = post.stay() else {
-            finish();
-            return;
-        };
-        let guest = post.guest;
-        let mut permit = match self.admission.admit(&call, guest.pass) {
-            Ok(permit) => permit,
-            Err(error) => {
-                finish();
-                // An OAuth client may get itself a larger scope.
-                let refusal = (error.kind == Kind::Forbidden)
-                    .then_some(access::AccessError::Forbidden(Role::Run));
-                let challenge =
-                    refusal.and_then(|refusal| guest.access.challenge(refusal, Some(guest.pass)));
-                let answer = call.fail(error);
-                return match challenge {
-                    Some(value) => post.answer_with(403, &[("WWW-Authenticate", &value)], &answer),
-                    None => post.answer(200, &answer),
-                };
+            if let Some(live) = &live {
+                live.inflight.finish(head.id(), &cancel, |_| {});
             }
         };
-        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts));
-        if call.is_run() {
+        let Some((post, share)) = post.stay() else {
+            return finish();
+        };
+        if is_run && let Err(refusal) = guest.pass.require(Role::Run) {
+            finish();
+            let error = Error::new(Kind::Forbidden, refusal.detail());
+            let answer = head.fail(error);
+            // An OAuth client may get itself a larger scope.
+            let challenge = guest.access.challenge(refusal, Some(guest.pass));
+            return match challenge {
+                Some(value) => post.answer_with(403, &[("WWW-Authenticate", &value)], &answer),
+                None => post.answer(200, &answer),
+            };
+        }
+        let place = match call.place(guest.account) {
+            Ok(place) => place,
+            Err(error) => {
+                finish();
+                return post.answer(200, &head.fail(error));
+            }
+        };
+        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts, is_run));
+        if is_run {
             reply.open();
         }
-        let cancel = session
-            .as_ref()
-            .map(|(_, cancel)| cancel.clone())
-            .unwrap_or_default();
-        // A run goes on in a session: its answer is lost, but not the run.
-        let leaving_cancels = session.is_none() || !call.is_run();
-        let answer = self.call(&call, &mut permit, guest, &reply, &cancel, leaving_cancels);
-        drop(permit);
-        let wanted = finish();
-        let answer = if wanted {
-            answer
-        } else {
-            call.fail(Error::cancelled())
-        };
-        // Release its place before writing to a possibly slow reader.
-        drop(call);
-        if wanted {
-            reply.finish(status(&answer), &answer.body.parts());
-        } else {
-            reply.finish_without(|| (200, answer.body.into_bytes()));
+        let id = head.id().clone();
+        let peer = PostPeer::new(reply, id, cancel, live, is_run, guest);
+        let peer = share.into_iter().fold(peer, PostPeer::with);
+        call.run(&self.server, self.caller(guest, peer), place);
+    }
+
+    fn caller(&self, guest: Guest<'_>, peer: PostPeer) -> Caller {
+        Caller {
+            owner: self.server.owner(&guest.pass.identity),
+            pass: guest.pass.clone(),
+            account: guest.account.clone(),
+            peer: Arc::new(peer),
         }
     }
 
-    fn call(
-        &self,
-        call: &Call,
-        permit: &mut Permit,
-        guest: Guest<'_>,
-        reply: &Arc<PostReply>,
-        cancel: &Cancel,
-        leaving_cancels: bool,
-    ) -> Answer {
-        let held = match permit.begin() {
-            Ok(held) => held,
-            Err(error) => return call.fail(error),
-        };
-        let stops = Stops::new(cancel.clone(), self.admission.clone());
-        let sink = Arc::new(PostSink::new(reply.clone(), stops, leaving_cancels, guest));
-        let identity = guest.pass.identity.clone();
-        let owner = self.server.owner(&identity);
-        let answer = calls::run(
-            &self.server,
-            call,
-            Visitor {
-                identity,
-                owner,
-                sink: sink.clone(),
-                held,
-            },
-        );
-        sink.stops.answer(call, answer)
-    }
-
-    /// Registers all ids before anything runs, so that items act in their order; then runs the calls, several at once.
-    fn batch(&self, post: Post<'_>, live: &Live, actions: Vec<Action>) {
+    /// Registers all ids before anything runs, so that items act in their order; then does each call on a thread, which
+    /// may go on with a run after the array is sent.
+    fn batch(&self, post: Post<'_>, live: &Arc<Live>, actions: Vec<Action>) {
         let Some((post, _share)) = post.stay() else {
             return;
         };
         let guest = post.guest;
-        let room = Room::beside(&actions);
         let mut answers = Vec::new();
         let mut calls = Vec::new();
         for action in actions {
@@ -363,69 +345,43 @@ impl Streamable {
                 Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
                 Action::Cancel(id) => live.inflight.cancel(&id),
                 Action::Answer(answer) => answers.push(answer),
-                Action::Call(call) => match live.inflight.begin(call.id()) {
+                Action::Call(call) => match live.inflight.begin(call.head().id()) {
                     Some(cancel) => calls.push((call, cancel)),
-                    None => answers.push(calls::duplicate(call.id(), call.is_modern())),
+                    None => {
+                        let head = call.head();
+                        answers.push(duplicate(head.id(), head.is_modern()));
+                    }
                 },
             }
         }
         if answers.is_empty() && calls.is_empty() {
             return post.visit.accepted();
         }
-        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts));
-        let helpers = calls.len().saturating_sub(1).min(BATCH_THREADS - 1);
-        let (calls, answers) = (Mutex::new(calls.into_iter()), Mutex::new(answers));
-        let work = || {
-            loop {
-                let Some((call, cancel)) = lock(&calls).next() else {
-                    return;
-                };
-                if cancel.is_cancelled() {
-                    continue;
-                }
-                let answer = room.answer(&call, || self.in_batch(&call, guest, &reply, &cancel));
-                if live.inflight.finish(call.id(), &cancel) {
-                    lock(&answers).push(answer);
-                }
+        let may_go_on = calls.iter().any(|(call, _)| call.is_run());
+        let reply = Arc::new(PostReply::new(post.visit.defer(), post.accepts, may_go_on));
+        let batch = Batch::new(answers, calls.len());
+        for (call, cancel) in calls {
+            let (head, is_run) = (call.head().clone(), call.is_run());
+            if is_run {
+                reply.open();
             }
-        };
-        thread::scope(|scope| {
-            for _ in 0..helpers {
-                let helper = thread::Builder::new()
-                    .name("batch".into())
-                    .stack_size(WORKER_STACK);
-                if helper.spawn_scoped(scope, work).is_err() {
-                    // This thread runs them all.
-                    break;
-                }
+            let (id, live) = (head.id().clone(), live.clone());
+            let peer = PostPeer::new(reply.clone(), id, cancel, Some(live), is_run, guest);
+            let caller = self.caller(guest, peer.in_batch(batch.clone()));
+            let peer = caller.peer.clone();
+            let server = self.server.clone();
+            let begun = call
+                .place_of_batch(&caller)
+                .and_then(|place| start(move || call.run(&server, caller, place)));
+            if let Err(error) = begun {
+                peer.answer(head.fail(error), true);
             }
-            work();
+        }
+        batch.wait();
+        batch.send(|array| match array {
+            None => reply.finish_without(|| (202, Vec::new())),
+            Some(array) => reply.finish(200, array, may_go_on),
         });
-        let answers = answers.into_inner().unwrap_or_else(PoisonError::into_inner);
-        if answers.is_empty() {
-            return reply.finish_without(|| (202, Vec::new()));
-        }
-        reply.finish(
-            200,
-            &jsonrpc::array(answers.iter().map(|answer| answer.body.parts())),
-        );
-    }
-
-    fn in_batch(
-        &self,
-        call: &Call,
-        guest: Guest<'_>,
-        reply: &Arc<PostReply>,
-        cancel: &Cancel,
-    ) -> Answer {
-        let mut permit = match self.admission.admit(call, guest.pass) {
-            Ok(permit) => permit,
-            Err(error) => return call.fail(error),
-        };
-        if call.is_run() {
-            reply.open();
-        }
-        self.call(call, &mut permit, guest, reply, cancel, !call.is_run())
     }
 
     fn listen(&self, post: Post<'_>, listen: &Listen) {
@@ -443,10 +399,17 @@ impl Streamable {
         let channel = &entered.channel;
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
-        channel.follow(|sink| self.server.subscriptions.add(listen.listener(sink)));
-        self.poller.listened();
-        channel.carry(guest, || {
-            channel.send(&listen.end().body.parts(), Flush::Now)
+        channel.follow(|changes| {
+            let listener =
+                listen.listener(guest.account.clone(), move |message: &[u8]| changes.tell(message));
+            self.server.subscriptions.add(listener)
+        });
+        channel.carry(guest, |is_revoked| {
+            let end = match is_revoked {
+                true => listen.fail(revoked()),
+                false => listen.end(),
+            };
+            channel.send(&end.body.parts(), Flush::Now)
         });
     }
 
@@ -481,8 +444,12 @@ impl Streamable {
         if let Some(before) = before {
             before.end();
         }
-        self.follow(&live);
-        entered.channel.carry(guest, || {});
+        self.follow(&live, guest);
+        entered.channel.carry(guest, |is_revoked| {
+            if is_revoked {
+                entered.channel.send(&[&revocation()], Flush::Now);
+            }
+        });
         let mut current = lock(&live.stream);
         if current
             .as_ref()
@@ -517,21 +484,25 @@ impl Streamable {
     }
 
     /// A session that has listed prompts or resources gets notifications of changes on its stream, once it has one.
-    fn follow(&self, live: &Live) {
+    fn follow(&self, live: &Live, guest: Guest<'_>) {
         if !live.session.follows_lists() {
             return;
         }
         let stream = lock(&live.stream).clone();
-        let place = |sink| self.server.subscriptions.add(Listener::legacy(sink));
-        if stream.is_some_and(|stream| stream.follow(place)) {
-            self.poller.listened();
+        if let Some(stream) = stream {
+            stream.follow(|changes| {
+                let account = guest.account.clone();
+                let listener =
+                    Listener::legacy(account, move |message: &[u8]| changes.tell(message));
+                self.server.subscriptions.add(listener)
+            });
         }
     }
 }
 
 impl Post<'_> {
     /// See [`Visit::stay`].
-    fn stay(self) -> Option<(Self, Share)> {
+    fn stay(self) -> Option<(Self, Option<Guard>)> {
         let (visit, share) = self.visit.stay(self.guest, false)?;
         Some((Post { visit, ..self }, share))
     }
@@ -550,17 +521,6 @@ impl Post<'_> {
         if stream.event_of(&answer.body.parts()).is_ok() {
             let _ = stream.finish();
         }
-    }
-}
-
-/// The status of an answer that is not a stream.
-fn status(answer: &Answer) -> u16 {
-    match answer.code {
-        Some(jsonrpc::PARSE_ERROR | INVALID_REQUEST | -32022..=-32020) if answer.modern => 400,
-        Some(jsonrpc::METHOD_NOT_FOUND) if answer.modern => 404,
-        Some(_) if answer.modern && answer.envelope => 400,
-        // To legacy clients 404 says that the session is lost, and nothing else does.
-        _ => 200,
     }
 }
 

@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::calls::pipe::{Flush, Line};
 use crate::config::{GONE_CHECK, SSE_COMMENT};
-use crate::features::{Registration, Sink};
 use crate::http::EventStream;
+use crate::server::Registration;
 use crate::sync::{lock, try_lock};
 
+use super::super::pipe::{Flush, Line};
 use super::web::Guest;
 
 /// Queued notifications of changed lists per stream; further ones are dropped, because they say the same.
@@ -73,14 +73,12 @@ impl Channel {
     /// Subscribes this stream to changes, once. `place` registers the sink it is given.
     pub(super) fn follow(
         self: &Arc<Channel>,
-        place: impl FnOnce(Arc<dyn Sink>) -> Registration,
-    ) -> bool {
+        place: impl FnOnce(Changes) -> Registration,
+    ) {
         let mut pending = self.pending();
-        if pending.ended || pending.following.is_some() {
-            return false;
+        if !pending.ended && pending.following.is_none() {
+            pending.following = Some(place(Changes(Arc::downgrade(self))));
         }
-        pending.following = Some(place(Arc::new(Changes(Arc::downgrade(self)))));
-        true
     }
 
     /// Makes the stream's thread complete the stream. No further changes are queued.
@@ -100,9 +98,11 @@ impl Channel {
     }
 
     /// Runs the stream on this thread until it ends, at the latest when the caller's token becomes invalid. `farewell`
-    /// sends the final messages, before the server ends the stream and not after a disconnect.
-    pub(super) fn carry(&self, guest: Guest<'_>, farewell: impl FnOnce()) {
+    /// sends the final messages, before the server ends the stream and not after a disconnect; it is told whether the
+    /// token is to blame.
+    pub(super) fn carry(&self, guest: Guest<'_>, farewell: impl FnOnce(bool)) {
         let mut farewell = Some(farewell);
+        let mut is_revoked = false;
         let mut pending = self.pending();
         loop {
             let changes = std::mem::take(&mut pending.changes);
@@ -116,7 +116,7 @@ impl Channel {
             if (leaving || ended)
                 && let Some(farewell) = farewell.take()
             {
-                farewell();
+                farewell(is_revoked);
             }
             if ended {
                 if let Some(stream) = self.out().stream.take() {
@@ -136,6 +136,7 @@ impl Channel {
             drop(out);
             // May block, so nothing is locked meanwhile.
             if !guest.access.is_good(guest.pass) {
+                is_revoked = true;
                 self.end();
             }
             pending = self.pending();
@@ -207,17 +208,16 @@ impl OpenStream {
 }
 
 /// The sink of a subscription. Weak, because the stream owns the registration.
-struct Changes(Weak<Channel>);
+pub(super) struct Changes(Weak<Channel>);
 
-impl Sink for Changes {
-    fn notify(&self, message: &[u8]) {
-        if let Some(channel) = self.0.upgrade() {
+impl Changes {
+    /// Queues a notification. False if the stream is over.
+    pub(super) fn tell(&self, message: &[u8]) -> bool {
+        let channel = self.0.upgrade();
+        if let Some(channel) = &channel {
             channel.tell(message);
         }
-    }
-
-    fn stopped(&self) -> bool {
-        self.0.strong_count() == 0
+        channel.is_some()
     }
 }
 

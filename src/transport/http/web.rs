@@ -15,13 +15,13 @@ use crate::access::{self, Access, Pass, Role};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
-use crate::jsonrpc::{self, NoId};
-use crate::protocol::error_object;
+use crate::account::{Account, Guard as Share, Resource};
+use crate::protocol::{NoId, error_object, jsonrpc};
+use crate::server::Server;
 use crate::{metrics, random};
 
 use super::guard::{Guard, Refused, allowed_headers, cors, preflight};
 use super::ops::{Ops, PROBES};
-use crate::calls::shares::{Share, Shares};
 
 /// What one transport serves after these checks.
 pub(super) trait Endpoint: Send + Sync + 'static {
@@ -39,7 +39,7 @@ pub(super) trait Endpoint: Send + Sync + 'static {
 pub(super) struct Web<E> {
     pub(super) guard: Guard,
     pub(super) access: Arc<Access>,
-    pub(super) shares: Arc<Shares>,
+    pub(super) server: Arc<Server>,
     /// The path of the MCP endpoint.
     pub(super) path: String,
     pub(super) ops: Ops,
@@ -110,7 +110,7 @@ impl<E: Endpoint> Handler for Web<E> {
             visit,
             Guest {
                 access: &self.access,
-                shares: &self.shares,
+                account: &self.server.account(&pass.identity),
                 pass: &Arc::new(pass),
             },
         );
@@ -121,7 +121,7 @@ impl<E: Endpoint> Handler for Web<E> {
 #[derive(Clone, Copy)]
 pub(super) struct Guest<'a> {
     pub(super) access: &'a Arc<Access>,
-    pub(super) shares: &'a Arc<Shares>,
+    pub(super) account: &'a Account,
     pub(super) pass: &'a Arc<Pass>,
 }
 
@@ -189,11 +189,16 @@ impl<'a> Visit<'a> {
     /// Holds its connection for an answer that may take long, as one of those that this caller may hold until the share
     /// is dropped; `replaces` says that another one ends for it. `None` if there is no place left, which has been
     /// answered then.
-    pub(super) fn stay(self, guest: Guest<'_>, replaces: bool) -> Option<(Visit<'a>, Share)> {
-        let Some(share) = guest.shares.take(&guest.pass.identity, replaces) else {
+    pub(super) fn stay(
+        self,
+        guest: Guest<'_>,
+        replaces: bool,
+    ) -> Option<(Visit<'a>, Option<Share>)> {
+        let share = guest.account.take(Resource::Streams, 1).ok();
+        if share.is_none() && !replaces {
             self.overloaded(429, HAS_ITS_SHARE);
             return None;
-        };
+        }
         if self.exchange.hold() {
             return Some((self, share));
         }
@@ -323,6 +328,11 @@ pub(super) struct Later {
 }
 
 impl Later {
+    /// The connection ends with the answer.
+    pub(super) fn close(&mut self) {
+        self.deferred.close();
+    }
+
     /// Has the client left?
     pub(super) fn is_gone(&self) -> bool {
         self.deferred.gone()

@@ -1,23 +1,24 @@
-//! Subscribers to changes of lists and tasks: modern `subscriptions/listen`, and legacy clients with `listChanged`.
+//! Subscribers to changes of lists and tasks: modern `subscriptions/listen`, and legacy clients that list prompts or
+//! resources. While there are any, the list of patterns is read once per time-to-live of the catalogue.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::access::Identity;
+use crate::account::Account;
 use crate::config::WORKER_STACK;
-use crate::fabric::Error;
-use crate::jsonrpc::{self, Id, NoId};
-use crate::protocol::params::{given, params};
-use crate::protocol::{Answer, Refusal, RequestContext, ResultWriter, Revision};
+use crate::fabric::{Age, Catalog, Error, NoWait, Wait};
+use crate::protocol::{
+    Answer, Id, NoId, Node, Params, Refusal, RequestContext, ResultWriter, Revision, jsonrpc,
+};
 use crate::runs::{Run, RunState};
 use crate::sync::lock;
 
-use super::{Server, Sink, refuse, tasks};
+use super::{Server, refuse, tasks};
 
 /// Most tasks of one subscription.
 const MAX_TASKS: usize = 64;
@@ -47,32 +48,29 @@ impl Listen {
         id: &Id,
         context: &RequestContext,
         keeps: bool,
-        raw: Option<&RawValue>,
+        params: Option<&Node<'_>>,
     ) -> Result<Listen, Refusal> {
         let usage = "subscriptions/listen needs params.notifications, an object such as {\"promptsListChanged\": true}, \
                      with true or false as values.";
-        let wrong = || Refusal::params(usage);
-        let [filter] = params(raw, ["notifications"], usage)?;
-        let names = ["promptsListChanged", "resourcesListChanged", "taskIds"];
-        let [prompts, resources, tasks] = params(Some(filter.ok_or_else(wrong)?), names, usage)?;
-        let task_ids = match given(tasks).filter(|_| keeps) {
+        let filter = Params::new(params, usage).object("notifications")?;
+        let task_ids = match filter.get("taskIds").filter(|_| keeps) {
             None => Vec::new(),
             Some(_) if !context.tasks => return Err(tasks::undeclared()),
-            Some(raw) => serde_json::from_str::<Vec<String>>(raw.get())
-                .ok()
-                .filter(|ids| ids.len() <= MAX_TASKS)
-                .ok_or_else(|| {
-                    Refusal::params(format!(
-                        "taskIds must be a list of up to {MAX_TASKS} strings."
-                    ))
-                })?,
+            Some(Node::List(ids)) if ids.len() <= MAX_TASKS => {
+                let ids = ids.iter().map(|id| id.text().map(str::to_owned));
+                ids.collect::<Option<Vec<String>>>().ok_or_else(too_many)?
+            }
+            Some(_) => return Err(too_many()),
         };
-        let wanted = |member: Option<&RawValue>| match member.map_or("false", RawValue::get) {
-            "true" => Ok(true),
-            "false" => Ok(false),
-            _ => Err(wrong()),
+        let wanted = |name| match filter.node(name) {
+            None | Some(Node::Bool(false)) => Ok(false),
+            Some(Node::Bool(true)) => Ok(true),
+            Some(_) => Err(filter.refusal()),
         };
-        let (prompts, resources) = (wanted(prompts)?, wanted(resources)?);
+        let (prompts, resources) = (
+            wanted("promptsListChanged")?,
+            wanted("resourcesListChanged")?,
+        );
         Ok(Listen {
             id: id.clone(),
             revision: context.revision,
@@ -86,10 +84,13 @@ impl Listen {
     /// Finds the requested tasks that belong to the caller.
     pub(crate) fn admit(&mut self, server: &Server, caller: &Identity) {
         let owner = server.owner(caller);
+        // Each once, however often it was named.
+        self.task_ids.sort_unstable();
+        self.task_ids.dedup();
         self.tasks = self
             .task_ids
             .iter()
-            .filter_map(|id| server.kept.runs.find(id, &owner))
+            .filter_map(|id| server.backend.runs.find(id, &owner))
             .collect();
     }
 
@@ -139,19 +140,21 @@ impl Listen {
     }
 
     /// A listener that sends its notifications to `sink`.
-    pub(crate) fn listener(&self, sink: Arc<dyn Sink>) -> Listener {
+    pub(crate) fn listener(&self, account: Account, sink: impl Sink) -> Listener {
         Listener {
             meta: Some(self.meta()),
             prompts: self.prompts,
             resources: self.resources,
             tasks: self.tasks.clone(),
-            sink,
+            revision: self.revision,
+            account,
+            sink: Box::new(sink),
         }
     }
 
     fn meta(&self) -> Map<String, Value> {
         let mut meta = Map::new();
-        let id = serde_json::from_str(self.id.json()).unwrap_or(Value::Null);
+        let id = serde_json::to_value(&self.id).unwrap_or(Value::Null);
         meta.insert(SUBSCRIPTION_ID.into(), id);
         meta
     }
@@ -163,18 +166,29 @@ pub(crate) struct Listener {
     prompts: bool,
     resources: bool,
     tasks: Vec<Run>,
-    sink: Arc<dyn Sink>,
+    revision: Revision,
+    /// What its notifications are charged to while they are written.
+    account: Account,
+    sink: Box<dyn Sink>,
 }
+
+/// Where a subscriber's notifications go. False once it has left. Must not wait for its client: others are to be told
+/// too.
+pub(crate) trait Sink: Fn(&[u8]) -> bool + Send + Sync + 'static {}
+
+impl<F: Fn(&[u8]) -> bool + Send + Sync + 'static> Sink for F {}
 
 impl Listener {
     /// A legacy client: gets every notification, without subscription ids.
-    pub(crate) fn legacy(sink: Arc<dyn Sink>) -> Listener {
+    pub(crate) fn legacy(account: Account, sink: impl Sink) -> Listener {
         Listener {
             meta: None,
             prompts: true,
             resources: true,
             tasks: Vec::new(),
-            sink,
+            revision: Revision::NEWEST_LEGACY,
+            account,
+            sink: Box::new(sink),
         }
     }
 
@@ -182,10 +196,7 @@ impl Listener {
     fn watch(listener: &Weak<Listener>, keep: Duration) {
         let mut told = HashMap::new();
         loop {
-            let Some(listener) = listener
-                .upgrade()
-                .filter(|listener| !listener.sink.stopped())
-            else {
+            let Some(listener) = listener.upgrade() else {
                 return;
             };
             let mut working = None;
@@ -193,8 +204,10 @@ impl Listener {
                 let state = run.record().state;
                 if told.insert(run.id(), state).unwrap_or(RunState::Working) != state {
                     let meta = listener.meta.clone().unwrap_or_default();
-                    if let Some(message) = tasks::changed(run, keep, meta) {
-                        listener.sink.notify(&message);
+                    if let Some(message) = tasks::changed(run, keep, meta, listener.revision, &listener.account)
+                        && !(listener.sink)(&message)
+                    {
+                        return;
                     }
                 }
                 if state == RunState::Working {
@@ -218,40 +231,50 @@ impl Listener {
                 .meta
                 .as_ref()
                 .map_or_else(|| json!({}), |meta| json!({ "_meta": meta }));
-            self.sink.notify(&jsonrpc::notification(method, &params));
+            (self.sink)(&jsonrpc::notification(method, &params));
         }
     }
 }
 
 /// All listeners of the process.
-#[derive(Default)]
 pub(crate) struct Subscriptions {
-    listeners: Mutex<Vec<Arc<Listener>>>,
+    all: Mutex<Listeners>,
+    catalog: Arc<Catalog>,
     /// Retention of runs.
     keep: Duration,
 }
 
+#[derive(Default)]
+struct Listeners {
+    listeners: Vec<Arc<Listener>>,
+    /// A thread reads the list of patterns for them.
+    polled: bool,
+}
+
 impl Subscriptions {
-    /// No listeners; runs are kept for `keep`.
-    pub(super) fn new(keep: Duration) -> Subscriptions {
+    /// No listeners to changes of `catalog`; runs are kept for `keep`.
+    pub(super) fn new(catalog: Arc<Catalog>, keep: Duration) -> Subscriptions {
         Subscriptions {
+            all: Mutex::default(),
+            catalog,
             keep,
-            ..Subscriptions::default()
         }
     }
 
     /// Adds a listener, until the registration is dropped.
     pub(crate) fn add(self: &Arc<Subscriptions>, listener: Listener) -> Registration {
         let listener = Arc::new(listener);
-        self.lock().push(listener.clone());
+        let mut all = self.lock();
+        all.listeners.push(listener.clone());
+        if !all.polled {
+            all.polled = start("poller", self.clone(), |all| all.poll());
+        }
+        drop(all);
         if !listener.tasks.is_empty() {
-            let (weak, keep) = (Arc::downgrade(&listener), self.keep);
-            let thread = thread::Builder::new()
-                .name("tasks".into())
-                .stack_size(WORKER_STACK);
-            if let Err(error) = thread.spawn(move || Listener::watch(&weak, keep)) {
-                log::warn!("changes of tasks cannot be told: {error}");
-            }
+            let keep = self.keep;
+            start("tasks", Arc::downgrade(&listener), move |listener| {
+                Listener::watch(&listener, keep);
+            });
         }
         Registration {
             all: self.clone(),
@@ -259,20 +282,54 @@ impl Subscriptions {
         }
     }
 
-    /// Whether there are any listeners.
-    pub(crate) fn any(&self) -> bool {
-        !self.lock().is_empty()
+    /// Reads the list of patterns as long as there are listeners. The catalogue tells of changes.
+    fn poll(&self) {
+        loop {
+            thread::sleep(self.catalog.ttl());
+            let mut all = self.lock();
+            // Under the lock: a listener added right after this starts the thread again.
+            if all.listeners.is_empty() {
+                all.polled = false;
+                return;
+            }
+            drop(all);
+            let wait: Arc<dyn Wait> = Arc::new(NoWait);
+            if let Err(error) = self.catalog.names(Age::Fresh, &wait) {
+                log::debug!("the list of patterns could not be read: {error}");
+            }
+        }
     }
 
     /// Notifies all listeners of changed lists. The lock is not held while sending.
     pub(crate) fn lists_changed(&self) {
-        let listeners = self.lock().clone();
+        let listeners = self.lock().listeners.clone();
         listeners.iter().for_each(|listener| listener.tell());
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Listener>>> {
-        lock(&self.listeners)
+    fn lock(&self) -> MutexGuard<'_, Listeners> {
+        lock(&self.all)
     }
+}
+
+/// Starts a thread for subscribers. False if there is none: then they are told nothing.
+fn start<T: Send + 'static>(
+    name: &str,
+    with: T,
+    work: impl FnOnce(T) + Send + 'static,
+) -> bool {
+    let thread = thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(WORKER_STACK);
+    thread
+        .spawn(move || work(with))
+        .inspect_err(|error| log::warn!("changes cannot be told to subscribers: {error}"))
+        .is_ok()
+}
+
+fn too_many() -> Refusal {
+    Refusal::params(format!(
+        "taskIds must be a list of up to {MAX_TASKS} strings."
+    ))
 }
 
 /// A listener's registration; dropping it ends the notifications.
@@ -285,6 +342,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         self.all
             .lock()
+            .listeners
             .retain(|other| !Arc::ptr_eq(other, &self.listener));
     }
 }
@@ -293,37 +351,27 @@ impl Drop for Registration {
 mod tests {
     use super::*;
 
-    #[derive(Default)]
-    struct Heard(Mutex<Vec<String>>);
+    type Heard = Arc<Mutex<Vec<String>>>;
 
-    impl Sink for Heard {
-        fn notify(&self, message: &[u8]) {
-            self.0
-                .lock()
-                .unwrap()
-                .push(String::from_utf8(message.to_vec()).unwrap());
-        }
-        fn stopped(&self) -> bool {
-            false
+    fn sink(heard: &Heard) -> impl Sink {
+        let heard = heard.clone();
+        move |message: &[u8]| {
+            lock(&heard).push(String::from_utf8(message.to_vec()).unwrap());
+            true
         }
     }
 
-    fn listen(params: &str) -> Listen {
-        let id = Id::from_raw(&RawValue::from_string("\"s\"".into()).unwrap()).unwrap();
+    fn listen(filter: &str) -> Listen {
         let context = RequestContext::of(Revision::R2026_07_28);
-        Listen::new(
-            &id,
-            &context,
-            true,
-            Some(&RawValue::from_string(params.into()).unwrap()),
-        )
-        .unwrap()
+        let wanted = (filter.into(), Node::Bool(true));
+        let params = Node::Object(vec![("notifications".into(), Node::Object(vec![wanted]))]);
+        Listen::new(&Id::Text("s".into()), &context, true, Some(&params)).unwrap()
     }
 
     #[test]
     fn the_end_names_the_subscription() {
         let end =
-            String::from_utf8(listen(r#"{"notifications":{}}"#).end().body.into_bytes()).unwrap();
+            String::from_utf8(listen("other").end().body.into_bytes()).unwrap();
         assert!(
             end.starts_with(
                 r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#
@@ -338,25 +386,24 @@ mod tests {
 
     #[test]
     fn listeners_get_what_they_requested_until_they_leave() {
-        let all = Arc::new(Subscriptions::default());
-        let (modern, legacy) = (Arc::new(Heard::default()), Arc::new(Heard::default()));
-        let asked = listen(r#"{"notifications":{"resourcesListChanged":true}}"#);
-        let first = all.add(asked.listener(modern.clone()));
-        let second = all.add(Listener::legacy(legacy.clone()));
+        let server = Server::without_fabric();
+        let (all, account) = (server.subscriptions, server.backend.accounts.of(""));
+        let (modern, legacy) = (Heard::default(), Heard::default());
+        let asked = listen("resourcesListChanged");
+        let first = all.add(asked.listener(account.clone(), sink(&modern)));
+        let second = all.add(Listener::legacy(account, sink(&legacy)));
         all.lists_changed();
         drop(first);
-        assert!(all.any());
         all.lists_changed();
         drop(second);
-        assert!(!all.any());
         all.lists_changed();
         assert_eq!(
-            *modern.0.lock().unwrap(),
+            *lock(&modern),
             [
                 r#"{"jsonrpc":"2.0","method":"notifications/resources/list_changed","params":{"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#
             ]
         );
-        let heard = legacy.0.lock().unwrap();
+        let heard = lock(&legacy);
         assert_eq!(heard.len(), 4);
         assert_eq!(
             heard[0],

@@ -3,14 +3,14 @@
 use serde::Serialize;
 
 use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
-use crate::jsonrpc;
 use crate::protocol::pages;
-use crate::protocol::params::{params, text};
-use crate::protocol::{Cache, Feature, Refusal, ResultWriter, Revision};
+use crate::protocol::{
+    Cache, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc,
+};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 
-use super::call::Running;
+use super::call::Working;
 use super::{Action, Request, Server, skills, while_fresh};
 
 /// The two templates; `{name}` is percent-encoded.
@@ -84,7 +84,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
         let revision = result.revision;
-        let snapshot = call.server.catalog.snapshot(&call.wait())?;
+        let snapshot = call.server.backend.catalog.snapshot(&call.context.wait())?;
         let patterns = snapshot.patterns.iter().map(|p| {
             (
                 PATTERN_TEMPLATE,
@@ -125,8 +125,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 /// -32602 without a `uri`; not found for a URI of another form.
 pub(super) fn read(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "resources/read needs params.uri, a string such as fabric://pattern/summarize.";
-    let [uri] = params(request.params, ["uri"], usage)?;
-    let uri = text(uri, usage)?.into_owned();
+    let uri = Params::new(request.params, usage).text("uri")?.to_owned();
     let revision = request.context.revision;
     let exists = |target: &ResourceTarget| {
         !revision.is_legacy() || !matches!(target, ResourceTarget::Skill(_))
@@ -170,9 +169,9 @@ impl ResourceTarget {
         &self,
         uri: &str,
         revision: Revision,
-        call: &Running<'_>,
+        call: &Working<'_>,
     ) -> Result<(String, Cache), Refusal> {
-        let (fabric, wait) = (&call.server.fabric, &call.wait());
+        let (fabric, wait) = (&call.server.backend.fabric, &call.context.wait());
         let missing = |why: &str| not_found(uri, revision, why);
         let text = match self {
             ResourceTarget::Skill(name) => {
@@ -201,7 +200,7 @@ impl ResourceTarget {
                     .prompt
             }
         };
-        Ok((text, Cache::private(call.server.catalog.ttl())))
+        Ok((text, Cache::private(call.server.backend.catalog.ttl())))
     }
 }
 

@@ -11,12 +11,10 @@ use std::thread;
 
 use serde_json::{Map, Value, json};
 
-use crate::access::Identity;
 use crate::cli::{ExitReason, flags};
 use crate::config::MAX_MESSAGE;
-use crate::features::{Action, Server, Sink, Visitor};
-use crate::json;
-use crate::protocol::{Inbound, Revision, Session};
+use crate::protocol::{Revision, Session};
+use crate::server::{Audience, Server};
 use crate::signals;
 use crate::sync::lock;
 use crate::text::shown;
@@ -106,7 +104,7 @@ fn parsed(arguments: Option<&str>) -> Result<Map<String, Value>, ExitReason> {
             "--call: the arguments {what}; give an object in single quotes, such as '{{\"pattern_name\":\"summarize\"}}'"
         ))
     };
-    match json::value(text) {
+    match serde_json::from_str(text) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(_) => Err(wrong("are no JSON object".to_owned())),
         // Some shells pass single quotes on, others take double quotes away.
@@ -172,28 +170,9 @@ fn called(
         json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string()
     };
     let level = ask("logging/setLevel", json!({"level": "info"}));
-    server.receive(&session, Inbound::read(level.as_bytes(), false), None);
-    let call = ask(
-        "tools/call",
-        json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}}),
-    );
-    let answer = match server.receive(&session, Inbound::read(call.as_bytes(), false), None) {
-        Action::Call(call) => {
-            let owner = server.owner(&Identity::Local);
-            call.run(
-                server,
-                Visitor {
-                    identity: Identity::Local,
-                    owner,
-                    sink: screen.clone(),
-                    held: None,
-                },
-            )
-        }
-        Action::Answer(answer) => answer,
-        _ => return Value::Null,
-    };
-    json::value(&String::from_utf8_lossy(&answer.body.into_bytes())).unwrap_or_default()
+    server.ask(&session, &level, screen.clone());
+    let params = json!({"name": tool, "arguments": arguments, "_meta": {"progressToken": 1}});
+    server.ask(&session, &ask("tools/call", params), screen.clone())
 }
 
 /// Where a call's text and progress go.
@@ -265,7 +244,7 @@ impl Screen {
             self.print(&mut state, &format!("{shown:#}\n"));
         } else if good && !state.printed {
             let text = texts.first().map(text).unwrap_or_default();
-            match json::value(&text) {
+            match serde_json::from_str::<Value>(&text) {
                 // Indented for people.
                 Ok(value) if io::stdout().is_terminal() => {
                     self.print(&mut state, &format!("{value:#}"))
@@ -318,11 +297,8 @@ fn tell(state: &mut CallState) {
     }
 }
 
-impl Sink for Screen {
-    fn notify(&self, message: &[u8]) {
-        let Ok(message) = serde_json::from_slice::<Value>(message) else {
-            return;
-        };
+impl Audience for Screen {
+    fn hear(&self, message: &Value) {
         let (method, params) = (
             message["method"].as_str().unwrap_or_default(),
             &message["params"],

@@ -1,19 +1,17 @@
 //! `completion/complete`: names of patterns, strategies, contexts and sessions, best first.
 
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use crate::fabric::{Age, Name, Names, Stored, not_found};
-use crate::protocol::Refusal;
-use crate::protocol::params::{optional_text, params, text};
+use crate::protocol::{Node, Params, Refusal};
 use crate::tools::Policy;
 
-use super::call::Running;
+use super::call::Working;
 use super::{Action, Request, Server, prompts, resources};
 
 /// Parses `completion/complete`.
 pub(super) fn complete(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let (of, value) = Of::read(request.params, &server.policy)?;
+    let (of, value) = Of::read(request.params, &server.backend.policy)?;
     Ok(request.call(move |call, result| {
         let ranked = of.rank(&value, call)?;
         let values = &ranked[..ranked.len().min(MAX_COMPLETIONS)];
@@ -53,29 +51,25 @@ impl Of {
     ///
     /// # Errors
     /// -32602 for an unknown reference, or a prompt that is not allowed here.
-    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<(Of, String), Refusal> {
+    fn read(params: Option<&Node<'_>>, policy: &Policy) -> Result<(Of, String), Refusal> {
         let usage = "completion/complete needs params.ref ({\"type\": \"ref/prompt\", \"name\"} or {\"type\": \
                      \"ref/resource\", \"uri\"}) and params.argument ({\"name\", \"value\"}, both strings).";
-        let [reference, argument] = params(raw, ["ref", "argument"], usage)?;
-        let [kind, prompt, uri] = params(reference, ["type", "name", "uri"], usage)?;
-        let [argument, value] = params(argument, ["name", "value"], usage)?;
-        let (kind, argument, value) = (
-            text(kind, usage)?,
-            text(argument, usage)?,
-            text(value, usage)?,
-        );
-        let (prompt, uri) = (optional_text(prompt, usage)?, optional_text(uri, usage)?);
-        let prompt = prompt
-            .map(|name| Name::parse("ref.name", &name))
+        let params = Params::new(params, usage);
+        let (reference, argument) = (params.object("ref")?, params.object("argument")?);
+        let (kind, uri) = (reference.text("type")?, reference.optional_text("uri")?);
+        let (argument, value) = (argument.text("name")?, argument.text("value")?);
+        let prompt = reference
+            .optional_text("name")?
+            .map(|name| Name::parse("ref.name", name))
             .transpose()?;
-        if let ("ref/prompt", Some(prompt)) = (&*kind, &prompt) {
+        if let ("ref/prompt", Some(prompt)) = (kind, &prompt) {
             policy.check("ref.name", prompt)?;
         }
-        let of = match (&*kind, prompt, uri.as_deref()) {
+        let of = match (kind, prompt, uri) {
             ("ref/prompt", Some(prompt), _) if argument == prompts::STRATEGY => {
                 Of::PromptStrategy { prompt }
             }
-            ("ref/prompt", Some(prompt), _) => match &*argument {
+            ("ref/prompt", Some(prompt), _) => match argument {
                 "context_name" => Of::Stored {
                     prompt,
                     what: Stored::Contexts,
@@ -109,15 +103,15 @@ impl Of {
                 )));
             }
         };
-        Ok((of, value.into_owned()))
+        Ok((of, value.to_owned()))
     }
 
     /// The completions of `value`, best first.
     ///
     /// # Errors
     /// -32602 for an unknown prompt; otherwise the code for Fabric's failure.
-    fn rank(&self, value: &str, call: &Running<'_>) -> Result<Vec<String>, Refusal> {
-        let (catalog, wait) = (&call.server.catalog, &call.wait());
+    fn rank(&self, value: &str, call: &Working<'_>) -> Result<Vec<String>, Refusal> {
+        let (catalog, wait) = (&call.server.backend.catalog, &call.context.wait());
         let strategies = || -> Result<Names, Refusal> {
             Ok(catalog
                 .strategies(Age::Cached, wait)?

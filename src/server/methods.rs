@@ -2,9 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::jsonrpc::Id;
 use crate::protocol::handshake::{self, Offer};
-use crate::protocol::{Answer, Refusal, ResultWriter, Revision};
+use crate::protocol::{Answer, Id, Refusal, ResultWriter, Revision};
 
 use super::tasks::{self, Verb};
 use super::{Action, Listen, Request, Server, completion, prompts, resources, skills, tools};
@@ -191,7 +190,7 @@ fn offer(server: &Server, revision: Revision) -> Offer {
             serde_json::from_str(value).unwrap_or_default(),
         );
     }
-    tasks::offer(&server.kept, revision, &mut capabilities, &mut extensions);
+    tasks::offer(&server.backend, revision, &mut capabilities, &mut extensions);
     if !extensions.is_empty() {
         capabilities.insert("extensions".to_owned(), Value::Object(extensions));
     }
@@ -230,7 +229,7 @@ fn listen(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     Ok(Action::Listen(Box::new(Listen::new(
         &request.id,
         &request.context,
-        server.kept.runs.keeps(),
+        server.backend.runs.keeps(),
         request.params,
     )?)))
 }

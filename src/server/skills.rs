@@ -9,15 +9,14 @@ use std::sync::{Arc, Mutex};
 use serde::Serialize;
 
 use crate::fabric::{Entry, Error, Kind, Snapshot};
-use crate::protocol::Refusal;
 use crate::protocol::pages;
-use crate::protocol::params::{params, text};
+use crate::protocol::{Params, Refusal};
 use crate::search::{humanised, skill_names};
 use crate::sha256::sha256_hex;
 use crate::sync::lock;
 use crate::text::shown;
 
-use super::call::Running;
+use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
 
 /// Longest skill, in bytes; the extension's limit.
@@ -29,19 +28,16 @@ pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
 
 impl Shelf {
     /// The skills of the current snapshot; digests are computed once per snapshot.
-    fn skills(&self, call: &Running<'_>) -> Result<Arc<Skills>, Refusal> {
-        let snapshot = call.server.catalog.snapshot(&call.wait())?;
-        let mut kept = lock(&self.0);
-        if let Some(skills) = kept
-            .as_ref()
-            .filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot))
-        {
-            return Ok(Arc::clone(skills));
+    fn skills(&self, call: &Working<'_>) -> Result<Arc<Skills>, Refusal> {
+        let backend = &call.server.backend;
+        let snapshot = backend.catalog.snapshot(&call.context.wait())?;
+        let known = lock(&self.0).clone();
+        if let Some(skills) = known.filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
+            return Ok(skills);
         }
-        let skills = Arc::new(Skills::new(snapshot, |name| {
-            call.server.policy.allows(name)
-        }));
-        *kept = Some(Arc::clone(&skills));
+        // Without the lock: it takes long, and others may read the skills of before.
+        let skills = Arc::new(Skills::new(snapshot, |name| backend.policy.allows(name)));
+        *lock(&self.0) = Some(Arc::clone(&skills));
         Ok(skills)
     }
 }
@@ -223,7 +219,7 @@ fn quoted(text: &str) -> String {
 
 /// The `SKILL.md` of the skill of this name, if it exists.
 pub(super) fn read(
-    call: &Running<'_>,
+    call: &Working<'_>,
     name: &str,
 ) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
     let skills = call.server.skills.skills(call)?;
@@ -252,8 +248,7 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
 /// Parses `skills/get`: -32602 for an unknown skill.
 pub(super) fn get(_: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "skills/get needs params.uri, a string such as skill://fabric/summarize/SKILL.md.";
-    let [uri] = params(request.params, ["uri"], usage)?;
-    let uri = text(uri, usage)?.into_owned();
+    let uri = Params::new(request.params, usage).text("uri")?.to_owned();
     Ok(request.call(move |call, result| {
         let skills = call.server.skills.skills(call)?;
         let Some((name, manifest)) = named(&uri).and_then(|name| skills.all.get_key_value(name))

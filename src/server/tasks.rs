@@ -5,24 +5,21 @@
 
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
+use crate::account::{Account, Resource};
 use crate::config;
-use crate::fabric::Error;
-use crate::jsonrpc::{self, METHOD_NOT_FOUND};
-
-use crate::protocol::params::{optional_text, params, text};
-use crate::protocol::{Refusal, ResultWriter, Revision, TASKS as EXTENSION};
+use crate::fabric::{Error, Wait};
+use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
+use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
-use crate::{time, tools};
+use crate::tools::{self, Backend, RELATED_TASK};
+use crate::time;
 
-use super::call::{Call, Operation, Running};
+use super::call::Working;
 use super::tools::write;
-use super::{Action, Kept, Request, Server};
+use super::{Action, Request, Server};
 
-/// The `_meta` key of 2025-11-25 for the task that a message belongs to.
-pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 /// The caller has not declared a required capability.
 const MISSING_CAPABILITY: i32 = -32021;
 /// Suggested polling interval, in milliseconds.
@@ -34,12 +31,12 @@ const PAGE: usize = 100;
 
 /// Task support in `revision`, as members of `capabilities`.
 pub(super) fn offer(
-    kept: &Kept,
+    backend: &Backend,
     revision: Revision,
     capabilities: &mut Map<String, Value>,
     extensions: &mut Map<String, Value>,
 ) {
-    if !kept.runs.keeps() {
+    if !backend.runs.keeps() {
         return;
     }
     match revision {
@@ -49,7 +46,7 @@ pub(super) fn offer(
         _ if revision.has_core_tasks() => {
             let mut tasks = json!({ "cancel": {}, "requests": { "tools": { "call": {} } } });
             // If callers are not distinguished, a run is found only by its id, so there is no list.
-            if kept.lists {
+            if backend.lists {
                 tasks["list"] = json!({});
             }
             capabilities.insert("tasks".into(), tasks);
@@ -59,22 +56,29 @@ pub(super) fn offer(
 }
 
 /// Do calls of `revision` request tasks explicitly?
-pub(super) fn are_asked_for(kept: &Kept, revision: Revision) -> bool {
-    kept.runs.keeps() && revision.has_core_tasks()
+pub(super) fn are_asked_for(backend: &Backend, revision: Revision) -> bool {
+    backend.runs.keeps() && revision.has_core_tasks()
 }
 
 /// Parses the `task` of a call: its requested retention, limited to that of runs.
 ///
 /// # Errors
 /// -32602.
-pub(super) fn requested(task: &RawValue, kept: &config::RunSettings) -> Result<Duration, Refusal> {
+pub(super) fn requested(
+    task: &Node<'_>,
+    settings: &config::RunSettings,
+) -> Result<Duration, Refusal> {
     let usage = "params.task must be an object, with ttl, if any, a whole number of milliseconds.";
-    let [ttl] = params(Some(task), ["ttl"], usage)?;
-    let Some(ttl) = crate::protocol::params::given(ttl) else {
-        return Ok(kept.keep);
-    };
-    let ttl: u64 = serde_json::from_str(ttl.get()).map_err(|_| Refusal::params(usage))?;
-    Ok(Duration::from_millis(ttl).min(kept.keep))
+    let task = Some(task).filter(|task| task.is_object());
+    let params = Params::new(Some(task.ok_or_else(|| Refusal::params(usage))?), usage);
+    match params.get("ttl") {
+        None => Ok(settings.keep),
+        Some(Node::Number(ttl)) => {
+            let ttl = ttl.as_u64().ok_or_else(|| params.refusal())?;
+            Ok(Duration::from_millis(ttl).min(settings.keep))
+        }
+        Some(_) => Err(params.refusal()),
+    }
 }
 
 /// The error for a caller that has not declared the extension.
@@ -137,8 +141,12 @@ pub(super) fn task(record: &Record, revision: Revision, keep: Duration) -> Map<S
 }
 
 /// The same with the result, as in `tasks/get` of 2026-07-28.
-pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option<Vec<u8>>) {
-    let revision = Revision::NEWEST;
+pub(super) fn detailed(
+    run: &Run,
+    keep: Duration,
+    revision: Revision,
+    account: &Account,
+) -> (Map<String, Value>, Option<Vec<u8>>) {
     let record = run.record();
     let ended = matches!(
         record.state,
@@ -146,15 +154,24 @@ pub(super) fn detailed(run: &Run, keep: Duration) -> (Map<String, Value>, Option
     );
     let body = ended.then(|| {
         let mut result = ResultWriter::body(revision);
-        write_result(run, &record, &mut result);
+        write_result(run, &record, account, &mut result);
         result.end_body()
     });
     (task(&record, revision, keep), body)
 }
 
 /// `notifications/tasks` of 2026-07-28; `None` if it is too long to queue for a reader: clients fetch it.
-pub(super) fn changed(run: &Run, keep: Duration, meta: Map<String, Value>) -> Option<Vec<u8>> {
-    let (mut params, body) = detailed(run, keep);
+pub(super) fn changed(
+    run: &Run,
+    keep: Duration,
+    meta: Map<String, Value>,
+    revision: Revision,
+    account: &Account,
+) -> Option<Vec<u8>> {
+    if run.record().bytes > MAX_TOLD as u64 {
+        return None;
+    }
+    let (mut params, body) = detailed(run, keep, revision, account);
     if let Some(body) = body
         .filter(|body| body.len() <= MAX_TOLD)
         .map(|body| serde_json::from_slice(&body))
@@ -176,9 +193,10 @@ pub(super) fn status(run: &Run, keep: Duration) -> Vec<u8> {
 }
 
 /// The result that the call returns without a task.
-fn write_result(run: &Run, record: &Record, result: &mut ResultWriter) {
+fn write_result(run: &Run, record: &Record, account: &Account, result: &mut ResultWriter) {
     let request_id = tools::request_id(record).unwrap_or_default();
-    write(&tools::result(run, None, true), &request_id, result);
+    let outcome = tools::result(run, None, true, account);
+    write(&outcome, account, &request_id, result);
 }
 
 fn write_task(task: &Map<String, Value>, result: &mut ResultWriter) {
@@ -212,9 +230,8 @@ pub(super) enum Verb {
 /// Parses `tasks/update`: this server never asks for input, so every answer is accepted and ignored.
 pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     let usage = "tasks/update needs params.taskId, a string, and params.inputResponses, an object.";
-    let [responses] = params(request.params, ["inputResponses"], usage)?;
-    if !responses.is_some_and(|raw| raw.get().starts_with('{')) && request.context.tasks {
-        return Err(Refusal::params(usage));
+    if request.context.tasks {
+        Params::new(request.params, usage).object("inputResponses")?;
     }
     one(server, request, Verb::Update)
 }
@@ -223,31 +240,18 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
 pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
     check(server, &request)?;
     let usage = "params.taskId must be a string: the id that the call was answered with.";
-    let [id] = params(request.params, ["taskId"], usage)?;
-    let id = text(id, usage)?.into_owned();
-    Ok(Action::Call(Box::new(Call::new(
-        request,
-        Box::new(TaskCall { verb, id }),
-    ))))
-}
-
-struct TaskCall {
-    verb: Verb,
-    id: String,
-}
-
-impl Operation for TaskCall {
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
-        self.verb.run(&self.id, call, result)
-    }
-
-    fn waits(&self) -> bool {
-        matches!(self.verb, Verb::Result)
-    }
+    let id = Params::new(request.params, usage).text("taskId")?.to_owned();
+    let place = match verb {
+        Verb::Result => Resource::Waits,
+        Verb::Get | Verb::Update | Verb::Cancel => Resource::Calls,
+    };
+    Ok(request.call_in(place, None, move |call, result| {
+        verb.run(&id, call, result)
+    }))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
-    if !server.kept.runs.keeps() {
+    if !server.backend.runs.keeps() {
         return Err(no_method(
             "This server keeps no runs (--keep-runs 0), so it has no tasks.",
         ));
@@ -263,10 +267,10 @@ fn no_method(detail: &str) -> Refusal {
 }
 
 impl Verb {
-    fn run(self, id: &str, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
-        let (kept, revision) = (&call.server.kept, result.revision);
-        let keep = kept.settings.keep;
-        let run = kept.runs.find(id, call.owner).ok_or_else(|| {
+    fn run(self, id: &str, call: &Working<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let (backend, revision) = (&call.server.backend, result.revision);
+        let (keep, caller) = (backend.settings.keep, &call.context.caller);
+        let run = backend.runs.find(id, &caller.owner).ok_or_else(|| {
             Refusal::params("params.taskId is no task of yours that is kept: it never was, or its time is over.")
         })?;
         match self {
@@ -275,11 +279,11 @@ impl Verb {
                 write_task(&task(&run.record(), revision, keep), result)
             }
             Verb::Get => {
-                let (task, body) = detailed(&run, keep);
+                let (task, body) = detailed(&run, keep, revision, &caller.account);
                 write_task(&task, result);
                 if let Some(body) = body {
                     result
-                        .reserve(body.len())
+                        .reserve(&caller.account, body.len())
                         .map_err(|_| crate::fabric::no_room())?;
                     result.key("result").extend_from_slice(&body);
                 }
@@ -297,13 +301,14 @@ impl Verb {
                 }
             }
             Verb::Result => {
-                let wait = call.wait();
-                if run.wait(None, Duration::MAX, &mut || wait.still_waiting().is_ok())
+                if run.wait(None, Duration::MAX, &mut || {
+                    call.context.still_waiting().is_ok()
+                })
                     == Waited::Stopped
                 {
                     return Err(Error::cancelled().into());
                 }
-                write_result(&run, &run.record(), result);
+                write_result(&run, &run.record(), &caller.account, result);
                 result
                     .meta
                     .insert(RELATED_TASK.into(), json!({ "taskId": id }));
@@ -316,24 +321,27 @@ impl Verb {
 /// Parses `tasks/list`.
 pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
     check(server, &request)?;
-    if !server.kept.lists {
+    if !server.backend.lists {
         return Err(no_method(
             "Without a login tasks are found by their ids alone, so there is no list of them.",
         ));
     }
     let usage = "\"cursor\" must be a string that an earlier page gave as nextCursor.";
-    let [cursor] = params(request.params, ["cursor"], usage)?;
-    let cursor = optional_text(cursor, usage)?
-        .map(|text| RunCursor::parse(&text).ok_or_else(|| Refusal::params(usage)))
+    let params = Params::new(request.params, usage);
+    let cursor = params
+        .optional_text("cursor")?
+        .map(|text| RunCursor::parse(text).ok_or_else(|| params.refusal()))
         .transpose()?;
     Ok(request.call(move |call, result| {
-        let (kept, revision) = (&call.server.kept, result.revision);
-        let page = kept.runs.list(call.owner, cursor, PAGE);
+        let (backend, revision) = (&call.server.backend, result.revision);
+        let page = backend
+            .runs
+            .list(&call.context.caller.owner, cursor, PAGE);
         let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
         let tasks: Vec<_> = page
             .runs
             .iter()
-            .map(|run| task(&run.record(), revision, kept.settings.keep))
+            .map(|run| task(&run.record(), revision, backend.settings.keep))
             .collect();
         result.field("tasks", &tasks);
         if let Some(next) = page.next {

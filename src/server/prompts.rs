@@ -6,17 +6,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use crate::fabric::{Age, Entry, NO_STRATEGIES, Name, Snapshot, not_found, not_runnable};
 use crate::protocol::pages;
-use crate::protocol::params::{params, text};
-use crate::protocol::{Feature, Refusal, ResultWriter, Revision};
+use crate::protocol::{Feature, Node, Params, Refusal, ResultWriter, Revision};
 use crate::search::humanised;
 use crate::text::shown;
 use crate::tools::Policy;
 
-use super::call::Running;
+use super::call::Working;
 use super::{Action, Request, Server, while_fresh};
 
 /// The input text.
@@ -31,9 +29,9 @@ pub(super) fn list(_: &Server, request: Request<'_>) -> Result<Action, Refusal> 
     }
     let cursor = pages::cursor(request.params)?;
     Ok(request.call(move |call, result| {
-        let snapshot = call.server.catalog.snapshot(&call.wait())?;
+        let snapshot = call.server.backend.catalog.snapshot(&call.context.wait())?;
         let is_offered =
-            |entry: &&Entry| entry.is_runnable() && call.server.policy.allows(&entry.name);
+            |entry: &&Entry| entry.is_runnable() && call.server.backend.policy.allows(&entry.name);
         let allowed: Vec<&Entry> = snapshot.patterns.iter().filter(is_offered).collect();
         let revision = result.revision;
         cursor.write(result, "prompts", &allowed, |entry| {
@@ -101,7 +99,7 @@ fn own_variables(entry: &Entry) -> impl Iterator<Item = &String> {
 
 /// Parses `prompts/get`.
 pub(super) fn get(server: &Server, request: Request<'_>) -> Result<Action, Refusal> {
-    let get = GetPrompt::read(request.params, &server.policy)?;
+    let get = GetPrompt::read(request.params, &server.backend.policy)?;
     Ok(request.call(move |call, result| get.run(call, result)))
 }
 
@@ -116,32 +114,37 @@ impl GetPrompt {
     ///
     /// # Errors
     /// -32602 that names what is wrong, or for a pattern that is not allowed here.
-    fn read(raw: Option<&RawValue>, policy: &Policy) -> Result<GetPrompt, Refusal> {
+    fn read(params: Option<&Node<'_>>, policy: &Policy) -> Result<GetPrompt, Refusal> {
         let usage = "prompts/get needs params.name, a string, and params.arguments, an object whose values are strings.";
-        let [name, arguments] = params(raw, ["name", "arguments"], usage)?;
-        let name = text(name, usage)?;
-        let arguments: Option<BTreeMap<String, String>> =
-            serde_json::from_str(arguments.map_or("null", RawValue::get))
-                .map_err(|_| Refusal::params(usage))?;
-        let name = Name::parse("name", &name)?;
+        let params = Params::new(params, usage);
+        let name = params.text("name")?;
+        let mut arguments = BTreeMap::new();
+        match params.get("arguments") {
+            None => {}
+            Some(Node::Object(members)) => {
+                for (name, value) in members {
+                    let value = value.text().ok_or_else(|| params.refusal())?;
+                    arguments.insert(name.to_string(), value.to_owned());
+                }
+            }
+            Some(_) => return Err(params.refusal()),
+        }
+        let name = Name::parse("name", name)?;
         policy.check("name", &name)?;
-        Ok(GetPrompt {
-            name,
-            arguments: arguments.unwrap_or_default(),
-        })
+        Ok(GetPrompt { name, arguments })
     }
 
     /// Renders the prompt.
     ///
     /// # Errors
     /// -32602 for an unknown prompt, an unknown argument, a missing variable, or an unknown strategy.
-    fn run(&self, call: &Running<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
-        let (server, wait) = (call.server, &call.wait());
-        let snapshot = server.catalog.snapshot(wait)?;
+    fn run(&self, call: &Working<'_>, result: &mut ResultWriter) -> Result<(), Refusal> {
+        let (backend, wait) = (&call.server.backend, &call.context.wait());
+        let snapshot = backend.catalog.snapshot(wait)?;
         let name = self.name.as_str();
         let Some(entry) = snapshot.pattern(name) else {
             let names = snapshot.patterns.iter().map(|entry| entry.name.as_str());
-            let names = names.filter(|name| server.policy.allows(name)).collect();
+            let names = names.filter(|name| backend.policy.allows(name)).collect();
             return Err(not_found(&self.name, &names).into());
         };
         if !entry.is_runnable() {
@@ -173,7 +176,7 @@ impl GetPrompt {
         let argument = |name: &str| self.arguments.get(name).map_or("", String::as_str);
         let strategies = match argument(STRATEGY) {
             "" => Arc::default(),
-            _ => server.catalog.strategies(Age::Cached, wait)?,
+            _ => backend.catalog.strategies(Age::Cached, wait)?,
         };
         let strategy = match (argument(STRATEGY), strategies.as_deref()) {
             ("", _) => None,
@@ -196,7 +199,7 @@ impl GetPrompt {
         };
         let mut variables = self.arguments.clone();
         variables.retain(|name, _| entry.variables.contains(name));
-        let rendered = server
+        let rendered = backend
             .fabric
             .apply(&self.name, argument(INPUT), &variables, wait)?;
         let text = match strategy {

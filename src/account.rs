@@ -1,0 +1,573 @@
+//! One account a caller: everything that callers can make the process hold is handed out by their account, as guards
+//! that give it back when they are dropped.
+//!
+//! In scope: amounts and their bounds, the rule between callers, the rate, draining. Not in scope: who a caller is
+//! (`access`), and what is done with what it got.
+//!
+//! The rule, where there are several callers: an account gets one more while what it holds is less than three times
+//! what is free. So one greedy caller gets three quarters, two get three sevenths each, and something is always left.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::heap;
+use crate::sync::{lock, wait_while};
+
+/// What accounts hand out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Resource {
+    /// Bytes of bodies, messages, outputs, answers and kept text in memory: `--max-memory`.
+    Memory,
+    /// Runs that have begun: `--max-runs`.
+    Runs,
+    /// Runs that wait for their turn, each on a thread.
+    Queue,
+    /// Other calls that work, each on a thread.
+    Calls,
+    /// Calls that wait for a run of another call.
+    Waits,
+    /// Streams that may be open for hours.
+    Streams,
+    /// Transcripts that Fabric is fetching, each by a process on its host.
+    Transcripts,
+}
+
+impl Resource {
+    /// All of them.
+    pub(crate) const ALL: [Resource; 7] = [
+        Resource::Memory,
+        Resource::Runs,
+        Resource::Queue,
+        Resource::Calls,
+        Resource::Waits,
+        Resource::Streams,
+        Resource::Transcripts,
+    ];
+
+    /// How many there are.
+    pub(crate) const COUNT: usize = Resource::ALL.len();
+
+    /// Amounts are taken in multiples of this, so that small pieces of output rarely touch the shared counters.
+    fn step(self) -> usize {
+        match self {
+            Resource::Memory => 4 << 10,
+            _ => 1,
+        }
+    }
+}
+
+/// After this much memory was given back, the allocator gives it back to the system. Bytes.
+const MUCH: usize = 16 << 20;
+/// With so many accounts, idle ones are forgotten.
+const MANY_HOLDERS: usize = 10_000;
+/// The period of the rate limit.
+const MINUTE: Duration = Duration::from_secs(60);
+/// How often a call that waits for its turn asks whether it still should.
+const SLICE: Duration = Duration::from_millis(100);
+
+/// There is no more of a resource, for this caller or for anyone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Full;
+
+/// The bounds of one process.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// How much of each resource there is.
+    pub(crate) totals: [usize; Resource::COUNT],
+    /// Runs at once of one caller; 0 is no limit: `--max-runs-per-caller`.
+    pub(crate) runs_per_caller: usize,
+    /// Runs and transcripts a minute of one caller; 0 is no limit: `--max-calls-per-minute`.
+    pub(crate) per_minute: u32,
+    /// Whether callers are told apart, so that the rule holds between them. Otherwise there is one account.
+    pub(crate) several: bool,
+}
+
+/// All accounts of a process.
+#[derive(Clone)]
+pub(crate) struct Accounts(Arc<Bank>);
+
+struct Bank {
+    bounds: Bounds,
+    ledger: Mutex<Ledger>,
+    changed: Condvar,
+    /// No run begins any more.
+    closed: AtomicBool,
+    /// Every call is to stop.
+    aborting: AtomicBool,
+    /// Frees finished runs of an owner that memory is needed for: gets the owner and bytes, returns the bytes freed.
+    reclaim: OnceLock<Reclaim>,
+}
+
+type Reclaim = Box<dyn Fn(&str, usize) -> usize + Send + Sync>;
+
+struct Ledger {
+    used: [usize; Resource::COUNT],
+    /// By owner; one that holds nothing is forgotten once its rate is whole again.
+    holders: HashMap<String, Arc<Holder>>,
+    /// The highest use of memory since some was given back to the system.
+    peak: usize,
+}
+
+/// The account of one caller.
+#[derive(Clone)]
+pub(crate) struct Account(Arc<Holder>);
+
+struct Holder {
+    bank: Arc<Bank>,
+    owner: String,
+    held: Mutex<[usize; Resource::COUNT]>,
+    /// Until when its rate is used up: the theoretical arrival time of GCRA, the generic cell rate algorithm.
+    rate: Mutex<Option<Instant>>,
+}
+
+impl Accounts {
+    /// Accounts that share `bounds`.
+    pub(crate) fn new(bounds: Bounds) -> Accounts {
+        Accounts(Arc::new(Bank {
+            bounds,
+            ledger: Mutex::new(Ledger {
+                used: [0; Resource::COUNT],
+                holders: HashMap::new(),
+                peak: 0,
+            }),
+            changed: Condvar::new(),
+            closed: AtomicBool::new(false),
+            aborting: AtomicBool::new(false),
+            reclaim: OnceLock::new(),
+        }))
+    }
+
+    /// The account of this owner; without several callers the only one.
+    pub(crate) fn of(&self, owner: &str) -> Account {
+        let owner = if self.0.bounds.several { owner } else { "" };
+        let mut ledger = self.0.ledger();
+        if let Some(holder) = ledger.holders.get(owner) {
+            return Account(holder.clone());
+        }
+        if ledger.holders.len() >= MANY_HOLDERS {
+            ledger.forget_idle(Instant::now());
+        }
+        let holder = Arc::new(Holder {
+            bank: self.0.clone(),
+            owner: owner.to_owned(),
+            held: Mutex::default(),
+            rate: Mutex::default(),
+        });
+        ledger.holders.insert(owner.to_owned(), holder.clone());
+        Account(holder)
+    }
+
+    /// Sets what frees an owner's finished runs before memory is refused to it. It must not take memory itself.
+    pub(crate) fn reclaim_with(
+        &self,
+        reclaim: impl Fn(&str, usize) -> usize + Send + Sync + 'static,
+    ) {
+        // Only the first is kept.
+        let _ = self.0.reclaim.set(Box::new(reclaim));
+    }
+
+    /// How much of a resource is held by all together.
+    pub(crate) fn used(&self, what: Resource) -> usize {
+        self.0.ledger().used[what as usize]
+    }
+
+    /// How much of a resource there is.
+    pub(crate) fn total(&self, what: Resource) -> usize {
+        self.0.bounds.totals[what as usize]
+    }
+
+    /// From now on no run begins.
+    pub(crate) fn close(&self) {
+        self.0.closed.store(true, Ordering::Release);
+    }
+
+    /// From now on every call is told to stop.
+    pub(crate) fn abort(&self) {
+        self.0.aborting.store(true, Ordering::Release);
+    }
+
+    /// Waits until no call and no run is under way, at most for `limit`. True if none is.
+    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
+        let busy = |ledger: &mut Ledger| {
+            [Resource::Runs, Resource::Queue, Resource::Calls, Resource::Waits]
+                .iter()
+                .any(|what| ledger.used[*what as usize] > 0)
+        };
+        wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
+    }
+}
+
+impl Bank {
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        lock(&self.ledger)
+    }
+}
+
+impl Ledger {
+    /// Forgets accounts that hold nothing and whose rate is whole; without any, the one whose rate is used least.
+    fn forget_idle(&mut self, now: Instant) {
+        let used_until = |holder: &Arc<Holder>| *lock(&holder.rate);
+        let is_idle = |holder: &Arc<Holder>| Arc::strong_count(holder) == 1;
+        let before = self.holders.len();
+        self.holders.retain(|_, holder| {
+            !is_idle(holder) || used_until(holder).is_some_and(|until| until > now)
+        });
+        if self.holders.len() == before {
+            let idle = self.holders.iter().filter(|(_, holder)| is_idle(holder));
+            let least = idle.min_by_key(|(_, holder)| used_until(holder));
+            if let Some(owner) = least.map(|(owner, _)| owner.clone()) {
+                self.holders.remove(&owner);
+            }
+        }
+    }
+}
+
+impl Account {
+    /// An amount of nothing, to grow.
+    pub(crate) fn open(&self, what: Resource) -> Guard {
+        Guard {
+            account: self.clone(),
+            what,
+            held: 0,
+            charged: 0,
+        }
+    }
+
+    /// Takes `amount`.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub(crate) fn take(&self, what: Resource, amount: usize) -> Result<Guard, Full> {
+        let mut guard = self.open(what);
+        guard.grow(amount).map(|()| guard)
+    }
+
+    /// Takes one, and waits for it as long as `still_waiting` says so. `None` once it does not.
+    pub(crate) fn wait_for(
+        &self,
+        what: Resource,
+        still_waiting: &mut dyn FnMut() -> bool,
+    ) -> Option<Guard> {
+        loop {
+            if let Ok(guard) = self.take(what, 1) {
+                return Some(guard);
+            }
+            if !still_waiting() {
+                return None;
+            }
+            let bank = &self.0.bank;
+            // Given back meanwhile: then this wait is one slice too long at most.
+            let _ = bank
+                .changed
+                .wait_timeout(bank.ledger(), SLICE)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How much of a resource it holds.
+    pub(crate) fn held(&self, what: Resource) -> usize {
+        lock(&self.0.held)[what as usize]
+    }
+
+    /// Has the process been told to begin no run?
+    pub(crate) fn is_closed(&self) -> bool {
+        self.0.bank.closed.load(Ordering::Acquire)
+    }
+
+    /// Must all calls stop, because the process ends?
+    pub(crate) fn is_aborting(&self) -> bool {
+        self.0.bank.aborting.load(Ordering::Acquire)
+    }
+
+    /// Most runs at once of one caller, where there is a limit.
+    pub(crate) fn most_runs(&self) -> Option<usize> {
+        Some(self.0.bank.bounds.runs_per_caller).filter(|most| *most > 0)
+    }
+
+    /// Counts one run against the caller's rate, where `ahead` more are to follow.
+    ///
+    /// # Errors
+    /// When it may be tried again; `None` if so many are never taken in a minute. Nothing was counted.
+    pub(crate) fn spend(&self, ahead: u32) -> Result<(), Option<Duration>> {
+        self.spend_at(ahead, Instant::now())
+    }
+
+    fn spend_at(&self, ahead: u32, now: Instant) -> Result<(), Option<Duration>> {
+        let per_minute = self.0.bank.bounds.per_minute;
+        let Some(interval) = MINUTE.checked_div(per_minute) else {
+            return Ok(());
+        };
+        if ahead >= per_minute {
+            return Err(None);
+        }
+        let mut rate = lock(&self.0.rate);
+        let next = rate.map_or(now, |used_until| used_until.max(now)) + interval;
+        let over = (next + interval * ahead)
+            .saturating_duration_since(now)
+            .saturating_sub(MINUTE);
+        if !over.is_zero() {
+            return Err(Some(over.max(Duration::from_millis(1))));
+        }
+        *rate = Some(next);
+        Ok(())
+    }
+
+    /// Runs and transcripts a minute that are taken from one caller; 0 is no limit.
+    pub(crate) fn per_minute(&self) -> u32 {
+        self.0.bank.bounds.per_minute
+    }
+
+    /// Takes `amount` for what holds `step` units at a time.
+    fn charge(&self, what: Resource, amount: usize) -> Result<(), Full> {
+        let bank = &self.0.bank;
+        let mut ledger = bank.ledger();
+        let mut held = lock(&self.0.held);
+        let (own, used) = (held[what as usize], ledger.used[what as usize]);
+        let free = bank.bounds.totals[what as usize].saturating_sub(used);
+        let before_last = amount.saturating_sub(what.step());
+        let has_its_share = bank.bounds.several
+            && own.saturating_add(before_last) >= (free.saturating_sub(before_last)).saturating_mul(3);
+        let over_limit = what == Resource::Runs
+            && self
+                .most_runs()
+                .is_some_and(|most| own.saturating_add(amount) > most);
+        if amount > free || has_its_share || over_limit {
+            return Err(Full);
+        }
+        held[what as usize] += amount;
+        ledger.used[what as usize] += amount;
+        if what == Resource::Memory {
+            ledger.peak = ledger.peak.max(ledger.used[what as usize]);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, what: Resource, amount: usize) {
+        let bank = &self.0.bank;
+        let mut ledger = bank.ledger();
+        lock(&self.0.held)[what as usize] -= amount;
+        ledger.used[what as usize] -= amount;
+        if what != Resource::Memory {
+            drop(ledger);
+            bank.changed.notify_all();
+        } else if ledger.peak - ledger.used[what as usize] >= MUCH {
+            ledger.peak = ledger.used[what as usize];
+            drop(ledger);
+            heap::trim();
+        }
+    }
+}
+
+/// An amount taken from an account, given back on drop. Keep it beside what it stands for, and drop it afterwards.
+pub(crate) struct Guard {
+    account: Account,
+    what: Resource,
+    /// What the holder has.
+    held: usize,
+    /// What was taken for it: `held`, rounded up.
+    charged: usize,
+}
+
+impl Guard {
+    /// The account that it was taken from.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// How much it is.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    /// Adds `more`. For memory, finished runs of this account's owner are dropped first, if that is needed.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing has changed.
+    pub(crate) fn grow(&mut self, more: usize) -> Result<(), Full> {
+        self.grow_into_free(more).or_else(|Full| {
+            if self.what != Resource::Memory {
+                return Err(Full);
+            }
+            let holder = &self.account.0;
+            let reclaimed = holder
+                .bank
+                .reclaim
+                .get()
+                .map_or(0, |reclaim| reclaim(&holder.owner, more));
+            match reclaimed {
+                0 => Err(Full),
+                _ => self.grow_into_free(more),
+            }
+        })
+    }
+
+    /// The same without dropping runs: for what keeps them.
+    ///
+    /// # Errors
+    /// [`Full`], and nothing has changed.
+    pub(crate) fn grow_into_free(&mut self, more: usize) -> Result<(), Full> {
+        let held = self.held.checked_add(more).ok_or(Full)?;
+        if held > self.charged {
+            let charged = held
+                .checked_next_multiple_of(self.what.step())
+                .ok_or(Full)?;
+            self.account.charge(self.what, charged - self.charged)?;
+            self.charged = charged;
+        }
+        self.held = held;
+        Ok(())
+    }
+
+    /// Gives back `less`.
+    pub(crate) fn shrink(&mut self, less: usize) {
+        self.held = self.held.saturating_sub(less);
+        let charged = self.held.next_multiple_of(self.what.step());
+        if charged < self.charged {
+            self.account.give_back(self.what, self.charged - charged);
+            self.charged = charged;
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.shrink(self.held);
+    }
+}
+
+#[cfg(test)]
+impl Accounts {
+    /// One account with as much as it wants, for tests of everything else.
+    pub(crate) fn unlimited() -> Accounts {
+        Accounts::new(Bounds {
+            totals: [usize::MAX / 2; Resource::COUNT],
+            runs_per_caller: 0,
+            per_minute: 0,
+            several: false,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accounts(total: usize, several: bool) -> Accounts {
+        Accounts::new(Bounds {
+            totals: [total; Resource::COUNT],
+            runs_per_caller: 0,
+            per_minute: 0,
+            several,
+        })
+    }
+
+    /// Takes one at a time until there is no more.
+    fn all(account: &Account, what: Resource) -> Vec<Guard> {
+        std::iter::from_fn(|| account.take(what, 1).ok()).collect()
+    }
+
+    #[test]
+    fn one_takes_three_quarters_two_three_sevenths_and_something_is_left() {
+        let accounts = accounts(700, true);
+        let (a, b) = (accounts.of("a"), accounts.of("b"));
+        let first = all(&a, Resource::Runs);
+        assert_eq!(first.len(), 525);
+        drop(first);
+        let mut taken = Vec::new();
+        loop {
+            let more: Vec<Guard> = [&a, &b]
+                .iter()
+                .filter_map(|account| account.take(Resource::Runs, 1).ok())
+                .collect();
+            if more.is_empty() {
+                break;
+            }
+            taken.extend(more);
+        }
+        assert_eq!(taken.len(), 600);
+        assert!(!all(&accounts.of("c"), Resource::Runs).is_empty());
+        assert_eq!(accounts.of("a").take(Resource::Calls, 1).map(|_| ()), Ok(()));
+    }
+
+    #[test]
+    fn few_places_are_of_use_and_one_account_may_have_all() {
+        assert_eq!(all(&accounts(1, true).of("a"), Resource::Runs).len(), 1);
+        let alone = accounts(5, false);
+        let held = all(&alone.of("a"), Resource::Runs);
+        assert_eq!(held.len(), 5);
+        assert!(alone.of("b").take(Resource::Runs, 1).is_err(), "the same account");
+        drop(held);
+        assert!(alone.of("b").take(Resource::Runs, 5).is_ok());
+        assert_eq!(alone.used(Resource::Runs), 0);
+    }
+
+    #[test]
+    fn memory_is_taken_in_steps_and_own_runs_go_before_it_is_refused() {
+        let step = Resource::Memory.step();
+        let accounts = accounts(8 * step, true);
+        let (a, b) = (accounts.of("a"), accounts.of("b"));
+        let mut guard = a.take(Resource::Memory, 1).unwrap();
+        guard.grow(step - 1).unwrap();
+        assert_eq!((guard.held(), accounts.used(Resource::Memory)), (step, step));
+        guard.grow(5 * step).unwrap();
+        assert_eq!(guard.grow(1), Err(Full), "three quarters");
+        let kept = Arc::new(Mutex::new(Some(guard)));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let (reclaimed, log) = (kept.clone(), asked.clone());
+        accounts.reclaim_with(move |owner, bytes| {
+            lock(&log).push((owner.to_owned(), bytes));
+            if owner == "a" { lock(&reclaimed).take().map_or(0, |guard| guard.held()) } else { 0 }
+        });
+        assert!(b.take(Resource::Memory, 3 * step).is_err(), "never another's");
+        assert!(a.take(Resource::Memory, 6 * step).is_ok());
+        assert_eq!(*lock(&asked), [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]);
+    }
+
+    #[test]
+    fn a_rate_comes_back_with_time_and_outlives_what_is_held() {
+        let accounts = Accounts::new(Bounds {
+            per_minute: 3,
+            ..accounts(1, true).0.bounds.clone()
+        });
+        let (now, second) = (Instant::now(), Duration::from_secs(1));
+        let spend = |ahead, at| accounts.of("a").spend_at(ahead, at);
+        assert_eq!(spend(3, now), Err(None), "never so many");
+        assert_eq!(spend(2, now), Ok(()));
+        assert_eq!(spend(2, now), Err(Some(20 * second)), "nothing was counted");
+        assert_eq!(spend(1, now), Ok(()));
+        assert_eq!(spend(0, now), Ok(()));
+        assert_eq!(spend(0, now + 5 * second), Err(Some(15 * second)));
+        assert_eq!(spend(0, now + 20 * second), Ok(()));
+        assert_eq!(accounts.of("b").spend_at(0, now), Ok(()));
+        lock(&accounts.0.ledger).forget_idle(now + 40 * second);
+        assert_eq!(lock(&accounts.0.ledger).holders.len(), 1, "only a's is used up");
+    }
+
+    #[test]
+    fn a_caller_may_have_a_limit_on_its_runs() {
+        let accounts = Accounts::new(Bounds {
+            runs_per_caller: 2,
+            ..accounts(9, true).0.bounds.clone()
+        });
+        assert_eq!(all(&accounts.of("a"), Resource::Runs).len(), 2);
+        assert!(all(&accounts.of("a"), Resource::Calls).len() > 2);
+    }
+
+    #[test]
+    fn a_wait_ends_with_a_place_or_when_nobody_waits() {
+        let accounts = accounts(1, false);
+        let account = accounts.of("");
+        let mut held = account.take(Resource::Runs, 1).ok();
+        assert!(account.wait_for(Resource::Runs, &mut || false).is_none());
+        assert!(!accounts.wait_idle(Duration::ZERO));
+        let got = account.wait_for(Resource::Runs, &mut || {
+            held = None;
+            true
+        });
+        assert!(got.is_some());
+        drop(got);
+        assert!(accounts.wait_idle(Duration::ZERO));
+    }
+}

@@ -1,0 +1,259 @@
+//! A message as a tree, read once and without copies: texts without escapes are borrowed from its bytes.
+//!
+//! In scope: the tree, the limits on values, doubled members, and reading members of the wanted type. Not in scope: what
+//! a message is (`jsonrpc`).
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+
+use super::answer::Refusal;
+
+/// The memory of one value beside its text, in bytes.
+pub(crate) const VALUE: usize = 64;
+
+/// Any JSON value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Node<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A string.
+    Text(Cow<'a, str>),
+    /// An array.
+    List(Vec<Node<'a>>),
+    /// An object, in the order of the message.
+    Object(Vec<(Cow<'a, str>, Node<'a>)>),
+}
+
+impl<'a> Node<'a> {
+    /// The member of this name; `None` for anything but an object.
+    pub(crate) fn get(&self, name: &str) -> Option<&Node<'a>> {
+        match self {
+            Node::Object(members) => members
+                .iter()
+                .find(|(known, _)| known == name)
+                .map(|(_, member)| member),
+            _ => None,
+        }
+    }
+
+    /// The text of a string.
+    pub(crate) fn text(&self) -> Option<&str> {
+        match self {
+            Node::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// How much memory it takes at most, in bytes: its texts, and [`VALUE`] for each value.
+    pub(crate) fn size(&self) -> usize {
+        VALUE
+            + match self {
+                Node::Null | Node::Bool(_) | Node::Number(_) => 0,
+                Node::Text(text) => text.len(),
+                Node::List(items) => items.iter().map(Node::size).sum(),
+                Node::Object(members) => members
+                    .iter()
+                    .map(|(name, member)| name.len() + member.size())
+                    .sum(),
+            }
+    }
+
+    /// Is it an object?
+    pub(crate) fn is_object(&self) -> bool {
+        matches!(self, Node::Object(_))
+    }
+}
+
+/// A request's params, and what errors about them say the method takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Params<'p> {
+    node: Option<&'p Node<'p>>,
+    usage: &'static str,
+}
+
+impl<'p> Params<'p> {
+    /// Params, or an object in them, whose errors are -32602 with `usage`.
+    pub(crate) fn new(node: Option<&'p Node<'p>>, usage: &'static str) -> Params<'p> {
+        Params { node, usage }
+    }
+
+    /// A member, also if it is `null`.
+    pub(crate) fn node(&self, name: &str) -> Option<&'p Node<'p>> {
+        self.node?.get(name)
+    }
+
+    /// A member; `null` counts as missing.
+    pub(crate) fn get(&self, name: &str) -> Option<&'p Node<'p>> {
+        self.node(name)
+            .filter(|member| !matches!(member, Node::Null))
+    }
+
+    /// A required string.
+    ///
+    /// # Errors
+    /// -32602, also if it is missing.
+    pub(crate) fn text(&self, name: &str) -> Result<&'p str, Refusal> {
+        self.optional_text(name)?.ok_or_else(|| self.refusal())
+    }
+
+    /// An optional string.
+    ///
+    /// # Errors
+    /// -32602.
+    pub(crate) fn optional_text(&self, name: &str) -> Result<Option<&'p str>, Refusal> {
+        self.get(name)
+            .map(|member| member.text().ok_or_else(|| self.refusal()))
+            .transpose()
+    }
+
+    /// A required object.
+    ///
+    /// # Errors
+    /// -32602, also if it is missing.
+    pub(crate) fn object(&self, name: &str) -> Result<Params<'p>, Refusal> {
+        match self.get(name) {
+            Some(node) if node.is_object() => Ok(Params::new(Some(node), self.usage)),
+            _ => Err(self.refusal()),
+        }
+    }
+
+    /// The error for params that are not what the method takes.
+    pub(crate) fn refusal(&self) -> Refusal {
+        Refusal::params(self.usage)
+    }
+}
+
+/// What is wrong with a message that is JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Faults {
+    /// The message itself has a member twice.
+    pub(super) doubled: bool,
+    /// An object within it has a member twice.
+    pub(super) doubled_within: bool,
+    /// It has more values than are kept; the others are left out.
+    pub(super) too_many: bool,
+}
+
+/// Reads one value of at most `left` values, and notes its faults.
+pub(super) struct Reader<'c> {
+    /// How many more values are kept.
+    pub(super) left: &'c mut usize,
+    /// What has been found.
+    pub(super) faults: &'c mut Faults,
+    /// How many objects and arrays are around it.
+    pub(super) depth: usize,
+}
+
+impl Reader<'_> {
+    fn within(&mut self) -> Reader<'_> {
+        Reader {
+            left: self.left,
+            faults: self.faults,
+            depth: self.depth + 1,
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Node<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node<'de>, D::Error> {
+        // The members of the message itself are kept in any case: its id is needed for the error.
+        if self.depth > 1 {
+            if *self.left == 0 {
+                self.faults.too_many = true;
+                return IgnoredAny::deserialize(deserializer).map(|_| Node::Null);
+            }
+            *self.left -= 1;
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Node<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Node<'de>, E> {
+        Ok(Node::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Node<'de>, E> {
+        Ok(Node::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node<'de>, E> {
+        Ok(Node::Number(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node<'de>, E> {
+        Ok(Node::Number(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node<'de>, E> {
+        Ok(Number::from_f64(value).map_or(Node::Null, Node::Number))
+    }
+
+    fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Node<'de>, E> {
+        Ok(Node::Text(Cow::Borrowed(text)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Node<'de>, E> {
+        Ok(Node::Text(Cow::Owned(text.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Node<'de>, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(self.within())? {
+            // What is left out must not take room.
+            if !self.faults.too_many {
+                items.push(item);
+            }
+        }
+        Ok(Node::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Node<'de>, A::Error> {
+        let mut members = Vec::new();
+        while let Some(Name(name)) = map.next_key()? {
+            let member = map.next_value_seed(self.within())?;
+            if !self.faults.too_many || self.depth == 0 {
+                members.push((name, member));
+            }
+        }
+        if has_doubles(&members) {
+            match self.depth {
+                0 => self.faults.doubled = true,
+                _ => self.faults.doubled_within = true,
+            }
+        }
+        Ok(Node::Object(members))
+    }
+}
+
+/// Few members are compared with each other, which needs no memory; more are sorted.
+fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
+    if members.len() <= 16 {
+        return members.iter().enumerate().any(|(at, (name, _))| {
+            members[..at].iter().any(|(before, _)| before == name)
+        });
+    }
+    let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
+    names.sort_unstable();
+    names.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// A member's name, borrowed if it has no escapes.
+#[derive(Deserialize)]
+struct Name<'a>(#[serde(borrow)] Cow<'a, str>);

@@ -1,0 +1,255 @@
+//! A call: a request that may block. Made where messages are read, done on a thread of its own.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use log::Level;
+
+use crate::account::{Account, Full, Guard, Resource};
+use crate::fabric::{Error, Kind, no_room};
+use crate::protocol::{
+    Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session,
+};
+use crate::tools::{self, Caller, Context, Failure, Place, Tool};
+use crate::{logging, metrics, random};
+
+use super::{Request, Server};
+
+/// A request with checked params.
+pub(crate) struct Call {
+    head: Arc<CallHead>,
+    request: RequestContext,
+    session: Arc<Session>,
+    /// What its params hold of memory.
+    memory: Guard,
+    /// What it needs a place of while it works.
+    place: Resource,
+    work: Work,
+}
+
+/// What an answer to a call needs.
+pub(crate) struct CallHead {
+    id: Id,
+    method: &'static str,
+    revision: Revision,
+    /// Correlates the answer with its log line.
+    request_id: String,
+    /// Of a tool: its failures are results.
+    tool: Option<ToolCall>,
+}
+
+/// Does a call and writes the members of its result.
+pub(super) type Work = Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
+
+/// A tool that is called, and what its log line has.
+#[derive(Clone)]
+pub(super) struct ToolCall {
+    pub(super) tool: &'static Tool,
+    pub(super) fields: Vec<(&'static str, String)>,
+}
+
+/// What a call works with.
+pub(super) struct Working<'a> {
+    pub(super) server: &'a Server,
+    pub(super) context: &'a Arc<Context>,
+    /// For answers that are given before the end of a run.
+    pub(super) id: &'a Id,
+}
+
+impl Call {
+    /// A call that does `work`; `tool` is the one it calls.
+    pub(super) fn new(
+        request: Request<'_>,
+        place: Resource,
+        tool: Option<ToolCall>,
+        work: Work,
+    ) -> Call {
+        Call {
+            head: Arc::new(CallHead {
+                id: request.id,
+                method: request.method,
+                revision: request.context.revision,
+                request_id: random::request_id(),
+                tool,
+            }),
+            request: request.context,
+            session: request.session.clone(),
+            memory: request.memory,
+            place,
+            work,
+        }
+    }
+
+    /// What an answer to it needs.
+    pub(crate) fn head(&self) -> &Arc<CallHead> {
+        &self.head
+    }
+
+    /// Does it run a pattern? Such a call may be answered before its end.
+    pub(crate) fn is_run(&self) -> bool {
+        self.place == Resource::Runs
+    }
+
+    /// Takes a place for it among the calls that work at once. Before it gets a thread.
+    ///
+    /// # Errors
+    /// `too-many-requests`, or the server ends.
+    pub(crate) fn place(&self, account: &Account) -> Result<Place, Error> {
+        if self.is_run() && account.is_closed() {
+            return Err(Error::stopped());
+        }
+        Place::take(account, self.place)
+    }
+
+    /// The same for one of many calls that come together: if it costs nothing, it waits for its place.
+    ///
+    /// # Errors
+    /// See [`Call::place`]; `cancelled` if the caller left.
+    pub(crate) fn place_of_batch(&self, caller: &Caller) -> Result<Place, Error> {
+        if self.is_run() {
+            return self.place(&caller.account);
+        }
+        caller
+            .account
+            .wait_for(self.place, &mut || !caller.peer.stopped())
+            .map(Place::Now)
+            .ok_or_else(Error::cancelled)
+    }
+
+    /// Does the call for `caller` and sends its answer: when it is done, or for a run when its caller has waited long
+    /// enough. Blocks until all is done, within the configured timeouts. A panic costs this call only.
+    pub(crate) fn run(self, server: &Server, caller: Caller, place: Place) {
+        let Call {
+            head,
+            request,
+            session,
+            memory,
+            work,
+            ..
+        } = self;
+        let _scopes = (
+            caller.pass.identity.log_scope(),
+            logging::request_scope(&head.request_id),
+        );
+        let request_id = head.request_id.clone();
+        let context = Arc::new(Context::new(
+            server.backend.clone(),
+            caller,
+            request,
+            session,
+            request_id,
+            memory,
+        ));
+        let working = Working {
+            server,
+            context: &context,
+            id: &head.id,
+        };
+        let done = catch_unwind(AssertUnwindSafe(|| head.work(&working, work, place)));
+        // The panic hook has logged where it was.
+        let answer = done.unwrap_or_else(|_panic| {
+            let bug = Error::bug(&head.request_id);
+            if let Some(writer) = context.run() {
+                let failed = Err(bug.clone().into());
+                writer.finish(tools::end(failed, &writer.run(), &head.request_id));
+            }
+            head.fail(bug)
+        });
+        context.leave();
+        if context.is_answered() {
+            return;
+        }
+        context.answer(if context.is_aborted() {
+            head.fail(Error::stopped())
+        } else {
+            answer
+        });
+    }
+}
+
+impl CallHead {
+    /// The id of the answer.
+    pub(crate) fn id(&self) -> &Id {
+        &self.id
+    }
+
+    /// Is it of the stateless era?
+    pub(crate) fn is_modern(&self) -> bool {
+        !self.revision.is_legacy()
+    }
+
+    fn work(&self, working: &Working<'_>, work: Work, place: Place) -> Answer {
+        let context = working.context;
+        if let Err(error) = context.enter(place) {
+            return self.fail(error);
+        }
+        let mut result = ResultWriter::new(&self.id, self.revision);
+        match work(working, &mut result) {
+            Ok(()) => {
+                let mut answer = result.end();
+                match answer.charge(&context.caller.account) {
+                    Ok(()) => answer,
+                    Err(Full) => self.fail(no_room()),
+                }
+            }
+            Err(refusal) => {
+                metrics::failure(&refusal.error);
+                self.refuse(refusal)
+            }
+        }
+    }
+
+    /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
+    /// required all the same.
+    pub(crate) fn fail(&self, error: Error) -> Answer {
+        let Some(ToolCall { tool, fields }) = &self.tool else {
+            return self.refuse(error.into());
+        };
+        tools::log_refused(tool, fields, &error, &self.request_id);
+        failed_tool(error, &self.id, self.revision, &self.request_id)
+    }
+
+    fn refuse(&self, refusal: Refusal) -> Answer {
+        let mut line = String::with_capacity(160);
+        logging::logfmt(&mut line, "method", self.method);
+        let level = if refusal.error.kind == Kind::Cancelled {
+            Level::Info
+        } else {
+            Level::Warn
+        };
+        log_refusal(level, line, &refusal, &self.request_id);
+        refusal.answer(
+            Some(&self.id),
+            NoId::Absent,
+            self.is_modern(),
+            &self.request_id,
+        )
+    }
+}
+
+/// The answer to a call of a tool that failed.
+pub(super) fn failed_tool(
+    error: Error,
+    id: &Id,
+    revision: Revision,
+    request_id: &str,
+) -> Answer {
+    let mut result = ResultWriter::new(id, revision);
+    super::tools::write_failure(&Failure::from(error), request_id, &mut result);
+    result.end()
+}
+
+/// Answers a request that is invalid or cannot be served now. Not logged as a warning: clients probe.
+pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
+    let request_id = random::request_id();
+    log_refusal(Level::Info, String::new(), &refusal, &request_id);
+    refusal.answer(id, no_id, modern, &request_id)
+}
+
+fn log_refusal(level: Level, mut line: String, refusal: &Refusal, request_id: &str) {
+    logging::logfmt(&mut line, "ok", false);
+    logging::logfmt(&mut line, "code", refusal.code);
+    logging::failure(&mut line, &refusal.error, str::to_owned);
+    logging::logfmt(&mut line, "request_id", request_id);
+    log::log!(target: "fabric_mcp::server", level, "{line}");
+}

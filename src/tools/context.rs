@@ -1,0 +1,598 @@
+//! What a call has all the way down: who calls, in which revision, whom to tell, and whose account pays.
+//!
+//! One thread does a call. Whenever it waits for Fabric, the context is asked whether to go on ([`Wait`]): there it sends
+//! collected text, heartbeats, and, when the caller has waited long enough for a run, an answer that says so. The same
+//! thread then goes on with the run.
+//!
+//! ```text
+//!   begin ──▶ working ──▶ end of the run ──▶ answer
+//!                └─ time is up ─▶ answer "working" ─▶ end of the run (nothing more is sent)
+//! ```
+//! Text is collected while it keeps arriving and sent as one notification right before the next read may block: no
+//! timers, no added delay, and many small events become few messages.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::access::{Pass, Role};
+use crate::account::{Account, Accounts, Full, Guard, Resource};
+use crate::config::{Policy, RunSettings};
+use crate::fabric::{Catalog, Client, Error, Kind, Stop, Wait};
+use crate::protocol::{Answer, Feature, Id, Level, RequestContext, Session, jsonrpc};
+use crate::runs::{Owner, Run, RunWriter, Runs};
+use crate::sync::lock;
+use crate::text::prefix;
+
+/// Silence of Fabric before a heartbeat progress notification.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+/// Most text of one notification, in bytes, so that little waits for a slow reader whatever Fabric sends at once.
+const MOST_TEXT: usize = 16 << 10;
+/// A progress token up to this length (a UUID fits) may be repeated with every flush. Bytes.
+const SHORT_TOKEN: usize = 64;
+/// The level of streamed chunks.
+const CHUNK_LEVEL: Level = Level::INFO;
+/// The `_meta` key of 2025-11-25 for the task that a message belongs to.
+pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
+
+/// The client of one call. Implemented by transports.
+pub(crate) trait Peer: Send + Sync {
+    /// Sends one notification: a whole message, one line. Dropped if it cannot be sent: [`Peer::stopped`] tells.
+    fn notify(&self, message: &[u8]);
+
+    /// Sends the answer. Called once. `is_over`: the call is done; otherwise its thread goes on with a run.
+    fn answer(&self, answer: Answer, is_over: bool);
+
+    /// Has the caller cancelled, or left where that means the same?
+    fn stopped(&self) -> bool;
+
+    /// Called about every 100 ms while Fabric is silent, to keep the connection alive.
+    fn idle(&self) {}
+}
+
+/// What all calls share: Fabric, and the runs.
+pub(crate) struct Backend {
+    /// Fabric.
+    pub(crate) fabric: Arc<Client>,
+    /// Its cached lists.
+    pub(crate) catalog: Arc<Catalog>,
+    /// Which patterns and models may be run.
+    pub(crate) policy: Policy,
+    /// Every run that is kept.
+    pub(crate) runs: Runs,
+    /// How long calls wait for runs, and how long these are kept.
+    pub(crate) settings: RunSettings,
+    /// Whether callers are told apart, so that each may list its own runs.
+    pub(crate) lists: bool,
+    /// What callers hold.
+    pub(crate) accounts: Accounts,
+}
+
+/// Who calls, and how it can be told.
+pub(crate) struct Caller {
+    /// Its proof of who it is and what it may do.
+    pub(crate) pass: Arc<Pass>,
+    /// Its account.
+    pub(crate) account: Account,
+    /// Whose runs it sees.
+    pub(crate) owner: Owner,
+    /// Where its answer goes.
+    pub(crate) peer: Arc<dyn Peer>,
+}
+
+/// The context of one call.
+pub(crate) struct Context {
+    /// What all calls share.
+    pub(crate) backend: Arc<Backend>,
+    /// Who calls.
+    pub(crate) caller: Caller,
+    /// The request's revision, progress token and the like.
+    pub(crate) request: RequestContext,
+    /// The state of a legacy connection.
+    pub(crate) session: Arc<Session>,
+    /// Correlates the answer with its log line.
+    pub(crate) request_id: String,
+    notes: Mutex<Notes>,
+    /// What the call holds of memory.
+    memory: Mutex<Guard>,
+    /// Its place among the calls that may work.
+    place: Mutex<Option<Guard>>,
+    answered: AtomicBool,
+    /// It had to stop because the process ends.
+    aborted: AtomicBool,
+    /// The run, if it makes one.
+    run: OnceLock<RunState>,
+    /// The answer to give before the end of the run, and when.
+    early: Mutex<Option<(Instant, EarlyAnswer)>>,
+    /// The task that the run became: its caller may then leave without cancelling it, and notifications name it
+    /// (2025-11-25).
+    task: OnceLock<Value>,
+}
+
+/// The place of a call among those that may work at once. Taken before it gets a thread.
+pub(crate) enum Place {
+    /// It may work.
+    Now(Guard),
+    /// It waits for one of these, with a place in the queue.
+    Queued(Resource, Guard),
+}
+
+impl Place {
+    /// A place in `account`.
+    ///
+    /// # Errors
+    /// `too-many-requests`: all are taken, and the queue is full.
+    pub(crate) fn take(account: &Account, what: Resource) -> Result<Place, Error> {
+        let place = account.take(what, 1).map(Place::Now);
+        place
+            .or_else(|Full| {
+                account
+                    .take(Resource::Queue, 1)
+                    .map(|queued| Place::Queued(what, queued))
+            })
+            .map_err(|Full| {
+                let most = account
+                    .most_runs()
+                    .filter(|most| what == Resource::Runs && account.held(what) >= *most);
+                let detail = match (what, most) {
+                    (Resource::Runs, Some(most)) => format!(
+                        "This server takes at most {most} at once from one caller. Wait for one of your runs to end, \
+                         then try again."
+                    ),
+                    (Resource::Runs, None) => "Too many calls are running and waiting already. Wait for one of them to \
+                                               end, then try again."
+                        .to_owned(),
+                    _ => "You have as many calls under way as one caller may. Wait for one of them to end, then try again."
+                        .to_owned(),
+                };
+                Error::new(Kind::TooManyRequests, detail)
+            })
+    }
+}
+
+type EarlyAnswer = Box<dyn FnOnce() -> Answer + Send>;
+
+struct RunState {
+    writer: RunWriter,
+    /// The text is part of the result, not of an earlier step.
+    is_result: AtomicBool,
+    /// There was no room for what came.
+    full: AtomicBool,
+}
+
+/// What is still to be said.
+struct Notes {
+    stream_text: bool,
+    /// Text to send.
+    pending: String,
+    /// Characters to count in the next progress, without their text.
+    unsaid: u64,
+    /// The format of the pending text.
+    format: String,
+    /// Characters relayed and heartbeats sent: grows with every notification.
+    progress: u64,
+    /// Time of the last notification.
+    last: Instant,
+}
+
+/// Fabric's event types of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChunkKind {
+    /// Text of the output.
+    Content,
+    /// A failure, as text.
+    Error,
+    /// The end.
+    Complete,
+}
+
+impl ChunkKind {
+    /// The type as Fabric writes it.
+    fn name(self) -> &'static str {
+        match self {
+            ChunkKind::Content => "content",
+            ChunkKind::Error => "error",
+            ChunkKind::Complete => "complete",
+        }
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Progress<'a> {
+    progress_token: &'a Id,
+    progress: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<&'a str>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Value>,
+}
+
+#[derive(Serialize)]
+struct LogMessage<'a> {
+    level: &'a str,
+    logger: &'a str,
+    data: Chunk<'a>,
+    #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
+    meta: Option<&'a Value>,
+}
+
+/// Fabric's own shape of a piece of output.
+#[derive(Serialize)]
+struct Chunk<'a> {
+    r#type: &'a str,
+    format: &'a str,
+    content: &'a str,
+}
+
+impl Context {
+    /// The context of a call that holds `memory` already.
+    pub(crate) fn new(
+        backend: Arc<Backend>,
+        caller: Caller,
+        request: RequestContext,
+        session: Arc<Session>,
+        request_id: String,
+        memory: Guard,
+    ) -> Context {
+        let notes = Notes {
+            stream_text: false,
+            pending: String::new(),
+            unsaid: 0,
+            format: String::new(),
+            progress: 0,
+            last: Instant::now(),
+        };
+        Context {
+            backend,
+            caller,
+            request,
+            session,
+            request_id,
+            notes: Mutex::new(notes),
+            memory: Mutex::new(memory),
+            place: Mutex::default(),
+            answered: AtomicBool::new(false),
+            aborted: AtomicBool::new(false),
+            run: OnceLock::new(),
+            early: Mutex::default(),
+            task: OnceLock::new(),
+        }
+    }
+
+    /// The context as Fabric's client waits with it.
+    pub(crate) fn wait(self: &Arc<Context>) -> Arc<dyn Wait> {
+        self.clone()
+    }
+
+    /// Takes the place that the call came with, or waits for it.
+    ///
+    /// # Errors
+    /// `cancelled`: the caller left while it waited.
+    pub(crate) fn enter(&self, place: Place) -> Result<(), Error> {
+        let place = match place {
+            Place::Now(place) => Some(place),
+            Place::Queued(what, _queued) => self
+                .caller
+                .account
+                .wait_for(what, &mut || self.still_waiting().is_ok()),
+        };
+        *lock(&self.place) = Some(place.ok_or_else(Error::cancelled)?);
+        Ok(())
+    }
+
+    /// Gives back the place, before an answer to a possibly slow reader.
+    pub(crate) fn leave(&self) {
+        *lock(&self.place) = None;
+    }
+
+    /// Asks whether the caller may begin a step of a run now, and counts it. `ahead` more steps are to follow.
+    ///
+    /// # Errors
+    /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
+    pub(crate) fn may_begin(&self, ahead: u32) -> Result<(), Error> {
+        let Caller { pass, account, .. } = &self.caller;
+        if account.is_closed() {
+            return Err(Error::stopped());
+        }
+        if !self.is_answered() && self.caller.peer.stopped() {
+            return Err(Error::cancelled());
+        }
+        pass.require(Role::Run)
+            .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
+        self.count(ahead)
+    }
+
+    /// Counts a run or a transcript against the caller's rate; `ahead` more are to follow.
+    ///
+    /// # Errors
+    /// `too-many-requests`, with when to try again.
+    pub(crate) fn count(&self, ahead: u32) -> Result<(), Error> {
+        let account = &self.caller.account;
+        account.spend(ahead).map_err(|after| {
+            let per_minute = account.per_minute();
+            let mut error = Error::new(
+                Kind::TooManyRequests,
+                match after {
+                    Some(after) => format!(
+                        "This server takes at most {per_minute} runs a minute from one caller. Try again in {} s.",
+                        after.as_secs() + 1
+                    ),
+                    None => format!(
+                        "This call makes {} runs, and this server takes at most {per_minute} a minute from one caller. \
+                         Shorten its chain.",
+                        ahead + 1
+                    ),
+                },
+            );
+            error.retry_after = after;
+            error
+        })
+    }
+
+    /// The call makes this run from now on.
+    pub(crate) fn begin_run(&self, writer: RunWriter) -> Run {
+        let run = writer.run();
+        // A call makes one run at most.
+        let _ = self.run.set(RunState {
+            writer,
+            is_result: AtomicBool::new(false),
+            full: AtomicBool::new(false),
+        });
+        run
+    }
+
+    /// The run that this call makes.
+    pub(crate) fn run(&self) -> Option<&RunWriter> {
+        self.run.get().map(|run| &run.writer)
+    }
+
+    /// If the run is not over by then, its call gets `answer`, and the run goes on. At once if it is time already.
+    pub(crate) fn answer_after(
+        &self,
+        limit: Duration,
+        answer: impl FnOnce() -> Answer + Send + 'static,
+    ) {
+        *lock(&self.early) = Instant::now()
+            .checked_add(limit)
+            .map(|at| (at, Box::new(answer) as EarlyAnswer));
+        self.answer_early();
+    }
+
+    /// Answers before the end of the run, if it is time. Without the lock: the answer may block.
+    fn answer_early(&self) {
+        let due = lock(&self.early).take_if(|(at, _)| *at <= Instant::now());
+        if let Some((_, answer)) = due {
+            self.flush();
+            self.give(answer(), false);
+        }
+    }
+
+    /// Sends the answer of a call that is done, unless there was one.
+    pub(crate) fn answer(&self, answer: Answer) {
+        *lock(&self.early) = None;
+        self.give(answer, true);
+    }
+
+    fn give(&self, answer: Answer, is_over: bool) {
+        if !self.answered.swap(true, Ordering::AcqRel) {
+            self.caller.peer.answer(answer, is_over);
+        }
+    }
+
+    /// Was the call answered?
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Acquire)
+    }
+
+    /// Did the call have to stop because the process ends?
+    pub(crate) fn is_aborted(&self) -> bool {
+        self.aborted.load(Ordering::Relaxed)
+    }
+
+    /// The call is answered with a task: notifications go on and name it, and leaving no longer cancels the run.
+    pub(crate) fn become_task(&self, id: &str) {
+        let _ = self
+            .task
+            .set(json!({ RELATED_TASK: { "taskId": id } }));
+    }
+
+    /// Sends a whole message, if the caller still gets any.
+    pub(crate) fn notify(&self, message: &[u8]) {
+        if !self.is_answered() || self.task.get().is_some() {
+            self.caller.peer.notify(message);
+        }
+    }
+
+    /// A step of a run begins. `stream`: the caller wants its text as it arrives, not only heartbeats. `is_result`: the
+    /// text is the result, not the next step's input.
+    pub(crate) fn begin_step(&self, stream: bool, is_result: bool) {
+        self.notes().stream_text = stream;
+        if let Some(run) = self.run.get() {
+            run.is_result.store(is_result, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes a piece of a run's output: for the run, and for the caller, who gets it soon.
+    pub(crate) fn chunk(&self, kind: ChunkKind, format: &str, content: &str) {
+        self.relay(kind, format, content);
+        if kind == ChunkKind::Content
+            && let Some(run) = self.run.get()
+            && run.is_result.load(Ordering::Relaxed)
+        {
+            if run.writer.append(content).is_err() {
+                run.full.store(true, Ordering::Relaxed);
+            }
+            // From here on the run has it.
+            self.release(content.len());
+        }
+    }
+
+    fn relay(&self, kind: ChunkKind, format: &str, content: &str) {
+        if self.is_answered() && self.task.get().is_none() {
+            return;
+        }
+        let mut notes = self.notes();
+        if kind != ChunkKind::Content {
+            self.flush_pending(&mut notes);
+            if notes.stream_text {
+                self.log_chunk(kind, format, content);
+            }
+        } else if !notes.stream_text {
+            notes.unsaid += content.chars().count() as u64;
+        } else {
+            if notes.format != format {
+                self.flush_pending(&mut notes);
+                notes.format = format.to_owned();
+            }
+            for piece in pieces(content) {
+                if notes.pending.len() + piece.len() > MOST_TEXT {
+                    self.flush_pending(&mut notes);
+                }
+                notes.pending.push_str(piece);
+            }
+        }
+    }
+
+    /// Sends what is collected.
+    pub(crate) fn flush(&self) {
+        self.flush_pending(&mut self.notes());
+    }
+
+    /// Sends the caller a message about the work, such as which step begins.
+    pub(crate) fn say(&self, message: &str) {
+        let mut notes = self.notes();
+        self.flush_pending(&mut notes);
+        self.progress(&mut notes, 1, Some(message));
+    }
+
+    /// Locked by the call's thread only, so it never blocks.
+    fn notes(&self) -> MutexGuard<'_, Notes> {
+        lock(&self.notes)
+    }
+
+    fn progress(&self, notes: &mut Notes, step: u64, text: Option<&str>) {
+        let Some(progress_token) = &self.request.progress_token else {
+            return;
+        };
+        notes.progress += step;
+        notes.last = Instant::now();
+        let message = text.filter(|_| self.request.revision.knows(Feature::ProgressMessage));
+        let params = Progress {
+            progress_token,
+            progress: notes.progress,
+            message,
+            meta: self.task.get(),
+        };
+        self.notify(&jsonrpc::notification("notifications/progress", &params));
+    }
+
+    /// Modern callers request log messages with each request, legacy ones once per connection. For legacy callers
+    /// without a level the choice is ours: chunks, unless they get them as progress.
+    fn wants_chunks(&self) -> bool {
+        let is_legacy = self.request.revision.is_legacy();
+        match if is_legacy {
+            self.session.level()
+        } else {
+            self.request.level
+        } {
+            Some(least) => CHUNK_LEVEL >= least,
+            None => is_legacy && self.request.progress_token.is_none(),
+        }
+    }
+
+    fn log_chunk(&self, kind: ChunkKind, format: &str, content: &str) {
+        if self.wants_chunks() {
+            let data = Chunk {
+                r#type: kind.name(),
+                format,
+                content,
+            };
+            let params = LogMessage {
+                level: CHUNK_LEVEL.name(),
+                logger: "fabric_run_pattern",
+                data,
+                meta: self.task.get(),
+            };
+            self.notify(&jsonrpc::notification("notifications/message", &params));
+        }
+    }
+
+    fn flush_pending(&self, notes: &mut Notes) {
+        let unsaid = std::mem::take(&mut notes.unsaid);
+        if unsaid > 0 {
+            self.progress(notes, unsaid, None);
+        }
+        if notes.pending.is_empty() {
+            return;
+        }
+        let text = std::mem::take(&mut notes.pending);
+        self.progress(notes, text.chars().count() as u64, Some(&text));
+        self.log_chunk(ChunkKind::Content, &notes.format, &text);
+    }
+}
+
+impl Wait for Context {
+    fn before_blocking(&self) {
+        let mut notes = self.notes();
+        // Each message repeats a long token: wait until there is as much text, at most one slice.
+        let token = self.request.progress_token.as_ref().map_or(0, Id::len);
+        if token <= SHORT_TOKEN || notes.pending.len() + notes.unsaid as usize >= token {
+            self.flush_pending(&mut notes);
+        }
+    }
+
+    fn still_waiting(&self) -> Result<(), Stop> {
+        if self.run().is_some_and(RunWriter::is_cancelled) {
+            return Err(Stop);
+        }
+        self.answer_early();
+        let is_answered = self.is_answered();
+        if !is_answered {
+            if self.caller.account.is_aborting() {
+                self.aborted.store(true, Ordering::Relaxed);
+                return Err(Stop);
+            }
+            if self.caller.peer.stopped() {
+                return Err(Stop);
+            }
+        }
+        let mut notes = self.notes();
+        self.flush_pending(&mut notes);
+        if notes.last.elapsed() >= HEARTBEAT {
+            self.progress(&mut notes, 1, None);
+        }
+        drop(notes);
+        if !is_answered {
+            self.caller.peer.idle();
+        }
+        Ok(())
+    }
+
+    fn hold(&self, bytes: usize) -> Result<(), Full> {
+        if self
+            .run
+            .get()
+            .is_some_and(|run| run.full.load(Ordering::Relaxed))
+        {
+            return Err(Full);
+        }
+        lock(&self.memory).grow(bytes)
+    }
+
+    fn release(&self, bytes: usize) {
+        lock(&self.memory).shrink(bytes);
+    }
+}
+
+/// The text in pieces of at most [`MOST_TEXT`] bytes, cut between characters.
+fn pieces(mut text: &str) -> impl Iterator<Item = &str> {
+    std::iter::from_fn(move || {
+        let piece = prefix(text, MOST_TEXT);
+        text = &text[piece.len()..];
+        (!piece.is_empty()).then_some(piece)
+    })
+}

@@ -1,0 +1,84 @@
+//! The answers of a batch, which are sent as one array once all its requests are answered.
+
+use std::sync::{Arc, Condvar, Mutex};
+
+use crate::config::MAX_BATCH_ANSWERS;
+use crate::protocol::{Answer, Id, NoId, jsonrpc};
+use crate::server::{batch_full, refuse};
+use crate::sync::{lock, wait_while};
+
+/// Collects the answers of one batch.
+pub(super) struct Batch {
+    state: Mutex<BatchState>,
+    changed: Condvar,
+}
+
+struct BatchState {
+    answers: Vec<Answer>,
+    /// Requests that are not answered yet.
+    pending: usize,
+    /// Bytes left for answers.
+    room: usize,
+}
+
+impl Batch {
+    /// A batch of so many calls; these are the answers that exist already.
+    pub(super) fn new(answers: Vec<Answer>, calls: usize) -> Arc<Batch> {
+        let answered: usize = answers.iter().map(|answer| answer.body.len()).sum();
+        Arc::new(Batch {
+            state: Mutex::new(BatchState {
+                answers,
+                pending: calls,
+                room: MAX_BATCH_ANSWERS.saturating_sub(answered),
+            }),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Has an answer not fitted? Then nothing more of the batch is run.
+    pub(super) fn is_full(&self) -> bool {
+        lock(&self.state).room == 0
+    }
+
+    /// Takes the answer to a call, or that it has none because it was cancelled. True if it was the last.
+    pub(super) fn answer(&self, id: &Id, answer: Option<Answer>) -> bool {
+        let mut state = lock(&self.state);
+        if let Some(answer) = answer {
+            match state.room.checked_sub(answer.body.len()) {
+                Some(room) if state.room > 0 => {
+                    state.room = room;
+                    state.answers.push(answer);
+                }
+                _ => {
+                    state.room = 0;
+                    let full = refuse(batch_full().into(), Some(id), NoId::Absent, false);
+                    state.answers.push(full);
+                }
+            }
+        }
+        state.pending -= 1;
+        let is_last = state.pending == 0;
+        drop(state);
+        self.changed.notify_all();
+        is_last
+    }
+
+    /// Waits until all calls are answered.
+    pub(super) fn wait(&self) {
+        let limit = std::time::Duration::MAX;
+        drop(wait_while(&self.changed, lock(&self.state), limit, |state| {
+            state.pending > 0
+        }));
+    }
+
+    /// Sends the array, in parts; `None` if there is nothing to send.
+    pub(super) fn send(&self, send: impl FnOnce(Option<&[&[u8]]>)) {
+        let answers = std::mem::take(&mut lock(&self.state).answers);
+        if answers.is_empty() {
+            return send(None);
+        }
+        send(Some(&jsonrpc::array(
+            answers.iter().map(|answer| answer.body.parts()),
+        )));
+    }
+}

@@ -1,0 +1,184 @@
+//! Which requests of one connection are being worked on, by id.
+//!
+//! ```text
+//!   begin ──> in flight ──finish──> its answer is written
+//!                  └──cancel──> gone ──finish──> nothing is
+//! ```
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+use crate::account::Guard;
+use crate::protocol::Id;
+use crate::server::Registration;
+use crate::sync::{lock, wait_while};
+
+/// Cancels a running call.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Cancels it.
+    pub(crate) fn cancel(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Was it cancelled?
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// What is in flight under an id.
+enum Entry {
+    Call(Cancel),
+    /// A subscription, with what to send when the server ends it.
+    Listen {
+        _place: Registration,
+        end: Vec<Vec<u8>>,
+        _memory: Guard,
+    },
+}
+
+/// The requests of one connection that have no answer yet.
+#[derive(Default)]
+pub(crate) struct Inflight {
+    state: Mutex<InflightState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct InflightState {
+    entries: HashMap<Id, Entry>,
+    /// Everything was stopped.
+    stopped: bool,
+    /// How many answers are being written.
+    writing: usize,
+}
+
+impl Inflight {
+    fn lock(&self) -> MutexGuard<'_, InflightState> {
+        lock(&self.state)
+    }
+
+    /// Registers a call. `None` if the id is in use: the first call goes on. After [`Inflight::cancel_all`] it is
+    /// cancelled from the start: its message was read while the connection or session ended.
+    pub(crate) fn begin(&self, id: &Id) -> Option<Cancel> {
+        let mut state = self.lock();
+        if state.entries.contains_key(id) {
+            return None;
+        }
+        let cancel = Cancel::default();
+        if state.stopped {
+            cancel.cancel();
+        } else {
+            state
+                .entries
+                .insert(id.clone(), Entry::Call(cancel.clone()));
+        }
+        Some(cancel)
+    }
+
+    /// Registers a subscription. `end` is what to send if the server ends it. False if the id is in use.
+    pub(crate) fn listen(
+        &self,
+        id: &Id,
+        place: impl FnOnce() -> Registration,
+        end: Vec<Vec<u8>>,
+        memory: Guard,
+    ) -> bool {
+        let mut state = self.lock();
+        if state.entries.contains_key(id) {
+            return false;
+        }
+        state.entries.insert(
+            id.clone(),
+            Entry::Listen {
+                _place: place(),
+                end,
+                _memory: memory,
+            },
+        );
+        true
+    }
+
+    /// Is the id in use?
+    pub(crate) fn contains(&self, id: &Id) -> bool {
+        self.lock().entries.contains_key(id)
+    }
+
+    /// Removes a call, and writes its answer if that is still wanted. The connection is not idle before it is written.
+    pub(crate) fn finish(&self, id: &Id, cancel: &Cancel, write: impl FnOnce(bool)) {
+        let mut state = self.lock();
+        // The id may be in use again after it was cancelled.
+        let own = matches!(state.entries.get(id), Some(Entry::Call(other)) if Arc::ptr_eq(&other.0, &cancel.0));
+        if own {
+            state.entries.remove(id);
+        }
+        state.writing += 1;
+        drop(state);
+        write(own && !cancel.is_cancelled());
+        self.lock().writing -= 1;
+        self.changed.notify_all();
+    }
+
+    /// Stops what is in flight under `id`, if anything is. Its answer is not wanted any more.
+    pub(crate) fn cancel(&self, id: &Id) {
+        let entry = self.lock().entries.remove(id);
+        if let Some(Entry::Call(cancel)) = &entry {
+            cancel.cancel();
+        }
+        self.changed.notify_all();
+    }
+
+    /// Stops everything, and whatever is still to begin.
+    pub(crate) fn cancel_all(&self) {
+        let entries = {
+            let mut state = self.lock();
+            state.stopped = true;
+            std::mem::take(&mut state.entries)
+        };
+        for entry in entries.values() {
+            if let Entry::Call(cancel) = entry {
+                cancel.cancel();
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends all subscriptions. Returns what has to be sent for that.
+    pub(crate) fn end_listening(&self) -> Vec<Vec<u8>> {
+        let mut state = self.lock();
+        let ended = state
+            .entries
+            .extract_if(|_, entry| matches!(entry, Entry::Listen { .. }));
+        let messages = ended.map(|(_, entry)| match entry {
+            Entry::Listen { end, .. } => end,
+            Entry::Call(_) => Vec::new(),
+        });
+        messages.flatten().collect()
+    }
+
+    /// How many subscriptions there are.
+    pub(crate) fn listening(&self) -> usize {
+        self.lock()
+            .entries
+            .values()
+            .filter(|e| matches!(e, Entry::Listen { .. }))
+            .count()
+    }
+
+    /// Waits until no call is in flight and no answer is being written, at most for `limit`. False if time ran out.
+    pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
+        let is_busy = |state: &mut InflightState| {
+            state.writing > 0
+                || state
+                    .entries
+                    .values()
+                    .any(|e| matches!(e, Entry::Call(_)))
+        };
+        wait_while(&self.changed, self.lock(), limit, is_busy).1
+    }
+}

@@ -1,0 +1,302 @@
+//! One client on a pipe of its own, over which messages go both ways in any order: stdin and stdout, or an HTTP+SSE
+//! session.
+//!
+//! ```text
+//!   message ─▶ server ─┬─ an answer ──────────────────────────────▶ Line
+//!                      ├─ a call ─▶ thread ─▶ notifications, answer ─▶ Line
+//!                      └─ a subscription ─▶ kept, told of changes ───▶ Line
+//! ```
+//! What is cheap is answered where messages are read, and each call gets a thread, so that `notifications/cancelled` and
+//! `ping` work meanwhile. In scope: ids in use, batches, cancelling, the end. Not in scope: how messages are framed.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::access::Pass;
+use crate::account::{Account, Resource};
+use crate::config::MAX_LINE_VALUES;
+use crate::fabric::{Error, Kind, too_many};
+use crate::protocol::{Answer, Id, Inbound, Session, VALUE};
+use crate::server::{Action, Call, Listen, Listener, Registration, Server, refuse};
+use crate::tools::{Caller, Peer};
+
+use super::batch::Batch;
+use super::inflight::{Cancel, Inflight};
+use super::{duplicate, start};
+
+/// Subscriptions (`subscriptions/listen`) at once on one pipe.
+const MAX_SUBSCRIPTIONS: usize = 64;
+
+/// Must a message be on its way when [`Line::send`] returns, or does the sender flush soon?
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Flush {
+    Now,
+    Later,
+}
+
+/// The sending side of a pipe: whole messages, from any thread.
+pub(crate) trait Line: Send + Sync {
+    /// Sends one message, in parts, unless `wanted` says no. It is asked when it is this message's turn, so that what is answered
+    /// after a cancellation comes after everything of the cancelled call. What cannot be sent is dropped;
+    /// [`Line::is_gone`] tells why.
+    fn send_if(&self, message: &[&[u8]], flush: Flush, wanted: &dyn Fn() -> bool);
+
+    /// Sends one message.
+    fn send(&self, message: &[&[u8]], flush: Flush) {
+        self.send_if(message, flush, &|| true);
+    }
+
+    /// Sends a notification of changed lists, which must not wait for this client: others are to be told too.
+    fn tell(&self, message: &[u8]);
+
+    /// Has the client left?
+    fn is_gone(&self) -> bool;
+}
+
+/// One client.
+pub(crate) struct Pipe {
+    server: Arc<Server>,
+    /// Its state.
+    pub(crate) session: Arc<Session>,
+    /// Its requests that have no answer yet.
+    pub(crate) inflight: Arc<Inflight>,
+    line: Arc<dyn Line>,
+    /// Whether a subscription that we end is cancelled too: where no stream closes, the specification wants that.
+    cancels_subscriptions: bool,
+    /// The registration of a legacy client that follows lists.
+    follower: OnceLock<Registration>,
+}
+
+/// What the parsing of so many bytes may take of memory.
+pub(super) fn parsing(bytes: usize) -> usize {
+    bytes + VALUE * (bytes / 2 + 1).min(MAX_LINE_VALUES)
+}
+
+impl Pipe {
+    /// A client that has sent nothing yet.
+    pub(crate) fn new(
+        server: Arc<Server>,
+        session: Session,
+        line: Arc<dyn Line>,
+        cancels_subscriptions: bool,
+    ) -> Pipe {
+        Pipe {
+            server,
+            session: Arc::new(session),
+            inflight: Arc::default(),
+            line,
+            cancels_subscriptions,
+            follower: OnceLock::new(),
+        }
+    }
+
+    /// Decides what to do about a message. Its bytes can be freed afterwards.
+    pub(crate) fn read(&self, bytes: &[u8], account: &Account) -> Action {
+        let Ok(_parsing) = account.take(Resource::Memory, parsing(bytes.len())) else {
+            let id = Id::sought(bytes);
+            let no_id = self.session.no_id();
+            return Action::Answer(refuse(too_many().into(), id.as_ref(), no_id, false));
+        };
+        self.decide(Inbound::read(bytes, false), account)
+    }
+
+    /// Decides what to do about a message that is decoded already.
+    pub(crate) fn decide(&self, mut inbound: Inbound<'_>, account: &Account) -> Action {
+        inbound.refuse_ids(|id| self.inflight.contains(id));
+        self.server
+            .receive(&self.session, inbound, None, account)
+    }
+
+    /// Carries out `action`, for the caller with this pass.
+    pub(crate) fn act(&self, action: Action, pass: &Arc<Pass>) {
+        match action {
+            Action::Nothing => {}
+            Action::Answer(answer) => self.line.send(&answer.body.parts(), Flush::Later),
+            Action::Cancel(id) => self.inflight.cancel(&id),
+            Action::Call(call) => self.call(*call, pass, None),
+            Action::Listen(mut listen) => {
+                listen.admit(&self.server, &pass.identity);
+                self.listen(&listen, pass);
+            }
+            Action::Batch(actions) => self.batch(actions, pass),
+        }
+        if self.session.follows_lists() && self.follower.get().is_none() {
+            let line = self.line.clone();
+            let listener = Listener::legacy(self.account(pass), sink(line));
+            let _ = self
+                .follower
+                .set(self.server.subscriptions.add(listener));
+        }
+    }
+
+    /// Ends all subscriptions, and tells the client.
+    pub(crate) fn end_listening(&self) {
+        for message in self.inflight.end_listening() {
+            self.line.send(&[&message], Flush::Later);
+        }
+    }
+
+    fn account(&self, pass: &Pass) -> Account {
+        self.server.account(&pass.identity)
+    }
+
+    /// Items act in their order.
+    fn batch(&self, actions: Vec<Action>, pass: &Arc<Pass>) {
+        let (mut answers, mut calls) = (Vec::new(), Vec::new());
+        for action in actions {
+            match action {
+                Action::Answer(answer) => answers.push(answer),
+                Action::Cancel(id) => {
+                    self.inflight.cancel(&id);
+                    calls.retain(|call: &Box<Call>| *call.head().id() != id);
+                }
+                Action::Call(call) => calls.push(call),
+                Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
+            }
+        }
+        let batch = Batch::new(answers, calls.len());
+        if calls.is_empty() {
+            return send_batch(&batch, self.line.as_ref());
+        }
+        for call in calls {
+            self.call(*call, pass, Some(batch.clone()));
+        }
+    }
+
+    fn call(&self, call: Call, pass: &Arc<Pass>, batch: Option<Arc<Batch>>) {
+        let head = call.head().clone();
+        let id = head.id().clone();
+        // Ids in use have been refused; but over HTTP two messages may come at the same moment.
+        let Some(cancel) = self.inflight.begin(&id) else {
+            return reply(&batch, self.line.as_ref(), &id, duplicate(&id, head.is_modern()));
+        };
+        let account = self.account(pass);
+        let peer = Arc::new(PipePeer {
+            line: self.line.clone(),
+            inflight: self.inflight.clone(),
+            id,
+            cancel,
+            batch,
+        });
+        let place = match call.place(&account) {
+            Ok(place) => place,
+            Err(error) => return peer.answer(head.fail(error), true),
+        };
+        let caller = Caller {
+            owner: self.server.owner(&pass.identity),
+            pass: pass.clone(),
+            account,
+            peer: peer.clone(),
+        };
+        let server = self.server.clone();
+        if let Err(error) = start(move || call.run(&server, caller, place)) {
+            peer.answer(head.fail(error), true);
+        }
+    }
+
+    fn listen(&self, listen: &Listen, pass: &Pass) {
+        let refuse = |error| {
+            self.line
+                .send(&listen.fail(error).body.parts(), Flush::Later)
+        };
+        let account = self.account(pass);
+        if self.inflight.listening() >= MAX_SUBSCRIPTIONS {
+            return refuse(too_many_subscriptions());
+        }
+        if account.is_closed() {
+            return refuse(Error::stopped());
+        }
+        // Its id is kept here, with the listener, and in what is sent at its end.
+        let Ok(memory) = account.take(Resource::Memory, 8 * listen.id().len()) else {
+            return refuse(too_many());
+        };
+        let mut end = vec![listen.end().body.into_bytes()];
+        if self.cancels_subscriptions {
+            end.push(listen.cancelled());
+        }
+        let place = || {
+            // The acknowledgement comes first: only then can anything be told.
+            self.line.send(&[&listen.acknowledgement()], Flush::Later);
+            let sink = sink(self.line.clone());
+            self.server
+                .subscriptions
+                .add(listen.listener(account.clone(), sink))
+        };
+        if !self.inflight.listen(listen.id(), place, end, memory) {
+            let answer = duplicate(listen.id(), true);
+            self.line.send(&answer.body.parts(), Flush::Later);
+        }
+    }
+}
+
+/// Where notifications of changed lists go.
+fn sink(line: Arc<dyn Line>) -> impl Fn(&[u8]) -> bool + Send + Sync + 'static {
+    move |message: &[u8]| {
+        line.tell(message);
+        !line.is_gone()
+    }
+}
+
+/// This pipe has reached its limit of subscriptions.
+fn too_many_subscriptions() -> Error {
+    Error::new(
+        Kind::TooManyRequests,
+        format!(
+            "There are {MAX_SUBSCRIPTIONS} subscriptions already. Cancel one that is not needed, then try again."
+        ),
+    )
+}
+
+/// Sends an answer by itself, or as part of its batch.
+fn reply(batch: &Option<Arc<Batch>>, line: &dyn Line, id: &Id, answer: Answer) {
+    match batch {
+        None => line.send(&answer.body.parts(), Flush::Now),
+        Some(batch) => {
+            if batch.answer(id, Some(answer)) {
+                send_batch(batch, line);
+            }
+        }
+    }
+}
+
+fn send_batch(batch: &Batch, line: &dyn Line) {
+    batch.send(|array| {
+        if let Some(array) = array {
+            line.send(array, Flush::Now);
+        }
+    });
+}
+
+/// The client of a call on a pipe.
+struct PipePeer {
+    line: Arc<dyn Line>,
+    inflight: Arc<Inflight>,
+    id: Id,
+    cancel: Cancel,
+    batch: Option<Arc<Batch>>,
+}
+
+impl Peer for PipePeer {
+    fn notify(&self, message: &[u8]) {
+        self.line
+            .send_if(&[message], Flush::Now, &|| !self.cancel.is_cancelled());
+    }
+
+    fn answer(&self, answer: Answer, _: bool) {
+        self.inflight.finish(&self.id, &self.cancel, |wanted| {
+            if wanted {
+                return reply(&self.batch, self.line.as_ref(), &self.id, answer);
+            }
+            if let Some(batch) = &self.batch
+                && batch.answer(&self.id, None)
+            {
+                send_batch(batch, self.line.as_ref());
+            }
+        });
+    }
+
+    fn stopped(&self) -> bool {
+        self.cancel.is_cancelled()
+            || self.line.is_gone()
+            || self.batch.as_ref().is_some_and(|batch| batch.is_full())
+    }
+}
