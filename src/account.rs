@@ -191,9 +191,14 @@ impl Accounts {
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let busy = |ledger: &mut Ledger| {
-            [Resource::Runs, Resource::Queue, Resource::Calls, Resource::Waits]
-                .iter()
-                .any(|what| ledger.used[*what as usize] > 0)
+            [
+                Resource::Runs,
+                Resource::Queue,
+                Resource::Calls,
+                Resource::Waits,
+            ]
+            .iter()
+            .any(|what| ledger.used[*what as usize] > 0)
         };
         wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
     }
@@ -286,32 +291,45 @@ impl Account {
         Some(self.0.bank.bounds.runs_per_caller).filter(|most| *most > 0)
     }
 
-    /// Counts one run against the caller's rate, where `ahead` more are to follow.
+    /// Does the caller's rate have room for so many more?
     ///
     /// # Errors
-    /// When it may be tried again; `None` if so many are never taken in a minute. Nothing was counted.
-    pub(crate) fn spend(&self, ahead: u32) -> Result<(), Option<Duration>> {
-        self.spend_at(ahead, Instant::now())
+    /// When it may be tried again; `None` if so many are never taken in a minute.
+    pub(crate) fn has_rate(&self, more: u32) -> Result<(), Option<Duration>> {
+        self.rate_at(more, Instant::now(), false)
     }
 
-    fn spend_at(&self, ahead: u32, now: Instant) -> Result<(), Option<Duration>> {
+    /// Counts one run or transcript against the caller's rate.
+    ///
+    /// # Errors
+    /// See [`Account::has_rate`]; nothing was counted.
+    pub(crate) fn spend(&self) -> Result<(), Option<Duration>> {
+        self.rate_at(1, Instant::now(), true)
+    }
+
+    fn rate_at(&self, more: u32, now: Instant, counts: bool) -> Result<(), Option<Duration>> {
         let per_minute = self.0.bank.bounds.per_minute;
         let Some(interval) = MINUTE.checked_div(per_minute) else {
             return Ok(());
         };
-        if ahead >= per_minute {
+        if more > per_minute {
             return Err(None);
         }
         let mut rate = lock(&self.0.rate);
-        let next = rate.map_or(now, |used_until| used_until.max(now)) + interval;
-        let over = (next + interval * ahead)
-            .saturating_duration_since(now)
-            .saturating_sub(MINUTE);
+        let next = rate.map_or(now, |used_until| used_until.max(now)) + interval * more;
+        let over = next.saturating_duration_since(now).saturating_sub(MINUTE);
         if !over.is_zero() {
             return Err(Some(over.max(Duration::from_millis(1))));
         }
-        *rate = Some(next);
+        if counts {
+            *rate = Some(next);
+        }
         Ok(())
+    }
+
+    /// Is it the only account?
+    pub(crate) fn is_alone(&self) -> bool {
+        !self.0.bank.bounds.several
     }
 
     /// Runs and transcripts a minute that are taken from one caller; 0 is no limit.
@@ -328,7 +346,8 @@ impl Account {
         let free = bank.bounds.totals[what as usize].saturating_sub(used);
         let before_last = amount.saturating_sub(what.step());
         let has_its_share = bank.bounds.several
-            && own.saturating_add(before_last) >= (free.saturating_sub(before_last)).saturating_mul(3);
+            && own.saturating_add(before_last)
+                >= (free.saturating_sub(before_last)).saturating_mul(3);
         let over_limit = what == Resource::Runs
             && self
                 .most_runs()
@@ -488,7 +507,10 @@ mod tests {
         }
         assert_eq!(taken.len(), 600);
         assert!(!all(&accounts.of("c"), Resource::Runs).is_empty());
-        assert_eq!(accounts.of("a").take(Resource::Calls, 1).map(|_| ()), Ok(()));
+        assert_eq!(
+            accounts.of("a").take(Resource::Calls, 1).map(|_| ()),
+            Ok(())
+        );
     }
 
     #[test]
@@ -497,7 +519,10 @@ mod tests {
         let alone = accounts(5, false);
         let held = all(&alone.of("a"), Resource::Runs);
         assert_eq!(held.len(), 5);
-        assert!(alone.of("b").take(Resource::Runs, 1).is_err(), "the same account");
+        assert!(
+            alone.of("b").take(Resource::Runs, 1).is_err(),
+            "the same account"
+        );
         drop(held);
         assert!(alone.of("b").take(Resource::Runs, 5).is_ok());
         assert_eq!(alone.used(Resource::Runs), 0);
@@ -510,7 +535,10 @@ mod tests {
         let (a, b) = (accounts.of("a"), accounts.of("b"));
         let mut guard = a.take(Resource::Memory, 1).unwrap();
         guard.grow(step - 1).unwrap();
-        assert_eq!((guard.held(), accounts.used(Resource::Memory)), (step, step));
+        assert_eq!(
+            (guard.held(), accounts.used(Resource::Memory)),
+            (step, step)
+        );
         guard.grow(5 * step).unwrap();
         assert_eq!(guard.grow(1), Err(Full), "three quarters");
         let kept = Arc::new(Mutex::new(Some(guard)));
@@ -518,11 +546,21 @@ mod tests {
         let (reclaimed, log) = (kept.clone(), asked.clone());
         accounts.reclaim_with(move |owner, bytes| {
             lock(&log).push((owner.to_owned(), bytes));
-            if owner == "a" { lock(&reclaimed).take().map_or(0, |guard| guard.held()) } else { 0 }
+            if owner == "a" {
+                lock(&reclaimed).take().map_or(0, |guard| guard.held())
+            } else {
+                0
+            }
         });
-        assert!(b.take(Resource::Memory, 3 * step).is_err(), "never another's");
+        assert!(
+            b.take(Resource::Memory, 3 * step).is_err(),
+            "never another's"
+        );
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
-        assert_eq!(*lock(&asked), [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]);
+        assert_eq!(
+            *lock(&asked),
+            [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]
+        );
     }
 
     #[test]
@@ -532,17 +570,21 @@ mod tests {
             ..accounts(1, true).0.bounds.clone()
         });
         let (now, second) = (Instant::now(), Duration::from_secs(1));
-        let spend = |ahead, at| accounts.of("a").spend_at(ahead, at);
-        assert_eq!(spend(3, now), Err(None), "never so many");
-        assert_eq!(spend(2, now), Ok(()));
-        assert_eq!(spend(2, now), Err(Some(20 * second)), "nothing was counted");
-        assert_eq!(spend(1, now), Ok(()));
-        assert_eq!(spend(0, now), Ok(()));
-        assert_eq!(spend(0, now + 5 * second), Err(Some(15 * second)));
-        assert_eq!(spend(0, now + 20 * second), Ok(()));
-        assert_eq!(accounts.of("b").spend_at(0, now), Ok(()));
+        let has = |more, at| accounts.of("a").rate_at(more, at, false);
+        let spend = |at| accounts.of("a").rate_at(1, at, true);
+        assert_eq!(has(4, now), Err(None), "never so many");
+        assert_eq!((has(3, now), spend(now)), (Ok(()), Ok(())));
+        assert_eq!(has(3, now), Err(Some(20 * second)));
+        assert_eq!((spend(now), spend(now)), (Ok(()), Ok(())));
+        assert_eq!(spend(now + 5 * second), Err(Some(15 * second)));
+        assert_eq!(spend(now + 20 * second), Ok(()));
+        assert_eq!(accounts.of("b").rate_at(1, now, true), Ok(()));
         lock(&accounts.0.ledger).forget_idle(now + 40 * second);
-        assert_eq!(lock(&accounts.0.ledger).holders.len(), 1, "only a's is used up");
+        assert_eq!(
+            lock(&accounts.0.ledger).holders.len(),
+            1,
+            "only a's is used up"
+        );
     }
 
     #[test]

@@ -69,12 +69,12 @@ use std::thread;
 use std::time::Duration;
 
 use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
+use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
 use config::{Config, MAX_QUEUED_RUNS, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
-use account::{Accounts, Bounds, Resource};
 use runs::{Folder, Runs};
 use server::Server;
 use signals::Signal;
@@ -307,14 +307,15 @@ fn bounds(config: &Config) -> Bounds {
         Resource::Streams => http.max_connections,
         Resource::Transcripts => MAX_TRANSCRIPTS,
     };
-    let is_one = http.tokens_file.is_none()
-        && http.oauth.is_none()
-        && (http.token.is_some() || net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback()));
+    let is_open_here = http.is_open()
+        && http.trusted_proxies.is_empty()
+        && net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
+    let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
     Bounds {
         totals: Resource::ALL.map(total),
         runs_per_caller: http.max_runs_per_caller,
         per_minute: http.max_calls_per_minute,
-        several: !is_stdio && !is_one,
+        several: !is_stdio && !is_open_here && !has_one_token,
     }
 }
 
@@ -367,11 +368,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         logging::flush(LOG_FLUSH);
         exit(0)
     };
-    let stdio = Arc::new(Stdio::new(
-        server.clone(),
-        io::stdout(),
-        left,
-    ));
+    let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), left));
     let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each additional thread delays the first answer.

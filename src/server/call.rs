@@ -2,14 +2,13 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use log::Level;
 
 use crate::account::{Account, Full, Guard, Resource};
 use crate::fabric::{Error, Kind, no_room};
-use crate::protocol::{
-    Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session,
-};
+use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
 use crate::tools::{self, Caller, Context, Failure, Place, Tool};
 use crate::{logging, metrics, random};
 
@@ -39,13 +38,16 @@ pub(crate) struct CallHead {
 }
 
 /// Does a call and writes the members of its result.
-pub(super) type Work = Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
+pub(super) type Work =
+    Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 /// A tool that is called, and what its log line has.
 #[derive(Clone)]
 pub(super) struct ToolCall {
     pub(super) tool: &'static Tool,
     pub(super) fields: Vec<(&'static str, String)>,
+    /// How long its caller waits for a place.
+    pub(super) patience: Option<Duration>,
 }
 
 /// What a call works with.
@@ -180,7 +182,8 @@ impl CallHead {
 
     fn work(&self, working: &Working<'_>, work: Work, place: Place) -> Answer {
         let context = working.context;
-        if let Err(error) = context.enter(place) {
+        let patience = self.tool.as_ref().and_then(|tool| tool.patience);
+        if let Err(error) = context.enter(place, patience) {
             return self.fail(error);
         }
         let mut result = ResultWriter::new(&self.id, self.revision);
@@ -202,7 +205,7 @@ impl CallHead {
     /// The answer of a call that could not run or did not finish: no free place, a panic, or cancelled when an answer is
     /// required all the same.
     pub(crate) fn fail(&self, error: Error) -> Answer {
-        let Some(ToolCall { tool, fields }) = &self.tool else {
+        let Some(ToolCall { tool, fields, .. }) = &self.tool else {
             return self.refuse(error.into());
         };
         tools::log_refused(tool, fields, &error, &self.request_id);
@@ -228,12 +231,7 @@ impl CallHead {
 }
 
 /// The answer to a call of a tool that failed.
-pub(super) fn failed_tool(
-    error: Error,
-    id: &Id,
-    revision: Revision,
-    request_id: &str,
-) -> Answer {
+pub(super) fn failed_tool(error: Error, id: &Id, revision: Revision, request_id: &str) -> Answer {
     let mut result = ResultWriter::new(id, revision);
     super::tools::write_failure(&Failure::from(error), request_id, &mut result);
     result.end()

@@ -34,14 +34,14 @@ use crate::fabric::{Error, Kind, Snapshot, no_room, too_many};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Incoming, Invalid, Message};
 use crate::protocol::{
-    Answer, Cache, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter, Revision,
-    Session, without_handshake,
+    Answer, Cache, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter,
+    Revision, Session, without_handshake,
 };
 use crate::runs::Owner;
 use crate::text::shown;
 use crate::tools::Backend;
 
-pub(crate) use call::{Call, refuse};
+pub(crate) use call::{Call, CallHead, refuse};
 pub(crate) use local::Audience;
 pub(crate) use subscriptions::{Listen, Listener, Registration};
 
@@ -66,17 +66,6 @@ pub(crate) enum Action {
     Cancel(Id),
     /// Do all of this, in order; send the answers as one array when all are complete, or nothing if there are none.
     Batch(Vec<Action>),
-}
-
-impl Action {
-    /// Size of the answer in bytes; 0 for any other action.
-    pub(crate) fn answered(&self) -> usize {
-        if let Action::Answer(answer) = self {
-            answer.body.len()
-        } else {
-            0
-        }
-    }
 }
 
 /// All features with their shared state. One per process.
@@ -290,10 +279,7 @@ impl Receiver<'_> {
         }
         let (method, context) = self.find(request, &meta)?;
         let size = params.map_or(0, Node::size) * method.copies;
-        let memory = match (
-            self.account.take(Resource::Memory, size),
-            method.overloaded,
-        ) {
+        let memory = match (self.account.take(Resource::Memory, size), method.overloaded) {
             (Ok(memory), _) => memory,
             (Err(Full), Some(overloaded)) => {
                 return Ok(Action::Answer(overloaded(&request.id, context.revision)));

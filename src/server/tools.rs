@@ -8,11 +8,11 @@ use serde_json::json;
 
 use crate::access::Role;
 use crate::account::{Account, Full};
-use crate::config::MAX_PARTIAL_TEXT;
+use crate::config::{MAX_PARTIAL_TEXT, RunSettings};
 use crate::fabric::{Error, Kind, no_room, too_many};
 use crate::protocol::{
-    Answer, Cache, Feature, Id, NoId, Params, Refusal, ResultWriter, Revision, error_object,
-    jsonrpc, pages, stored,
+    Answer, Cache, Feature, Id, NoId, Params, Refusal, RequestContext, ResultWriter, Revision,
+    error_object, jsonrpc, pages, stored,
 };
 use crate::runs::{self, Run, Start};
 use crate::text::{prefix, shown};
@@ -140,7 +140,12 @@ pub(super) fn call(server: &Server, request: Request<'_>) -> Result<Action, Refu
             place,
             run,
         }) => {
-            let called = ToolCall { tool, fields };
+            let wait = run.as_ref().and_then(|plan| plan.wait);
+            let called = ToolCall {
+                tool,
+                fields,
+                patience: patience(wait, &backend.settings, &request.context),
+            };
             let logged = called.clone();
             let work = move |call: &Working<'_>, result: &mut ResultWriter| match run {
                 None => {
@@ -201,7 +206,10 @@ fn run_pattern(
         let error = Error::new(Kind::InvalidRequest, detail).about("wait_seconds");
         return refused(error, result);
     }
-    let limit = patience(plan.wait, call).filter(|_| keeps);
+    if let Err(error) = context.may_begin(plan.patterns.len() as u32) {
+        return refused(error, result);
+    }
+    let limit = patience(plan.wait, &backend.settings, &context.request).filter(|_| keeps);
     let start = Start {
         owner: context.caller.owner.clone(),
         patterns: plan.patterns,
@@ -257,10 +265,7 @@ fn early_answer(
     call: &Working<'_>,
 ) -> impl FnOnce() -> Answer + Send + 'static {
     let (run, id, context) = (run.clone(), call.id.clone(), call.context);
-    let (keep, revision) = (
-        call.server.backend.settings.keep,
-        context.request.revision,
-    );
+    let (keep, revision) = (call.server.backend.settings.keep, context.request.revision);
     let (account, request_id) = (context.caller.account.clone(), context.request_id.clone());
     let may_be_task = context.request.tasks;
     move || {
@@ -298,9 +303,11 @@ fn write_run(
 }
 
 /// How long a caller waits for its run; `None`: until it ends.
-fn patience(wait: Option<Duration>, call: &Working<'_>) -> Option<Duration> {
-    let settings = &call.server.backend.settings;
-    let request = &call.context.request;
+fn patience(
+    wait: Option<Duration>,
+    settings: &RunSettings,
+    request: &RequestContext,
+) -> Option<Duration> {
     let within = Some(settings.answer_within).filter(|within| !within.is_zero());
     // With a progress token, the caller wants output as it arrives, which tasks do not send.
     let task_after =
@@ -340,8 +347,7 @@ pub(super) fn write(
         outcome.structured.write(&mut json);
     }
     let copies = if structured { 2 } else { 1 };
-    let needed =
-        text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
+    let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
     // Charged before it is written: JSON may be several times as long as its text.
     if let Err(Full) = result.reserve(account, needed) {
         let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());

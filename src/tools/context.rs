@@ -49,6 +49,9 @@ pub(crate) trait Peer: Send + Sync {
     /// Has the caller cancelled, or left where that means the same?
     fn stopped(&self) -> bool;
 
+    /// A run begins: there may be something to say before the answer.
+    fn begins(&self) {}
+
     /// Called about every 100 ms while Fabric is silent, to keep the connection alive.
     fn idle(&self) {}
 }
@@ -133,24 +136,45 @@ impl Place {
                     .take(Resource::Queue, 1)
                     .map(|queued| Place::Queued(what, queued))
             })
-            .map_err(|Full| {
-                let most = account
-                    .most_runs()
-                    .filter(|most| what == Resource::Runs && account.held(what) >= *most);
-                let detail = match (what, most) {
-                    (Resource::Runs, Some(most)) => format!(
-                        "This server takes at most {most} at once from one caller. Wait for one of your runs to end, \
-                         then try again."
-                    ),
-                    (Resource::Runs, None) => "Too many calls are running and waiting already. Wait for one of them to \
-                                               end, then try again."
-                        .to_owned(),
-                    _ => "You have as many calls under way as one caller may. Wait for one of them to end, then try again."
-                        .to_owned(),
-                };
-                Error::new(Kind::TooManyRequests, detail)
-            })
+            .map_err(|Full| busy(account, what))
     }
+}
+
+/// There is no place for another call.
+fn busy(account: &Account, what: Resource) -> Error {
+    let most = account
+        .most_runs()
+        .filter(|most| what == Resource::Runs && account.held(what) >= *most);
+    let detail = match most {
+        Some(most) => format!(
+            "You have {most} under way, as many runs as this server takes from one caller. Wait for one of them to end, \
+             then try again."
+        ),
+        None if what == Resource::Runs || account.is_alone() => {
+            "Too many calls are running and waiting already. Wait for one of them to end, then try again.".to_owned()
+        }
+        None => "You have as many calls under way as one caller may. Wait for one of them to end, then try again."
+            .to_owned(),
+    };
+    Error::new(Kind::TooManyRequests, detail)
+}
+
+/// The caller's rate has no room for so many steps; `after` is when it has.
+fn rate_is_used_up(account: &Account, steps: u32, after: Option<Duration>) -> Error {
+    let per_minute = account.per_minute();
+    let detail = match after {
+        Some(after) => format!(
+            "This server takes at most {per_minute} runs a minute from one caller. Try again in {} s.",
+            after.as_secs() + 1
+        ),
+        None => format!(
+            "This call makes {steps} runs, and this server takes at most {per_minute} a minute from one caller. Shorten \
+             its chain."
+        ),
+    };
+    let mut error = Error::new(Kind::TooManyRequests, detail);
+    error.retry_after = after;
+    error
 }
 
 type EarlyAnswer = Box<dyn FnOnce() -> Answer + Send>;
@@ -268,19 +292,27 @@ impl Context {
         self.clone()
     }
 
-    /// Takes the place that the call came with, or waits for it.
+    /// Takes the place that the call came with, or waits for it, for `patience` at most.
     ///
     /// # Errors
-    /// `cancelled`: the caller left while it waited.
-    pub(crate) fn enter(&self, place: Place) -> Result<(), Error> {
+    /// `too-many-requests`, or `cancelled` if the caller left while it waited.
+    pub(crate) fn enter(&self, place: Place, patience: Option<Duration>) -> Result<(), Error> {
+        let begun = Instant::now();
         let place = match place {
-            Place::Now(place) => Some(place),
-            Place::Queued(what, _queued) => self
-                .caller
-                .account
-                .wait_for(what, &mut || self.still_waiting().is_ok()),
+            Place::Now(place) => place,
+            Place::Queued(what, _queued) => {
+                let mut left = false;
+                let place = self.caller.account.wait_for(what, &mut || {
+                    left = self.still_waiting().is_err();
+                    !left && patience.is_none_or(|patience| begun.elapsed() < patience)
+                });
+                place.ok_or_else(|| match left {
+                    true => Error::cancelled(),
+                    false => busy(&self.caller.account, what),
+                })?
+            }
         };
-        *lock(&self.place) = Some(place.ok_or_else(Error::cancelled)?);
+        *lock(&self.place) = Some(place);
         Ok(())
     }
 
@@ -289,48 +321,39 @@ impl Context {
         *lock(&self.place) = None;
     }
 
-    /// Asks whether the caller may begin a step of a run now, and counts it. `ahead` more steps are to follow.
+    /// Asks whether the caller may begin so many steps of a run now.
     ///
     /// # Errors
     /// `forbidden` once its token is gone or has another role, `too-many-requests`, or the server ends.
-    pub(crate) fn may_begin(&self, ahead: u32) -> Result<(), Error> {
-        let Caller { pass, account, .. } = &self.caller;
+    pub(crate) fn may_begin(&self, steps: u32) -> Result<(), Error> {
+        let Caller {
+            pass,
+            account,
+            peer,
+            ..
+        } = &self.caller;
         if account.is_closed() {
             return Err(Error::stopped());
         }
-        if !self.is_answered() && self.caller.peer.stopped() {
+        if !self.is_answered() && peer.stopped() {
             return Err(Error::cancelled());
         }
         pass.require(Role::Run)
             .map_err(|refusal| Error::new(Kind::Forbidden, refusal.detail()))?;
-        self.count(ahead)
+        account
+            .has_rate(steps)
+            .map_err(|after| rate_is_used_up(account, steps, after))
     }
 
-    /// Counts a run or a transcript against the caller's rate; `ahead` more are to follow.
+    /// Counts a step of a run, or a transcript, against the caller's rate.
     ///
     /// # Errors
     /// `too-many-requests`, with when to try again.
-    pub(crate) fn count(&self, ahead: u32) -> Result<(), Error> {
+    pub(crate) fn count(&self) -> Result<(), Error> {
         let account = &self.caller.account;
-        account.spend(ahead).map_err(|after| {
-            let per_minute = account.per_minute();
-            let mut error = Error::new(
-                Kind::TooManyRequests,
-                match after {
-                    Some(after) => format!(
-                        "This server takes at most {per_minute} runs a minute from one caller. Try again in {} s.",
-                        after.as_secs() + 1
-                    ),
-                    None => format!(
-                        "This call makes {} runs, and this server takes at most {per_minute} a minute from one caller. \
-                         Shorten its chain.",
-                        ahead + 1
-                    ),
-                },
-            );
-            error.retry_after = after;
-            error
-        })
+        account
+            .spend()
+            .map_err(|after| rate_is_used_up(account, 1, after))
     }
 
     /// The call makes this run from now on.
@@ -342,6 +365,7 @@ impl Context {
             is_result: AtomicBool::new(false),
             full: AtomicBool::new(false),
         });
+        self.caller.peer.begins();
         run
     }
 
@@ -395,9 +419,7 @@ impl Context {
 
     /// The call is answered with a task: notifications go on and name it, and leaving no longer cancels the run.
     pub(crate) fn become_task(&self, id: &str) {
-        let _ = self
-            .task
-            .set(json!({ RELATED_TASK: { "taskId": id } }));
+        let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
     }
 
     /// Sends a whole message, if the caller still gets any.

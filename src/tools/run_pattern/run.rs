@@ -43,8 +43,6 @@ impl RunPattern {
 
     fn steps(&self, mut input: String, context: &Arc<Context>) -> Result<Outcome, Failure> {
         let wait = context.wait();
-        let ahead = self.steps.len() as u32;
-        context.may_begin(ahead - 1)?;
         let mut warnings = self.warnings();
         warnings.extend(plan::check(&self.steps, &input, context)?);
         // The request was charged since it came; what is sent is charged anew.
@@ -54,8 +52,9 @@ impl RunPattern {
         for (i, step) in self.steps.iter().enumerate() {
             let is_last = i + 1 == self.steps.len();
             if i > 0 {
+                let left = self.steps.len() - i;
                 context
-                    .may_begin(ahead - 1 - i as u32)
+                    .may_begin(left as u32)
                     .map_err(|error| after(&mut earlier, error.into()))?;
             }
             let output = self
@@ -119,6 +118,7 @@ impl RunPattern {
         let fabric = &context.backend.fabric;
         let ended = fabric.check(chat, wait).and_then(|checked| {
             warnings.extend(checked.unused().iter().map(|name| unused(step, name)));
+            context.count()?;
             fabric.run(checked, wait, &mut |event| {
                 output.take(event, context);
                 Ok(())

@@ -17,8 +17,8 @@ use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
 use crate::http::{EventStream, Head};
 use crate::protocol::jsonrpc::{self, INVALID_REQUEST};
-use crate::protocol::{Answer, Id, NoId};
-use crate::server::refuse;
+use crate::protocol::{Answer, NoId};
+use crate::server::{CallHead, refuse};
 use crate::sync::lock;
 use crate::tools::Peer;
 
@@ -235,7 +235,7 @@ fn last_event(mut stream: EventStream, body: &[&[u8]]) {
 /// The client of a call that came in a POST of Streamable HTTP.
 pub(super) struct PostPeer {
     reply: Arc<PostReply>,
-    id: Id,
+    head: Arc<CallHead>,
     cancel: Cancel,
     /// Its session; without one, leaving cancels, as ids belong to their POST alone.
     session: Option<Arc<Live>>,
@@ -252,10 +252,10 @@ pub(super) struct PostPeer {
 }
 
 impl PostPeer {
-    /// For the call of this id by `guest`, which is answered by `reply`.
+    /// For a call by `guest`, which is answered by `reply`.
     pub(super) fn new(
         reply: Arc<PostReply>,
-        id: Id,
+        head: Arc<CallHead>,
         cancel: Cancel,
         session: Option<Arc<Live>>,
         is_run: bool,
@@ -263,7 +263,7 @@ impl PostPeer {
     ) -> PostPeer {
         PostPeer {
             reply,
-            id,
+            head,
             cancel,
             // A run goes on in a session: its answer is lost, but not the run.
             leaving_cancels: session.is_none() || !is_run,
@@ -306,25 +306,20 @@ impl PostPeer {
         }
         *looked = None;
         drop(looked);
-        let error = refuse(revoked().into(), Some(&self.id), NoId::Absent, false);
+        let error = refuse(revoked().into(), Some(self.head.id()), NoId::Absent, false);
         self.reply.finish(401, &error.body.parts(), true);
         true
     }
 
     fn write(&self, answer: Answer, wanted: bool, is_over: bool) {
         if let Some(batch) = &self.batch {
-            batch.answer(&self.id, Some(answer).filter(|_| wanted));
+            batch.answer(self.head.id(), Some(answer).filter(|_| wanted));
         } else if wanted {
             let status = status(&answer);
             self.reply.finish(status, &answer.body.parts(), !is_over);
         } else {
             self.reply.finish_without(|| {
-                let cancelled = refuse(
-                    Error::cancelled().into(),
-                    Some(&self.id),
-                    NoId::Absent,
-                    false,
-                );
+                let cancelled = self.head.fail(Error::cancelled());
                 (200, cancelled.body.into_bytes())
             });
         }
@@ -341,9 +336,11 @@ impl Peer for PostPeer {
 
     fn answer(&self, answer: Answer, is_over: bool) {
         match &self.session {
-            Some(live) => live.inflight.finish(&self.id, &self.cancel, |wanted| {
-                self.write(answer, wanted, is_over)
-            }),
+            Some(live) => live
+                .inflight
+                .finish(self.head.id(), &self.cancel, |wanted| {
+                    self.write(answer, wanted, is_over)
+                }),
             None => self.write(answer, true, is_over),
         }
     }
@@ -352,6 +349,10 @@ impl Peer for PostPeer {
         self.cancel.is_cancelled()
             || self.batch.as_ref().is_some_and(|batch| batch.is_full())
             || (!self.is_cut() && self.leaving_cancels && self.reply.is_gone())
+    }
+
+    fn begins(&self) {
+        self.reply.open();
     }
 
     fn idle(&self) {

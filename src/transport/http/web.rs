@@ -12,10 +12,10 @@ use std::sync::Arc;
 use serde_json::Map;
 
 use crate::access::{self, Access, Pass, Role};
+use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
-use crate::account::{Account, Guard as Share, Resource};
 use crate::protocol::{NoId, error_object, jsonrpc};
 use crate::server::Server;
 use crate::{metrics, random};
@@ -195,11 +195,12 @@ impl<'a> Visit<'a> {
         replaces: bool,
     ) -> Option<(Visit<'a>, Option<Share>)> {
         let share = guest.account.take(Resource::Streams, 1).ok();
-        if share.is_none() && !replaces {
+        let has_place = share.is_some() || replaces;
+        if !has_place && !guest.account.is_alone() {
             self.overloaded(429, HAS_ITS_SHARE);
             return None;
         }
-        if self.exchange.hold() {
+        if has_place && self.exchange.hold() {
             return Some((self, share));
         }
         self.overloaded(
