@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::time::Instant;
 
 use super::request::Framing;
-use super::socket::{Connection, ReadLimit};
+use super::socket::Connection;
 use crate::budget::{Charge, Full, MEMORY};
 
 /// Longest chunk-size line, including extensions, in bytes.
@@ -103,11 +103,10 @@ impl Deref for Body {
 /// Reads the whole body. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
 pub(super) fn read_body(
     connection: &mut Connection,
-    framing: Framing,
     expects_continue: bool,
 ) -> Result<Body, BodyError> {
     let max = connection.limits().max_body;
-    let length = match framing {
+    let length = match connection.body {
         Framing::None => return Ok(Body::new()),
         Framing::Length(length) => Some(
             usize::try_from(length)
@@ -119,10 +118,10 @@ pub(super) fn read_body(
     };
     if expects_continue && connection.unread().is_empty() {
         connection
-            .lease
+            .slot()
             .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
-    let deadline = ReadLimit::Until(Instant::now() + connection.limits().body_timeout);
+    let deadline = Instant::now() + connection.limits().body_timeout;
     let mut body = Body::new();
     match length {
         Some(length) => append(connection, &mut body, length, deadline)?,
@@ -136,7 +135,7 @@ fn append(
     connection: &mut Connection,
     body: &mut Body,
     count: usize,
-    deadline: ReadLimit,
+    deadline: Instant,
 ) -> Result<(), BodyError> {
     let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
@@ -162,7 +161,7 @@ fn read_chunks(
     connection: &mut Connection,
     body: &mut Body,
     max: usize,
-    deadline: ReadLimit,
+    deadline: Instant,
 ) -> Result<(), BodyError> {
     loop {
         let line = line(connection, deadline)?;
@@ -196,7 +195,7 @@ fn read_chunks(
 }
 
 /// Reads until a whole line is buffered; returns its length without CR LF.
-fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyError> {
+fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, BodyError> {
     loop {
         let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];

@@ -33,27 +33,25 @@
 //!   │          │
 //!   └──────────┴── `Connection: close`, unread body ▶ closed
 //! ```
+mod answer;
 mod body;
 mod connection;
-mod deferred;
 mod registry;
 mod request;
 mod response;
 mod server;
 mod socket;
-mod stream;
 
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use answer::{Deferred, EventStream};
 pub(crate) use body::{Body, BodyError};
 pub(crate) use connection::Exchange;
-pub(crate) use deferred::Deferred;
 pub(crate) use request::Head;
 pub(crate) use server::HttpServer;
-pub(crate) use stream::EventStream;
 pub(crate) use tiny_http::{HTTPVersion, Method};
 
 /// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.

@@ -5,15 +5,12 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tiny_http::{HTTPVersion, Method};
 
-use super::socket::{Connection, ReadLimit};
+use super::socket::Connection;
 use crate::config::HttpLimits;
-
-/// How long a connection in a reserved place may stay silent.
-const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
@@ -32,7 +29,7 @@ const fn rejection(status: u16, text: &'static str) -> Rejection {
     Rejection { status, text }
 }
 
-/// For a connection beyond the limit.
+/// For a connection that finds no place.
 pub(super) const FULL: Rejection = rejection(
     503,
     "The server has too many connections. Try again in a moment.",
@@ -93,7 +90,7 @@ pub(crate) struct Head {
     query: Option<Range<usize>>,
     headers: Vec<(Range<usize>, Range<usize>)>,
     /// How the body is framed.
-    pub(super) framing: Framing,
+    framing: Framing,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
     /// Whether the client wants to reuse the connection.
@@ -310,17 +307,9 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         if !connection.rest() {
             return Ok(false);
         }
-        // Beyond the limit, only clients that send at once are served.
-        let beyond = connection.lease.is_beyond_the_cap();
-        let wait = if beyond {
-            ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT)
-        } else {
-            ReadLimit::Idle
-        };
-        match connection.fill(wait) {
-            Ok(1..) if connection.lease.begin() => {}
-            Err(e) if beyond && e.kind() == ErrorKind::TimedOut => return Err(FULL),
-            _ => return Ok(false),
+        let deadline = Instant::now() + connection.limits().idle_timeout;
+        if !matches!(connection.fill(deadline), Ok(1..)) || !connection.slot().begin() {
+            return Ok(false);
         }
     }
     let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
@@ -345,12 +334,13 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         }
         if let Some(end) = end {
             connection.consume(end);
+            connection.body = head.framing;
             return Ok(true);
         }
         // Computed here, so that a head that arrives in one read needs no clock.
         let deadline =
             *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
-        match connection.fill(ReadLimit::Until(deadline)) {
+        match connection.fill(deadline) {
             Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),

@@ -5,14 +5,13 @@ mod streams;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::registry::Registry;
-use super::server::{accept_loop, start};
+use super::server::accept_loop;
 use super::{EventStream, Exchange, Handler, HttpServer};
 use crate::config::HttpLimits;
 
