@@ -14,17 +14,19 @@ use super::socket;
 /// One pending response. It may be handed to another thread, but the handler must not return before it is answered or
 /// dropped. If dropped without a response, or if the handler returns too early, the connection is aborted.
 ///
-/// A response that says `Connection: close` gives back the connection's place as soon as it is written; the handler may
-/// go on with something else on its thread.
+/// A response that ends its connection, by `Connection: close` or because it failed, gives back the connection's place at
+/// once. The handler may go on with something else on its thread: what limits that is not here.
 pub(crate) struct Deferred {
     pub(super) slot: Arc<Slot>,
     pub(super) version: HTTPVersion,
-    /// For HEAD, whose response has no body.
+    /// For HEAD, whose response has no body. Streams are not for HEAD.
     pub(super) head_only: bool,
     /// The connection closes after it.
     pub(super) close: bool,
     /// Bytes of the next request are buffered, so a peek cannot detect a disconnect.
     pub(super) pipelined: bool,
+    /// Gives back the connection's place before the handler returns.
+    pub(super) releases: bool,
 }
 
 impl Deferred {
@@ -42,30 +44,16 @@ impl Deferred {
     /// Like `Exchange::respond`, with the body in parts.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         self.close |= self.slot.registry.draining();
-        match self.write(status, headers, body) {
+        let length = body.iter().map(|part| part.len()).sum();
+        // RFC 9110, 6.4.1.
+        let bodiless = self.head_only || matches!(status, 204 | 304);
+        let body = if bodiless { &[] } else { body };
+        let sent = self.write_head(status, headers, Some(length), body);
+        match sent {
             Ok(()) => self.slot.complete(self.close),
             // Dropping `self` aborts the connection.
             Err(e) => log::debug!("{}: the answer could not be sent: {e}", self.slot.peer),
         }
-    }
-
-    fn write(&self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) -> io::Result<()> {
-        let mut head = self.slot.response_buffer();
-        let length = body.iter().map(|part| part.len()).sum();
-        response::head(
-            &mut head,
-            &self.version,
-            status,
-            headers,
-            Some(length),
-            self.close,
-        )?;
-        // RFC 9110, 6.4.1.
-        let bodiless = self.head_only || matches!(status, 204 | 304);
-        let body = if bodiless { &[] } else { body };
-        let all = [head.as_slice()];
-        let all = all.iter().chain(body).map(|part| IoSlice::new(part));
-        self.slot.write(&mut all.collect::<Vec<_>>())
     }
 
     /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`. If the head cannot
@@ -73,24 +61,42 @@ impl Deferred {
     pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
         // An HTTP/1.0 client sees the end of a stream by the end of the connection.
         self.close |= self.version != (1, 1) || self.slot.registry.draining();
-        let mut head = self.slot.response_buffer();
-        let sent = response::head(&mut head, &self.version, 200, headers, None, self.close)
-            .and_then(|()| self.slot.write(&mut [IoSlice::new(&head)]))
-            .is_ok();
-        drop(head);
-        if sent && self.head_only {
-            self.slot.complete(self.close);
-        }
+        let sent = self.write_head(200, headers, None, &[]);
         EventStream {
-            broken: !sent || self.head_only,
+            broken: sent.is_err(),
             response: self,
         }
+    }
+
+    /// Writes the head, and a body that is known already.
+    fn write_head(
+        &self,
+        status: u16,
+        headers: &[(&str, &str)],
+        length: Option<usize>,
+        body: &[&[u8]],
+    ) -> io::Result<()> {
+        let mut head = self.slot.response_buffer();
+        response::head(
+            &mut head,
+            &self.version,
+            status,
+            headers,
+            length,
+            self.close,
+        )?;
+        let all = [head.as_slice()];
+        let all = all.iter().chain(body).map(|part| IoSlice::new(part));
+        self.slot.write(&mut all.collect::<Vec<_>>())
     }
 }
 
 impl Drop for Deferred {
     fn drop(&mut self) {
         self.slot.abort();
+        if self.releases {
+            self.slot.release();
+        }
     }
 }
 
@@ -98,7 +104,7 @@ impl Drop for Deferred {
 /// client can distinguish a broken stream from a complete one.
 pub(crate) struct EventStream {
     response: Deferred,
-    /// A write failed, or there is no body (HEAD).
+    /// A write failed.
     broken: bool,
 }
 

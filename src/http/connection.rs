@@ -14,10 +14,7 @@ use super::request::{self, Framing, Head, Rejection};
 use super::socket::Connection;
 use super::{Handler, Method};
 
-const UNANSWERED: Rejection = Rejection {
-    status: 500,
-    text: "The server failed to answer this request.",
-};
+const UNANSWERED: Rejection = Rejection(500, "The server failed to answer this request.");
 
 /// Serves a connection until it ends.
 pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
@@ -29,10 +26,9 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
         match request::next_head(&mut connection, &mut head) {
             Ok(true) => {}
             Ok(false) => return,
-            Err(rejection) => {
-                let (status, text) = (rejection.status, rejection.text);
+            Err(Rejection(status, text)) => {
                 log::debug!("{}: answered {status}: {text}", connection.slot().peer);
-                return connection.refuse(rejection);
+                return connection.refuse(Rejection(status, text));
             }
         }
         let exchange = Exchange {
@@ -90,19 +86,19 @@ impl<'a> Exchange<'a> {
     /// Answers with a body of known size, in parts. Adds the headers for framing; omits headers that are not visible
     /// ASCII. If the client has disconnected or does not read for `write_timeout`, the connection ends.
     pub(crate) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        self.response().respond(status, headers, body);
+        self.response(false).respond(status, headers, body);
     }
 
     /// Defers the response: whether it is sized or a stream is decided later. Nothing is read meanwhile, so the read
     /// buffer is freed.
     pub(crate) fn defer(self) -> Deferred {
         self.connection.free_buffer();
-        self.response()
+        self.response(true)
     }
 
     /// The connection can be reused after the response, unless a part of the body is missing. An unread body is skipped
     /// if already buffered, but not waited for.
-    fn response(self) -> Deferred {
+    fn response(self, releases: bool) -> Deferred {
         let connection = self.connection;
         if let Framing::Length(length) = connection.body
             && length <= connection.unread().len() as u64
@@ -117,6 +113,7 @@ impl<'a> Exchange<'a> {
             head_only: *self.head.method() == Method::Head,
             close: connection.body != Framing::None || !self.head.keep_alive,
             pipelined: !connection.unread().is_empty(),
+            releases,
         }
     }
 }

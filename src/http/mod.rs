@@ -20,7 +20,7 @@
 //!
 //! # The life of a connection
 //! ```text
-//!            accept ── cap reached, nobody to evict ▶ 503, closed
+//!            accept ── no place left: another connection is evicted
 //!              │
 //!              ▼   idle_timeout, eviction, drain
 //!   ┌────▶   idle ──────────────────────────────────▶ closed
@@ -28,10 +28,10 @@
 //!   │          ▼   bad head: 400 408 414 417 431 501 505; eviction
 //!   │        head ──────────────────────────────────▶ answered, read on for a moment, closed
 //!   │          │ Exchange
-//!   │          ▼   panic, no answer: 500; eviction, unless the handler holds the connection
-//!   │       handler ── EventStream kept elsewhere ──▶ the thread ends, the stream owns the socket
+//!   │          ▼   panic, no answer: 500; eviction, unless the request is admitted
+//!   │       handler ── `Connection: close` is sent ──▶ no place any more; closed when the handler returns
 //!   │          │
-//!   └──────────┴── `Connection: close`, unread body ▶ closed
+//!   └──────────┴── unread body, aborted stream ─────▶ closed
 //! ```
 mod answer;
 mod body;

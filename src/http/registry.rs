@@ -14,6 +14,8 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::fmt;
+use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -24,18 +26,22 @@ use crate::net::network;
 use crate::sync::{lock, wait_while};
 
 /// Most evicted connections whose threads have not ended, before `accept` waits for one of them.
-pub(super) const HTTP_MAX_ENDING: usize = 64;
+const HTTP_MAX_ENDING: usize = 64;
 /// Most places beyond `max_connections`, for probes and other short requests; a quarter of it if that is less.
 const HTTP_RESERVE: usize = 32;
 /// Longest wait of `accept` for the threads of evicted connections, which only need CPU time.
 const ENDING_WAIT: Duration = Duration::from_secs(1);
 
+/// Longest pause of `accept` after a local error, to avoid spinning.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
 /// What a connection is doing; the first that apply are the first to be closed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd)]
 enum Phase {
     /// Nothing: it waits for its next request, or for the client to read its last response.
     Idle,
     /// A request is being read, or answered without admission.
+    #[default]
     Open,
     /// An admitted request is being served.
     Admitted,
@@ -57,6 +63,7 @@ pub(super) enum Outcome {
     Closed,
 }
 
+#[derive(Default)]
 struct State {
     phase: Phase,
     /// Its age: the lower, the older.
@@ -103,17 +110,17 @@ impl Slot {
         lock(&self.state).outcome = Outcome::Pending;
     }
 
-    /// The response has been sent completely. With `close`, nothing follows it: the connection gives back its place and
-    /// its memory at once, whatever its thread goes on with.
+    /// The response has been sent completely. With `close`, nothing follows it.
     pub(super) fn complete(&self, close: bool) {
-        if !close {
-            return self.end_response(&mut lock(&self.state), Outcome::Kept);
+        let outcome = if close {
+            Outcome::Closed
+        } else {
+            Outcome::Kept
+        };
+        self.end_response(&mut lock(&self.state), outcome);
+        if close {
+            let _ = self.socket.shutdown(Shutdown::Write);
         }
-        self.end_response(&mut lock(&self.state), Outcome::Closed);
-        *lock(&self.buffer) = Vec::new();
-        let _ = self.socket.shutdown(Shutdown::Write);
-        self.registry.table().open.remove(&self.id);
-        self.registry.changed.notify_all();
     }
 
     /// Ends the connection, if a response was begun and is not complete.
@@ -122,6 +129,15 @@ impl Slot {
         if state.outcome == Outcome::Pending {
             self.end_response(&mut state, Outcome::Closed);
             let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// If nothing follows the response, gives back the connection's place and memory, whatever its thread goes on with.
+    pub(super) fn release(&self) {
+        if lock(&self.state).outcome == Outcome::Closed {
+            *lock(&self.buffer) = Vec::new();
+            self.registry.table().open.remove(&self.id);
+            self.registry.changed.notify_all();
         }
     }
 
@@ -149,7 +165,7 @@ impl Slot {
     }
 }
 
-/// A connection's place, given back when its thread ends, if not before.
+/// A connection's place, given back when its thread ends, if not before by [`Slot::release`].
 pub(super) struct Lease(pub(super) Arc<Slot>);
 
 impl Lease {
@@ -179,28 +195,14 @@ impl Drop for Lease {
     }
 }
 
-/// Lets a line about an attack or a local error be logged every [`HTTP_ACCEPT_LOG`], of thousands per second.
-#[derive(Default)]
-pub(super) struct LogLimit(Option<Instant>);
-
-impl LogLimit {
-    /// Whether it is time for another line.
-    pub(super) fn passes(&mut self) -> bool {
-        let passes = self.0.is_none_or(|last| last.elapsed() >= HTTP_ACCEPT_LOG);
-        if passes {
-            self.0 = Some(Instant::now());
-        }
-        passes
-    }
-}
-
 #[derive(Default)]
 struct Table {
     /// The connections that have a place.
     open: HashMap<u64, Arc<Slot>>,
     /// How many have been evicted whose thread has not ended.
     ending: usize,
-    evictions: LogLimit,
+    /// When it was logged last that there is no room: under attack, that is so thousands of times per second.
+    logged: Option<Instant>,
 }
 
 impl Table {
@@ -218,6 +220,17 @@ impl Table {
         closes
     }
 
+    /// Logs this, unless something was logged in the last [`HTTP_ACCEPT_LOG`].
+    fn log(&mut self, level: log::Level, line: fmt::Arguments<'_>) {
+        if self
+            .logged
+            .is_none_or(|last| last.elapsed() >= HTTP_ACCEPT_LOG)
+        {
+            log::log!(level, "{line}");
+            self.logged = Some(Instant::now());
+        }
+    }
+
     /// Evicts one connection. False if none can be evicted.
     fn evict(&mut self) -> bool {
         let evictable = self.open.values().filter_map(|slot| {
@@ -231,12 +244,11 @@ impl Table {
             // It has just been admitted.
             return self.evict();
         }
-        if self.evictions.passes() {
-            log::warn!(
-                "{}: closed to make room: all connections are in use",
-                slot.peer
-            );
-        }
+        let line = format_args!(
+            "{}: closed to make room: all connections are in use",
+            slot.peer
+        );
+        self.log(log::Level::Warn, line);
         true
     }
 }
@@ -256,12 +268,13 @@ fn first_to_go(candidates: impl Iterator<Item = (IpAddr, u64, u64)>) -> Option<u
 }
 
 /// Shared state of a server's connections.
+#[derive(Default)]
 pub(super) struct Registry {
     /// The limits.
     pub(super) limits: HttpLimits,
     draining: AtomicBool,
     /// Number of `Admitted` connections.
-    admitted: AtomicUsize,
+    pub(super) admitted: AtomicUsize,
     turns: AtomicU64,
     table: Mutex<Table>,
     changed: Condvar,
@@ -272,25 +285,15 @@ impl Registry {
     pub(super) fn new(limits: HttpLimits) -> Registry {
         Registry {
             limits,
-            draining: AtomicBool::new(false),
-            admitted: AtomicUsize::new(0),
-            turns: AtomicU64::new(0),
-            table: Mutex::default(),
-            changed: Condvar::new(),
+            ..Registry::default()
         }
     }
 
-    /// Registers a new connection; at the limit, evicts another. Returns the socket if those evicted before do not end.
-    pub(super) fn admit(
-        self: &Arc<Registry>,
-        socket: TcpStream,
-        peer: SocketAddr,
-    ) -> Result<Lease, TcpStream> {
+    /// Registers a new connection; at the limit, evicts another.
+    pub(super) fn admit(self: &Arc<Registry>, socket: TcpStream, peer: SocketAddr) -> Lease {
+        // Keeps a flood from outrunning the threads of those evicted before.
         let crowded = |table: &mut Table| table.ending >= HTTP_MAX_ENDING;
-        let (mut table, true) = wait_while(&self.changed, self.table(), ENDING_WAIT, crowded)
-        else {
-            return Err(socket);
-        };
+        let (mut table, _) = wait_while(&self.changed, self.table(), ENDING_WAIT, crowded);
         let most = self.limits.max_connections;
         let places = most + (most / 4).clamp(1, HTTP_RESERVE);
         while table.open.len() >= places && table.evict() {}
@@ -302,27 +305,23 @@ impl Registry {
             registry: Arc::clone(self),
             buffer: Mutex::default(),
             state: Mutex::new(State {
-                phase: Phase::Open,
                 turn,
-                outcome: Outcome::Unanswered,
+                ..State::default()
             }),
         });
         table.open.insert(slot.id, Arc::clone(&slot));
-        Ok(Lease(slot))
+        Lease(slot)
     }
 
-    /// After running out of a resource: evicts one connection and waits until it has ended, at most for `pause`.
-    pub(super) fn make_room(&self, pause: Duration) {
+    /// After an error of `accept`, most likely no file descriptors: evicts one connection and waits until it has ended,
+    /// at most for [`ACCEPT_PAUSE`].
+    pub(super) fn make_room(&self, error: &io::Error) {
         let mut table = self.table();
+        let line = format_args!("cannot accept connections, trying again: {error}");
+        table.log(log::Level::Error, line);
         let evicted = table.evict();
         let crowded = |table: &mut Table| !evicted || table.ending > 0;
-        drop(wait_while(&self.changed, table, pause, crowded));
-    }
-
-    /// Number of admitted requests in progress.
-    #[cfg(test)]
-    pub(super) fn admitted(&self) -> usize {
-        self.admitted.load(Ordering::SeqCst)
+        drop(wait_while(&self.changed, table, ACCEPT_PAUSE, crowded));
     }
 
     /// Number of connections that have a place.
@@ -335,11 +334,14 @@ impl Registry {
         self.draining.load(Ordering::SeqCst)
     }
 
-    /// Closes idle connections now and busy ones when they are answered; waits until `deadline`. Returns the number
-    /// left.
-    pub(super) fn drain(&self, deadline: Instant) -> usize {
-        // Set before the scan: a connection that becomes idle later sees it.
+    /// Accepts nothing more, and lets no connection wait for a further request.
+    pub(super) fn stop(&self) {
         self.draining.store(true, Ordering::SeqCst);
+    }
+
+    /// Once stopped: closes idle connections now and busy ones when they are answered; waits until `deadline`. Returns
+    /// the number left.
+    pub(super) fn drain(&self, deadline: Instant) -> usize {
         let mut table = self.table();
         let open: Vec<_> = table.open.values().cloned().collect();
         for slot in open {

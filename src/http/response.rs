@@ -20,19 +20,19 @@ const NO_LENGTH: &[u8] = b"Content-Length: 0\r\n";
 const FIRST_HEAD: usize = 256;
 
 /// A rejection in plain text, after which the connection is closed.
-pub(super) fn refusal(rejection: Rejection) -> io::Result<Vec<u8>> {
+pub(super) fn refusal(Rejection(status, text): Rejection) -> io::Result<Vec<u8>> {
     let headers = [("Content-Type", "text/plain; charset=utf-8")];
-    let length = Some(rejection.text.len() + 1);
+    let length = Some(text.len() + 1);
     let mut bytes = Vec::new();
     head(
         &mut bytes,
         &HTTPVersion(1, 1),
-        rejection.status,
+        status,
         &headers,
         length,
         true,
     )?;
-    bytes.extend_from_slice(rejection.text.as_bytes());
+    bytes.extend_from_slice(text.as_bytes());
     bytes.push(b'\n');
     Ok(bytes)
 }

@@ -5,37 +5,24 @@
 //!
 //! In scope: surviving failures of `accept` and `spawn`. Not in scope: what happens on a connection.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::registry::{Lease, LogLimit, Registry};
-use super::request::FULL;
-use super::{Handler, connection, response};
+use super::registry::{Lease, Registry};
+use super::{Handler, connection};
 use crate::config::HttpLimits;
 use crate::net::reachable;
 use crate::sync::lock;
 
-/// Longest pause of `accept` after a local error (no file descriptors, no memory), to avoid spinning; it ends early
-/// when an evicted connection has closed.
-const HTTP_ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The listen backlog; the kernel may have a lower limit. Enough for thousands of clients that connect at once:
-/// accepting one and starting its thread takes about 50 µs.
-#[cfg_attr(
-    not(unix),
-    allow(dead_code, reason = "std cannot ask for it elsewhere")
-)]
-const HTTP_BACKLOG: i32 = 4096;
 /// Timeout of the connection that wakes `accept` on shutdown.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A server on one address. Dropping it stops it, and closes connections that serve no request.
 pub(crate) struct HttpServer {
-    registry: Arc<Registry>,
-    stopping: Arc<AtomicBool>,
+    pub(super) registry: Arc<Registry>,
     address: SocketAddr,
     listener: Mutex<Option<TcpListener>>,
     acceptor: Mutex<Option<JoinHandle<()>>>,
@@ -49,13 +36,13 @@ impl HttpServer {
         limits: HttpLimits,
     ) -> io::Result<HttpServer> {
         let listener = TcpListener::bind(addresses)?;
+        #[cfg(unix)]
         lengthen_backlog(&listener);
         Ok(HttpServer {
             registry: Arc::new(Registry::new(limits)),
-            stopping: Arc::default(),
             address: listener.local_addr()?,
             listener: Mutex::new(Some(listener)),
-            acceptor: Mutex::new(None),
+            acceptor: Mutex::default(),
         })
     }
 
@@ -64,29 +51,15 @@ impl HttpServer {
         self.address
     }
 
-    /// Number of requests in progress. A client may get its answer slightly before its request stops counting.
-    #[cfg(test)]
-    pub(super) fn admitted(&self) -> usize {
-        self.registry.admitted()
-    }
-
-    /// Starts serving on its own threads. Fails if called before, or if no thread can be started.
+    /// Starts serving on its own threads, once. Fails if no thread can be started.
     pub(crate) fn serve(&self, handler: Arc<dyn Handler>) -> io::Result<()> {
-        let already = || {
-            io::Error::new(
-                ErrorKind::AlreadyExists,
-                "this server has been started before",
-            )
+        let Some(listener) = lock(&self.listener).take() else {
+            return Ok(());
         };
-        let listener = lock(&self.listener).take().ok_or_else(already)?;
-        let (registry, stopping) = (Arc::clone(&self.registry), Arc::clone(&self.stopping));
-        let accept = move || {
-            let accepted = listener.accept();
-            (!stopping.load(Ordering::SeqCst)).then_some(accepted)
-        };
+        let registry = Arc::clone(&self.registry);
         let acceptor = thread::Builder::new()
             .name("http-accept".to_owned())
-            .spawn(move || accept_loop(&registry, accept, &handler))?;
+            .spawn(move || accept_loop(&registry, || listener.accept(), &handler))?;
         *lock(&self.acceptor) = Some(acceptor);
         Ok(())
     }
@@ -96,25 +69,19 @@ impl HttpServer {
         self.registry.connections()
     }
 
-    /// Stops accepting and closes the listening socket. Existing connections stay open.
-    pub(crate) fn stop_accepting(&self) {
-        lock(&self.listener).take();
-        self.stopping.store(true, Ordering::SeqCst);
-        let Some(acceptor) = lock(&self.acceptor).take() else {
-            return;
-        };
-        // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
-        let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
-        if woken.is_ok() {
-            let _ = acceptor.join();
-        }
-    }
-
     /// Graceful shutdown: stops accepting, closes idle connections, and closes the others once their request is
     /// answered. Streams end when their owners end them. Returns the number of unanswered connections left at
     /// `deadline`, or 0 earlier.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
-        self.stop_accepting();
+        lock(&self.listener).take();
+        self.registry.stop();
+        if let Some(acceptor) = lock(&self.acceptor).take() {
+            // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
+            let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);
+            if woken.is_ok() {
+                let _ = acceptor.join();
+            }
+        }
         self.registry.drain(deadline)
     }
 }
@@ -125,60 +92,39 @@ impl Drop for HttpServer {
     }
 }
 
-/// Raises the listen backlog; if that fails, std's value stays.
+/// Raises the listen backlog, as far as the kernel allows; if that fails, std's value stays. Enough for thousands of
+/// clients that connect at once: accepting one and starting its thread takes about 50 µs.
+#[cfg(unix)]
 fn lengthen_backlog(listener: &TcpListener) {
-    #[cfg(unix)]
-    {
-        use std::ffi::c_int;
-        use std::os::fd::AsRawFd;
-        #[allow(
-            unsafe_code,
-            reason = "std has no way to set a backlog; this is POSIX's function, safe for any numbers"
-        )]
-        unsafe extern "C" {
-            safe fn listen(socket: c_int, backlog: c_int) -> c_int;
-        }
-        listen(listener.as_raw_fd(), HTTP_BACKLOG);
+    use std::ffi::c_int;
+    use std::os::fd::AsRawFd;
+    #[allow(
+        unsafe_code,
+        reason = "std has no way to set a backlog; this is POSIX's function, safe for any numbers"
+    )]
+    unsafe extern "C" {
+        safe fn listen(socket: c_int, backlog: c_int) -> c_int;
     }
-    #[cfg(not(unix))]
-    let _ = listener;
+    listen(listener.as_raw_fd(), 4096);
 }
 
-/// Accepts until there is nothing more, and starts the connections' threads. Survives every error of `accept`.
+/// Accepts until the server stops, and starts the connections' threads. Survives every error of `accept`.
 pub(super) fn accept_loop(
     registry: &Arc<Registry>,
-    mut accept: impl FnMut() -> Option<io::Result<(TcpStream, SocketAddr)>>,
+    mut accept: impl FnMut() -> io::Result<(TcpStream, SocketAddr)>,
     handler: &Arc<dyn Handler>,
 ) {
-    let (mut refusals, mut failures) = (LogLimit::default(), LogLimit::default());
-    while let Some(accepted) = accept() {
-        match accepted {
-            Ok((socket, peer)) => match registry.admit(socket, peer) {
-                Ok(lease) => start(lease, handler),
-                Err(mut socket) => {
-                    if refusals.passes() {
-                        log::warn!("{peer}: answered 503, all connections are in use");
-                    }
-                    // A new socket has buffer space for these few bytes: this does not block.
-                    let _ = response::refusal(FULL).and_then(|bytes| socket.write_all(&bytes));
-                }
-            },
+    while !registry.draining() {
+        match accept() {
+            Ok(_) if registry.draining() => return,
+            Ok((socket, peer)) => start(registry.admit(socket, peer), handler),
             // The client has aborted.
             Err(e)
                 if matches!(
                     e.kind(),
-                    ErrorKind::ConnectionAborted
-                        | ErrorKind::ConnectionReset
-                        | ErrorKind::Interrupted
+                    ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset
                 ) => {}
-            Err(e) => {
-                // A local error, most likely no file descriptors. Each evicted connection ends one such failure and
-                // allows the next.
-                if failures.passes() {
-                    log::error!("cannot accept connections, trying again: {e}");
-                }
-                registry.make_room(HTTP_ACCEPT_PAUSE);
-            }
+            Err(e) => registry.make_room(&e),
         }
     }
 }

@@ -200,17 +200,14 @@ impl Slot {
 /// Whether the peer has disconnected, by a non-blocking peek. Nobody else may use the socket meanwhile, because the
 /// mode applies to the whole socket.
 pub(super) fn gone(socket: &TcpStream) -> bool {
-    if socket.set_nonblocking(true).is_err() {
-        return true;
-    }
-    let peeked = socket.peek(&mut [0]);
-    if socket.set_nonblocking(false).is_err() {
-        return true;
-    }
-    match peeked {
-        Ok(count) => count == 0,
-        Err(e) => e.kind() != ErrorKind::WouldBlock && e.kind() != ErrorKind::Interrupted,
-    }
+    let peeked = socket
+        .set_nonblocking(true)
+        .and_then(|()| socket.peek(&mut [0]));
+    let there = match peeked {
+        Ok(count) => count > 0,
+        Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
+    };
+    socket.set_nonblocking(false).is_err() || !there
 }
 
 fn read(mut socket: &TcpStream, into: &mut [u8]) -> io::Result<usize> {
