@@ -44,12 +44,7 @@ impl Deferred {
     /// Like `Exchange::respond`, with the body in parts.
     pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
         self.close |= self.slot.registry.draining();
-        let length = body.iter().map(|part| part.len()).sum();
-        // RFC 9110, 6.4.1.
-        let bodiless = self.head_only || matches!(status, 204 | 304);
-        let body = if bodiless { &[] } else { body };
-        let sent = self.write_head(status, headers, Some(length), body);
-        match sent {
+        match self.write(status, headers, Some(body)) {
             Ok(()) => self.slot.complete(self.close),
             // Dropping `self` aborts the connection.
             Err(e) => log::debug!("{}: the answer could not be sent: {e}", self.slot.peer),
@@ -61,22 +56,22 @@ impl Deferred {
     pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
         // An HTTP/1.0 client sees the end of a stream by the end of the connection.
         self.close |= self.version != (1, 1) || self.slot.registry.draining();
-        let sent = self.write_head(200, headers, None, &[]);
+        let sent = self.write(200, headers, None);
         EventStream {
             broken: sent.is_err(),
             response: self,
         }
     }
 
-    /// Writes the head, and a body that is known already.
-    fn write_head(
+    /// Writes the head, and the body if it is known.
+    fn write(
         &self,
         status: u16,
         headers: &[(&str, &str)],
-        length: Option<usize>,
-        body: &[&[u8]],
+        body: Option<&[&[u8]]>,
     ) -> io::Result<()> {
         let mut head = self.slot.response_buffer();
+        let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
         response::head(
             &mut head,
             &self.version,
@@ -85,6 +80,9 @@ impl Deferred {
             length,
             self.close,
         )?;
+        // RFC 9110, 6.4.1.
+        let bodiless = self.head_only || matches!(status, 204 | 304);
+        let body = body.filter(|_| !bodiless).unwrap_or_default();
         let all = [head.as_slice()];
         let all = all.iter().chain(body).map(|part| IoSlice::new(part));
         self.slot.write(&mut all.collect::<Vec<_>>())

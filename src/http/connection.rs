@@ -12,7 +12,7 @@ use super::body::{self, Body, BodyError};
 use super::registry::{Lease, Outcome};
 use super::request::{self, Framing, Head, Rejection};
 use super::socket::Connection;
-use super::{Handler, Method};
+use super::{HTTPVersion, Handler, Method};
 
 const UNANSWERED: Rejection = Rejection(500, "The server failed to answer this request.");
 
@@ -28,7 +28,7 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
             Ok(false) => return,
             Err(Rejection(status, text)) => {
                 log::debug!("{}: answered {status}: {text}", connection.slot().peer);
-                return connection.refuse(Rejection(status, text));
+                return refuse(&mut connection, Rejection(status, text));
             }
         }
         let exchange = Exchange {
@@ -45,10 +45,27 @@ pub(super) fn serve(lease: Lease, handler: &dyn Handler) {
             Outcome::Unanswered => {
                 let (method, path) = (head.method(), head.path());
                 log::error!("{method} {path} from {} was not answered", slot.peer);
-                return connection.refuse(UNANSWERED);
+                return refuse(&mut connection, UNANSWERED);
             }
         }
     }
+}
+
+/// Answers with a rejection in plain text, and closes.
+fn refuse(connection: &mut Connection, Rejection(status, text): Rejection) {
+    let slot = Arc::clone(connection.slot());
+    slot.open_response();
+    let response = Deferred {
+        slot,
+        version: HTTPVersion(1, 1),
+        head_only: false,
+        close: true,
+        pipelined: false,
+        releases: false,
+    };
+    let headers = [("Content-Type", "text/plain; charset=utf-8")];
+    response.respond(status, &headers, &[text.as_bytes(), b"\n"]);
+    connection.linger();
 }
 
 /// A request that needs exactly one response.

@@ -17,7 +17,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -99,7 +100,10 @@ impl Slot {
     /// Marks a complete request as admitted. False if too many are, or if the connection must close.
     pub(super) fn hold(&self) -> bool {
         let mut state = lock(&self.state);
-        if state.phase == Phase::Open && self.registry.take_place() {
+        let most = self.registry.limits.max_connections;
+        let one_more = |admitted| (admitted < most).then_some(admitted + 1);
+        let admitted = &self.registry.admitted;
+        if state.phase == Phase::Open && admitted.fetch_update(SeqCst, SeqCst, one_more).is_ok() {
             state.phase = Phase::Admitted;
         }
         state.phase == Phase::Admitted
@@ -151,7 +155,7 @@ impl Slot {
         if state.phase == Phase::Admitted {
             state.phase = Phase::Open;
             state.turn = self.registry.next_turn();
-            self.registry.admitted.fetch_sub(1, Ordering::SeqCst);
+            self.registry.admitted.fetch_sub(1, SeqCst);
         }
     }
 
@@ -331,17 +335,14 @@ impl Registry {
 
     /// Whether connections close once their request is answered.
     pub(super) fn draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        self.draining.load(SeqCst)
     }
 
-    /// Accepts nothing more, and lets no connection wait for a further request.
-    pub(super) fn stop(&self) {
-        self.draining.store(true, Ordering::SeqCst);
-    }
-
-    /// Once stopped: closes idle connections now and busy ones when they are answered; waits until `deadline`. Returns
-    /// the number left.
+    /// Closes idle connections now and busy ones when they are answered; waits until `deadline`. Returns the number
+    /// left.
     pub(super) fn drain(&self, deadline: Instant) -> usize {
+        // Set before the scan: a connection that becomes idle later sees it.
+        self.draining.store(true, SeqCst);
         let mut table = self.table();
         let open: Vec<_> = table.open.values().cloned().collect();
         for slot in open {
@@ -353,17 +354,8 @@ impl Registry {
         table.open.len()
     }
 
-    /// Takes one of the `max_connections` places for admitted requests.
-    fn take_place(&self) -> bool {
-        let taken = self.admitted.fetch_add(1, Ordering::SeqCst) < self.limits.max_connections;
-        if !taken {
-            self.admitted.fetch_sub(1, Ordering::SeqCst);
-        }
-        taken
-    }
-
     fn next_turn(&self) -> u64 {
-        self.turns.fetch_add(1, Ordering::Relaxed)
+        self.turns.fetch_add(1, SeqCst)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {

@@ -3,39 +3,19 @@
 //! tiny_http writes every head. It cannot write `Connection`, which is appended here. It adds `Content-Length: 0` to a
 //! 204 (against RFC 9110, 8.6) and has no body without framing (HTTP/1.0 streams), so that line is removed here.
 //!
-//! In scope: rejections in plain text. Not in scope: other bodies, and streams (`answer`).
+//! Not in scope: bodies (`answer`).
 
 use std::io;
 
 use tiny_http::{HTTPVersion, Header, Response, StatusCode};
 
-use super::request::{Rejection, is_token};
+use super::request::is_token;
 
 /// The name in the `Server` header.
 const SERVER: &str = env!("CARGO_PKG_NAME");
 
 /// Removed by `head` from responses without a length.
 const NO_LENGTH: &[u8] = b"Content-Length: 0\r\n";
-/// Room for most heads, in bytes.
-const FIRST_HEAD: usize = 256;
-
-/// A rejection in plain text, after which the connection is closed.
-pub(super) fn refusal(Rejection(status, text): Rejection) -> io::Result<Vec<u8>> {
-    let headers = [("Content-Type", "text/plain; charset=utf-8")];
-    let length = Some(text.len() + 1);
-    let mut bytes = Vec::new();
-    head(
-        &mut bytes,
-        &HTTPVersion(1, 1),
-        status,
-        &headers,
-        length,
-        true,
-    )?;
-    bytes.extend_from_slice(text.as_bytes());
-    bytes.push(b'\n');
-    Ok(bytes)
-}
 
 /// Writes the head of a response with a body of `length`, or of a stream: chunked on HTTP/1.1, until the connection
 /// closes on HTTP/1.0. With `close`, the connection closes after the response.
@@ -56,7 +36,6 @@ pub(super) fn head(
             response.add_header(header);
         }
     }
-    into.reserve(FIRST_HEAD);
     response.raw_print(&mut *into, version.clone(), &[], true, None)?;
     into.truncate(into.len() - b"\r\n".len());
     if (status == 204 || length.is_none()) && into.ends_with(NO_LENGTH) {

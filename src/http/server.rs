@@ -74,7 +74,7 @@ impl HttpServer {
     /// `deadline`, or 0 earlier.
     pub(crate) fn drain(&self, deadline: Instant) -> usize {
         lock(&self.listener).take();
-        self.registry.stop();
+        self.registry.drain(Instant::now());
         if let Some(acceptor) = lock(&self.acceptor).take() {
             // std cannot interrupt `accept`, so a connection wakes it. If that fails, `accept` is not blocked.
             let woken = TcpStream::connect_timeout(&reachable(self.address), WAKE_TIMEOUT);

@@ -9,8 +9,7 @@ use std::sync::{Arc, MutexGuard};
 use std::time::{Duration, Instant};
 
 use super::registry::{Lease, Slot};
-use super::request::{Framing, Rejection};
-use super::response;
+use super::request::Framing;
 use crate::config::{HTTP_LINGER_TIME, HttpLimits};
 use crate::sync::lock;
 
@@ -116,16 +115,6 @@ impl Connection {
         self.slot().rest()
     }
 
-    /// Answers with a rejection in plain text, and closes.
-    pub(super) fn refuse(&mut self, rejection: Rejection) {
-        let slot = self.slot();
-        let sent =
-            response::refusal(rejection).and_then(|bytes| slot.write(&mut [IoSlice::new(&bytes)]));
-        if sent.is_ok() {
-            self.linger();
-        }
-    }
-
     /// Closes after the last response.
     pub(super) fn end(&mut self) {
         if self.body != Framing::None || !self.unread().is_empty() {
@@ -135,7 +124,7 @@ impl Connection {
 
     /// Lingering close, after a response to a request that was not read completely: on an immediate close, the kernel
     /// sends a reset, which may overtake the response.
-    fn linger(&mut self) {
+    pub(super) fn linger(&mut self) {
         self.slot().complete(true);
         if !self.lease.linger() {
             return;
