@@ -10,6 +10,7 @@ use super::HTTPVersion;
 use super::registry::Slot;
 use super::response;
 use super::socket;
+use crate::sync::lock;
 
 /// One pending response. It may be handed to another thread, but the handler must not return before it is answered or
 /// dropped. If dropped without a response, or if the handler returns too early, the connection is aborted.
@@ -37,6 +38,7 @@ impl Deferred {
     }
 
     /// Makes this the last response of its connection, which says so.
+    #[allow(dead_code, reason = "for runs that outlast their response")]
     pub(crate) fn close(&mut self) {
         self.close = true;
     }
@@ -70,7 +72,7 @@ impl Deferred {
         headers: &[(&str, &str)],
         body: Option<&[&[u8]]>,
     ) -> io::Result<()> {
-        let mut head = self.slot.response_buffer();
+        let mut head = lock(&self.slot.buffer);
         let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
         response::head(
             &mut head,
@@ -130,7 +132,11 @@ impl EventStream {
 
     /// Completes the stream.
     pub(crate) fn finish(mut self) -> io::Result<()> {
-        let end: &[u8] = if self.is_chunked() { b"0\r\n\r\n" } else { b"" };
+        let end: &[u8] = if self.response.version == (1, 1) {
+            b"0\r\n\r\n"
+        } else {
+            b""
+        };
         self.write(&mut [IoSlice::new(end)])?;
         self.response.slot.complete(self.response.close);
         Ok(())
@@ -143,18 +149,15 @@ impl EventStream {
         self.broken
     }
 
-    /// HTTP/1.0 gets plain bytes until the connection closes.
-    fn is_chunked(&self) -> bool {
-        self.response.version == (1, 1)
-    }
-
-    /// One chunk of `opening`, `data` and the empty line, without copying the data.
+    /// One chunk of `opening`, `data` and the empty line, without copying the data. HTTP/1.0 gets plain bytes until the
+    /// connection closes.
     fn send(&mut self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
         debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
         let slot = Arc::clone(&self.response.slot);
-        let mut start = slot.response_buffer();
+        let mut start = lock(&slot.buffer);
+        start.clear();
         let mut end = "\n\n";
-        if self.is_chunked() {
+        if self.response.version == (1, 1) {
             let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + 2;
             write!(start, "{size:x}\r\n")?;
             end = "\n\n\r\n";

@@ -36,6 +36,7 @@ pub(super) fn head(
             response.add_header(header);
         }
     }
+    into.clear();
     response.raw_print(&mut *into, version.clone(), &[], true, None)?;
     into.truncate(into.len() - b"\r\n".len());
     if (status == 204 || length.is_none()) && into.ends_with(NO_LENGTH) {

@@ -5,13 +5,12 @@
 
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
 use std::net::TcpStream;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::registry::{Lease, Slot};
 use super::request::Framing;
 use crate::config::{HTTP_LINGER_TIME, HttpLimits};
-use crate::sync::lock;
 
 /// Most bytes read during a lingering close.
 const HTTP_LINGER_BYTES: usize = 32 << 20;
@@ -19,7 +18,7 @@ const HTTP_LINGER_BYTES: usize = 32 << 20;
 const HTTP_MIN_WRITE_RATE: u64 = 32 << 10;
 
 /// Initial size of the read buffer, in bytes: fits most requests in one read.
-const FIRST_BUFFER: usize = 8 << 10;
+const FIRST_BUFFER: usize = 4 << 10;
 /// Deadlines are rounded up to this, so that small reads rarely change the socket's timeout.
 const GRAIN: Duration = Duration::from_millis(100);
 
@@ -41,8 +40,8 @@ impl Connection {
     pub(super) fn new(lease: Lease) -> io::Result<Connection> {
         let slot = &lease.0;
         slot.socket.set_nodelay(true)?;
-        let timeout = slot.registry.limits.write_timeout;
-        slot.socket.set_write_timeout(Some(timeout))?;
+        slot.socket
+            .set_write_timeout(Some(slot.registry.limits.write_timeout))?;
         Ok(Connection {
             buffer: Vec::new(),
             start: 0,
@@ -176,13 +175,6 @@ impl Slot {
             }
         }
         Ok(())
-    }
-
-    /// The connection's buffer for heads, empty.
-    pub(super) fn response_buffer(&self) -> MutexGuard<'_, Vec<u8>> {
-        let mut buffer = lock(&self.buffer);
-        buffer.clear();
-        buffer
     }
 }
 
