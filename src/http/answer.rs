@@ -38,7 +38,6 @@ impl Deferred {
     }
 
     /// Makes this the last response of its connection, which says so.
-    #[allow(dead_code, reason = "for runs that outlast their response")]
     pub(crate) fn close(&mut self) {
         self.close = true;
     }
