@@ -4,7 +4,7 @@
 //! resolving names.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// An IPv4 address, or the /64 prefix of an IPv6 address, which usually belongs to one owner.
 pub(crate) fn network(ip: IpAddr) -> IpAddr {
@@ -12,6 +12,16 @@ pub(crate) fn network(ip: IpAddr) -> IpAddr {
         IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
         ip => ip,
     }
+}
+
+/// The address at which this process reaches its own listener on `bound`, which may be unspecified (`0.0.0.0`, `::`).
+pub(crate) fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
 }
 
 /// A host. Case and the spelling of an IPv6 address do not matter for equality.

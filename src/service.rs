@@ -3,9 +3,11 @@
 //! In scope: the states this program reports. Without the variable nothing is sent. Not in scope: signals.
 
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
+
+use crate::net::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -47,16 +49,6 @@ fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -
         .ok()
         .filter(|time| *time > 0 && is_ours)?;
     Some(Duration::from_micros(microseconds) / 2)
-}
-
-/// The address at which this process can connect to itself.
-fn reachable(address: SocketAddr) -> SocketAddr {
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, address.port())
 }
 
 fn is_alive(address: SocketAddr) -> bool {

@@ -37,9 +37,6 @@ unsafe extern "C" {
     safe fn getrlimit(resource: c_int, limits: &mut [c_ulong; 2]) -> c_int;
 }
 
-/// It keeps freed memory until [`trim`].
-pub(crate) const KEEPS: bool = true;
-
 /// Configures the allocator. If that fails, more memory stays resident.
 pub(crate) fn tune() {
     let mut addresses = [0; 2];

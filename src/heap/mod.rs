@@ -9,15 +9,11 @@ mod glibc;
 mod striped;
 
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
-pub(crate) use glibc::{KEEPS, trim, tune};
+pub(crate) use glibc::{trim, tune};
 
 #[cfg(target_env = "musl")]
 #[global_allocator]
 static CACHE: striped::Striped = striped::Striped::new();
-
-/// Does the allocator keep freed memory until [`trim`]?
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
-pub(crate) const KEEPS: bool = false;
 
 /// Other allocators need no tuning, or have none: musl's releases memory by itself.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]

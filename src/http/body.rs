@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::time::Instant;
 
 use super::request::Framing;
-use super::socket::{Connection, ReadLimit};
+use super::socket::Connection;
 use crate::budget::{Charge, Full, MEMORY};
 
 /// Longest chunk-size line, including extensions, in bytes.
@@ -35,26 +35,28 @@ pub(crate) enum BodyError {
 impl BodyError {
     /// The HTTP status.
     pub(crate) fn status(self) -> u16 {
+        self.rejection().0
+    }
+
+    fn rejection(self) -> (u16, &'static str) {
         match self {
-            BodyError::TooLarge => 413,
-            BodyError::Timeout => 408,
-            BodyError::Malformed | BodyError::Disconnected => 400,
-            BodyError::Overloaded => 503,
+            BodyError::TooLarge => (413, "The body of the request is too large."),
+            BodyError::Timeout => (408, "The body of the request did not arrive in time."),
+            BodyError::Malformed => (400, "The body of the request is not properly chunked."),
+            BodyError::Overloaded => (
+                503,
+                "The server holds too many large requests at once. Try again in a moment.",
+            ),
+            BodyError::Disconnected => {
+                (400, "The connection ended before the body of the request.")
+            }
         }
     }
 }
 
 impl fmt::Display for BodyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            BodyError::TooLarge => "The body of the request is too large.",
-            BodyError::Timeout => "The body of the request did not arrive in time.",
-            BodyError::Malformed => "The body of the request is not properly chunked.",
-            BodyError::Overloaded => {
-                "The server holds too many large requests at once. Try again in a moment."
-            }
-            BodyError::Disconnected => "The connection ended before the body of the request.",
-        })
+        f.write_str(self.rejection().1)
     }
 }
 
@@ -103,30 +105,28 @@ impl Deref for Body {
 /// Reads the whole body. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
 pub(super) fn read_body(
     connection: &mut Connection,
-    framing: Framing,
     expects_continue: bool,
 ) -> Result<Body, BodyError> {
     let max = connection.limits().max_body;
-    let length = match framing {
+    let promised = match connection.body {
         Framing::None => return Ok(Body::new()),
-        Framing::Length(length) => Some(
-            usize::try_from(length)
-                .ok()
-                .filter(|length| *length <= max)
-                .ok_or(BodyError::TooLarge)?,
-        ),
-        Framing::Chunked => None,
+        Framing::Length(length) => length,
+        Framing::Chunked => 0,
     };
+    if promised > max as u64 {
+        return Err(BodyError::TooLarge);
+    }
     if expects_continue && connection.unread().is_empty() {
         connection
-            .lease
+            .slot()
             .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
-    let deadline = ReadLimit::Until(Instant::now() + connection.limits().body_timeout);
+    let deadline = Instant::now() + connection.limits().body_timeout;
     let mut body = Body::new();
-    match length {
-        Some(length) => append(connection, &mut body, length, deadline)?,
-        None => read_chunks(connection, &mut body, max, deadline)?,
+    if connection.body == Framing::Chunked {
+        read_chunks(connection, &mut body, max, deadline)?;
+    } else {
+        append(connection, &mut body, promised as usize, deadline)?;
     }
     Ok(body)
 }
@@ -136,7 +136,7 @@ fn append(
     connection: &mut Connection,
     body: &mut Body,
     count: usize,
-    deadline: ReadLimit,
+    deadline: Instant,
 ) -> Result<(), BodyError> {
     let ready = connection.unread().len().min(count);
     body.reserve(ready)?;
@@ -162,7 +162,7 @@ fn read_chunks(
     connection: &mut Connection,
     body: &mut Body,
     max: usize,
-    deadline: ReadLimit,
+    deadline: Instant,
 ) -> Result<(), BodyError> {
     loop {
         let line = line(connection, deadline)?;
@@ -196,7 +196,7 @@ fn read_chunks(
 }
 
 /// Reads until a whole line is buffered; returns its length without CR LF.
-fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyError> {
+fn line(connection: &mut Connection, deadline: Instant) -> Result<usize, BodyError> {
     loop {
         let unread = connection.unread();
         let searched = &unread[..unread.len().min(HTTP_MAX_CHUNK_LINE)];
@@ -221,12 +221,9 @@ fn line(connection: &mut Connection, deadline: ReadLimit) -> Result<usize, BodyE
 
 /// The hexadecimal size of a chunk; extensions after `;` are ignored.
 fn chunk_size(line: &[u8]) -> Result<u64, BodyError> {
-    let end = line
-        .iter()
-        .position(|b| !b.is_ascii_hexdigit())
-        .unwrap_or(line.len());
-    let (digits, rest) = line.split_at(end);
-    if digits.is_empty() || !matches!(rest.trim_ascii_start().first(), None | Some(b';')) {
+    let digits = line.split(|&b| b == b';').next().unwrap_or_default();
+    let digits = digits.trim_ascii_end();
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err(BodyError::Malformed);
     }
     let text = std::str::from_utf8(digits).map_err(|_| BodyError::Malformed)?;

@@ -131,13 +131,7 @@ fn requests(random: &mut Rng) -> Vec<u8> {
         bytes.extend(*random.pick(&BODIES));
     }
     while bytes.len() > 1 && random.one_in(3) {
-        let at = random.within(0..bytes.len());
-        match random.within(0..4) {
-            0 => bytes[at] ^= 1 << random.within(0..8),
-            1 => drop(bytes.remove(at)),
-            2 => bytes.insert(at, bytes[at]),
-            _ => bytes.truncate(at.max(1)),
-        }
+        random.mutate(&mut bytes);
     }
     bytes
 }

@@ -20,7 +20,7 @@
 //!
 //! # The life of a connection
 //! ```text
-//!            accept ── cap reached, nobody to evict ▶ 503, closed
+//!            accept ── no place left: another connection is evicted
 //!              │
 //!              ▼   idle_timeout, eviction, drain
 //!   ┌────▶   idle ──────────────────────────────────▶ closed
@@ -28,32 +28,30 @@
 //!   │          ▼   bad head: 400 408 414 417 431 501 505; eviction
 //!   │        head ──────────────────────────────────▶ answered, read on for a moment, closed
 //!   │          │ Exchange
-//!   │          ▼   panic, no answer: 500; eviction, unless the handler holds the connection
-//!   │       handler ── EventStream kept elsewhere ──▶ the thread ends, the stream owns the socket
+//!   │          ▼   panic, no answer: 500; eviction, unless the request is admitted
+//!   │       handler ── `Connection: close` is sent ──▶ no place any more; closed when the handler returns
 //!   │          │
-//!   └──────────┴── `Connection: close`, unread body ▶ closed
+//!   └──────────┴── unread body, aborted stream ─────▶ closed
 //! ```
+mod answer;
 mod body;
 mod connection;
-mod deferred;
 mod registry;
 mod request;
 mod response;
 mod server;
 mod socket;
-mod stream;
 
 #[cfg(test)]
 mod hostile;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use answer::{Deferred, EventStream};
 pub(crate) use body::{Body, BodyError};
 pub(crate) use connection::Exchange;
-pub(crate) use deferred::Deferred;
 pub(crate) use request::Head;
 pub(crate) use server::HttpServer;
-pub(crate) use stream::EventStream;
 pub(crate) use tiny_http::{HTTPVersion, Method};
 
 /// Answers the requests of an [`HttpServer`]. Called on the connection's own thread, concurrently.

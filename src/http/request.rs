@@ -5,15 +5,12 @@
 
 use std::io::ErrorKind;
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tiny_http::{HTTPVersion, Method};
 
-use super::socket::{Connection, ReadLimit};
+use super::socket::Connection;
 use crate::config::HttpLimits;
-
-/// How long a connection in a reserved place may stay silent.
-const HTTP_RESERVE_WAIT: Duration = Duration::from_millis(500);
 
 /// Most empty lines before a request; some clients send one after a body (RFC 9112, 2.2).
 const MAX_EMPTY_LINES: usize = 2;
@@ -23,48 +20,36 @@ const KEPT_TEXT: usize = 4 << 10;
 
 /// A rejected request: status and text of the response, after which the connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rejection {
-    pub(super) status: u16,
-    pub(super) text: &'static str,
-}
+pub(super) struct Rejection(pub(super) u16, pub(super) &'static str);
 
-const fn rejection(status: u16, text: &'static str) -> Rejection {
-    Rejection { status, text }
-}
-
-/// For a connection beyond the limit.
-pub(super) const FULL: Rejection = rejection(
-    503,
-    "The server has too many connections. Try again in a moment.",
-);
-const HEAD_TIMEOUT: Rejection = rejection(408, "The head of the request did not arrive in time.");
-const HEAD_TOO_LARGE: Rejection = rejection(431, "The head of the request is too large.");
-const TOO_MANY_HEADERS: Rejection = rejection(431, "The request has too many headers.");
-const TARGET_TOO_LONG: Rejection = rejection(414, "The request line is too long.");
-const BAD_LINE_END: Rejection = rejection(400, "Lines of a request's head end in CR LF.");
+const HEAD_TIMEOUT: Rejection = Rejection(408, "The head of the request did not arrive in time.");
+const HEAD_TOO_LARGE: Rejection = Rejection(431, "The head of the request is too large.");
+const TOO_MANY_HEADERS: Rejection = Rejection(431, "The request has too many headers.");
+const TARGET_TOO_LONG: Rejection = Rejection(414, "The request line is too long.");
+const BAD_LINE_END: Rejection = Rejection(400, "Lines of a request's head end in CR LF.");
 const BAD_REQUEST_LINE: Rejection =
-    rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
-const BAD_METHOD: Rejection = rejection(400, "The method is not made of upper-case letters.");
+    Rejection(400, "The request line is not `METHOD target HTTP/1.1`.");
+const BAD_METHOD: Rejection = Rejection(400, "The method is not made of upper-case letters.");
 const BAD_TARGET: Rejection =
-    rejection(400, "The request target is neither a path nor an http URL.");
-const BAD_VERSION: Rejection = rejection(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
-const BAD_BYTE: Rejection = rejection(400, "The head of a request holds visible ASCII only.");
-const BAD_HEADER: Rejection = rejection(400, "A header line is not `Name: value`.");
-const BAD_HOST: Rejection = rejection(400, "A request needs exactly one Host header.");
-const BAD_LENGTH: Rejection = rejection(
+    Rejection(400, "The request target is neither a path nor an http URL.");
+const BAD_VERSION: Rejection = Rejection(505, "This server speaks HTTP/1.1 and HTTP/1.0.");
+const BAD_BYTE: Rejection = Rejection(400, "The head of a request holds visible ASCII only.");
+const BAD_HEADER: Rejection = Rejection(400, "A header line is not `Name: value`.");
+const BAD_HOST: Rejection = Rejection(400, "A request needs exactly one Host header.");
+const BAD_LENGTH: Rejection = Rejection(
     400,
     "A request has at most one Content-Length, made of digits.",
 );
-const BAD_CODING: Rejection = rejection(
+const BAD_CODING: Rejection = Rejection(
     501,
     "The only transfer coding this server reads is `chunked`.",
 );
-const TWO_FRAMINGS: Rejection = rejection(
+const TWO_FRAMINGS: Rejection = Rejection(
     400,
     "Content-Length and Transfer-Encoding exclude each other.",
 );
-const CODING_ON_1_0: Rejection = rejection(400, "HTTP/1.0 has no Transfer-Encoding.");
-const BAD_EXPECTATION: Rejection = rejection(
+const CODING_ON_1_0: Rejection = Rejection(400, "HTTP/1.0 has no Transfer-Encoding.");
+const BAD_EXPECTATION: Rejection = Rejection(
     417,
     "The only expectation this server knows is `100-continue`.",
 );
@@ -93,7 +78,7 @@ pub(crate) struct Head {
     query: Option<Range<usize>>,
     headers: Vec<(Range<usize>, Range<usize>)>,
     /// How the body is framed.
-    pub(super) framing: Framing,
+    framing: Framing,
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) expects_continue: bool,
     /// Whether the client wants to reuse the connection.
@@ -217,12 +202,10 @@ impl Head {
         else {
             return Err(BAD_REQUEST_LINE);
         };
-        self.version = match version.as_bytes() {
-            b"HTTP/1.1" => HTTPVersion(1, 1),
-            b"HTTP/1.0" => HTTPVersion(1, 0),
-            [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
-                return Err(BAD_VERSION);
-            }
+        self.version = match version.strip_prefix("HTTP/").map(str::as_bytes) {
+            Some(b"1.1") => HTTPVersion(1, 1),
+            Some(b"1.0") => HTTPVersion(1, 0),
+            Some([b'0'..=b'9', b'.', b'0'..=b'9']) => return Err(BAD_VERSION),
             _ => return Err(BAD_REQUEST_LINE),
         };
         if method.is_empty() || !method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-') {
@@ -310,17 +293,9 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         if !connection.rest() {
             return Ok(false);
         }
-        // Beyond the limit, only clients that send at once are served.
-        let beyond = connection.lease.is_beyond_the_cap();
-        let wait = if beyond {
-            ReadLimit::Until(Instant::now() + HTTP_RESERVE_WAIT)
-        } else {
-            ReadLimit::Idle
-        };
-        match connection.fill(wait) {
-            Ok(1..) if connection.lease.begin() => {}
-            Err(e) if beyond && e.kind() == ErrorKind::TimedOut => return Err(FULL),
-            _ => return Ok(false),
+        let deadline = Instant::now() + connection.limits().idle_timeout;
+        if !matches!(connection.fill(deadline), Ok(1..)) || !connection.slot().begin() {
+            return Ok(false);
         }
     }
     let (mut scanned, mut empty_lines, mut deadline) = (0, 0, None);
@@ -345,16 +320,16 @@ pub(super) fn next_head(connection: &mut Connection, head: &mut Head) -> Result<
         }
         if let Some(end) = end {
             connection.consume(end);
+            connection.body = head.framing;
             return Ok(true);
         }
         // Computed here, so that a head that arrives in one read needs no clock.
         let deadline =
             *deadline.get_or_insert_with(|| Instant::now() + connection.limits().head_timeout);
-        match connection.fill(ReadLimit::Until(deadline)) {
-            Ok(0) => return Ok(false),
-            Ok(_) => {}
+        match connection.fill(deadline) {
+            Ok(1..) => {}
             Err(e) if e.kind() == ErrorKind::TimedOut => return Err(HEAD_TIMEOUT),
-            Err(_) => return Ok(false),
+            _ => return Ok(false),
         }
     }
 }
@@ -367,10 +342,7 @@ fn header_line(line: &[u8], start: usize) -> Result<(Range<usize>, Range<usize>)
         return Err(BAD_HEADER);
     }
     let value = &line[colon + 1..];
-    if !value
-        .iter()
-        .all(|&b| b == b'\t' || (b' '..=b'~').contains(&b))
-    {
+    if !value.iter().all(|b| matches!(b, b'\t' | b' '..=b'~')) {
         return Err(BAD_BYTE);
     }
     let value_start = start + line.len() - value.trim_ascii_start().len();

@@ -102,53 +102,6 @@ impl Generator {
         id
     }
 
-    fn anything(&mut self, depth: usize) -> Value {
-        let rng = &mut self.rng;
-        match rng.within(0..if depth == 0 { 6 } else { 8 }) {
-            0 => Value::Null,
-            1 => json!(rng.one_in(2)),
-            2 => json!(rng.next() as i64),
-            3 => json!(rng.next() as f64 / 1e7),
-            4 => json!(rng.text(0..40)),
-            5 => json!(*rng.pick(&[
-                "fabric_list_patterns",
-                "summarize",
-                "page-1",
-                "debug",
-                "2025-03-26",
-                "__proto__"
-            ])),
-            6 => (0..rng.within(0..4))
-                .map(|_| self.anything(depth - 1))
-                .collect(),
-            _ => {
-                let names = [
-                    "name",
-                    "uri",
-                    "cursor",
-                    "arguments",
-                    "_meta",
-                    "level",
-                    "ref",
-                    "argument",
-                    "type",
-                    "value",
-                ];
-                let count = self.rng.within(0..5);
-                let mut object = json!({});
-                for _ in 0..count {
-                    let name = if self.rng.one_in(4) {
-                        self.rng.text(0..9)
-                    } else {
-                        (*self.rng.pick(&names)).to_owned()
-                    };
-                    object[name] = self.anything(depth - 1);
-                }
-                object
-            }
-        }
-    }
-
     /// A request's method and params; never `initialize` or a subscription.
     fn request(&mut self) -> (String, Value) {
         let method = if self.rng.one_in(8) {
@@ -162,15 +115,15 @@ impl Generator {
                 json!({"name": "fabric_run_pattern", "arguments": {"pattern_name": "summarize", "model_name": "demo-instant",
                         "input_text": self.rng.text(0..80), "stream": true}, "_meta": {"progressToken": self.next}})
             }
-            2 => json!({"name": "fabric_run_pattern", "arguments": self.anything(2)}),
+            2 => json!({"name": "fabric_run_pattern", "arguments": self.rng.json(2)}),
             3 => json!({"name": "summarize", "arguments": {"input_text": self.rng.text(0..50)}}),
             4 => {
                 json!({"uri": format!("fabric://pattern/{}", self.rng.text(0..9)), "level": self.rng.text(0..8)})
             }
             5 => json!({"ref": {"type": "ref/resource", "uri": "fabric://pattern/{name}"},
                         "argument": {"name": "name", "value": self.rng.text(0..5)}}),
-            6 => json!({"_meta": self.anything(2)}),
-            _ => self.anything(3),
+            6 => json!({"_meta": self.rng.json(2)}),
+            _ => self.rng.json(3),
         };
         (method, params)
     }
@@ -202,7 +155,7 @@ impl Generator {
         if self.rng.one_in(10) {
             let name = self.rng.text(0..6);
             // A member named like one of JSON-RPC's changes what the message is.
-            message[format!("x{name}")] = self.anything(2);
+            message[format!("x{name}")] = self.rng.json(2);
         }
         let text = message.to_string();
         // Surrounding white space, byte order marks and carriage returns are ignored.
@@ -226,7 +179,7 @@ impl Generator {
         if self.rng.one_in(4) {
             let key = ["protocolVersion", "clientCapabilities", "logLevel"][self.rng.within(0..3)];
             params["_meta"] = json!({});
-            params["_meta"][format!("io.modelcontextprotocol/{key}")] = self.anything(1);
+            params["_meta"][format!("io.modelcontextprotocol/{key}")] = self.rng.json(1);
         }
         json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
             .to_string()
@@ -251,9 +204,9 @@ impl Generator {
         let id = self.id(false);
         let text = match self.rng.within(0..7) {
             0 => json!({"id": id, "method": "ping"}).to_string(),
-            1 => json!({"jsonrpc": self.anything(1), "id": id, "method": 5}).to_string(),
+            1 => json!({"jsonrpc": self.rng.json(1), "id": id, "method": 5}).to_string(),
             2 => json!({"jsonrpc": "2.0", "id": id}).to_string(),
-            3 => json!({"jsonrpc": "2.0", "id": id, "method": [self.anything(1)]}).to_string(),
+            3 => json!({"jsonrpc": "2.0", "id": id, "method": [self.rng.json(1)]}).to_string(),
             4 => format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","method":"ping"}}"#),
             5 => format!(
                 r#"{{"jsonrpc":"2.0","id":{id},"method":"ping","params":{{}},"params":{{}}}}"#
@@ -296,15 +249,7 @@ impl Generator {
         let message = json!({"jsonrpc": "2.0", "id": format!("{MUTANT}{}", self.next), "method": method, "params": params});
         let mut line = message.to_string().into_bytes();
         for _ in 0..self.rng.within(1..6) {
-            let at = self.rng.within(0..line.len());
-            match self.rng.within(0..3) {
-                0 => line[at] = self.rng.next() as u8,
-                1 => line[at] ^= 1 << self.rng.within(0..8),
-                _ => drop(line.drain(at..(at + 1 + self.rng.within(0..4)).min(line.len()))),
-            }
-            if line.is_empty() {
-                break;
-            }
+            self.rng.mutate(&mut line);
         }
         line.retain(|byte| *byte != b'\n');
         self.expected.mutants += 1;

@@ -26,53 +26,17 @@ const METHODS: [&str; 12] = [
     "",
 ];
 
-fn anything(rng: &mut Rng, depth: usize) -> Value {
-    match rng.within(0..if depth == 0 { 6 } else { 8 }) {
-        0 => Value::Null,
-        1 => json!(rng.one_in(2)),
-        2 => json!(rng.next() as i64),
-        3 => json!(1.5),
-        4 => json!(rng.text(0..20)),
-        5 => json!(*rng.pick(&[
-            "fabric_list_strategies",
-            "ai",
-            "debug",
-            "2025-11-25",
-            "fabric://patterns"
-        ])),
-        6 => (0..rng.within(0..4))
-            .map(|_| anything(rng, depth - 1))
-            .collect(),
-        _ => {
-            let names = [
-                "name",
-                "uri",
-                "arguments",
-                "_meta",
-                "level",
-                "ref",
-                "argument",
-                "cursor",
-                "requestId",
-            ];
-            let members = (0..rng.within(0..5))
-                .map(|_| ((*rng.pick(&names)).to_owned(), anything(rng, depth - 1)));
-            Value::Object(members.collect())
-        }
-    }
-}
-
 fn message(rng: &mut Rng, modern: bool) -> Vec<u8> {
     let mut message = json!({"jsonrpc": "2.0", "method": *rng.pick(&METHODS)});
     if !rng.one_in(5) {
         message["id"] = match rng.within(0..8) {
-            0 => anything(rng, 1),
+            0 => rng.json(1),
             1 | 2 => json!(rng.text(0..9)),
             _ => json!(rng.within(0..1_000_000)),
         };
     }
     if !rng.one_in(6) {
-        let params = anything(rng, 3);
+        let params = rng.json(3);
         message["params"] = if modern && params.is_object() {
             with_meta(params)
         } else {
@@ -80,21 +44,12 @@ fn message(rng: &mut Rng, modern: bool) -> Vec<u8> {
         };
     }
     if rng.one_in(12) {
-        message["jsonrpc"] = anything(rng, 0);
+        message["jsonrpc"] = rng.json(0);
     }
     let mut bytes = message.to_string().into_bytes();
     if rng.one_in(3) {
         for _ in 0..rng.within(1..4) {
-            if bytes.is_empty() {
-                break;
-            }
-            let at = rng.within(0..bytes.len());
-            match rng.within(0..4) {
-                0 => bytes[at] = rng.next() as u8,
-                1 => bytes.insert(at, *rng.pick(b"{}[]\",:\\0 \n\xff")),
-                2 => drop(bytes.remove(at)),
-                _ => bytes.truncate(at.max(1)),
-            }
+            rng.mutate(&mut bytes);
         }
     }
     bytes

@@ -5,14 +5,14 @@ mod streams;
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::registry::Registry;
-use super::server::{accept_loop, start};
+use super::server::accept_loop;
 use super::{EventStream, Exchange, Handler, HttpServer};
 use crate::config::HttpLimits;
 
@@ -128,6 +128,11 @@ fn assert_status(answer: &str, status: u16) {
         answer.starts_with(&format!("HTTP/1.1 {status} ")),
         "not {status}: {answer:?}"
     );
+}
+
+/// The number of admitted requests in progress.
+fn admitted(server: &HttpServer) -> usize {
+    server.registry.admitted.load(Ordering::SeqCst)
 }
 
 /// Whether the stream ends, by close or reset.
@@ -307,31 +312,16 @@ fn http_1_0_closes_unless_asked_to_keep_the_connection() {
 #[test]
 fn head_gets_the_size_without_the_body() {
     let server = server(HttpLimits::default(), |exchange| {
-        match exchange.head().path() {
-            "/stream" => {
-                let mut stream = exchange
-                    .defer()
-                    .stream(&[("Content-Type", "text/event-stream")]);
-                assert!(stream.gone() && stream.event(b"unheard").is_err());
-            }
-            _ => exchange.respond(200, &[], &[b"four"]),
-        }
+        exchange.respond(200, &[], &[b"four"]);
     });
     let answer = talk(
         &server,
-        b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\nHEAD /stream HTTP/1.1\r\nHost: a\r\n\r\n\
+        b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n\
           HEAD / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     );
-    assert_eq!(answer.matches("\r\n\r\n").count(), 3, "{answer}");
-    assert_eq!(
-        answer.matches("Content-Length: 4\r\n").count(),
-        2,
-        "{answer}"
-    );
-    assert!(
-        answer.ends_with("\r\n\r\n") && !answer.contains("unheard"),
-        "{answer}"
-    );
+    assert_eq!(answer.matches("\r\n\r\n").count(), 2, "{answer}");
+    assert_eq!(answer.matches("Content-Length: 4\r\n").count(), 2);
+    assert!(answer.ends_with("\r\n\r\n"), "{answer}");
 }
 
 #[test]
@@ -353,21 +343,6 @@ fn pipelined_requests_are_answered_in_order() {
     for i in 0..300 {
         assert_eq!(response(&mut client).1, format!("{i}").repeat(i % 7));
     }
-}
-
-#[test]
-fn many_keep_alive_connections_opened_back_to_back_all_work() {
-    let server = server(HttpLimits::default(), echo);
-    let mut clients: Vec<_> = (0..64).map(|_| connect(&server)).collect();
-    for round in 0..3 {
-        for (i, client) in clients.iter_mut().enumerate() {
-            ask(client, &format!("{round} {i}"));
-        }
-        for (i, client) in clients.iter_mut().enumerate() {
-            assert_eq!(response(client).1, format!("{round} {i}"));
-        }
-    }
-    assert_eq!(server.connections(), 64);
 }
 
 #[test]
@@ -634,33 +609,4 @@ fn a_handler_that_panics_or_stays_silent_costs_one_connection() {
     let answer = talk(&server, b"GET /stream HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(answer.ends_with("\r\nb\r\ndata: one\n\n\r\n"), "{answer}");
     works(&server);
-}
-
-#[test]
-fn json_of_128_levels_fits_the_stack() {
-    let server = server(HttpLimits::default(), |mut exchange| {
-        let body = exchange.read_body().unwrap();
-        let value: Result<serde_json::Value, _> = serde_json::from_slice(&body);
-        exchange.respond(
-            200,
-            &[],
-            &[value
-                .map_or_else(|e| e.to_string(), |v| v.to_string())
-                .as_bytes()],
-        );
-    });
-    let mut client = connect(&server);
-    for levels in [127, 128, 100_000] {
-        let deep = "[".repeat(levels) + &"]".repeat(levels);
-        ask(&mut client, &deep);
-        let body = response(&mut client).1;
-        assert!(
-            if levels < 128 {
-                body == deep
-            } else {
-                body.starts_with("recursion limit")
-            },
-            "{levels}: {body}"
-        );
-    }
 }

@@ -6,7 +6,7 @@ fn events(mut stream: EventStream) {
     stream.event(b"{\"a\":1}").unwrap();
     stream.named_event("endpoint", b"/x").unwrap();
     stream.comment().unwrap();
-    stream.event(b"two\nlines").unwrap();
+    stream.event_of(&[b"two ", b"parts"]).unwrap();
     stream.finish().unwrap();
 }
 
@@ -33,7 +33,7 @@ fn streams_are_exactly_these_bytes() {
         assert_eq!(
             until(&mut client, "\r\n0\r\n\r\n"),
             "f\r\ndata: {\"a\":1}\n\n\r\n1a\r\nevent: endpoint\ndata: /x\n\n\r\n3\r\n:\n\n\r\n\
-             17\r\ndata: two\ndata: lines\n\n\r\n0\r\n\r\n"
+             11\r\ndata: two parts\n\n\r\n0\r\n\r\n"
         );
     }
     let answer = talk(&server, request("1.0").as_bytes());
@@ -45,7 +45,7 @@ fn streams_are_exactly_these_bytes() {
     );
     assert_eq!(
         body,
-        "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two\ndata: lines\n\n"
+        "data: {\"a\":1}\n\nevent: endpoint\ndata: /x\n\n:\n\ndata: two parts\n\n"
     );
 }
 
@@ -62,7 +62,7 @@ fn a_stream_that_is_dropped_has_no_end() {
 }
 
 #[test]
-fn a_stream_can_outlive_its_handler_and_its_thread() {
+fn a_stream_that_is_kept_beyond_its_handler_is_cut() {
     let (hand_over, handed) = sync_channel(1);
     let server = server(HttpLimits::default(), move |exchange| {
         hand_over.send(exchange.defer().stream(&SSE)).unwrap()
@@ -73,40 +73,73 @@ fn a_stream_can_outlive_its_handler_and_its_thread() {
         .unwrap();
     let mut stream: EventStream = handed.recv_timeout(PATIENCE).unwrap();
     until(&mut client, "\r\n\r\n");
-    stream.event(b"late").unwrap();
-    assert_eq!(until(&mut client, "\n\n\r\n"), "c\r\ndata: late\n\n\r\n");
-    assert_eq!(server.connections(), 1);
-    assert!(!stream.gone());
-    // An open stream counts as a request in progress: draining waits for its owner.
-    assert_eq!(server.drain(Instant::now()), 1);
-    stream.finish().unwrap();
-    // Whether or not the thread has ended already, the connection closes here.
-    assert_eq!(rest(&mut client), "0\r\n\r\n");
+    assert_eq!(rest(&mut client), "");
+    assert!(stream.gone() && stream.event(b"late").is_err() && stream.finish().is_err());
     assert_eq!(server.drain(Instant::now() + PATIENCE), 0);
 }
 
 #[test]
-fn streams_ended_by_another_thread_leave_the_connection_usable_or_closed() {
+fn a_response_can_be_given_by_another_thread_while_the_handler_waits() {
     let server = server(HttpLimits::default(), |exchange| {
-        let stream = exchange.defer().stream(&SSE);
-        thread::spawn(move || stream.finish().unwrap());
+        let sized = exchange.head().path() == "/sized";
+        let response = exchange.defer();
+        let answering = thread::spawn(move || {
+            if sized {
+                response.respond(200, &[], &[b"one ", b"two"]);
+            } else {
+                events(response.stream(&SSE));
+            }
+        });
+        answering.join().unwrap();
     });
-    // Thread and stream race for the end; the client sees a complete stream in either case.
-    for _ in 0..200 {
-        let mut client = connect(&server);
-        for _ in 0..2 {
-            if client
-                .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-                .is_err()
-            {
-                break;
-            }
-            let mut first = [0];
-            if !matches!(client.read(&mut first), Ok(1)) {
-                break;
-            }
-            assert!(until(&mut client, "0\r\n\r\n").ends_with("\r\n\r\n0\r\n\r\n"));
+    let mut client = connect(&server);
+    for _ in 0..2 {
+        client
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        until(&mut client, "\r\n0\r\n\r\n");
+        client
+            .write_all(b"GET /sized HTTP/1.1\r\nHost: a\r\n\r\n")
+            .unwrap();
+        assert_eq!(response(&mut client).1, "one two");
+    }
+}
+
+#[test]
+fn a_closing_response_gives_back_the_place_while_the_handler_goes_on() {
+    let (answered, is_answered) = sync_channel(1);
+    let (go, may_go) = sync_channel(1);
+    let may_go = Mutex::new(may_go);
+    let server = server(HttpLimits::default(), move |exchange| {
+        assert!(exchange.hold());
+        let sized = exchange.head().path() == "/sized";
+        let mut response = exchange.defer();
+        response.close();
+        if sized {
+            response.respond(200, &[], &[b"sized"]);
+        } else {
+            events(response.stream(&SSE));
         }
+        answered.send(()).unwrap();
+        may_go.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+    });
+    for (path, end) in [("/sized", "\r\n\r\nsized"), ("/", "\r\n0\r\n\r\n")] {
+        let mut client = connect(&server);
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.write_all(request.as_bytes()).unwrap();
+        is_answered.recv_timeout(PATIENCE).unwrap();
+        assert_eq!((server.connections(), admitted(&server)), (0, 0));
+        // What the client sends late does not destroy the answer.
+        client.write_all(request.as_bytes()).unwrap();
+        let answer = rest(&mut client);
+        assert!(
+            answer.contains("\r\nConnection: close\r\n") && answer.ends_with(end),
+            "{answer}"
+        );
+        if path == "/" {
+            assert_eq!(server.drain(Instant::now()), 0);
+        }
+        go.send(()).unwrap();
     }
 }
 

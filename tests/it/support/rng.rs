@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use serde_json::{Value, json};
+
 /// Environment variable with the number of cases.
 const CASES: &str = "FABRIC_MCP_FUZZ_CASES";
 /// Environment variable with the seed.
@@ -67,6 +69,66 @@ impl Rng {
             });
         }
         text
+    }
+
+    /// Any JSON, at most `depth` levels deep; names and texts are often those that the protocol knows.
+    pub(crate) fn json(&mut self, depth: usize) -> Value {
+        const TEXTS: [&str; 6] = [
+            "fabric_list_patterns",
+            "summarize",
+            "page-1",
+            "debug",
+            "2025-03-26",
+            "__proto__",
+        ];
+        const NAMES: [&str; 10] = [
+            "name",
+            "uri",
+            "cursor",
+            "arguments",
+            "_meta",
+            "level",
+            "ref",
+            "argument",
+            "type",
+            "requestId",
+        ];
+        match self.within(0..if depth == 0 { 6 } else { 8 }) {
+            0 => Value::Null,
+            1 => json!(self.one_in(2)),
+            2 => json!(self.next() as i64),
+            3 => json!(self.next() as f64 / 1e7),
+            4 => json!(self.text(0..40)),
+            5 => json!(*self.pick(&TEXTS)),
+            6 => (0..self.within(0..4))
+                .map(|_| self.json(depth - 1))
+                .collect(),
+            _ => {
+                let mut object = json!({});
+                for _ in 0..self.within(0..5) {
+                    let name = if self.one_in(4) {
+                        self.text(0..9)
+                    } else {
+                        (*self.pick(&NAMES)).to_owned()
+                    };
+                    object[name] = self.json(depth - 1);
+                }
+                object
+            }
+        }
+    }
+
+    /// Changes, doubles, inserts or removes a byte of `bytes`, or cuts it short; it stays at least one byte long.
+    pub(crate) fn mutate(&mut self, bytes: &mut Vec<u8>) {
+        let at = self.within(0..bytes.len());
+        match self.within(0..6) {
+            0 => bytes[at] = self.next() as u8,
+            1 => bytes[at] ^= 1 << self.within(0..8),
+            2 => bytes.insert(at, *self.pick(b"{}[]\",:\\0 \n\xff")),
+            3 => bytes.insert(at, bytes[at]),
+            4 if bytes.len() > 1 => drop(bytes.remove(at)),
+            _ => bytes.truncate(at.max(1)),
+        }
     }
 }
 

@@ -1,0 +1,179 @@
+//! The response to one request: of known size, or a stream of server-sent events, one chunk and one system call each.
+//!
+//! In scope: the framing of bodies, events and chunks, and detecting a disconnect. Not in scope: when to decide, the
+//! content of events, and when a comment is due.
+
+use std::io::{self, ErrorKind, IoSlice, Write};
+use std::sync::Arc;
+
+use super::HTTPVersion;
+use super::registry::Slot;
+use super::response;
+use super::socket;
+use crate::sync::lock;
+
+/// One pending response. It may be handed to another thread, but the handler must not return before it is answered or
+/// dropped. If dropped without a response, or if the handler returns too early, the connection is aborted.
+///
+/// A response that ends its connection, by `Connection: close` or because it failed, gives back the connection's place at
+/// once. The handler may go on with something else on its thread: what limits that is not here.
+pub(crate) struct Deferred {
+    pub(super) slot: Arc<Slot>,
+    pub(super) version: HTTPVersion,
+    /// For HEAD, whose response has no body. Streams are not for HEAD.
+    pub(super) head_only: bool,
+    /// The connection closes after it.
+    pub(super) close: bool,
+    /// Bytes of the next request are buffered, so a peek cannot detect a disconnect.
+    pub(super) pipelined: bool,
+    /// Gives back the connection's place before the handler returns.
+    pub(super) releases: bool,
+}
+
+impl Deferred {
+    /// Whether the client has disconnected. Takes about 2 µs and never blocks. A client that has already sent its next
+    /// request counts as connected.
+    pub(crate) fn gone(&self) -> bool {
+        !self.pipelined && socket::gone(&self.slot.socket)
+    }
+
+    /// Makes this the last response of its connection, which says so.
+    pub(crate) fn close(&mut self) {
+        self.close = true;
+    }
+
+    /// Like `Exchange::respond`, with the body in parts.
+    pub(crate) fn respond(mut self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
+        self.close |= self.slot.registry.draining();
+        match self.write(status, headers, Some(body)) {
+            Ok(()) => self.slot.complete(self.close),
+            // Dropping `self` aborts the connection.
+            Err(e) => log::debug!("{}: the answer could not be sent: {e}", self.slot.peer),
+        }
+    }
+
+    /// Answers 200 with a stream, whose head is sent at once. `headers` must name the `Content-Type`. If the head cannot
+    /// be sent, the stream is [`EventStream::gone`] from the start.
+    pub(crate) fn stream(mut self, headers: &[(&str, &str)]) -> EventStream {
+        // An HTTP/1.0 client sees the end of a stream by the end of the connection.
+        self.close |= self.version != (1, 1) || self.slot.registry.draining();
+        let sent = self.write(200, headers, None);
+        EventStream {
+            broken: sent.is_err(),
+            response: self,
+        }
+    }
+
+    /// Writes the head, and the body if it is known.
+    fn write(
+        &self,
+        status: u16,
+        headers: &[(&str, &str)],
+        body: Option<&[&[u8]]>,
+    ) -> io::Result<()> {
+        let mut head = lock(&self.slot.buffer);
+        let length = body.map(|parts| parts.iter().map(|part| part.len()).sum());
+        response::head(
+            &mut head,
+            &self.version,
+            status,
+            headers,
+            length,
+            self.close,
+        )?;
+        // RFC 9110, 6.4.1.
+        let bodiless = self.head_only || matches!(status, 204 | 304);
+        let body = body.filter(|_| !bodiless).unwrap_or_default();
+        let all = [head.as_slice()];
+        let all = all.iter().chain(body).map(|part| IoSlice::new(part));
+        self.slot.write(&mut all.collect::<Vec<_>>())
+    }
+}
+
+impl Drop for Deferred {
+    fn drop(&mut self) {
+        self.slot.abort();
+        if self.releases {
+            self.slot.release();
+        }
+    }
+}
+
+/// The event stream of one response. If dropped without [`EventStream::finish`], it aborts the connection, so that the
+/// client can distinguish a broken stream from a complete one.
+pub(crate) struct EventStream {
+    response: Deferred,
+    /// A write failed.
+    broken: bool,
+}
+
+impl EventStream {
+    /// Writes one event of the default type, `message`. `data` has no line breaks. An error means that the client has
+    /// disconnected or has not read for `write_timeout`; later writes fail at once.
+    pub(crate) fn event(&mut self, data: &[u8]) -> io::Result<()> {
+        self.send("data: ", &[data])
+    }
+
+    /// Like `event`, with data in parts.
+    pub(crate) fn event_of(&mut self, parts: &[&[u8]]) -> io::Result<()> {
+        self.send("data: ", parts)
+    }
+
+    /// Like `event`, with an event type; `name` has no line breaks.
+    pub(crate) fn named_event(&mut self, name: &str, data: &[u8]) -> io::Result<()> {
+        self.send(&format!("event: {name}\ndata: "), &[data])
+    }
+
+    /// Writes a comment as a keep-alive; clients ignore it.
+    pub(crate) fn comment(&mut self) -> io::Result<()> {
+        self.send(":", &[])
+    }
+
+    /// Completes the stream.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        let end: &[u8] = if self.response.version == (1, 1) {
+            b"0\r\n\r\n"
+        } else {
+            b""
+        };
+        self.write(&mut [IoSlice::new(end)])?;
+        self.response.slot.complete(self.response.close);
+        Ok(())
+    }
+
+    /// Whether the client has disconnected or a write failed. Takes about 2 µs and never blocks. A client that has
+    /// already sent its next request counts as connected.
+    pub(crate) fn gone(&mut self) -> bool {
+        self.broken = self.broken || self.response.gone();
+        self.broken
+    }
+
+    /// One chunk of `opening`, `data` and the empty line, without copying the data. HTTP/1.0 gets plain bytes until the
+    /// connection closes.
+    fn send(&mut self, opening: &str, data: &[&[u8]]) -> io::Result<()> {
+        debug_assert!(!data.iter().any(|part| part.contains(&b'\n')));
+        let slot = Arc::clone(&self.response.slot);
+        let mut start = lock(&slot.buffer);
+        start.clear();
+        let mut end = "\n\n";
+        if self.response.version == (1, 1) {
+            let size = opening.len() + data.iter().map(|part| part.len()).sum::<usize>() + 2;
+            write!(start, "{size:x}\r\n")?;
+            end = "\n\n\r\n";
+        }
+        start.extend_from_slice(opening.as_bytes());
+        let start = [start.as_slice()];
+        let all = start.iter().chain(data).copied().chain([end.as_bytes()]);
+        self.write(&mut all.map(IoSlice::new).collect::<Vec<_>>())
+    }
+
+    fn write(&mut self, parts: &mut [IoSlice<'_>]) -> io::Result<()> {
+        if self.broken {
+            return Err(ErrorKind::BrokenPipe.into());
+        }
+        let written = self.response.slot.write(parts);
+        // Part of an event may have been sent, so nothing may follow it.
+        self.broken = written.is_err();
+        written
+    }
+}
