@@ -139,6 +139,18 @@ impl Accounts {
         }))
     }
 
+    /// One account, with so many bytes of memory and as much as it wants of everything else.
+    pub(crate) fn alone(memory: usize) -> Accounts {
+        let mut totals = [usize::MAX / 2; Resource::COUNT];
+        totals[Resource::Memory as usize] = memory;
+        Accounts::new(Bounds {
+            totals,
+            runs_per_caller: 0,
+            per_minute: 0,
+            several: false,
+        })
+    }
+
     /// The account of this owner; without several callers the only one.
     pub(crate) fn of(&self, owner: &str) -> Account {
         let owner = if self.0.bounds.several { owner } else { "" };
@@ -390,11 +402,6 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
-    /// The account that it was taken from.
-    pub(crate) fn account(&self) -> &Account {
-        &self.account
-    }
-
     /// How much it is.
     pub(crate) fn held(&self) -> usize {
         self.held
@@ -453,19 +460,6 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         self.shrink(self.held);
-    }
-}
-
-#[cfg(test)]
-impl Accounts {
-    /// One account with as much as it wants, for tests of everything else.
-    pub(crate) fn unlimited() -> Accounts {
-        Accounts::new(Bounds {
-            totals: [usize::MAX / 2; Resource::COUNT],
-            runs_per_caller: 0,
-            per_minute: 0,
-            several: false,
-        })
     }
 }
 

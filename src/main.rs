@@ -29,7 +29,6 @@
 mod access;
 mod account;
 mod agent;
-mod budget;
 mod call;
 mod check;
 mod cli;

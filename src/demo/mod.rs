@@ -13,6 +13,8 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::account::Accounts;
+use crate::config::DEFAULT_MEMORY;
 use crate::config::HttpLimits;
 use crate::http::{Exchange, Handler, HttpServer, Method};
 use crate::json;
@@ -252,7 +254,8 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
 
 /// The body as text; `None` if it cannot be read or is not UTF-8.
 fn body(exchange: &mut Exchange<'_>) -> Option<String> {
-    String::from_utf8(exchange.read_body().ok()?.to_vec()).ok()
+    let account = Accounts::alone(DEFAULT_MEMORY).of("");
+    String::from_utf8(exchange.read_body(&account).ok()?.to_vec()).ok()
 }
 
 fn chat(mut exchange: Exchange<'_>) {

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::request::Framing;
 use super::socket::Connection;
-use crate::budget::{Charge, Full, MEMORY};
+use crate::account::{Account, Full, Guard, Resource};
 
 /// Longest chunk-size line, including extensions, in bytes.
 const HTTP_MAX_CHUNK_LINE: usize = 1 << 10;
@@ -70,22 +70,22 @@ impl From<io::Error> for BodyError {
     }
 }
 
-/// A body with its budget charge.
+/// A body, and what it holds of memory.
 pub(crate) struct Body {
     bytes: Vec<u8>,
-    charge: Charge,
+    memory: Guard,
 }
 
 impl Body {
-    fn new() -> Body {
+    fn new(account: &Account) -> Body {
         Body {
             bytes: Vec::new(),
-            charge: MEMORY.open(),
+            memory: account.open(Resource::Memory),
         }
     }
 
     fn reserve(&mut self, more: usize) -> Result<(), BodyError> {
-        self.charge
+        self.memory
             .grow(more)
             .map_err(|Full| BodyError::Overloaded)?;
         self.bytes
@@ -102,14 +102,15 @@ impl Deref for Body {
     }
 }
 
-/// Reads the whole body. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
+/// Reads the whole body, whose memory `account` pays. With `expects_continue`, sends `100 Continue` first, unless the body is too large.
 pub(super) fn read_body(
     connection: &mut Connection,
+    account: &Account,
     expects_continue: bool,
 ) -> Result<Body, BodyError> {
     let max = connection.limits().max_body;
     let promised = match connection.body {
-        Framing::None => return Ok(Body::new()),
+        Framing::None => return Ok(Body::new(account)),
         Framing::Length(length) => length,
         Framing::Chunked => 0,
     };
@@ -122,7 +123,7 @@ pub(super) fn read_body(
             .write(&mut [IoSlice::new(b"HTTP/1.1 100 Continue\r\n\r\n")])?;
     }
     let deadline = Instant::now() + connection.limits().body_timeout;
-    let mut body = Body::new();
+    let mut body = Body::new(account);
     if connection.body == Framing::Chunked {
         read_chunks(connection, &mut body, max, deadline)?;
     } else {

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use crate::account::Account;
+
 use super::answer::Deferred;
 use super::body::{self, Body, BodyError};
 use super::registry::{Lease, Outcome};
@@ -88,8 +90,8 @@ impl<'a> Exchange<'a> {
     /// Reads the whole body, within its limits of size, time and memory. Sends `100 Continue` only here, so that a
     /// client whose request is rejected need not send its body. A second call returns an empty body. After an error the
     /// connection closes with the response, unless all of the body has come already.
-    pub(crate) fn read_body(&mut self) -> Result<Body, BodyError> {
-        let body = body::read_body(self.connection, self.head.expects_continue)?;
+    pub(crate) fn read_body(&mut self, account: &Account) -> Result<Body, BodyError> {
+        let body = body::read_body(self.connection, account, self.head.expects_continue)?;
         self.connection.body = Framing::None;
         Ok(body)
     }

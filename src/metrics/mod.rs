@@ -11,7 +11,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::budget::MEMORY;
 use crate::error::Error;
 use crate::sync::lock;
 use crate::time;
@@ -177,13 +176,14 @@ impl Metrics {
         add_tokens(&self.by_caller, caller, input, output);
     }
 
-    /// All metrics in version 0.0.4 of the text format.
+    /// All metrics; `memory` is how much is held and how much there is. In version 0.0.4 of the text format.
     pub(crate) fn render(
         &self,
         connections: usize,
         sessions: usize,
         kept_runs: usize,
         fabric_up: bool,
+        memory: (usize, usize),
     ) -> String {
         let mut out = Exposition(String::with_capacity(4096));
         out.family("build_info", "gauge", "The version that runs.");
@@ -208,13 +208,13 @@ impl Metrics {
             "memory_bytes",
             "gauge",
             "What requests, runs and answers hold of --max-memory.",
-            MEMORY.used(),
+            memory.0,
         );
         out.single(
             "memory_limit_bytes",
             "gauge",
             "How much --max-memory is.",
-            MEMORY.limit(),
+            memory.1,
         );
         out.single(
             "fabric_up",
@@ -365,7 +365,7 @@ mod tests {
         metrics.call("fabric_run_pattern", "too-many-requests", None);
         metrics.used("a\"b", "alice", 10, 5);
         metrics.used("a\"b", "bob", 1, 1);
-        let text = metrics.render(3, 2, 4, true);
+        let text = metrics.render(3, 2, 4, true, (1, 9));
         for line in [
             "# TYPE fabric_mcp_runs_in_flight gauge",
             "fabric_mcp_runs_in_flight 0",
@@ -427,7 +427,7 @@ mod tests {
         for n in 0..MAX_LABELS + 5 {
             metrics.used("m", &format!("c{n:03}"), 1, 2);
         }
-        let text = metrics.render(0, 0, 0, false);
+        let text = metrics.render(0, 0, 0, false, (0, 9));
         assert_eq!(
             text.matches("caller_tokens_total{").count(),
             2 * (MAX_LABELS + 1)

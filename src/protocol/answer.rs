@@ -56,7 +56,7 @@ pub(crate) struct Answer {
     /// Whether the envelope (params and `_meta`) was refused and not the method; also for the HTTP status.
     pub(crate) envelope: bool,
     /// What `body` holds of memory, if it was charged.
-    memory: Option<Guard>,
+    pub(crate) memory: Option<Guard>,
 }
 
 impl Answer {
@@ -123,7 +123,7 @@ pub(crate) struct ResultWriter {
     pub(crate) meta: Map<String, Value>,
     empty: bool,
     /// What was charged before writing.
-    memory: Option<Guard>,
+    pub(crate) memory: Option<Guard>,
 }
 
 impl ResultWriter {
@@ -340,7 +340,7 @@ mod tests {
     use super::*;
 
     fn id() -> Id {
-        Id::from_raw(&serde_json::value::RawValue::from_string("1".into()).unwrap()).unwrap()
+        Id::Number(1.into())
     }
 
     fn text(answer: Answer) -> String {

@@ -518,23 +518,34 @@ mod tests {
         }
     }
 
+    fn json(id: &Id) -> String {
+        serde_json::to_string(id).unwrap()
+    }
+
+    fn shown(params: &Option<Node<'_>>) -> String {
+        params
+            .as_ref()
+            .map_or("-".to_owned(), |params| format!("{params:?}"))
+    }
+
     fn describe(message: &Result<Message<'_>, Invalid>) -> String {
         match message {
-            Ok(Message::Request { id, method, params }) => {
-                format!(
-                    "request {} {method} {}",
-                    id.json(),
-                    params.map_or("-", RawValue::get)
-                )
-            }
+            Ok(Message::Request(Request {
+                id,
+                method,
+                params,
+                fault,
+            })) => format!(
+                "request {} {method} {}{}",
+                json(id),
+                shown(params),
+                fault.unwrap_or_default()
+            ),
             Ok(Message::Notification { method, params }) => {
-                format!(
-                    "notification {method} {}",
-                    params.map_or("-", RawValue::get)
-                )
+                format!("notification {method} {}", shown(params))
             }
             Ok(Message::Response) => "response".into(),
-            Err(e) => format!("{} {}", e.code, e.id.as_ref().map_or("-", Id::json)),
+            Err(e) => format!("{} {}", e.code, e.id.as_ref().map_or("-".into(), json)),
         }
     }
 
@@ -547,7 +558,7 @@ mod tests {
             ),
             (
                 r#" {"jsonrpc":"2.0","id":"a","method":"ping","params":{ "x":1}} "#,
-                r#"request "a" ping { "x":1}"#,
+                r#"request "a" ping Object([("x", Number(Number(1)))])"#,
             ),
             (
                 "\u{feff}{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"ping\"}\r",
@@ -561,7 +572,7 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, "response"),
             (
                 r#"{"jsonrpc":"2.0","id":1,"method":"p\u0069ng","params":null}"#,
-                "request 1 ping null",
+                "request 1 ping Null",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":"\u0061","method":"ping"}"#,
@@ -569,7 +580,7 @@ mod tests {
             ),
             (
                 r#"{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"m"}"#,
-                "request 123456789012345678901234567890 m -",
+                "-32600 -",
             ),
             (
                 r#"{"jsonrpc":"2.0","id":-5,"method":"m","extra":[1]}"#,
@@ -650,18 +661,78 @@ mod tests {
     }
 
     #[test]
-    fn deep_nesting_is_read_without_recursion() {
-        let deep = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}{}}}"#,
-            "[".repeat(100_000),
-            "]".repeat(100_000)
+    fn what_is_json_but_cannot_be_read_keeps_its_id() {
+        let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+        for params in [deep.as_str(), r#""\ud800""#, "1e999"] {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+            assert_eq!(one(&message), "-32600 1");
+        }
+    }
+
+    #[test]
+    fn doubled_members_and_too_many_values_are_found_while_reading() {
+        let request = |params: &str| {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{params}}}"#);
+            match read(message.as_bytes()) {
+                Ok(Incoming::One(Message::Request(request))) => request.fault,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(request(r#"{"a":{"b":1,"c":1}}"#), None);
+        let doubled = Some("params hold an object with the same field twice.");
+        assert_eq!(request(r#"{"a":1,"a":1}"#), doubled);
+        assert_eq!(request(r#"{"a":[{"b":1,"\u0062":2}]}"#), doubled);
+        let many: String = (0..20).map(|n| format!("\"k{}\":0,", n % 19)).collect();
+        assert_eq!(request(&format!("{{{many}\"z\":0}}")), doubled);
+        let values = |n: usize| format!("[{}0]", "0,".repeat(n - 1));
+        assert_eq!(request(&values(MAX_VALUES)), None);
+        let over = Some("params hold more than 10000 values, the limit.");
+        assert_eq!(request(&values(MAX_VALUES + 1)), over);
+        let item = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"m","params":{}}}"#,
+            values(9_000)
         );
-        assert!(one(&deep).starts_with("request 1 m [["));
+        let batch = format!("[{}]", vec![item; 6].join(","));
+        let Ok(Incoming::Batch(items)) = read(batch.as_bytes()) else {
+            panic!()
+        };
+        let faults = items.iter().map(|item| match item {
+            Ok(Message::Request(request)) => request.fault.is_some(),
+            _ => panic!(),
+        });
+        assert_eq!(
+            faults.collect::<Vec<_>>(),
+            [false, false, false, false, false, true]
+        );
+    }
+
+    #[test]
+    fn ids_have_at_most_a_kibibyte_however_they_are_spelled() {
+        let id = |text: String| {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":"{text}","method":"m"}}"#);
+            one(&message).starts_with("request")
+        };
+        for one in ["x", "\\u0078", "\\/"] {
+            assert!(
+                id(one.repeat(MAX_ID)) && !id(one.repeat(MAX_ID + 1)),
+                "{one}"
+            );
+        }
+        assert!(id("ä".repeat(MAX_ID / 2)) && !id("\\n".repeat(MAX_ID)));
+        for (number, taken) in [
+            ("18446744073709551615", true),
+            ("-9223372036854775808", true),
+            ("18446744073709551616", false),
+            ("1.0", false),
+        ] {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"m"}}"#);
+            assert_eq!(one(&message) == format!("request {number} m -"), taken);
+        }
     }
 
     #[test]
     fn answers_are_exact_bytes() {
-        let id = Id::from_raw(&RawValue::from_string("\"a\"".into()).unwrap()).unwrap();
+        let id = Id::Text("a".into());
         let mut out = begin_result(&id);
         write_json(&mut out, &serde_json::json!({}));
         out.extend_from_slice(END);

@@ -84,9 +84,16 @@ fn bad() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::jsonrpc::{self, Incoming, Message};
 
-    fn read(json: &str) -> Result<Cursor, i32> {
-        cursor(Some(&RawValue::from_string(json.into()).unwrap())).map_err(|r| r.code)
+    fn read(params: &str) -> Result<Cursor, i32> {
+        let message = format!(r#"{{"jsonrpc":"2.0","method":"m","params":{params}}}"#);
+        let Ok(Incoming::One(Message::Notification { params, .. })) =
+            jsonrpc::read(message.as_bytes())
+        else {
+            panic!("{message}")
+        };
+        cursor(params.as_ref()).map_err(|refusal| refusal.code)
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Server {
                 state_dir: None,
             },
             lists: true,
-            accounts: Accounts::unlimited(),
+            accounts: Accounts::alone(1 << 30),
         })
     }
 

@@ -449,3 +449,144 @@ fn wrong_type(name: &str, wanted: &str, found: &Node<'_>) -> Error {
         shown(name, 128)
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::MAX_ATTACHMENTS;
+    use serde_json::{Value, json};
+
+    const KNOWN: &[Argument] = &[
+        Argument::new("x", ArgumentKind::Text, ""),
+        Argument::new("n", ArgumentKind::Number(0, 2), ""),
+        Argument::new("i", ArgumentKind::Integer(1, 9), ""),
+        Argument::new("l", ArgumentKind::Texts(MAX_ATTACHMENTS), ""),
+    ];
+
+    fn node(value: Value) -> Node<'static> {
+        match value {
+            Value::Null => Node::Null,
+            Value::Bool(value) => Node::Bool(value),
+            Value::Number(number) => Node::Number(number),
+            Value::String(text) => Node::Text(text.into()),
+            Value::Array(items) => Node::List(items.into_iter().map(node).collect()),
+            Value::Object(members) => Node::Object(
+                members
+                    .into_iter()
+                    .map(|(name, member)| (name.into(), node(member)))
+                    .collect(),
+            ),
+        }
+    }
+
+    fn arguments(value: Value) -> Arguments<'static> {
+        let node = Box::leak(Box::new(node(value)));
+        Arguments::read("tool", KNOWN, Some(node)).unwrap()
+    }
+
+    fn detail<T>(result: Result<T, Error>) -> String {
+        match result {
+            Ok(_) => panic!("it was taken"),
+            Err(error) => error.detail,
+        }
+    }
+
+    #[test]
+    fn null_and_absent_are_the_same() {
+        let mut a = arguments(json!({"s": null, "f": null, "n": null, "l": null, "v": null}));
+        assert_eq!(a.string("s").unwrap(), None);
+        assert!(!a.flag("f").unwrap());
+        assert_eq!(a.number("n").unwrap(), None);
+        assert!(a.texts("l").unwrap().is_empty());
+        assert!(a.variables("v").unwrap().is_empty());
+        a.end().unwrap();
+        assert!(
+            Arguments::read("tool", KNOWN, None)
+                .unwrap()
+                .left
+                .is_empty()
+        );
+    }
+
+    #[test]
+    fn refusals_name_the_argument_and_what_is_allowed() {
+        assert_eq!(
+            detail(arguments(json!({"x": 5})).string("x")),
+            "`x` must be a string, not a number."
+        );
+        assert_eq!(
+            detail(arguments(json!({"x": "5"})).flag("x")),
+            "`x` must be true or false, not a string."
+        );
+        assert_eq!(
+            detail(arguments(json!({"n": 2.5})).number("n")),
+            "`n` is 2.5: it must be a number from 0 to 2."
+        );
+        assert_eq!(
+            detail(arguments(json!({"i": 0})).integer("i")),
+            "`i` is 0: it must be a whole number from 1 to 9."
+        );
+        assert_eq!(
+            detail(arguments(json!({"v": {"a": 1}})).variables("v")),
+            "`v.a` must be a string, not a number."
+        );
+        assert_eq!(
+            detail(arguments(json!({"l": ["a", {}]})).texts("l")),
+            "`l[1]` must be a string, not an object."
+        );
+        assert_eq!(
+            detail(arguments(json!({"y": 1})).end()),
+            "`y` is not an argument of tool: it takes x, n, i, l."
+        );
+        assert!(detail(arguments(json!({})).pattern()).starts_with("`pattern_name` is missing"));
+    }
+
+    #[test]
+    fn bounds_hold_on_both_sides() {
+        let fits = "x".repeat(MAX_STRING);
+        assert_eq!(
+            arguments(json!({"x": fits}))
+                .string("x")
+                .unwrap()
+                .map(|s| s.len()),
+            Some(MAX_STRING)
+        );
+        assert!(
+            arguments(json!({"x": format!("{fits}x")}))
+                .string("x")
+                .is_err()
+        );
+        assert_eq!(
+            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS]}))
+                .texts("l")
+                .unwrap()
+                .len(),
+            MAX_ATTACHMENTS
+        );
+        assert!(
+            arguments(json!({"l": vec!["a"; MAX_ATTACHMENTS + 1]}))
+                .texts("l")
+                .is_err()
+        );
+        for (value, ok) in [
+            (json!(0), true),
+            (json!(2), true),
+            (json!(-0.001), false),
+            (json!(2.001), false),
+        ] {
+            assert_eq!(
+                arguments(json!({"n": value})).number("n").is_ok(),
+                ok,
+                "{value}"
+            );
+        }
+        assert_eq!(arguments(json!({"i": 5.0})).integer("i").unwrap(), Some(5));
+    }
+
+    #[test]
+    fn arguments_that_are_no_object_are_refused() {
+        for value in [json!([]), json!(5), json!("x")] {
+            assert!(Arguments::read("tool", KNOWN, Some(&node(value))).is_err());
+        }
+    }
+}

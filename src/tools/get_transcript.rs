@@ -127,12 +127,10 @@ fn transcript(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tools::joined;
     use serde_json::{Value, json};
 
     fn refusal(value: Value) -> Option<String> {
-        let raw = serde_json::value::to_raw_value(&value).unwrap();
-        TOOL.job(Some(&raw), &Policy::default())
+        crate::tools::tests::prepared(&TOOL, &value)
             .err()
             .map(|e| e.detail)
     }
@@ -140,7 +138,7 @@ mod tests {
     #[test]
     fn it_takes_little_room_in_the_context_of_a_model() {
         let size =
-            TOOL.name.len() + TOOL.title.len() + TOOL.description.len() + joined(TOOL.input).len();
+            TOOL.name.len() + TOOL.title.len() + TOOL.description.len() + TOOL.input_schema().len();
         assert!(size <= 650, "{size}");
     }
 

@@ -278,12 +278,30 @@ fn refused(detail: impl Into<String>) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::{
-        MAX_ATTACHMENTS, MAX_CHAIN_STEPS, MAX_FABRIC_BODY, MAX_ROWS, MAX_RUN_OUTPUT,
-    };
+    use crate::protocol::jsonrpc::{Incoming, Message, read};
+
+    /// The refusal of these arguments.
+    fn refusal(tool: &Tool, arguments: &Value) -> Error {
+        match prepared(tool, arguments) {
+            Ok(_) => panic!("{} took {arguments}", tool.name),
+            Err(error) => error,
+        }
+    }
+
+    /// Prepares a call with these arguments, as a message has them.
+    pub(super) fn prepared(tool: &Tool, arguments: &Value) -> Result<Prepared, Error> {
+        let message =
+            json!({"jsonrpc": "2.0", "id": 1, "method": "m", "params": {"arguments": arguments}});
+        let message = message.to_string();
+        let Ok(Incoming::One(Message::Request(request))) = read(message.as_bytes()) else {
+            panic!("{message}")
+        };
+        let params = request.params.unwrap();
+        tool.prepare(params.get("arguments"), &Policy::default())
+    }
 
     fn parsed(schema: &str) -> Value {
         serde_json::from_str(schema).unwrap()
@@ -293,7 +311,7 @@ mod tests {
     fn names_are_unique_and_the_first_tool_takes_no_arguments() {
         let names: std::collections::HashSet<_> = TOOLS.iter().map(|t| t.name).collect();
         assert_eq!(names.len(), TOOLS.len());
-        assert!(TOOLS[0].job(None, &Policy::default()).is_ok());
+        assert!(TOOLS[0].prepare(None, &Policy::default()).is_ok());
         assert!(Tool::named("nope").is_none());
     }
 
@@ -301,7 +319,7 @@ mod tests {
     fn what_a_model_pays_for_is_little() {
         let bytes = TOOLS
             .iter()
-            .map(|tool| tool.name.len() + tool.description.len() + joined(tool.input).len());
+            .map(|tool| tool.name.len() + tool.description.len() + tool.input_schema().len());
         let bytes: usize = bytes.sum();
         assert!(bytes <= 7500, "{bytes} bytes");
     }
@@ -337,9 +355,8 @@ mod tests {
             }
         }
         for tool in TOOLS {
-            for schema in [tool.input, tool.output] {
-                let text = joined(schema);
-                let schema = parsed(schema);
+            for text in [tool.input_schema(), tool.output_schema()] {
+                let schema = parsed(&text);
                 assert_eq!(
                     text.len(),
                     schema.to_string().len(),
@@ -351,7 +368,7 @@ mod tests {
                 walk(&schema, tool.name);
             }
             assert_eq!(
-                parsed(tool.input)["additionalProperties"],
+                parsed(&tool.input_schema())["additionalProperties"],
                 false,
                 "{}",
                 tool.name
@@ -360,79 +377,43 @@ mod tests {
     }
 
     #[test]
-    fn schemas_and_lists_name_the_same_arguments_in_the_same_order_and_what_is_required_comes_first()
-     {
+    fn schemas_are_exactly_these_bytes() {
+        use ArgumentKind::{Flag, Integer, Number, Steps, Text, Texts, Variables};
+        const STEP: &[Argument] = &[Argument::required("p", Text, "P.")];
+        assert_eq!(
+            arguments::schema(&[]),
+            r#"{"type":"object","properties":{},"additionalProperties":false}"#
+        );
+        let all = [
+            Argument::required("z", Text, "Say \"z\"."),
+            Argument::new("f", Flag, "F."),
+            Argument::new("n", Number(-2, 2), "N."),
+            Argument::new("i", Integer(1, 9), "I."),
+            Argument::new("t", Texts(3), "T."),
+            Argument::new("v", Variables, "V."),
+            Argument::new("s", Steps(8, STEP), "S."),
+        ];
+        assert_eq!(
+            arguments::schema(&all),
+            concat!(
+                r#"{"type":"object","properties":{"z":{"type":"string","description":"Say \"z\"."},"#,
+                r#""f":{"type":"boolean","description":"F."},"#,
+                r#""n":{"type":"number","minimum":-2,"maximum":2,"description":"N."},"#,
+                r#""i":{"type":"integer","minimum":1,"maximum":9,"description":"I."},"#,
+                r#""t":{"type":"array","items":{"type":"string"},"maxItems":3,"description":"T."},"#,
+                r#""v":{"type":"object","additionalProperties":{"type":"string"},"description":"V."},"#,
+                r#""s":{"type":"array","maxItems":8,"items":{"type":"object","properties":{"#,
+                r#""p":{"type":"string","description":"P."}},"required":["p"],"additionalProperties":false},"#,
+                r#""description":"S."}},"required":["z"],"additionalProperties":false}"#
+            )
+        );
         for tool in TOOLS {
-            let schema = parsed(tool.input);
-            let declared = schema["properties"].as_object().unwrap();
-            let arguments: Vec<_> = tool.arguments().collect();
-            assert_eq!(declared.len(), arguments.len(), "{}", tool.name);
-            let text = joined(tool.input);
-            let mut rest = &*text;
-            for name in &arguments {
-                assert!(declared.contains_key(*name), "{}: {name}", tool.name);
-                let definition = format!("\"{name}\":{{\"type\"");
-                rest = rest
-                    .split_once(&definition)
-                    .unwrap_or_else(|| panic!("{}: {name} in {rest}", tool.name))
-                    .1;
-            }
-            let required = schema["required"].as_array().map_or(&[][..], Vec::as_slice);
-            assert_eq!(required, &arguments[..required.len()], "{}", tool.name);
-        }
-    }
-
-    #[test]
-    fn bounds_in_schemas_are_those_that_hold() {
-        for (tool, bound, value) in [
-            (
-                "fabric_list_patterns",
-                "/properties/limit/maximum",
-                MAX_ROWS,
-            ),
-            (
-                "fabric_get_pattern_details",
-                "/properties/offset/maximum",
-                MAX_FABRIC_BODY,
-            ),
-            (
-                "fabric_get_pattern_details",
-                "/properties/max_chars/maximum",
-                MAX_FABRIC_BODY,
-            ),
-            (
-                "fabric_run_pattern",
-                "/properties/max_chars/maximum",
-                MAX_RUN_OUTPUT,
-            ),
-            (
-                "fabric_run_pattern",
-                "/properties/wait_seconds/maximum",
-                3600,
-            ),
-            (
-                "fabric_get_run",
-                "/properties/offset/maximum",
-                MAX_RUN_OUTPUT,
-            ),
-            (
-                "fabric_get_run",
-                "/properties/max_chars/maximum",
-                MAX_RUN_OUTPUT,
-            ),
-            (
-                "fabric_run_pattern",
-                "/properties/attachments/maxItems",
-                MAX_ATTACHMENTS,
-            ),
-            (
-                "fabric_run_pattern",
-                "/properties/then/maxItems",
-                MAX_CHAIN_STEPS,
-            ),
-        ] {
-            let schema = parsed(Tool::named(tool).unwrap().input);
-            assert_eq!(schema.pointer(bound), Some(&value.into()), "{tool} {bound}");
+            let needed: Vec<_> = tool.arguments.iter().map(|a| a.required).collect();
+            assert!(
+                needed.is_sorted_by(|a, b| a >= b),
+                "{}: required first",
+                tool.name
+            );
         }
     }
 
@@ -440,12 +421,9 @@ mod tests {
     fn the_log_names_the_argument_but_nothing_that_a_caller_made_up() {
         let tool = Tool::named("fabric_run_pattern").unwrap();
         let blamed = |arguments: Value| {
-            let raw = serde_json::value::to_raw_value(&arguments).unwrap();
-            let Err(error) = tool.job(Some(&raw), &Policy::default()) else {
-                panic!("{arguments} was taken")
-            };
-            let mut line = log_line(tool, None);
-            log_error(&mut line, tool, &error, Some(&[]));
+            let error = refusal(tool, &arguments);
+            let mut line = log_line(tool, &[]);
+            log_error(&mut line, &error, None);
             line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=")
                 .unwrap()
                 .to_owned()
@@ -496,12 +474,9 @@ mod tests {
     #[test]
     fn an_unknown_argument_is_named_with_the_allowed_ones() {
         for tool in TOOLS {
-            let raw = RawValue::from_string(r#"{"pattern_name":"x","nonsense":1}"#.into()).unwrap();
-            let Err(error) = tool.job(Some(&raw), &Policy::default()) else {
-                panic!("{} took nonsense", tool.name)
-            };
+            let error = refusal(tool, &json!({"pattern_name": "x", "nonsense": 1}));
             assert_eq!(error.kind, Kind::InvalidRequest);
-            if parsed(tool.input)["properties"]["pattern_name"].is_object() {
+            if parsed(&tool.input_schema())["properties"]["pattern_name"].is_object() {
                 assert!(
                     error.detail.contains("nonsense"),
                     "{}: {}",

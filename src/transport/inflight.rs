@@ -178,3 +178,81 @@ impl Inflight {
         wait_while(&self.changed, self.lock(), limit, is_busy).1
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(number: u64) -> Id {
+        Id::Number(number.into())
+    }
+
+    /// Was its answer still wanted?
+    fn finish(all: &Inflight, id: &Id, cancel: &Cancel) -> bool {
+        let mut was_wanted = false;
+        all.finish(id, cancel, |wanted| was_wanted = wanted);
+        was_wanted
+    }
+
+    #[test]
+    fn an_id_is_used_once_at_a_time_and_again_afterwards() {
+        let all = Inflight::default();
+        let first = all.begin(&id(1)).unwrap();
+        assert!(all.begin(&id(1)).is_none());
+        assert!(
+            all.begin(&Id::Text("1".into())).is_some(),
+            "a string is another id than a number"
+        );
+        assert!(finish(&all, &id(1), &first));
+        assert!(all.begin(&id(1)).is_some());
+    }
+
+    #[test]
+    fn a_cancelled_call_is_not_answered_and_frees_its_id() {
+        let all = Inflight::default();
+        let first = all.begin(&id(1)).unwrap();
+        all.cancel(&id(1));
+        all.cancel(&id(7));
+        assert!(first.is_cancelled());
+        let second = all.begin(&id(1)).unwrap();
+        assert!(!finish(&all, &id(1), &first), "the first is gone");
+        assert!(finish(&all, &id(1), &second), "the second is another call");
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_begins_after_everything_was_stopped_is_stopped_too() {
+        let all = Inflight::default();
+        let before = all.begin(&id(1)).unwrap();
+        all.cancel_all();
+        let after = all.begin(&id(2)).unwrap();
+        assert!(before.is_cancelled() && after.is_cancelled());
+        assert!(!finish(&all, &id(2), &after));
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+
+    #[test]
+    fn waiting_ends_when_the_last_call_does() {
+        let all = Arc::new(Inflight::default());
+        let call = all.begin(&id(1)).unwrap();
+        assert!(!all.wait_idle(Duration::ZERO));
+        let other = all.clone();
+        let thread = std::thread::spawn(move || other.wait_idle(Duration::from_secs(20)));
+        finish(&all, &id(1), &call);
+        assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn an_answer_that_is_being_written_keeps_the_end_waiting() {
+        let all = Arc::new(Inflight::default());
+        let call = all.begin(&id(1)).unwrap();
+        let other = all.clone();
+        all.finish(&id(1), &call, |wanted| {
+            assert!(
+                wanted && !other.wait_idle(Duration::ZERO),
+                "it is not out yet"
+            );
+        });
+        assert!(all.wait_idle(Duration::ZERO));
+    }
+}

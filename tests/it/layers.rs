@@ -8,16 +8,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module and its height: a module may use only lower ones.
-const HEIGHTS: [(&str, u8); 35] = [
+const HEIGHTS: [(&str, u8); 33] = [
     ("main", 100),
     ("check", 90),
     ("install", 90),
-    ("oneshot", 90),
+    ("call", 90),
     ("generate", 90),
     ("demo", 60),
     ("transport", 50),
-    ("calls", 45),
-    ("features", 40),
+    ("server", 40),
     ("protocol", 22),
     ("tools", 30),
     ("fabric", 20),
@@ -31,9 +30,8 @@ const HEIGHTS: [(&str, u8); 35] = [
     ("search", 8),
     ("service", 8),
     ("signals", 8),
-    ("jsonrpc", 8),
     ("agent", 5),
-    ("budget", 4),
+    ("account", 5),
     ("json", 4),
     ("heap", 3),
     ("time", 4),
@@ -59,14 +57,14 @@ const FORBIDDEN: [(&str, &str, &str); 8] = [
         "the protocol does no I/O and knows no HTTP",
     ),
     ("protocol", "logging", "the protocol does no I/O"),
-    ("features", "http", "features know no transport"),
+    ("server", "http", "methods know no transport"),
     ("tools", "http", "tools know no transport"),
     (
         "fabric",
         "http",
         "src/http is a server; Fabric's client is ureq",
     ),
-    ("fabric", "jsonrpc", "fabric knows no MCP"),
+    ("fabric", "protocol", "fabric knows no MCP"),
     ("demo", "transport", "the built-in Fabric knows no MCP"),
 ];
 

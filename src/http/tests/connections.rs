@@ -1,6 +1,7 @@
 //! Many connections: the limit, errors of accept and of threads, shutdown.
 
 use super::*;
+use crate::account::Accounts;
 
 /// A handler that reports its start and waits for a permit to continue.
 fn gated() -> (
@@ -12,7 +13,7 @@ fn gated() -> (
     let (go, may_go) = sync_channel::<()>(64);
     let may_go = Mutex::new(may_go);
     let handler = move |mut exchange: Exchange<'_>| {
-        let body = exchange.read_body();
+        let body = exchange.read_body(&Accounts::alone(1 << 30).of(""));
         if body.is_ok() && !exchange.hold() {
             return exchange.respond(503, &[], &[b""]);
         }

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use super::registry::Registry;
 use super::server::accept_loop;
 use super::{EventStream, Exchange, Handler, HttpServer};
+use crate::account::Accounts;
 use crate::config::HttpLimits;
 
 /// Longer than anything takes that happens at all.
@@ -43,7 +44,7 @@ pub(super) fn echo(mut exchange: Exchange<'_>) {
         "/unread" => exchange.respond(200, &[], &[b"unread"]),
         "/panic" => panic!("a handler that panics"),
         "/silent" => {}
-        _ => match exchange.read_body() {
+        _ => match exchange.read_body(&Accounts::alone(1 << 30).of("")) {
             Ok(body) => {
                 let status = if exchange.hold() { 200 } else { 503 };
                 exchange.respond(status, &[], &[&body]);

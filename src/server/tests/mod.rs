@@ -14,7 +14,8 @@ mod methods;
 use std::sync::Arc;
 
 use super::{Action, Server};
-use crate::protocol::{Inbound, Level, Mirror, Revision, Session};
+use crate::account::Account;
+use crate::protocol::{Id, Inbound, Level, Mirror, Revision, Session};
 
 /// The `_meta` of every modern request, as the inside of a JSON object.
 const MODERN: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
@@ -28,10 +29,15 @@ fn server_info() -> String {
     )
 }
 
+fn json(id: &Id) -> String {
+    serde_json::to_string(id).unwrap()
+}
+
 /// One connection to a server whose Fabric cannot be reached.
 struct TestClient {
     server: Server,
     session: Arc<Session>,
+    account: Account,
     in_use: Vec<&'static str>,
 }
 
@@ -57,6 +63,7 @@ impl TestClient {
     fn of(session: Session) -> TestClient {
         let server = Server::without_fabric();
         TestClient {
+            account: server.backend.accounts.of(""),
             server,
             session: Arc::new(session),
             in_use: Vec::new(),
@@ -70,8 +77,11 @@ impl TestClient {
 
     fn say_bytes(&self, line: &[u8]) -> String {
         let mut inbound = Inbound::read(line, false);
-        inbound.refuse_ids(|id| self.in_use.contains(&id.json()));
-        show(self.server.receive(&self.session, inbound, None))
+        inbound.refuse_ids(|id| self.in_use.contains(&&*json(id)));
+        show(
+            self.server
+                .receive(&self.session, inbound, None, &self.account),
+        )
     }
 
     /// The same over HTTP, with its headers.
@@ -80,6 +90,7 @@ impl TestClient {
             &self.session,
             Inbound::read(line.as_bytes(), modern),
             Some(mirror),
+            &self.account,
         ))
     }
 }
@@ -101,15 +112,15 @@ fn show(action: Action) -> String {
                 .iter()
                 .fold(text, |text, key| masked(&text, key))
         }
-        Action::Call(call) => format!("call {}", call.id().json()),
+        Action::Call(call) => format!("call {}", json(call.head().id())),
         Action::Listen(listen) => {
             format!(
                 "listen {} {}",
-                listen.id().json(),
+                json(listen.id()),
                 String::from_utf8(listen.acknowledgement()).unwrap()
             )
         }
-        Action::Cancel(id) => format!("cancel {}", id.json()),
+        Action::Cancel(id) => format!("cancel {}", json(&id)),
         Action::Batch(actions) => format!(
             "[{}]",
             actions

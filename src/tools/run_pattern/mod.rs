@@ -262,8 +262,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn job(value: Value) -> Result<(), String> {
-        let raw = serde_json::value::to_raw_value(&value).unwrap();
-        TOOL.job(Some(&raw), &Policy::default())
+        crate::tools::tests::prepared(&TOOL, &value)
             .map(|_| ())
             .map_err(|e| e.detail)
     }

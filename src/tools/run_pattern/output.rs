@@ -145,12 +145,6 @@ mod tests {
     }
 
     #[test]
-    fn partial_text_is_cut_between_characters() {
-        let text = format!("{}é", "x".repeat(MAX_PARTIAL_TEXT - 1));
-        assert_eq!(partial(&text).len(), MAX_PARTIAL_TEXT - 1);
-    }
-
-    #[test]
     fn usage_of_all_steps_is_added() {
         let usage = |n| {
             Some(Usage {

@@ -64,11 +64,7 @@ impl Listening {
             .map_err(|error| cannot_listen(config, &error))?;
         let http = Arc::new(http);
         let guard = Guard::new(&config.http, &config.host, http.local_addr());
-        let ops = Ops::new(
-            server.backend.fabric.clone(),
-            server.backend.runs.clone(),
-            Arc::downgrade(&http),
-        );
+        let ops = Ops::new(&server.backend, Arc::downgrade(&http));
         let streams_carry_answers = config.transport == Transport::Sse;
         let streams = Arc::<Streams>::default();
         let path = config.path.clone();

@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::fabric::{Cached, Client, Error, Kind, NoWait, Until, Wait};
+use crate::account::{Accounts, Resource};
+use crate::fabric::{Cached, Error, Kind, NoWait, Until, Wait};
 use crate::runs::Runs;
+use crate::tools::Backend;
 use crate::{http, metrics, time};
 
 /// Most probes that wait for Fabric; others get the last result, or "not ready".
@@ -26,6 +28,7 @@ pub(super) struct Ops {
     /// Weak, because the server owns this.
     connections: Weak<http::HttpServer>,
     runs: Runs,
+    accounts: Accounts,
 }
 
 /// The paths of the endpoints without authentication.
@@ -33,14 +36,17 @@ pub(super) const PROBES: [&str; 2] = ["/healthz", READY];
 const READY: &str = "/readyz";
 
 impl Ops {
-    /// Endpoints of a server in front of `fabric`.
-    pub(super) fn new(fabric: Arc<Client>, runs: Runs, connections: Weak<http::HttpServer>) -> Ops {
+    /// Endpoints of a server with this backend.
+    pub(super) fn new(backend: &Backend, connections: Weak<http::HttpServer>) -> Ops {
+        let (fabric, runs) = (backend.fabric.clone(), backend.runs.clone());
+        let accounts = backend.accounts.clone();
         let ask = move || fabric.pattern_names(&(Arc::new(patience()) as Arc<dyn Wait>));
         time::started();
         Ops {
             ready: Ready::new(Box::new(move || ask().map(drop))),
             connections,
             runs,
+            accounts,
         }
     }
 
@@ -65,6 +71,10 @@ impl Ops {
             sessions,
             self.runs.tally().kept,
             self.ready.ask().is_none(),
+            (
+                self.accounts.used(Resource::Memory),
+                self.accounts.total(Resource::Memory),
+            ),
         )
     }
 }

@@ -126,7 +126,7 @@ impl Sse {
                 "There is no such session: it lives as long as the stream it was opened with.",
             );
         };
-        let Some((visit, body)) = visit.read_body() else {
+        let Some((visit, body)) = visit.read_body(guest) else {
             return;
         };
         let inbound = Inbound::read(&body, false);

@@ -117,7 +117,7 @@ impl Streamable {
                 "Answers are application/json or text/event-stream: accept at least one of them.",
             );
         }
-        let Some((visit, body)) = visit.read_body() else {
+        let Some((visit, body)) = visit.read_body(guest) else {
             return;
         };
         let modern_header = visit

@@ -162,8 +162,8 @@ impl<'a> Visit<'a> {
     }
 
     /// Reads the body. `None` if that failed; then the error has been sent.
-    pub(super) fn read_body(mut self) -> Option<(Visit<'a>, Body)> {
-        match self.exchange.read_body() {
+    pub(super) fn read_body(mut self, guest: Guest<'_>) -> Option<(Visit<'a>, Body)> {
+        match self.exchange.read_body(guest.account) {
             Ok(body) => {
                 // Without a free place, answer briefly.
                 self.exchange.hold();

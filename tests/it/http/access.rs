@@ -543,7 +543,7 @@ fn runs_and_rates_are_counted_for_each_caller() {
     assert!(
         refused
             .text()
-            .contains("at most 1 runs at once from one caller"),
+            .contains("as many runs as this server takes from one caller"),
         "{}",
         refused.text()
     );
