@@ -232,7 +232,7 @@ fn log_error(line: &mut String, error: &Error, logged: Option<&str>) {
 
 /// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
 fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
-    metrics::TOTAL.call(
+    metrics::call(
         tool.name,
         error.map_or(metrics::OK, |error| error.kind.name()),
         took,

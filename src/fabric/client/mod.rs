@@ -26,7 +26,7 @@ use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
-use interruptible::{Interruptible, ReadContext, WaitScope};
+use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 pub(super) use response::{FabricResponse, Media};
 
@@ -124,7 +124,7 @@ impl Client {
             settings.ca_file.as_deref(),
             uri.scheme_str() == Some("https"),
         )?;
-        let lookups = Lookups::new(ReadContext::ask_current);
+        let lookups = Lookups::new();
         let agent = |kept| {
             let config = tls
                 .config(proxy.clone(), BUFFER, kept)

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::budget::MEMORY;
 use crate::fabric::{Cached, Client, Error, Kind, NoWait, Until, Wait};
 use crate::runs::Runs;
 use crate::{http, metrics, time};
@@ -60,12 +61,13 @@ impl Ops {
             .connections
             .upgrade()
             .map_or(0, |server| server.connections());
-        metrics::TOTAL.render(
-            connections,
-            sessions,
-            self.runs.tally().kept,
-            self.ready.ask().is_none(),
-        )
+        metrics::CONNECTIONS.set([], connections as u64);
+        metrics::SESSIONS.set([], sessions as u64);
+        metrics::RUNS_KEPT.set([], self.runs.tally().kept as u64);
+        metrics::FABRIC_UP.set([], u64::from(self.ready.ask().is_none()));
+        metrics::MEMORY.set([], MEMORY.used() as u64);
+        metrics::MEMORY_LIMIT.set([], MEMORY.limit() as u64);
+        metrics::text()
     }
 }
 
