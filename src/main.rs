@@ -69,12 +69,14 @@ use std::thread;
 use std::time::Duration;
 
 use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
+use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
 use config::{Config, MAX_QUEUED_RUNS, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
-use account::{Accounts, Bounds, Resource};
+use log::Level;
+use logging::Line;
 use runs::{Folder, Runs};
 use server::Server;
 use signals::Signal;
@@ -309,7 +311,8 @@ fn bounds(config: &Config) -> Bounds {
     };
     let is_one = http.tokens_file.is_none()
         && http.oauth.is_none()
-        && (http.token.is_some() || net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback()));
+        && (http.token.is_some()
+            || net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback()));
     Bounds {
         totals: Resource::ALL.map(total),
         runs_per_caller: http.max_runs_per_caller,
@@ -367,11 +370,7 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         logging::flush(LOG_FLUSH);
         exit(0)
     };
-    let stdio = Arc::new(Stdio::new(
-        server.clone(),
-        io::stdout(),
-        left,
-    ));
+    let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), left));
     let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each additional thread delays the first answer.
@@ -432,13 +431,14 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         (false, Some(_)) => "oauth",
         (false, None) => "none",
     };
-    log::info!(
-        "Fabric MCP Server started on {} transport at http://{}{} auth={}",
+    let mut line = Line::sentence(format_args!(
+        "Fabric MCP Server started on {} transport at http://{}{}",
         config.transport.name(),
         listening.address(),
-        config.path,
-        auth
-    );
+        config.path
+    ));
+    line.field("auth", auth);
+    line.log(Level::Info, module_path!());
     service::ready(listening.address());
     match signals {
         Some(mut signals) => loop {

@@ -6,10 +6,9 @@ use std::sync::Arc;
 use log::Level;
 
 use crate::account::{Account, Full, Guard, Resource};
-use crate::fabric::{Error, Kind, no_room};
-use crate::protocol::{
-    Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session,
-};
+use crate::fabric::{Error, no_room};
+use crate::logging::Line;
+use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
 use crate::tools::{self, Caller, Context, Failure, Place, Tool};
 use crate::{logging, metrics, random};
 
@@ -39,7 +38,8 @@ pub(crate) struct CallHead {
 }
 
 /// Does a call and writes the members of its result.
-pub(super) type Work = Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
+pub(super) type Work =
+    Box<dyn FnOnce(&Working<'_>, &mut ResultWriter) -> Result<(), Refusal> + Send>;
 
 /// A tool that is called, and what its log line has.
 #[derive(Clone)]
@@ -210,14 +210,14 @@ impl CallHead {
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {
-        let mut line = String::with_capacity(160);
-        logging::logfmt(&mut line, "method", self.method);
-        let level = if refusal.error.kind == Kind::Cancelled {
-            Level::Info
-        } else {
-            Level::Warn
-        };
-        log_refusal(level, line, &refusal, &self.request_id);
+        let mut line = Line::default();
+        line.field("method", self.method);
+        log_refusal(
+            logging::level(&refusal.error),
+            line,
+            &refusal,
+            &self.request_id,
+        );
         refusal.answer(
             Some(&self.id),
             NoId::Absent,
@@ -228,12 +228,7 @@ impl CallHead {
 }
 
 /// The answer to a call of a tool that failed.
-pub(super) fn failed_tool(
-    error: Error,
-    id: &Id,
-    revision: Revision,
-    request_id: &str,
-) -> Answer {
+pub(super) fn failed_tool(error: Error, id: &Id, revision: Revision, request_id: &str) -> Answer {
     let mut result = ResultWriter::new(id, revision);
     super::tools::write_failure(&Failure::from(error), request_id, &mut result);
     result.end()
@@ -242,14 +237,14 @@ pub(super) fn failed_tool(
 /// Answers a request that is invalid or cannot be served now. Not logged as a warning: clients probe.
 pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
     let request_id = random::request_id();
-    log_refusal(Level::Info, String::new(), &refusal, &request_id);
+    log_refusal(Level::Info, Line::default(), &refusal, &request_id);
     refusal.answer(id, no_id, modern, &request_id)
 }
 
-fn log_refusal(level: Level, mut line: String, refusal: &Refusal, request_id: &str) {
-    logging::logfmt(&mut line, "ok", false);
-    logging::logfmt(&mut line, "code", refusal.code);
-    logging::failure(&mut line, &refusal.error, str::to_owned);
-    logging::logfmt(&mut line, "request_id", request_id);
-    log::log!(target: "fabric_mcp::server", level, "{line}");
+fn log_refusal(level: Level, mut line: Line, refusal: &Refusal, request_id: &str) {
+    line.field("ok", false);
+    line.field("code", refusal.code);
+    line.failure(&refusal.error, &refusal.error.detail);
+    line.field("request_id", request_id);
+    line.log(level, "fabric_mcp::server");
 }

@@ -5,9 +5,9 @@ use crate::fabric::{Event, Usage};
 use crate::metrics;
 use crate::runs::End;
 use crate::text::prefix;
+use crate::tools::Outcome;
 use crate::tools::context::{ChunkKind, Context};
 use crate::tools::run_result::{DEFAULT_FORMAT, Rest};
-use crate::tools::Outcome;
 
 /// Length of the prefix that decides the format, in bytes.
 const FORMAT_TEXT: usize = 4 << 10;

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use serde_json::Map;
 
 use crate::access::{self, Access, Pass, Role};
+use crate::account::{Account, Guard as Share, Resource};
 use crate::config::MAX_MESSAGE;
 use crate::fabric::{Error, Kind};
 use crate::http::{Body, BodyError, Deferred, EventStream, Exchange, Handler, Head, Method};
-use crate::account::{Account, Guard as Share, Resource};
 use crate::protocol::{NoId, error_object, jsonrpc};
 use crate::server::Server;
 use crate::{metrics, random};
