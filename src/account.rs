@@ -191,14 +191,9 @@ impl Accounts {
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let busy = |ledger: &mut Ledger| {
-            [
-                Resource::Runs,
-                Resource::Queue,
-                Resource::Calls,
-                Resource::Waits,
-            ]
-            .iter()
-            .any(|what| ledger.used[*what as usize] > 0)
+            [Resource::Runs, Resource::Queue, Resource::Calls, Resource::Waits]
+                .iter()
+                .any(|what| ledger.used[*what as usize] > 0)
         };
         wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
     }
@@ -333,8 +328,7 @@ impl Account {
         let free = bank.bounds.totals[what as usize].saturating_sub(used);
         let before_last = amount.saturating_sub(what.step());
         let has_its_share = bank.bounds.several
-            && own.saturating_add(before_last)
-                >= (free.saturating_sub(before_last)).saturating_mul(3);
+            && own.saturating_add(before_last) >= (free.saturating_sub(before_last)).saturating_mul(3);
         let over_limit = what == Resource::Runs
             && self
                 .most_runs()
@@ -494,10 +488,7 @@ mod tests {
         }
         assert_eq!(taken.len(), 600);
         assert!(!all(&accounts.of("c"), Resource::Runs).is_empty());
-        assert_eq!(
-            accounts.of("a").take(Resource::Calls, 1).map(|_| ()),
-            Ok(())
-        );
+        assert_eq!(accounts.of("a").take(Resource::Calls, 1).map(|_| ()), Ok(()));
     }
 
     #[test]
@@ -506,10 +497,7 @@ mod tests {
         let alone = accounts(5, false);
         let held = all(&alone.of("a"), Resource::Runs);
         assert_eq!(held.len(), 5);
-        assert!(
-            alone.of("b").take(Resource::Runs, 1).is_err(),
-            "the same account"
-        );
+        assert!(alone.of("b").take(Resource::Runs, 1).is_err(), "the same account");
         drop(held);
         assert!(alone.of("b").take(Resource::Runs, 5).is_ok());
         assert_eq!(alone.used(Resource::Runs), 0);
@@ -522,10 +510,7 @@ mod tests {
         let (a, b) = (accounts.of("a"), accounts.of("b"));
         let mut guard = a.take(Resource::Memory, 1).unwrap();
         guard.grow(step - 1).unwrap();
-        assert_eq!(
-            (guard.held(), accounts.used(Resource::Memory)),
-            (step, step)
-        );
+        assert_eq!((guard.held(), accounts.used(Resource::Memory)), (step, step));
         guard.grow(5 * step).unwrap();
         assert_eq!(guard.grow(1), Err(Full), "three quarters");
         let kept = Arc::new(Mutex::new(Some(guard)));
@@ -533,21 +518,11 @@ mod tests {
         let (reclaimed, log) = (kept.clone(), asked.clone());
         accounts.reclaim_with(move |owner, bytes| {
             lock(&log).push((owner.to_owned(), bytes));
-            if owner == "a" {
-                lock(&reclaimed).take().map_or(0, |guard| guard.held())
-            } else {
-                0
-            }
+            if owner == "a" { lock(&reclaimed).take().map_or(0, |guard| guard.held()) } else { 0 }
         });
-        assert!(
-            b.take(Resource::Memory, 3 * step).is_err(),
-            "never another's"
-        );
+        assert!(b.take(Resource::Memory, 3 * step).is_err(), "never another's");
         assert!(a.take(Resource::Memory, 6 * step).is_ok());
-        assert_eq!(
-            *lock(&asked),
-            [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]
-        );
+        assert_eq!(*lock(&asked), [("b".to_owned(), 3 * step), ("a".to_owned(), 6 * step)]);
     }
 
     #[test]
@@ -567,11 +542,7 @@ mod tests {
         assert_eq!(spend(0, now + 20 * second), Ok(()));
         assert_eq!(accounts.of("b").spend_at(0, now), Ok(()));
         lock(&accounts.0.ledger).forget_idle(now + 40 * second);
-        assert_eq!(
-            lock(&accounts.0.ledger).holders.len(),
-            1,
-            "only a's is used up"
-        );
+        assert_eq!(lock(&accounts.0.ledger).holders.len(), 1, "only a's is used up");
     }
 
     #[test]

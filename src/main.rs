@@ -311,8 +311,7 @@ fn bounds(config: &Config) -> Bounds {
     };
     let is_one = http.tokens_file.is_none()
         && http.oauth.is_none()
-        && (http.token.is_some()
-            || net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback()));
+        && (http.token.is_some() || net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback()));
     Bounds {
         totals: Resource::ALL.map(total),
         runs_per_caller: http.max_runs_per_caller,
@@ -370,7 +369,11 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         logging::flush(LOG_FLUSH);
         exit(0)
     };
-    let stdio = Arc::new(Stdio::new(server.clone(), io::stdout(), left));
+    let stdio = Arc::new(Stdio::new(
+        server.clone(),
+        io::stdout(),
+        left,
+    ));
     let signals = signals::install(false);
     let (behind, limit) = (stdio.clone(), config.http.drain_timeout);
     // Clients start this program and send requests at once: each additional thread delays the first answer.

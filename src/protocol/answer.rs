@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::jsonrpc::{self, Id, NoId};
-use super::revision::{Feature, Revision};
 use crate::account::{Account, Full, Guard, Resource};
 use crate::config::STATIC_TTL;
 use crate::error::{Error, Kind};
+use super::jsonrpc::{self, Id, NoId};
+use super::revision::{Feature, Revision};
 
 /// A message: one line without its newline. A stored result is shared, not copied.
 pub(crate) struct Payload {

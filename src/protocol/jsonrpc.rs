@@ -317,7 +317,9 @@ fn message(Item { node, faults }: Item<'_>) -> Result<Message<'_>, Invalid> {
             params,
             fault,
         })),
-        Some(None) => refuse("\"id\" must be a string of at most 1024 bytes or a 64-bit integer."),
+        Some(None) => {
+            refuse("\"id\" must be a string of at most 1024 bytes or a 64-bit integer.")
+        }
     }
 }
 

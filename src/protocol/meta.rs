@@ -134,10 +134,7 @@ impl<'m> Meta<'m> {
         let level = match self.level {
             None => None,
             Some(level) => Some(level.text().and_then(Level::named).ok_or_else(|| {
-                missing(
-                    "logLevel",
-                    "one of debug, info, notice, warning, error, critical, alert, emergency",
-                )
+                missing("logLevel", "one of debug, info, notice, warning, error, critical, alert, emergency")
             })?),
         };
         let progress_token = self.progress_token()?;

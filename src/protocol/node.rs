@@ -245,10 +245,9 @@ impl<'de> Visitor<'de> for Reader<'_> {
 /// Few members are compared with each other, which needs no memory; more are sorted.
 fn has_doubles(members: &[(Cow<'_, str>, Node<'_>)]) -> bool {
     if members.len() <= 16 {
-        return members
-            .iter()
-            .enumerate()
-            .any(|(at, (name, _))| members[..at].iter().any(|(before, _)| before == name));
+        return members.iter().enumerate().any(|(at, (name, _))| {
+            members[..at].iter().any(|(before, _)| before == name)
+        });
     }
     let mut names: Vec<&str> = members.iter().map(|(name, _)| name.as_ref()).collect();
     names.sort_unstable();

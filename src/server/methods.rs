@@ -190,12 +190,7 @@ fn offer(server: &Server, revision: Revision) -> Offer {
             serde_json::from_str(value).unwrap_or_default(),
         );
     }
-    tasks::offer(
-        &server.backend,
-        revision,
-        &mut capabilities,
-        &mut extensions,
-    );
+    tasks::offer(&server.backend, revision, &mut capabilities, &mut extensions);
     if !extensions.is_empty() {
         capabilities.insert("extensions".to_owned(), Value::Object(extensions));
     }

@@ -34,8 +34,8 @@ use crate::fabric::{Error, Kind, Snapshot, no_room, too_many};
 use crate::protocol::inbound::{cancelled, is_modern};
 use crate::protocol::jsonrpc::{self, Incoming, Invalid, Message};
 use crate::protocol::{
-    Answer, Cache, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter,
-    Revision, Session, without_handshake,
+    Answer, Cache, Id, Inbound, Meta, Mirror, Node, Refusal, RequestContext, ResultWriter, Revision,
+    Session, without_handshake,
 };
 use crate::runs::Owner;
 use crate::text::shown;
@@ -290,7 +290,10 @@ impl Receiver<'_> {
         }
         let (method, context) = self.find(request, &meta)?;
         let size = params.map_or(0, Node::size) * method.copies;
-        let memory = match (self.account.take(Resource::Memory, size), method.overloaded) {
+        let memory = match (
+            self.account.take(Resource::Memory, size),
+            method.overloaded,
+        ) {
             (Ok(memory), _) => memory,
             (Err(Full), Some(overloaded)) => {
                 return Ok(Action::Answer(overloaded(&request.id, context.revision)));

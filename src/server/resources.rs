@@ -4,7 +4,9 @@ use serde::Serialize;
 
 use crate::fabric::{Error, Kind, NO_STRATEGIES, Name, Source};
 use crate::protocol::pages;
-use crate::protocol::{Cache, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc};
+use crate::protocol::{
+    Cache, Feature, Params, Refusal, ResultWriter, Revision, jsonrpc,
+};
 use crate::search::humanised;
 use crate::text::{percent_decode, percent_encode, shown};
 

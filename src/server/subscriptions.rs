@@ -204,8 +204,7 @@ impl Listener {
                 let state = run.record().state;
                 if told.insert(run.id(), state).unwrap_or(RunState::Working) != state {
                     let meta = listener.meta.clone().unwrap_or_default();
-                    if let Some(message) =
-                        tasks::changed(run, keep, meta, listener.revision, &listener.account)
+                    if let Some(message) = tasks::changed(run, keep, meta, listener.revision, &listener.account)
                         && !(listener.sink)(&message)
                     {
                         return;
@@ -313,7 +312,11 @@ impl Subscriptions {
 }
 
 /// Starts a thread for subscribers. False if there is none: then they are told nothing.
-fn start<T: Send + 'static>(name: &str, with: T, work: impl FnOnce(T) + Send + 'static) -> bool {
+fn start<T: Send + 'static>(
+    name: &str,
+    with: T,
+    work: impl FnOnce(T) + Send + 'static,
+) -> bool {
     let thread = thread::Builder::new()
         .name(name.to_owned())
         .stack_size(WORKER_STACK);
@@ -367,7 +370,8 @@ mod tests {
 
     #[test]
     fn the_end_names_the_subscription() {
-        let end = String::from_utf8(listen("other").end().body.into_bytes()).unwrap();
+        let end =
+            String::from_utf8(listen("other").end().body.into_bytes()).unwrap();
         assert!(
             end.starts_with(
                 r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"#

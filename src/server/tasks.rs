@@ -13,8 +13,8 @@ use crate::fabric::{Error, Wait};
 use crate::protocol::jsonrpc::{self, METHOD_NOT_FOUND};
 use crate::protocol::{Node, Params, Refusal, ResultWriter, Revision, TASKS as EXTENSION};
 use crate::runs::{Record, Run, RunCursor, RunState, Waited};
-use crate::time;
 use crate::tools::{self, Backend, RELATED_TASK};
+use crate::time;
 
 use super::call::Working;
 use super::tools::write;
@@ -240,14 +240,14 @@ pub(super) fn update(server: &Server, request: Request<'_>) -> Result<Action, Re
 pub(super) fn one(server: &Server, request: Request<'_>, verb: Verb) -> Result<Action, Refusal> {
     check(server, &request)?;
     let usage = "params.taskId must be a string: the id that the call was answered with.";
-    let id = Params::new(request.params, usage)
-        .text("taskId")?
-        .to_owned();
+    let id = Params::new(request.params, usage).text("taskId")?.to_owned();
     let place = match verb {
         Verb::Result => Resource::Waits,
         Verb::Get | Verb::Update | Verb::Cancel => Resource::Calls,
     };
-    Ok(request.call_in(place, None, move |call, result| verb.run(&id, call, result)))
+    Ok(request.call_in(place, None, move |call, result| {
+        verb.run(&id, call, result)
+    }))
 }
 
 fn check(server: &Server, request: &Request<'_>) -> Result<(), Refusal> {
@@ -303,7 +303,8 @@ impl Verb {
             Verb::Result => {
                 if run.wait(None, Duration::MAX, &mut || {
                     call.context.still_waiting().is_ok()
-                }) == Waited::Stopped
+                })
+                    == Waited::Stopped
                 {
                     return Err(Error::cancelled().into());
                 }
@@ -333,7 +334,9 @@ pub(super) fn list(server: &Server, request: Request<'_>) -> Result<Action, Refu
         .transpose()?;
     Ok(request.call(move |call, result| {
         let (backend, revision) = (&call.server.backend, result.revision);
-        let page = backend.runs.list(&call.context.caller.owner, cursor, PAGE);
+        let page = backend
+            .runs
+            .list(&call.context.caller.owner, cursor, PAGE);
         let page = page.ok_or_else(|| no_method("There is no list of your tasks."))?;
         let tasks: Vec<_> = page
             .runs

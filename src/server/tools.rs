@@ -257,7 +257,10 @@ fn early_answer(
     call: &Working<'_>,
 ) -> impl FnOnce() -> Answer + Send + 'static {
     let (run, id, context) = (run.clone(), call.id.clone(), call.context);
-    let (keep, revision) = (call.server.backend.settings.keep, context.request.revision);
+    let (keep, revision) = (
+        call.server.backend.settings.keep,
+        context.request.revision,
+    );
     let (account, request_id) = (context.caller.account.clone(), context.request_id.clone());
     let may_be_task = context.request.tasks;
     move || {
@@ -337,7 +340,8 @@ pub(super) fn write(
         outcome.structured.write(&mut json);
     }
     let copies = if structured { 2 } else { 1 };
-    let needed = text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
+    let needed =
+        text.map_or(json.len() + json.len() / 4, jsonrpc::string_len) * copies + FRAME;
     // Charged before it is written: JSON may be several times as long as its text.
     if let Err(Full) = result.reserve(account, needed) {
         let partial = text.map(|text| prefix(text, MAX_PARTIAL_TEXT).to_owned());

@@ -18,7 +18,11 @@ pub(super) const TOOL: Tool = Tool {
     prepare,
 };
 
-const ARGUMENTS: &[Argument] = &[Argument::required("run_id", ArgumentKind::Text, "The run.")];
+const ARGUMENTS: &[Argument] = &[Argument::required(
+    "run_id",
+    ArgumentKind::Text,
+    "The run.",
+)];
 
 const OUTPUT: &str = r#"{
   "type":"object",

@@ -395,7 +395,9 @@ impl Context {
 
     /// The call is answered with a task: notifications go on and name it, and leaving no longer cancels the run.
     pub(crate) fn become_task(&self, id: &str) {
-        let _ = self.task.set(json!({ RELATED_TASK: { "taskId": id } }));
+        let _ = self
+            .task
+            .set(json!({ RELATED_TASK: { "taskId": id } }));
     }
 
     /// Sends a whole message, if the caller still gets any.

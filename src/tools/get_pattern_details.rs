@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::access::Role;
 use crate::config::MAX_FABRIC_BODY;
+use crate::access::Role;
 use crate::fabric::{Error, Name, is_runnable, not_runnable};
 
 use super::{

@@ -13,8 +13,8 @@ use crate::fabric::{Error, Kind, Wait, no_room};
 use crate::runs::{Run, RunState, Waited};
 use crate::time;
 
-use super::context::ChunkKind;
 use super::run_result::{self, DEFAULT_FORMAT, Rest};
+use super::context::ChunkKind;
 use super::{
     Argument, ArgumentKind, Arguments, Context, Failure, Outcome, Policy, Prepared, Tool, refused,
 };

@@ -90,10 +90,10 @@ fn language(value: String) -> Result<String, Error> {
     if is_code && value.len() <= 35 && rest.split('-').all(is_part) {
         return Ok(value);
     }
-    Err(
-        refused("`language` must be the code of a language, such as de, fil or pt-BR.")
-            .about("language"),
+    Err(refused(
+        "`language` must be the code of a language, such as de, fil or pt-BR.",
     )
+    .about("language"))
 }
 
 fn transcript(

@@ -46,11 +46,7 @@ fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
 fn contexts(context: &Arc<Context>) -> Result<Outcome, Failure> {
     let mut warnings = Vec::new();
     let mut names = |what: Stored| {
-        let names = Arc::unwrap_or_clone(context.backend.catalog.stored(
-            Age::Fresh,
-            what,
-            &context.wait(),
-        )?);
+        let names = Arc::unwrap_or_clone(context.backend.catalog.stored(Age::Fresh, what, &context.wait())?);
         Ok::<Names, Error>(names.unwrap_or_else(|| {
             warnings.push(no_folder(what));
             Names::default()

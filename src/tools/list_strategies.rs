@@ -54,12 +54,7 @@ fn prepare(arguments: Arguments<'_>, _: &Policy) -> Result<Prepared, Error> {
 }
 
 fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
-    let strategies = Arc::unwrap_or_clone(
-        context
-            .backend
-            .catalog
-            .strategies(Age::Fresh, &context.wait())?,
-    );
+    let strategies = Arc::unwrap_or_clone(context.backend.catalog.strategies(Age::Fresh, &context.wait())?);
     let warnings: Vec<String> = strategies
         .is_none()
         .then(|| NO_STRATEGIES.to_owned())

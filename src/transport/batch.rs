@@ -66,12 +66,9 @@ impl Batch {
     /// Waits until all calls are answered.
     pub(super) fn wait(&self) {
         let limit = std::time::Duration::MAX;
-        drop(wait_while(
-            &self.changed,
-            lock(&self.state),
-            limit,
-            |state| state.pending > 0,
-        ));
+        drop(wait_while(&self.changed, lock(&self.state), limit, |state| {
+            state.pending > 0
+        }));
     }
 
     /// Sends the array, in parts; `None` if there is nothing to send.

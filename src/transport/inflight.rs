@@ -173,7 +173,11 @@ impl Inflight {
     /// Waits until no call is in flight and no answer is being written, at most for `limit`. False if time ran out.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let is_busy = |state: &mut InflightState| {
-            state.writing > 0 || state.entries.values().any(|e| matches!(e, Entry::Call(_)))
+            state.writing > 0
+                || state
+                    .entries
+                    .values()
+                    .any(|e| matches!(e, Entry::Call(_)))
         };
         wait_while(&self.changed, self.lock(), limit, is_busy).1
     }

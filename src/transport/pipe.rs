@@ -102,7 +102,8 @@ impl Pipe {
     /// Decides what to do about a message that is decoded already.
     pub(crate) fn decide(&self, mut inbound: Inbound<'_>, account: &Account) -> Action {
         inbound.refuse_ids(|id| self.inflight.contains(id));
-        self.server.receive(&self.session, inbound, None, account)
+        self.server
+            .receive(&self.session, inbound, None, account)
     }
 
     /// Carries out `action`, for the caller with this pass.
@@ -121,7 +122,9 @@ impl Pipe {
         if self.session.follows_lists() && self.follower.get().is_none() {
             let line = self.line.clone();
             let listener = Listener::legacy(self.account(pass), sink(line));
-            let _ = self.follower.set(self.server.subscriptions.add(listener));
+            let _ = self
+                .follower
+                .set(self.server.subscriptions.add(listener));
         }
     }
 
@@ -164,12 +167,7 @@ impl Pipe {
         let id = head.id().clone();
         // Ids in use have been refused; but over HTTP two messages may come at the same moment.
         let Some(cancel) = self.inflight.begin(&id) else {
-            return reply(
-                &batch,
-                self.line.as_ref(),
-                &id,
-                duplicate(&id, head.is_modern()),
-            );
+            return reply(&batch, self.line.as_ref(), &id, duplicate(&id, head.is_modern()));
         };
         let account = self.account(pass);
         let peer = Arc::new(PipePeer {

@@ -175,10 +175,7 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<
     if line.len() <= MAX_MESSAGE {
         return Ok(Some(LineSize::Fits));
     }
-    let id = Id::sought(BufReader::with_capacity(
-        BUFFER,
-        line.chain(&mut rest).take(MAX_SOUGHT),
-    ));
+    let id = Id::sought(BufReader::with_capacity(BUFFER, line.chain(&mut rest).take(MAX_SOUGHT)));
     io::copy(&mut rest, &mut io::sink())?;
     Ok(Some(LineSize::TooLong(id)))
 }

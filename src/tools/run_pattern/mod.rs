@@ -159,7 +159,9 @@ fn prepare(mut arguments: Arguments<'_>, policy: &Policy) -> Result<Prepared, Er
     chat.language = language(arguments.string("language")?.unwrap_or_default())?;
     chat.variables = arguments.variables("variables")?;
     chat.attachments = arguments.texts("attachments")?;
-    chat.temperature = arguments.number("temperature")?.unwrap_or(chat.temperature);
+    chat.temperature = arguments
+        .number("temperature")?
+        .unwrap_or(chat.temperature);
     chat.top_p = arguments.number("top_p")?.unwrap_or(chat.top_p);
     chat.presence_penalty = arguments
         .number("presence_penalty")?
@@ -171,7 +173,9 @@ fn prepare(mut arguments: Arguments<'_>, policy: &Policy) -> Result<Prepared, Er
     chat.search = arguments.flag("search")?;
     let stream = arguments.flag("stream")?;
     let max_chars = arguments.integer("max_chars")?.map(|n| n as usize);
-    let wait = arguments.integer("wait_seconds")?.map(Duration::from_secs);
+    let wait = arguments
+        .integer("wait_seconds")?
+        .map(Duration::from_secs);
     let further = arguments.steps("then")?;
     arguments.end()?;
     let input = std::mem::take(&mut chat.input);
@@ -237,10 +241,10 @@ fn language(value: String) -> Result<String, Error> {
     {
         return Ok(value);
     }
-    Err(
-        refused("`language` must be the code or name of a language, such as de, pt-BR or German.")
-            .about("language"),
+    Err(refused(
+        "`language` must be the code or name of a language, such as de, pt-BR or German.",
     )
+    .about("language"))
 }
 
 /// Fabric takes four words or a number of tokens, and fails with a bare 400 on anything else.
@@ -250,10 +254,10 @@ fn thinking(value: String) -> Result<String, Error> {
     if is_number || ["", "off", "low", "medium", "high"].contains(&value.as_str()) {
         return Ok(value);
     }
-    Err(
-        refused("`thinking` must be off, low, medium, high, or a number of tokens as a string.")
-            .about("thinking"),
+    Err(refused(
+        "`thinking` must be off, low, medium, high, or a number of tokens as a string.",
     )
+    .about("thinking"))
 }
 
 #[cfg(test)]

@@ -21,11 +21,7 @@ const MODELS_TIME: Duration = Duration::from_secs(5);
 const UNLISTED_VENDOR: &str = "codex";
 
 /// Checks all steps before the first is run, and returns warnings; `input` is that of the first.
-pub(super) fn check(
-    steps: &[Chat],
-    input: &str,
-    context: &Arc<Context>,
-) -> Result<Vec<String>, Error> {
+pub(super) fn check(steps: &[Chat], input: &str, context: &Arc<Context>) -> Result<Vec<String>, Error> {
     let wait = &context.wait();
     let mut warnings = Vec::new();
     strategies(steps, context, wait)?;
@@ -95,16 +91,12 @@ fn strategies(steps: &[Chat], context: &Arc<Context>, wait: &Arc<dyn Wait>) -> R
         known.iter().flatten().any(|strategy| strategy.name == name)
     };
     for (i, name) in named {
-        let Some(mut known) =
-            unless_cancelled(context.backend.catalog.strategies(Age::Cached, wait))?
-        else {
+        let Some(mut known) = unless_cancelled(context.backend.catalog.strategies(Age::Cached, wait))? else {
             return Ok(());
         };
         if known.is_some() && !has(&known, name) {
             // It may be new.
-            let Some(fresh) =
-                unless_cancelled(context.backend.catalog.strategies(Age::Fresh, wait))?
-            else {
+            let Some(fresh) = unless_cancelled(context.backend.catalog.strategies(Age::Fresh, wait))? else {
                 return Ok(());
             };
             known = fresh;
@@ -152,11 +144,7 @@ fn known_context(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> R
 }
 
 /// Warns of a new session, which Fabric starts silently: it may be a typing error.
-fn session(
-    step: &Chat,
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<Option<String>, Error> {
+fn session(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     let Some(name) = step.session.as_ref().map(|name| name.as_str()) else {
         return Ok(None);
     };
@@ -216,12 +204,7 @@ fn known_variables(step: &Chat, context: &Arc<Context>, wait: &Arc<dyn Wait>) ->
 }
 
 /// Refuses unknown patterns and missing variables of a chain.
-fn patterns(
-    steps: &[Chat],
-    input: &str,
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<(), Error> {
+fn patterns(steps: &[Chat], input: &str, context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<(), Error> {
     let names = context.backend.catalog.names(Age::Fresh, wait)?;
     for (i, step) in steps.iter().enumerate() {
         let place = place(i);
@@ -271,11 +254,7 @@ fn listed_models(
 }
 
 /// Refuses unknown models and vendors of a chain.
-fn models(
-    steps: &[Chat],
-    context: &Arc<Context>,
-    wait: &Arc<dyn Wait>,
-) -> Result<Option<String>, Error> {
+fn models(steps: &[Chat], context: &Arc<Context>, wait: &Arc<dyn Wait>) -> Result<Option<String>, Error> {
     if steps
         .iter()
         .all(|step| step.model.is_empty() && step.vendor.is_empty())

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::access::Access;
-use crate::account::Accounts;
 use crate::config::{ABORT_GRACE, Config, HttpLimits, Transport, WORKER_STACK};
+use crate::account::Accounts;
 use crate::http;
 use crate::runs::Runs;
 use crate::server::Server;

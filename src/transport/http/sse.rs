@@ -14,8 +14,8 @@ use crate::access::Identity;
 use crate::config::Config;
 use crate::http::Method;
 use crate::protocol::{Inbound, Session};
-use crate::random;
 use crate::server::{Action, Server};
+use crate::random;
 use crate::sync::lock;
 
 use super::super::pipe::{Flush, Line, Pipe};
@@ -65,7 +65,11 @@ impl Endpoint for Sse {
 
 impl Sse {
     /// The endpoints at `config.path` and below it.
-    pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Sse {
+    pub(super) fn new(
+        config: &Config,
+        server: Arc<Server>,
+        streams: Arc<Streams>,
+    ) -> Sse {
         Sse {
             messages: format!("{}{MESSAGES}", config.path.trim_end_matches('/')),
             path: config.path.clone(),
@@ -133,7 +137,8 @@ impl Sse {
         if inbound.incoming.is_err() {
             let session = Arc::new(Session::http());
             if let Action::Answer(answer) =
-                self.server.receive(&session, inbound, None, guest.account)
+                self.server
+                    .receive(&session, inbound, None, guest.account)
             {
                 visit.respond(400, &[JSON], &answer.body.parts());
             }

@@ -93,7 +93,11 @@ enum Next {
 
 impl Streamable {
     /// The endpoint at `config.path`.
-    pub(super) fn new(config: &Config, server: Arc<Server>, streams: Arc<Streams>) -> Streamable {
+    pub(super) fn new(
+        config: &Config,
+        server: Arc<Server>,
+        streams: Arc<Streams>,
+    ) -> Streamable {
         Streamable {
             path: config.path.clone(),
             server,
@@ -124,7 +128,10 @@ impl Streamable {
             .head()
             .header("mcp-protocol-version")
             .is_some_and(is_modern_version);
-        let Ok(parsing) = guest.account.take(Resource::Memory, parsing(body.len())) else {
+        let Ok(parsing) = guest
+            .account
+            .take(Resource::Memory, parsing(body.len()))
+        else {
             let id = Id::sought(&body[..]);
             let answer = refuse(too_many().into(), id.as_ref(), NoId::Absent, modern_header);
             return visit.respond(503, &[JSON, ("Retry-After", "1")], &answer.body.parts());
@@ -137,10 +144,7 @@ impl Streamable {
         };
         let (head, who) = (post.visit.head(), &guest.pass.identity);
         let next = if inbound.incoming.is_err() {
-            match self
-                .server
-                .receive(&self.stateless, inbound, None, guest.account)
-            {
+            match self.server.receive(&self.stateless, inbound, None, guest.account) {
                 Action::Answer(answer) => Next::Answer(400, answer),
                 _ => Next::Accept,
             }
@@ -199,8 +203,7 @@ impl Streamable {
             return Next::Answer(200, answer);
         }
         let session = Arc::new(Session::http());
-        let Action::Answer(answer) = self.server.receive(&session, inbound, None, guest.account)
-        else {
+        let Action::Answer(answer) = self.server.receive(&session, inbound, None, guest.account) else {
             return Next::Accept;
         };
         match session.revision() {
@@ -397,9 +400,8 @@ impl Streamable {
         // The acknowledgement comes first: only then can anything be told.
         channel.send(&[&listen.acknowledgement()], Flush::Now);
         channel.follow(|changes| {
-            let listener = listen.listener(guest.account.clone(), move |message: &[u8]| {
-                changes.tell(message)
-            });
+            let listener =
+                listen.listener(guest.account.clone(), move |message: &[u8]| changes.tell(message));
             self.server.subscriptions.add(listener)
         });
         channel.carry(guest, |is_revoked| {

@@ -71,7 +71,10 @@ impl Channel {
     }
 
     /// Subscribes this stream to changes, once. `place` registers the sink it is given.
-    pub(super) fn follow(self: &Arc<Channel>, place: impl FnOnce(Changes) -> Registration) {
+    pub(super) fn follow(
+        self: &Arc<Channel>,
+        place: impl FnOnce(Changes) -> Registration,
+    ) {
         let mut pending = self.pending();
         if !pending.ended && pending.following.is_none() {
             pending.following = Some(place(Changes(Arc::downgrade(self))));
