@@ -17,7 +17,7 @@ use crate::protocol::{Revision, Session};
 use crate::server::{Audience, Server};
 use crate::signals;
 use crate::sync::lock;
-use crate::text::shown;
+use crate::text::{for_terminal, shown};
 use crate::tools::TOOLS;
 
 /// The tool that takes piped input.
@@ -54,10 +54,9 @@ pub(crate) fn run(
     let stdin = io::stdin();
     if tool == RUN && arguments.get(INPUT).is_none_or(Value::is_null) {
         if stdin.is_terminal() {
-            let _ = writeln!(
-                io::stderr(),
-                "fabric-mcp: no {INPUT} is given, and nothing is piped in: it runs without"
-            );
+            say(&format!(
+                "no {INPUT} is given, and nothing is piped in: it runs without"
+            ));
         } else {
             let text = input(stdin.lock())?;
             if !text.is_empty() {
@@ -205,7 +204,7 @@ impl Screen {
         }
         let mut out = io::stdout().lock();
         let shown = if out.is_terminal() {
-            harmless(text)
+            for_terminal(text)
         } else {
             Cow::Borrowed(text)
         };
@@ -273,27 +272,21 @@ impl Screen {
             )]
         };
         for text in said {
-            // Fails if stderr is closed.
-            let _ = writeln!(io::stderr(), "fabric-mcp: {text}");
+            say(&text);
         }
         good
     }
 }
 
-/// What a terminal would take for commands becomes U+FFFD: an answer may tell it to write the clipboard or to hide lines.
-fn harmless(text: &str) -> Cow<'_, str> {
-    let is_command = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-    if text.contains(is_command) {
-        text.replace(is_command, "\u{fffd}").into()
-    } else {
-        text.into()
-    }
+/// Says something on stderr. Fails if that is closed.
+fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "fabric-mcp: {}", for_terminal(text));
 }
 
 /// Prints the pending progress message.
 fn tell(state: &mut CallState) {
     if let Some(news) = state.news.take() {
-        let _ = writeln!(io::stderr(), "fabric-mcp: {}", news.trim_end());
+        say(news.trim_end());
     }
 }
 
@@ -315,10 +308,7 @@ impl Audience for Screen {
                     && io::stderr().is_terminal()
                 {
                     state.told_wait = true;
-                    let _ = writeln!(
-                        io::stderr(),
-                        "fabric-mcp: waiting for Fabric; Ctrl-C cancels"
-                    );
+                    say("waiting for Fabric; Ctrl-C cancels");
                 }
             }
             "notifications/message" if params["data"]["type"] == "content" => {
@@ -344,16 +334,6 @@ impl Audience for Screen {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_terminal_is_told_nothing_by_an_answer() {
-        assert_eq!(
-            harmless("\u{1b}]52;c;eA==\u{7} \u{9b}2J\u{7f}"),
-            "\u{fffd}]52;c;eA==\u{fffd} \u{fffd}2J\u{fffd}"
-        );
-        let text = "a\tb\r\n\u{e9}\u{1f600}";
-        assert!(matches!(harmless(text), Cow::Borrowed(same) if same == text));
-    }
 
     #[test]
     fn wrong_words_are_told_with_what_to_type() {

@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// Did Fabric fail, rather than the caller or this server?
+    /// Did Fabric fail, rather than the caller, this server or one of its limits?
     pub(crate) fn is_of_fabric(self) -> bool {
         matches!(
             self,
@@ -109,7 +109,6 @@ impl Kind {
                 | Kind::ApiError
                 | Kind::Timeout
                 | Kind::StreamInterrupted
-                | Kind::ResponseTooLarge
         )
     }
 

@@ -74,6 +74,8 @@ use cli::{Command, ExitReason, Generate};
 use config::{Config, MAX_QUEUED_RUNS, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
+use log::Level;
+use logging::Line;
 use runs::{Folder, Runs};
 use server::Server;
 use signals::Signal;
@@ -428,13 +430,14 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         (false, Some(_)) => "oauth",
         (false, None) => "none",
     };
-    log::info!(
-        "Fabric MCP Server started on {} transport at http://{}{} auth={}",
+    let mut line = Line::sentence(format_args!(
+        "Fabric MCP Server started on {} transport at http://{}{}",
         config.transport.name(),
         listening.address(),
-        config.path,
-        auth
-    );
+        config.path
+    ));
+    line.field("auth", auth);
+    line.log(Level::Info, module_path!());
     service::ready(listening.address());
     match signals {
         Some(mut signals) => loop {

@@ -1,5 +1,6 @@
 //! Text functions that several modules share: percent-encoding, quoting, wrapping, edit distance.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Percent-encodes all but RFC 3986's unreserved characters, so that any text is one segment of a URL's path.
@@ -31,12 +32,30 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// Untrusted text for an error message: its first `most` characters, without control characters.
+/// Whether a character would break a line or change how the text around it is displayed: controls, line separators,
+/// and what sets the direction of writing.
+pub(crate) fn is_unprintable(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Untrusted text for an error message: its first `most` printable characters.
 pub(crate) fn shown(text: &str, most: usize) -> String {
     text.chars()
-        .filter(|c| !c.is_control())
+        .filter(|c| !is_unprintable(*c))
         .take(most)
         .collect()
+}
+
+/// Untrusted text for a terminal. What that would take for commands, or would show elsewhere than it stands, becomes
+/// U+FFFD: an answer may tell it to write the clipboard or to hide lines.
+pub(crate) fn for_terminal(text: &str) -> Cow<'_, str> {
+    let is_command = |c: char| is_unprintable(c) && !matches!(c, '\n' | '\r' | '\t');
+    if text.contains(is_command) {
+        text.replace(is_command, "\u{fffd}").into()
+    } else {
+        text.into()
+    }
 }
 
 /// Line width of texts for people, in characters.
@@ -123,8 +142,18 @@ mod tests {
     }
 
     #[test]
-    fn foreign_text_is_cut_and_has_no_control_characters() {
-        assert_eq!(shown("a\r\n\u{1b}[31mé漢!", 6), "a[31mé");
+    fn foreign_text_is_cut_and_printable() {
+        assert_eq!(shown("a\r\n\u{1b}[31m\u{202e}é漢!", 6), "a[31mé");
+    }
+
+    #[test]
+    fn a_terminal_is_told_nothing_by_foreign_text() {
+        assert_eq!(
+            for_terminal("\u{1b}]52;c;eA==\u{7} \u{9b}2J\u{7f} a\u{202e}b\u{2066}c\u{61c}"),
+            "\u{fffd}]52;c;eA==\u{fffd} \u{fffd}2J\u{fffd} a\u{fffd}b\u{fffd}c\u{fffd}"
+        );
+        let text = "a\tb\r\n\u{e9}\u{1f600}\u{202f}";
+        assert!(matches!(for_terminal(text), Cow::Borrowed(same) if same == text));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::logging::{self, CallerScope};
+use crate::logging::{self, Scope};
 use crate::net::network;
 
 /// What a caller may do; each role may do what those before it may.
@@ -97,7 +97,7 @@ impl Identity {
     }
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
-    pub(crate) fn log_scope(&self) -> Option<CallerScope> {
+    pub(crate) fn log_scope(&self) -> Option<Scope> {
         (*self != Identity::Local).then(|| logging::caller_scope(CallerName(self.clone())))
     }
 }

@@ -87,7 +87,7 @@ impl Outbound {
         let host = uri.host().ok_or("the URL has no host")?;
         let proxy = agent::proxy(host, &uri)?;
         let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
-        let lookups = Lookups::new(|| Ok(()));
+        let lookups = Lookups::new();
         let agent = |kept| {
             let config = tls
                 .config(proxy.clone(), BUFFER, kept)

@@ -107,8 +107,9 @@ pub(crate) const TOPICS: &[Topic] = &[
             ),
             Text(
                 "A run goes to Fabric once, whatever happens. No redirect is followed. For an https:// Fabric of a \
-                 private authority, SSL_CERT_FILE names the certificates to trust. A proxy before Fabric must let \
-                 these requests through:",
+                 private authority, SSL_CERT_FILE names the certificates to trust. The static program (musl) knows \
+                 the names of /etc/hosts and DNS; those that only nsswitch knows (LDAP, mDNS) need the package or a \
+                 build for glibc. A proxy before Fabric must let these requests through:",
             ),
             Code(
                 "POST /chat\n\
@@ -468,7 +469,8 @@ server {
                  address.",
             ),
             Text(
-                "With --log-format json each line is an object with time, level, target, and the keys of its message, \
+                "A sentence with characters that could be taken for a field is quoted too, as message=. With \
+                 --log-format json each line is an object with time, level, target, and the keys of its message, \
                  or message where that is a sentence. If journald reads stderr, lines have its priorities. Input, \
                  output and secrets are never logged. A client that does not read stderr slows nothing down: lines \
                  that find no room are dropped and counted.",

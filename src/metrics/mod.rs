@@ -1,14 +1,13 @@
 //! Metrics in the text format of Prometheus.
 //!
-//! In scope: counters, and the text format. Not in scope: access, and the counts of connections and sessions, which are
-//! arguments of [`Metrics::render`].
+//! In scope: every family of samples, and the text format. Not in scope: access, and when something is counted. Gauges are
+//! set by whoever asks for the text.
 
 mod process;
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::error::Error;
@@ -28,108 +27,175 @@ const OTHER: &str = "other";
 /// The outcome of a successful call; a failed one has the name of its error.
 pub(crate) const OK: &str = "ok";
 
-/// The counters of this process.
-pub(crate) static TOTAL: Metrics = Metrics::new();
+/// Every family, and `write_families`, which writes them. A new one is a line here, and where it is counted.
+macro_rules! families {
+    ($($id:ident: $family:ty = $new:path, $name:literal, $labels:expr, $help:literal;)*) => {
+        $(#[doc = $help] pub(crate) static $id: $family = $new($name, $labels, $help);)*
 
-/// What is counted beside the [`Counter`]s.
-pub(crate) struct Metrics {
-    /// By tool. A call to Fabric takes far longer than the lock is held.
-    calls: Mutex<BTreeMap<&'static str, CallStats>>,
-    by_model: TokenCounts,
-    by_caller: TokenCounts,
-    runs: AtomicUsize,
+        fn write_families(out: &mut Exposition) {
+            $($id.write(out);)*
+        }
+    };
 }
 
-/// A family of counters that differ in one label; a single counter if the label is empty.
-pub(crate) struct Counter<K> {
+families! {
+    BUILD_INFO: Family<&'static str, 1> = Family::gauge, "build_info", ["version"], "The version that runs.";
+    RUNS_IN_FLIGHT: Single = Family::gauge, "runs_in_flight", [], "Runs of a pattern at this moment.";
+    RUNS_KEPT: Single = Family::gauge, "runs_kept", [], "Runs that have ended and can still be read.";
+    MEMORY: Single = Family::gauge, "memory_bytes", [], "What requests, runs and answers hold of --max-memory.";
+    MEMORY_LIMIT: Single = Family::gauge, "memory_limit_bytes", [], "How much --max-memory is.";
+    FABRIC_UP: Single = Family::gauge, "fabric_up", [], "Whether Fabric answers.";
+    CONNECTIONS: Single = Family::gauge, "connections", [], "Connections at this moment.";
+    SESSIONS: Single = Family::gauge, "sessions", [], "Legacy sessions that are remembered.";
+    RELAYED_BYTES: Single = Family::counter, "relayed_bytes_total", [], "Text of runs that came from Fabric, in bytes.";
+    FABRIC_ERRORS: Family<&'static str, 1> = Family::counter, "fabric_errors_total", ["kind"], "Failures of Fabric, by kind.";
+    CALLERS_REFUSED: Family<&'static str, 1> = Family::counter, "callers_refused_total", ["reason"], "Requests without a good token or the role they need, by reason.";
+    RESPONSES: Family<u16, 1> = Family::counter, "http_responses_total", ["status"], "Answers over HTTP, by status.";
+    TOKENS: Family<String, 2> = Family::counter, "tokens_total", ["model", "direction"], "Tokens that models read and wrote, by model.";
+    CALLER_TOKENS: Family<String, 2> = Family::counter, "caller_tokens_total", ["caller", "direction"], "Tokens that models read and wrote, by caller.";
+    CALLS: Family<&'static str, 2> = Family::counter, "calls_total", ["tool", "outcome"], "Calls of tools, by tool and outcome.";
+    CALL_DURATION: Histogram = Histogram::new, "call_duration_seconds", "tool", "How long calls of tools took.";
+}
+
+/// Samples that differ in the values of their `N` labels.
+pub(crate) struct Family<T, const N: usize> {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    labels: [&'static str; N],
+    samples: Mutex<BTreeMap<[T; N], u64>>,
+}
+
+/// One sample without labels.
+type Single = Family<&'static str, 0>;
+
+impl<T: Ord + Display, const N: usize> Family<T, N> {
+    const fn counter(name: &'static str, labels: [&'static str; N], help: &'static str) -> Self {
+        Family {
+            name,
+            kind: "counter",
+            help,
+            labels,
+            samples: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    const fn gauge(name: &'static str, labels: [&'static str; N], help: &'static str) -> Self {
+        let mut family = Family::counter(name, labels, help);
+        family.kind = "gauge";
+        family
+    }
+
+    /// Adds `more` to the sample with these values of the labels.
+    pub(crate) fn add(&self, values: [T; N], more: u64) {
+        let mut samples = lock(&self.samples);
+        let sample = samples.entry(values).or_default();
+        *sample = sample.saturating_add(more);
+    }
+
+    /// Sets the sample with these values of the labels.
+    pub(crate) fn set(&self, values: [T; N], value: u64) {
+        lock(&self.samples).insert(values, value);
+    }
+
+    fn write(&self, out: &mut Exposition) {
+        out.family(self.name, self.kind, self.help);
+        let samples = lock(&self.samples);
+        if N == 0 && samples.is_empty() {
+            out.sample(self.name, &[], 0);
+        }
+        for (values, sample) in &*samples {
+            let values = values.each_ref().map(T::to_string);
+            let labels: Vec<_> = self
+                .labels
+                .into_iter()
+                .zip(values.iter().map(String::as_str))
+                .collect();
+            out.sample(self.name, &labels, sample);
+        }
+    }
+}
+
+/// How long something took, by the value of one label.
+pub(crate) struct Histogram {
     name: &'static str,
     label: &'static str,
     help: &'static str,
-    values: Mutex<BTreeMap<K, u64>>,
+    samples: Mutex<BTreeMap<&'static str, Times>>,
 }
 
-/// Every [`Counter`], and `counters`, which writes them. A new one is a line here, and where it is counted.
-macro_rules! counters {
-    ($($id:ident($key:ty): $name:literal, $label:literal, $help:literal;)*) => {
-        $(#[doc = $help] pub(crate) static $id: Counter<$key> = Counter::new($name, $label, $help);)*
-
-        fn counters(out: &mut Exposition) {
-            $($id.render(out);)*
-        }
-    };
+#[derive(Default)]
+struct Times {
+    /// How many ended in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
+    buckets: [u64; BUCKETS.len() + 1],
+    sum: Duration,
 }
 
-counters! {
-    RELAYED_BYTES(&'static str): "relayed_bytes_total", "", "Text of runs that came from Fabric, in bytes.";
-    FABRIC_ERRORS(&'static str): "fabric_errors_total", "kind", "Failures of Fabric, by kind.";
-    CALLERS_REFUSED(&'static str): "callers_refused_total", "reason", "Requests without a good token or the role they need, by reason.";
-    RESPONSES(u16): "http_responses_total", "status", "Answers over HTTP, by status.";
-}
-
-impl<K: Ord + Display> Counter<K> {
-    const fn new(name: &'static str, label: &'static str, help: &'static str) -> Counter<K> {
-        Counter {
+impl Histogram {
+    const fn new(name: &'static str, label: &'static str, help: &'static str) -> Histogram {
+        Histogram {
             name,
             label,
             help,
-            values: Mutex::new(BTreeMap::new()),
+            samples: Mutex::new(BTreeMap::new()),
         }
     }
 
-    /// Adds `more` to the counter whose label has this value.
-    pub(crate) fn add(&self, value: K, more: u64) {
-        *lock(&self.values).entry(value).or_default() += more;
+    fn add(&self, value: &'static str, took: Duration) {
+        let mut samples = lock(&self.samples);
+        let times = samples.entry(value).or_default();
+        times.buckets[BUCKETS.partition_point(|bound| *bound < took.as_secs_f64())] += 1;
+        times.sum += took;
     }
 
-    fn render(&self, out: &mut Exposition) {
-        let values = lock(&self.values);
-        if self.label.is_empty() {
-            return out.single(
-                self.name,
-                "counter",
-                self.help,
-                values.values().sum::<u64>(),
-            );
-        }
-        out.family(self.name, "counter", self.help);
-        for (value, count) in &*values {
-            out.sample(
-                self.name,
-                format_args!("{{{}=\"{value}\"}}", self.label),
-                count,
-            );
+    fn write(&self, out: &mut Exposition) {
+        out.family(self.name, "histogram", self.help);
+        for (value, times) in &*lock(&self.samples) {
+            let label = (self.label, *value);
+            let mut count = 0;
+            for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(times.buckets) {
+                count += more;
+                let bound = bound.map_or_else(|| "+Inf".to_owned(), f64::to_string);
+                let bucket = format!("{}_bucket", self.name);
+                out.sample(&bucket, &[label, ("le", &bound)], count);
+            }
+            let sum = times.sum.as_secs_f64();
+            out.sample(&format!("{}_sum", self.name), &[label], sum);
+            out.sample(&format!("{}_count", self.name), &[label], count);
         }
     }
-}
-
-/// Tokens that runs read and wrote, by the value of a label.
-type TokenCounts = Mutex<BTreeMap<String, (u64, u64)>>;
-
-fn add_tokens(to: &TokenCounts, name: &str, input: u64, output: u64) {
-    let mut to = lock(to);
-    let name = if to.len() < MAX_LABELS || to.contains_key(name) {
-        name
-    } else {
-        OTHER
-    };
-    let sum = to.entry(name.to_owned()).or_default();
-    *sum = (sum.0.saturating_add(input), sum.1.saturating_add(output));
-}
-
-/// The calls of one tool.
-#[derive(Default)]
-struct CallStats {
-    outcomes: BTreeMap<&'static str, u64>,
-    /// Calls in each of [`BUCKETS`], not cumulative; the last one is `+Inf`.
-    buckets: [u64; BUCKETS.len() + 1],
-    time: Duration,
 }
 
 /// Counts the error that a call ended with, if it was Fabric that failed.
 pub(crate) fn failure(error: &Error) {
     if error.kind.is_of_fabric() {
-        FABRIC_ERRORS.add(error.kind.name(), 1);
+        FABRIC_ERRORS.add([error.kind.name()], 1);
     }
+}
+
+/// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. A call refused before it ran has no duration.
+pub(crate) fn call(tool: &'static str, outcome: &'static str, took: Option<Duration>) {
+    CALLS.add([tool, outcome], 1);
+    if let Some(took) = took {
+        CALL_DURATION.add(tool, took);
+    }
+}
+
+/// Counts the tokens that a run of `model` for `caller` read and wrote.
+pub(crate) fn used(model: &str, caller: &str, input: u64, output: u64) {
+    add_tokens(&TOKENS, model, input, output);
+    add_tokens(&CALLER_TOKENS, caller, input, output);
+}
+
+fn add_tokens(family: &Family<String, 2>, name: &str, input: u64, output: u64) {
+    let sample = |name: &str, direction: &str| [name.to_owned(), direction.to_owned()];
+    let has_label = {
+        let samples = lock(&family.samples);
+        samples.len() < 2 * MAX_LABELS || samples.contains_key(&sample(name, "input"))
+    };
+    let name = if has_label { name } else { OTHER };
+    family.add(sample(name, "input"), input);
+    family.add(sample(name, "output"), output);
 }
 
 /// A run in flight, counted until it is dropped.
@@ -138,194 +204,35 @@ pub(crate) struct RunInFlight(());
 impl RunInFlight {
     /// Counts one more.
     pub(crate) fn begin() -> RunInFlight {
-        TOTAL.runs.fetch_add(1, Ordering::Relaxed);
+        RUNS_IN_FLIGHT.add([], 1);
         RunInFlight(())
     }
 }
 
 impl Drop for RunInFlight {
     fn drop(&mut self) {
-        TOTAL.runs.fetch_sub(1, Ordering::Relaxed);
+        *lock(&RUNS_IN_FLIGHT.samples).entry([]).or_insert(1) -= 1;
     }
 }
 
-impl Metrics {
-    const fn new() -> Metrics {
-        Metrics {
-            calls: Mutex::new(BTreeMap::new()),
-            by_model: Mutex::new(BTreeMap::new()),
-            by_caller: Mutex::new(BTreeMap::new()),
-            runs: AtomicUsize::new(0),
-        }
+/// All metrics in version 0.0.4 of the text format.
+pub(crate) fn text() -> String {
+    BUILD_INFO.set([env!("CARGO_PKG_VERSION")], 1);
+    let mut out = Exposition(String::with_capacity(4096));
+    write_families(&mut out);
+    let started = (
+        "process_start_time_seconds",
+        "gauge",
+        "When it started, in seconds since 1970.",
+        time::started().to_string(),
+    );
+    for (name, kind, help, value) in process::metrics().into_iter().chain([started]) {
+        let _ = write!(
+            out.0,
+            "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
+        );
     }
-
-    /// Counts a call of `tool`; `outcome` is [`OK`] or the name of the error. A call refused before it ran has no
-    /// duration.
-    pub(crate) fn call(&self, tool: &'static str, outcome: &'static str, took: Option<Duration>) {
-        let mut calls = lock(&self.calls);
-        let calls = calls.entry(tool).or_default();
-        *calls.outcomes.entry(outcome).or_default() += 1;
-        let Some(took) = took else { return };
-        calls.buckets[BUCKETS.partition_point(|bound| *bound < took.as_secs_f64())] += 1;
-        calls.time += took;
-    }
-
-    /// Counts the tokens that a run of `model` for `caller` read and wrote.
-    pub(crate) fn used(&self, model: &str, caller: &str, input: u64, output: u64) {
-        add_tokens(&self.by_model, model, input, output);
-        add_tokens(&self.by_caller, caller, input, output);
-    }
-
-    /// All metrics; `memory` is how much is held and how much there is. In version 0.0.4 of the text format.
-    pub(crate) fn render(
-        &self,
-        connections: usize,
-        sessions: usize,
-        kept_runs: usize,
-        fabric_up: bool,
-        memory: (usize, usize),
-    ) -> String {
-        let mut out = Exposition(String::with_capacity(4096));
-        out.family("build_info", "gauge", "The version that runs.");
-        out.sample(
-            "build_info",
-            format_args!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION")),
-            1,
-        );
-        out.single(
-            "runs_in_flight",
-            "gauge",
-            "Runs of a pattern at this moment.",
-            self.runs.load(Ordering::Relaxed),
-        );
-        out.single(
-            "runs_kept",
-            "gauge",
-            "Runs that have ended and can still be read.",
-            kept_runs,
-        );
-        out.single(
-            "memory_bytes",
-            "gauge",
-            "What requests, runs and answers hold of --max-memory.",
-            memory.0,
-        );
-        out.single(
-            "memory_limit_bytes",
-            "gauge",
-            "How much --max-memory is.",
-            memory.1,
-        );
-        out.single(
-            "fabric_up",
-            "gauge",
-            "Whether Fabric answers.",
-            u8::from(fabric_up),
-        );
-        out.single(
-            "connections",
-            "gauge",
-            "Connections at this moment.",
-            connections,
-        );
-        out.single(
-            "sessions",
-            "gauge",
-            "Legacy sessions that are remembered.",
-            sessions,
-        );
-        counters(&mut out);
-        for (family, label, help, sums) in [
-            (
-                "tokens_total",
-                "model",
-                "Tokens that models read and wrote, by model.",
-                &self.by_model,
-            ),
-            (
-                "caller_tokens_total",
-                "caller",
-                "Tokens that models read and wrote, by caller.",
-                &self.by_caller,
-            ),
-        ] {
-            out.family(family, "counter", help);
-            for (name, (input, output)) in &*lock(sums) {
-                let name = escaped(name);
-                for (direction, sum) in [("input", input), ("output", output)] {
-                    out.sample(
-                        family,
-                        format_args!("{{{label}=\"{name}\",direction=\"{direction}\"}}"),
-                        sum,
-                    );
-                }
-            }
-        }
-        let calls = lock(&self.calls);
-        out.family(
-            "calls_total",
-            "counter",
-            "Calls of tools, by tool and outcome.",
-        );
-        for (tool, calls) in &*calls {
-            for (outcome, count) in &calls.outcomes {
-                out.sample(
-                    "calls_total",
-                    format_args!("{{tool=\"{tool}\",outcome=\"{outcome}\"}}"),
-                    count,
-                );
-            }
-        }
-        out.family(
-            "call_duration_seconds",
-            "histogram",
-            "How long calls of tools took.",
-        );
-        for (tool, calls) in &*calls {
-            let mut count = 0;
-            for (bound, more) in BUCKETS.iter().map(Some).chain([None]).zip(calls.buckets) {
-                count += more;
-                let bound = bound.map_or_else(|| "+Inf".to_owned(), |bound| bound.to_string());
-                out.sample(
-                    "call_duration_seconds_bucket",
-                    format_args!("{{tool=\"{tool}\",le=\"{bound}\"}}"),
-                    count,
-                );
-            }
-            out.sample(
-                "call_duration_seconds_sum",
-                format_args!("{{tool=\"{tool}\"}}"),
-                calls.time.as_secs_f64(),
-            );
-            out.sample(
-                "call_duration_seconds_count",
-                format_args!("{{tool=\"{tool}\"}}"),
-                count,
-            );
-        }
-        drop(calls);
-        let started = time::started().to_string();
-        let started = (
-            "process_start_time_seconds",
-            "gauge",
-            "When it started, in seconds since 1970.",
-            started,
-        );
-        for (name, kind, help, value) in process::metrics().into_iter().chain([started]) {
-            let _ = write!(
-                out.0,
-                "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n"
-            );
-        }
-        out.0
-    }
-}
-
-/// A label's value.
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    out.0
 }
 
 /// The text format: `# HELP` and `# TYPE` of each family, then its samples. Writing to a string cannot fail.
@@ -339,110 +246,125 @@ impl Exposition {
         );
     }
 
-    fn sample(&mut self, name: &str, labels: std::fmt::Arguments<'_>, value: impl Display) {
-        let _ = writeln!(self.0, "fabric_mcp_{name}{labels} {value}");
-    }
-
-    fn single(&mut self, name: &str, kind: &str, help: &str, value: impl Display) {
-        self.family(name, kind, help);
-        self.sample(name, format_args!(""), value);
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        let _ = write!(self.0, "fabric_mcp_{name}");
+        let mut before = '{';
+        for (label, text) in labels {
+            let text = text
+                .replace('\\', "\\\\")
+                .replace('"', "\\\"")
+                .replace('\n', "\\n");
+            let _ = write!(self.0, "{before}{label}=\"{text}\"");
+            before = ',';
+        }
+        let end = if labels.is_empty() { "" } else { "}" };
+        let _ = writeln!(self.0, "{end} {value}");
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Kind;
 
-    #[test]
-    fn the_text_is_what_prometheus_reads() {
-        let metrics = Metrics::new();
-        metrics.call("fabric_run_pattern", OK, Some(Duration::from_millis(500)));
-        metrics.call(
-            "fabric_run_pattern",
-            "cancelled",
-            Some(Duration::from_secs(3600)),
-        );
-        metrics.call("fabric_run_pattern", "too-many-requests", None);
-        metrics.used("a\"b", "alice", 10, 5);
-        metrics.used("a\"b", "bob", 1, 1);
-        let text = metrics.render(3, 2, 4, true, (1, 9));
-        for line in [
-            "# TYPE fabric_mcp_runs_in_flight gauge",
-            "fabric_mcp_runs_in_flight 0",
-            "fabric_mcp_connections 3",
-            "fabric_mcp_fabric_up 1",
-            "fabric_mcp_tokens_total{model=\"a\\\"b\",direction=\"input\"} 11",
-            "fabric_mcp_caller_tokens_total{caller=\"alice\",direction=\"output\"} 5",
-            "fabric_mcp_sessions 2",
-            "# TYPE fabric_mcp_runs_kept gauge",
-            "fabric_mcp_runs_kept 4",
-            "# TYPE fabric_mcp_relayed_bytes_total counter",
-            "# TYPE fabric_mcp_http_responses_total counter",
-            "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"cancelled\"} 1",
-            "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"ok\"} 1",
-            "fabric_mcp_calls_total{tool=\"fabric_run_pattern\",outcome=\"too-many-requests\"} 1",
-            "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"0.1\"} 0",
-            "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"0.5\"} 1",
-            "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"1800\"} 1",
-            "fabric_mcp_call_duration_seconds_bucket{tool=\"fabric_run_pattern\",le=\"+Inf\"} 2",
-            "fabric_mcp_call_duration_seconds_sum{tool=\"fabric_run_pattern\"} 3600.5",
-            "fabric_mcp_call_duration_seconds_count{tool=\"fabric_run_pattern\"} 2",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-        assert!(text.ends_with('\n') && !text.contains("\n\n"));
+    fn written(write: impl FnOnce(&mut Exposition)) -> String {
+        let mut out = Exposition(String::new());
+        write(&mut out);
+        out.0
     }
 
     #[test]
-    fn counters_are_written_by_label() {
-        let (single, by_kind) = (
-            Counter::new("a_total", "", "A."),
-            Counter::new("b_total", "kind", "B."),
-        );
-        let mut out = Exposition(String::new());
-        single.render(&mut out);
-        single.add("", 2);
-        single.add("", 3);
-        single.render(&mut out);
-        by_kind.add("x", 1);
-        by_kind.render(&mut out);
-        let samples: Vec<_> = out
-            .0
-            .lines()
-            .filter(|line| !line.starts_with('#'))
-            .collect();
+    fn every_family_is_described_once() {
+        let text = text();
+        let described = |line: &str| text.lines().filter(|other| *other == line).count();
+        let mut families = 0;
+        for line in text.lines().filter(|line| line.starts_with("# HELP ")) {
+            let name = line.split(' ').nth(2).unwrap();
+            let kinds = ["counter", "gauge", "histogram"];
+            let kinds = kinds.map(|kind| described(&format!("# TYPE {name} {kind}")));
+            assert_eq!((described(line), kinds.iter().sum()), (1, 1), "{name}");
+            families += 1;
+        }
+        assert!(families > 16, "{text}");
+        assert!(text.ends_with('\n') && !text.contains("\n\n"));
+        let version = env!("CARGO_PKG_VERSION");
+        assert!(text.contains(&format!("build_info{{version=\"{version}\"}} 1\n")));
+    }
+
+    #[test]
+    fn samples_are_written_by_label() {
+        let single: Single = Family::gauge("a", [], "A.");
         assert_eq!(
-            samples,
-            [
-                "fabric_mcp_a_total 0",
-                "fabric_mcp_a_total 5",
-                "fabric_mcp_b_total{kind=\"x\"} 1"
-            ]
+            written(|out| single.write(out)),
+            "# HELP fabric_mcp_a A.\n# TYPE fabric_mcp_a gauge\nfabric_mcp_a 0\n"
         );
+        single.set([], 2);
+        single.add([], 3);
+        assert!(written(|out| single.write(out)).ends_with("\nfabric_mcp_a 5\n"));
+        let family = Family::counter("b_total", ["kind", "way"], "B.");
+        family.add(["y", "\"\\\n"], 1);
+        family.add(["x", "in"], u64::MAX);
+        family.add(["x", "in"], 1);
+        assert_eq!(
+            written(|out| family.write(out)),
+            "# HELP fabric_mcp_b_total B.\n# TYPE fabric_mcp_b_total counter\n\
+             fabric_mcp_b_total{kind=\"x\",way=\"in\"} 18446744073709551615\n\
+             fabric_mcp_b_total{kind=\"y\",way=\"\\\"\\\\\\n\"} 1\n"
+        );
+    }
+
+    #[test]
+    fn a_histogram_is_cumulative() {
+        let times = Histogram::new("t_seconds", "tool", "T.");
+        times.add("x", Duration::from_millis(500));
+        times.add("x", Duration::from_secs(3600));
+        let text = written(|out| times.write(out));
+        for line in [
+            "# TYPE fabric_mcp_t_seconds histogram",
+            "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"0.1\"} 0",
+            "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"0.5\"} 1",
+            "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"1800\"} 1",
+            "fabric_mcp_t_seconds_bucket{tool=\"x\",le=\"+Inf\"} 2",
+            "fabric_mcp_t_seconds_sum{tool=\"x\"} 3600.5",
+            "fabric_mcp_t_seconds_count{tool=\"x\"} 2",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
     }
 
     #[test]
     fn only_so_many_callers_have_a_label() {
-        let metrics = Metrics::new();
+        let family = Family::counter("t_total", ["caller", "direction"], "T.");
         for n in 0..MAX_LABELS + 5 {
-            metrics.used("m", &format!("c{n:03}"), 1, 2);
+            add_tokens(&family, &format!("c{n:03}"), 1, 2);
         }
-        let text = metrics.render(0, 0, 0, false, (0, 9));
+        let text = written(|out| family.write(out));
+        assert_eq!(text.matches("t_total{").count(), 2 * (MAX_LABELS + 1));
+        for line in [
+            "fabric_mcp_t_total{caller=\"other\",direction=\"output\"} 10",
+            "fabric_mcp_t_total{caller=\"c099\",direction=\"input\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_this_server_refuses_is_no_failure_of_fabric() {
+        let of_fabric: Vec<_> = Kind::ALL
+            .into_iter()
+            .filter(|kind| kind.is_of_fabric())
+            .map(Kind::name)
+            .collect();
         assert_eq!(
-            text.matches("caller_tokens_total{").count(),
-            2 * (MAX_LABELS + 1)
-        );
-        assert!(
-            text.contains(
-                "fabric_mcp_caller_tokens_total{caller=\"other\",direction=\"output\"} 10\n"
-            ),
-            "{text}"
-        );
-        assert!(
-            text.contains(
-                "fabric_mcp_caller_tokens_total{caller=\"c099\",direction=\"input\"} 1\n"
-            ),
-            "{text}"
+            of_fabric,
+            [
+                "fabric-api-unavailable",
+                "fabric-api-unauthorized",
+                "fabric-internal-error",
+                "fabric-api-error",
+                "fabric-timeout",
+                "fabric-stream-interrupted",
+            ]
         );
     }
 }

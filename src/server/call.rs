@@ -7,7 +7,8 @@ use std::time::Duration;
 use log::Level;
 
 use crate::account::{Account, Full, Guard, Resource};
-use crate::fabric::{Error, Kind, no_room};
+use crate::fabric::{Error, no_room};
+use crate::logging::Line;
 use crate::protocol::{Answer, Id, NoId, Refusal, RequestContext, ResultWriter, Revision, Session};
 use crate::tools::{self, Caller, Context, Failure, Place, Tool};
 use crate::{logging, metrics, random};
@@ -213,14 +214,14 @@ impl CallHead {
     }
 
     fn refuse(&self, refusal: Refusal) -> Answer {
-        let mut line = String::with_capacity(160);
-        logging::logfmt(&mut line, "method", self.method);
-        let level = if refusal.error.kind == Kind::Cancelled {
-            Level::Info
-        } else {
-            Level::Warn
-        };
-        log_refusal(level, line, &refusal, &self.request_id);
+        let mut line = Line::default();
+        line.field("method", self.method);
+        log_refusal(
+            logging::level(&refusal.error),
+            line,
+            &refusal,
+            &self.request_id,
+        );
         refusal.answer(
             Some(&self.id),
             NoId::Absent,
@@ -240,14 +241,14 @@ pub(super) fn failed_tool(error: Error, id: &Id, revision: Revision, request_id:
 /// Answers a request that is invalid or cannot be served now. Not logged as a warning: clients probe.
 pub(crate) fn refuse(refusal: Refusal, id: Option<&Id>, no_id: NoId, modern: bool) -> Answer {
     let request_id = random::request_id();
-    log_refusal(Level::Info, String::new(), &refusal, &request_id);
+    log_refusal(Level::Info, Line::default(), &refusal, &request_id);
     refusal.answer(id, no_id, modern, &request_id)
 }
 
-fn log_refusal(level: Level, mut line: String, refusal: &Refusal, request_id: &str) {
-    logging::logfmt(&mut line, "ok", false);
-    logging::logfmt(&mut line, "code", refusal.code);
-    logging::failure(&mut line, &refusal.error, str::to_owned);
-    logging::logfmt(&mut line, "request_id", request_id);
-    log::log!(target: "fabric_mcp::server", level, "{line}");
+fn log_refusal(level: Level, mut line: Line, refusal: &Refusal, request_id: &str) {
+    line.field("ok", false);
+    line.field("code", refusal.code);
+    line.failure(&refusal.error, &refusal.error.detail);
+    line.field("request_id", request_id);
+    line.log(level, "fabric_mcp::server");
 }

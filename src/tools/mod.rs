@@ -29,6 +29,7 @@ use crate::access::Role;
 use crate::account::Resource;
 pub(crate) use crate::config::Policy;
 use crate::fabric::{Error, Kind};
+use crate::logging::Line;
 use crate::protocol::Node;
 use crate::{logging, metrics};
 
@@ -169,25 +170,21 @@ pub(crate) fn run(
         Some(took),
     );
     let mut line = log_line(tool, fields);
-    logging::logfmt(&mut line, "duration_ms", took.as_millis());
-    logging::logfmt(&mut line, "ok", result.is_ok());
+    line.field("duration_ms", took.as_millis());
+    line.field("ok", result.is_ok());
     match &result {
         Ok(outcome) => {
-            if let Some(rows) = outcome.rows {
-                logging::logfmt(&mut line, "rows", rows);
-            }
-            if let Some(bytes) = outcome.bytes {
-                logging::logfmt(&mut line, "bytes", bytes);
-            }
+            line.optional("rows", outcome.rows)
+                .optional("bytes", outcome.bytes);
         }
         Err(failure) => log_error(&mut line, &failure.error, failure.logged.as_deref()),
     }
-    logging::logfmt(&mut line, "request_id", &context.request_id);
-    // A cancelled call is not a fault.
-    let is_bad = result
-        .as_ref()
-        .is_err_and(|failure| failure.error.kind != Kind::Cancelled);
-    log::log!(target: "fabric_mcp::tools", if is_bad { Level::Warn } else { Level::Info }, "{line}");
+    line.field("request_id", &context.request_id);
+    let level = match &result {
+        Ok(_) => Level::Info,
+        Err(failure) => logging::level(&failure.error),
+    };
+    line.log(level, "fabric_mcp::tools");
     result
 }
 
@@ -200,39 +197,34 @@ pub(crate) fn log_refused(
 ) {
     count(tool, Some(error), None);
     let mut line = log_line(tool, fields);
-    logging::logfmt(&mut line, "ok", false);
+    line.field("ok", false);
     log_error(&mut line, error, None);
-    logging::logfmt(&mut line, "request_id", request_id);
-    let level = if error.kind == Kind::Cancelled {
-        Level::Info
-    } else {
-        Level::Warn
-    };
-    log::log!(target: "fabric_mcp::tools", level, "{line}");
+    line.field("request_id", request_id);
+    line.log(logging::level(error), "fabric_mcp::tools");
 }
 
 /// The beginning of every log line of a call.
-fn log_line(tool: &Tool, fields: &[(&'static str, String)]) -> String {
-    let mut line = String::with_capacity(160);
-    logging::logfmt(&mut line, "tool", tool.name);
+fn log_line(tool: &Tool, fields: &[(&'static str, String)]) -> Line {
+    let mut line = Line::default();
+    line.field("tool", tool.name);
     for (key, value) in fields {
-        logging::logfmt(&mut line, key, value);
+        line.field(key, value);
     }
     line
 }
 
 /// `logged` is the reason as the log may have it, where that differs.
-fn log_error(line: &mut String, error: &Error, logged: Option<&str>) {
-    logging::failure(line, error, |reason| logged.unwrap_or(reason).to_owned());
+fn log_error(line: &mut Line, error: &Error, logged: Option<&str>) {
+    line.failure(error, logged.unwrap_or(&error.detail));
     if error.kind == Kind::InvalidRequest {
         let argument = error.argument.as_deref();
-        logging::logfmt(line, "argument", argument.unwrap_or("(unknown)"));
+        line.field("argument", argument.unwrap_or("(unknown)"));
     }
 }
 
 /// Counts a call of `tool` that ended with `error` or well; `took` is `None` if it never ran.
 fn count(tool: &Tool, error: Option<&Error>, took: Option<Duration>) {
-    metrics::TOTAL.call(
+    metrics::call(
         tool.name,
         error.map_or(metrics::OK, |error| error.kind.name()),
         took,
@@ -424,7 +416,8 @@ mod tests {
             let error = refusal(tool, &arguments);
             let mut line = log_line(tool, &[]);
             log_error(&mut line, &error, None);
-            line.strip_prefix("tool=fabric_run_pattern error=invalid-request argument=")
+            line.to_logfmt()
+                .strip_prefix("tool=fabric_run_pattern error=invalid-request argument=")
                 .unwrap()
                 .to_owned()
         };

@@ -5,11 +5,11 @@ use serde_json::{Value, json};
 use crate::support::fabric::FakeFabric;
 use crate::support::http::HttpServer;
 use crate::support::process::{Process, Program};
-use crate::support::reply::Reply;
+use crate::support::reply::{Framing, Reply, Step};
 use crate::support::stdio::Stdio;
 use crate::support::transports::{self, Wire};
 use crate::support::web::Streamable;
-use crate::support::{Caller, DEADLINE, ERAS, Era};
+use crate::support::{Caller, DEADLINE, ERAS, Era, expect};
 
 const NEWEST: Era = Era::Legacy("2025-11-25");
 
@@ -198,6 +198,7 @@ fn refusals_before_a_run_are_counted_for_every_caller() {
                 metrics(&server)
             );
         }
+        expect_no_failure_of_fabric(&server);
         let line = line(&server.process, &["error=too-many-requests"]);
         assert!(
             line.contains(" WARN ") && line.contains("tool=fabric_run_pattern pattern=ai ok=false"),
@@ -212,6 +213,73 @@ fn metrics(server: &HttpServer) -> String {
         .connect()
         .request("GET", "/metrics", &[], None)
         .text()
+}
+
+#[track_caller]
+fn expect_no_failure_of_fabric(server: &HttpServer) {
+    let text = metrics(server);
+    assert!(text.contains("# TYPE fabric_mcp_fabric_errors_total counter\n"));
+    assert!(!text.contains("fabric_mcp_fabric_errors_total{"), "{text}");
+}
+
+#[test]
+fn a_limit_of_ours_is_no_failure_of_fabric() {
+    let fabric = FakeFabric::start();
+    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
+    let body = Reply::new(200, "application/json", "[")
+        .step(Step::Repeat(vec![b' '; 16 << 20], 1))
+        .framing(Framing::Length);
+    fabric.once("GET /strategies", body);
+    let mut client = Streamable::to(&server, NEWEST, None);
+    let result = client.call("fabric_list_strategies", json!({}));
+    expect::failure(NEWEST, &result, "response-too-large");
+    let sample =
+        "fabric_mcp_calls_total{tool=\"fabric_list_strategies\",outcome=\"response-too-large\"} 1";
+    assert!(metrics(&server).lines().any(|line| line == sample));
+    expect_no_failure_of_fabric(&server);
+}
+
+#[test]
+fn the_help_describes_every_family_of_metrics() {
+    let fabric = FakeFabric::start();
+    let server = transports::serve(Wire::Streamable, Program::with(&fabric));
+    let help = Program::new(["--help", "metrics"]).run(DEADLINE).stdout;
+    let text = metrics(&server);
+    let mut families = 0;
+    for line in text.lines() {
+        let Some((name, _)) = line
+            .strip_prefix("# TYPE ")
+            .filter(|line| line.starts_with("fabric_mcp_"))
+            .and_then(|line| line.split_once(' '))
+        else {
+            continue;
+        };
+        assert!(help.contains(name), "{name} is not in\n{help}");
+        families += 1;
+    }
+    assert!(families > 10, "{text}");
+}
+
+#[test]
+fn what_a_client_sends_looks_like_no_field_of_the_log() {
+    let fabric = FakeFabric::start();
+    let logged = r#"answered 403: The Host \"evil\"x ok=true\" is not "#;
+    for format in ["logfmt", "json"] {
+        let program = Program::with(&fabric).arg("--log-format").arg(format);
+        let server = transports::serve(Wire::Streamable, program);
+        let headers = [("Host", "evil\"x ok=true")];
+        let answer = server.connect().request("GET", "/mcp", &headers, None);
+        assert_eq!(answer.status, 403);
+        let line = line(&server.process, &["answered 403"]);
+        assert!(line.contains(logged), "{line}");
+        match format {
+            "json" => assert!(serde_json::from_str::<Value>(&line).unwrap()["ok"].is_null()),
+            _ => assert!(
+                line.contains("] message=\"127.0.0.1:") && line.ends_with('"'),
+                "{line}"
+            ),
+        }
+    }
 }
 
 #[test]

@@ -140,11 +140,6 @@ impl ReadContext {
         CONTEXT.with_borrow(Clone::clone)
     }
 
-    /// Asks the caller of this thread, if it has a request, whether to continue.
-    pub(super) fn ask_current() -> Result<(), ureq::Error> {
-        ReadContext::current().map_or(Ok(()), |watch| watch.ask())
-    }
-
     /// Records that the request was sent and its response is waited for.
     fn reads() {
         CONTEXT.with_borrow_mut(|watch| {

@@ -26,7 +26,7 @@ use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
-use interruptible::{Interruptible, ReadContext, WaitScope};
+use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 pub(super) use response::{FabricResponse, Media};
 
@@ -124,7 +124,7 @@ impl Client {
             settings.ca_file.as_deref(),
             uri.scheme_str() == Some("https"),
         )?;
-        let lookups = Lookups::new(ReadContext::ask_current);
+        let lookups = Lookups::new();
         let agent = |kept| {
             let config = tls
                 .config(proxy.clone(), BUFFER, kept)
@@ -425,20 +425,14 @@ impl<'c> Attempt<'c> {
         if !log::log_enabled!(log::Level::Debug) {
             return;
         }
-        let mut line = String::with_capacity(120);
-        logging::logfmt(&mut line, "method", self.method);
-        logging::logfmt(&mut line, "path", self.path);
-        if self.attempt > 1 {
-            logging::logfmt(&mut line, "try", self.attempt);
-        }
-        if let Some(status) = status {
-            logging::logfmt(&mut line, "status", status);
-        }
-        if let Some(kind) = error {
-            logging::logfmt(&mut line, "error", kind.name());
-        }
-        logging::logfmt(&mut line, "duration_ms", self.begun.elapsed().as_millis());
-        log::debug!(target: "fabric_mcp::fabric", "{line}");
+        let mut line = logging::Line::default();
+        line.field("method", self.method)
+            .field("path", self.path)
+            .optional("try", (self.attempt > 1).then_some(self.attempt))
+            .optional("status", status)
+            .optional("error", error.map(Kind::name))
+            .field("duration_ms", self.begun.elapsed().as_millis());
+        line.log(log::Level::Debug, "fabric_mcp::fabric");
     }
 
     fn refused(&self, status: u16, headers: &HeaderMap) -> AttemptError {

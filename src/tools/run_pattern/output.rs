@@ -63,12 +63,12 @@ impl Output {
 
     /// Counts the text and tokens of a step that has ended.
     pub(super) fn count(&self, model: &str, context: &Context) {
-        metrics::RELAYED_BYTES.add("", self.bytes as u64);
+        metrics::RELAYED_BYTES.add([], self.bytes as u64);
         if let Some(usage) = &self.usage {
             let model = if model.is_empty() { "default" } else { model };
             let (input, output) = (usage.input_tokens, usage.output_tokens);
             let caller = context.caller.pass.identity.name().to_string();
-            metrics::TOTAL.used(model, &caller, input, output);
+            metrics::used(model, &caller, input, output);
         }
     }
 

@@ -66,16 +66,13 @@ impl Ops {
             .connections
             .upgrade()
             .map_or(0, |server| server.connections());
-        metrics::TOTAL.render(
-            connections,
-            sessions,
-            self.runs.tally().kept,
-            self.ready.ask().is_none(),
-            (
-                self.accounts.used(Resource::Memory),
-                self.accounts.total(Resource::Memory),
-            ),
-        )
+        metrics::CONNECTIONS.set([], connections as u64);
+        metrics::SESSIONS.set([], sessions as u64);
+        metrics::RUNS_KEPT.set([], self.runs.tally().kept as u64);
+        metrics::FABRIC_UP.set([], u64::from(self.ready.ask().is_none()));
+        metrics::MEMORY.set([], self.accounts.used(Resource::Memory) as u64);
+        metrics::MEMORY_LIMIT.set([], self.accounts.total(Resource::Memory) as u64);
+        metrics::text()
     }
 }
 

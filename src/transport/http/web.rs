@@ -212,7 +212,7 @@ impl<'a> Visit<'a> {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        metrics::RESPONSES.add(status, 1);
+        metrics::RESPONSES.add([status], 1);
         self.exchange
             .respond(status, &with_cors(headers, self.origin), body);
     }
@@ -281,7 +281,7 @@ impl<'a> Visit<'a> {
         pass: Option<&Pass>,
     ) {
         log::info!("{ip}: answered {}: {}", refusal.status(), refusal.detail());
-        metrics::CALLERS_REFUSED.add(refusal.label(), 1);
+        metrics::CALLERS_REFUSED.add([refusal.label()], 1);
         let challenge = access.challenge(refusal, pass);
         let retry = refusal.retry_after().map(|seconds| seconds.to_string());
         let challenge = challenge
@@ -341,14 +341,14 @@ impl Later {
 
     /// Answers with a body of known size, in these parts.
     pub(super) fn respond(self, status: u16, headers: &[(&str, &str)], body: &[&[u8]]) {
-        metrics::RESPONSES.add(status, 1);
+        metrics::RESPONSES.add([status], 1);
         self.deferred
             .respond(status, &with_cors(headers, self.origin.as_deref()), body);
     }
 
     /// Answers with a stream, whose head goes out at once; `headers` are further ones.
     pub(super) fn stream(self, headers: &[(&str, &str)]) -> EventStream {
-        metrics::RESPONSES.add(200, 1);
+        metrics::RESPONSES.add([200], 1);
         let headers: Vec<_> = headers.iter().copied().chain(STREAM).collect();
         self.deferred
             .stream(&with_cors(&headers, self.origin.as_deref()))

@@ -1,0 +1,1019 @@
+//! The log on stderr: a bounded queue, written by its own thread.
+//!
+//! In scope: which records are logged, the two formats and their escaping, the queue, panics. Not in scope: what is worth
+//! a line.
+//!
+//! A line is a list of fields, and each format is made from them. What the macros of `log` get is a sentence: the field
+//! `message`. `simple_logger` writes the lines that are not JSON: `2026-07-28T12:00:00.000Z INFO  [target] key=value`.
+//! Queueing, the time of the call (its timestamps need another crate), and surviving a closed stderr (it panics) are added
+//! here.
+//!
+//! - A caller never waits for stderr: it puts its line into a queue of [`MAX_LOG_LINES`]. When that is full the line is
+//!   dropped, and the number of dropped lines is logged once there is room.
+//! - A closed stderr ends nothing: the panic is caught, and the next line is tried again.
+//! - Only our own records are logged: at trace level, ureq shows each byte it sends, API key included.
+//! - After [`start`], nobody else may write to stderr: `simple_logger` may block while it holds its lock.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt::{self, Display, Write as _};
+use std::io::{self, Write as _};
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::{self, LocalKey};
+use std::time::Duration;
+
+use log::{Level, LevelFilter, Log, Metadata, Record};
+use serde_json::{Map, Value};
+use simple_logger::SimpleLogger;
+
+use crate::config::{LogFormat, LogLevel};
+use crate::error::{Error, Kind};
+use crate::sync::lock;
+use crate::text::is_unprintable;
+use crate::time;
+
+/// Lines that may wait for stderr; further ones are dropped and counted.
+const MAX_LOG_LINES: usize = 1024;
+/// Longest text of one line, in bytes. A value has at most half of what the ones before it left; the rest is cut off.
+const MAX_LOG_LINE: usize = 8 << 10;
+
+/// The target of records that are logged even at level `critical`.
+const CRITICAL: &str = "critical";
+/// The field of a sentence. As the first one, it stands without its key where nothing in it could be taken for a field.
+const MESSAGE: &str = "message";
+
+/// How lines are written.
+static FORMAT: OnceLock<LogFormat> = OnceLock::new();
+
+static LOGGER: Logger = Logger {
+    queue: Queue::new(),
+    started: AtomicBool::new(false),
+    critical_only: AtomicBool::new(false),
+    has_writer: AtomicBool::new(false),
+};
+
+/// Starts logging records of `level` and above. The thread starts with the first line, to not delay the first answer.
+/// Called again, it only changes the level.
+pub(crate) fn start(level: LogLevel, format: LogFormat) {
+    let _ = FORMAT.set(format);
+    LOGGER
+        .critical_only
+        .store(level == LogLevel::Critical, Ordering::Relaxed);
+    log::set_max_level(match level {
+        LogLevel::Debug => LevelFilter::Debug,
+        LogLevel::Info => LevelFilter::Info,
+        LogLevel::Warning => LevelFilter::Warn,
+        LogLevel::Error | LogLevel::Critical => LevelFilter::Error,
+    });
+    // Fails if this logger is set already.
+    let _ = log::set_logger(&LOGGER);
+    LOGGER.started.store(true, Ordering::Release);
+}
+
+/// Logs why the process is about to end, at every level.
+pub(crate) fn critical(message: impl fmt::Display) {
+    log::error!(target: CRITICAL, "{message}");
+    if !LOGGER.has_writer.load(Ordering::Acquire) {
+        // There can be no thread for the log, so this one is it; nobody waits for it any more.
+        IS_LOG_THREAD.set(true);
+        let stderr = SimpleLogger::new();
+        while let Some(entry) = LOGGER.queue.pop() {
+            let _ = catch_unwind(AssertUnwindSafe(|| entry.write(&stderr)));
+        }
+    }
+}
+
+/// Waits, `limit` at most, until all lines are written; false if they are not. For the end of the process.
+pub(crate) fn flush(limit: Duration) -> bool {
+    LOGGER.queue.flush(limit)
+}
+
+/// The fields of one line, in their order.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line {
+    fields: Vec<Field>,
+    /// Bytes of all values.
+    size: usize,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Field {
+    key: &'static str,
+    value: String,
+    is_text: bool,
+}
+
+/// What a field can hold. Text is quoted where it must be; numbers and booleans are written as they are.
+pub(crate) trait FieldValue: Display {
+    /// Whether it is text, whatever its characters: ids and names may be all digits.
+    const IS_TEXT: bool;
+}
+
+impl<T: FieldValue + ?Sized> FieldValue for &T {
+    const IS_TEXT: bool = T::IS_TEXT;
+}
+
+macro_rules! field_values {
+    ($is_text:literal: $($type:ty),*) => {
+        $(impl FieldValue for $type {
+            const IS_TEXT: bool = $is_text;
+        })*
+    };
+}
+
+field_values!(true: str, String, fmt::Arguments<'_>);
+field_values!(false: bool, u16, i32, usize, u128);
+
+impl Line {
+    /// A line that begins with a sentence.
+    pub(crate) fn sentence(message: impl FieldValue) -> Line {
+        let mut line = Line::default();
+        line.field(MESSAGE, message);
+        line
+    }
+
+    /// Adds a field. `key` is of lower-case letters and `_`; a key that comes again has several values.
+    pub(crate) fn field<V: FieldValue>(&mut self, key: &'static str, value: V) -> &mut Line {
+        let mut cut = CutText {
+            text: String::new(),
+            most: MAX_LOG_LINE.saturating_sub(self.size) / 2,
+        };
+        // Fails where the value is cut, and if its Display fails: what was written until then stays.
+        let _ = write!(cut, "{value}");
+        self.size += cut.text.len();
+        self.fields.push(Field {
+            key,
+            value: cut.text,
+            is_text: V::IS_TEXT,
+        });
+        self
+    }
+
+    /// Adds a field, if there is a value.
+    pub(crate) fn optional(
+        &mut self,
+        key: &'static str,
+        value: Option<impl FieldValue>,
+    ) -> &mut Line {
+        if let Some(value) = value {
+            self.field(key, value);
+        }
+        self
+    }
+
+    /// Adds an error's kind, Fabric's HTTP status, and the `reason`, unless that may quote the caller.
+    pub(crate) fn failure(&mut self, error: &Error, reason: &str) {
+        let reason = (!error.kind.quotes_caller()).then_some(reason);
+        self.field("error", error.kind.name())
+            .optional("status", error.status)
+            .optional("reason", reason);
+    }
+
+    /// Logs it, if records of `target`, a module's path, are logged at `level`.
+    pub(crate) fn log(self, level: Level, target: &'static str) {
+        let metadata = Metadata::builder().level(level).target(target).build();
+        if level <= log::max_level() && LOGGER.enabled(&metadata) {
+            LOGGER.add(level, target, self);
+        }
+    }
+
+    /// As `key=value`: what is foreign can neither end the line nor look like another field.
+    pub(crate) fn to_logfmt(&self) -> String {
+        let mut out = String::with_capacity(self.size + 128);
+        for (at, Field { key, value, .. }) in self.fields.iter().enumerate() {
+            if at > 0 {
+                out.push(' ');
+            }
+            let is_sentence = at == 0 && *key == MESSAGE;
+            let is_plain = |c: char| {
+                !is_unprintable(c)
+                    && !matches!(c, '=' | '"' | '\\')
+                    && (is_sentence || !c.is_whitespace())
+            };
+            let is_bare = !value.is_empty() && value.chars().all(is_plain);
+            if !(is_bare && is_sentence) {
+                out.push_str(key);
+                out.push('=');
+            }
+            if is_bare {
+                out.push_str(value);
+                continue;
+            }
+            out.push('"');
+            for c in value.chars() {
+                if matches!(c, '"' | '\\') {
+                    out.push('\\');
+                }
+                push_printable(&mut out, c);
+            }
+            out.push('"');
+        }
+        out
+    }
+
+    /// As the members of an object. A field has one type whatever its value, which is what collectors of logs want.
+    fn add_to(&self, object: &mut Map<String, Value>) {
+        for field in &self.fields {
+            let mut text = String::with_capacity(field.value.len());
+            field
+                .value
+                .chars()
+                .for_each(|c| push_printable(&mut text, c));
+            match object.get_mut(field.key) {
+                // A chain has several patterns.
+                Some(Value::String(before)) => {
+                    before.push(',');
+                    before.push_str(&text);
+                }
+                _ => {
+                    let literal = (!field.is_text).then(|| serde_json::from_str(&text).ok());
+                    let value = literal.flatten().unwrap_or_else(|| text.into());
+                    object.insert(field.key.to_owned(), value);
+                }
+            }
+        }
+    }
+}
+
+/// The level of a call that ended with `error`: one that was cancelled is no fault.
+pub(crate) fn level(error: &Error) -> Level {
+    match error.kind {
+        Kind::Cancelled => Level::Info,
+        _ => Level::Warn,
+    }
+}
+
+/// A text that is cut while it is written.
+struct CutText {
+    text: String,
+    most: usize,
+}
+
+impl fmt::Write for CutText {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for c in part.chars() {
+            if self.text.len() + c.len_utf8() > self.most {
+                self.text.push('…');
+                return Err(fmt::Error);
+            }
+            self.text.push(c);
+        }
+        Ok(())
+    }
+}
+
+/// Escapes what would break the line or change how it is displayed.
+fn push_printable(text: &mut String, c: char) {
+    if is_unprintable(c) {
+        text.extend(c.escape_default());
+    } else {
+        text.push(c);
+    }
+}
+
+/// Sets the request id that a panic of this thread is logged with, until the guard is dropped.
+pub(crate) fn request_scope(id: &str) -> Scope {
+    Scope::enter(&REQUEST, Box::new(id.to_owned()))
+}
+
+/// Adds `caller=name` to each log line of this thread until the guard is dropped. The name is formatted only for a
+/// line.
+pub(crate) fn caller_scope(name: impl Display + 'static) -> Scope {
+    Scope::enter(&CALLER, Box::new(name))
+}
+
+type ThreadLocal = LocalKey<RefCell<Option<Box<dyn Display>>>>;
+
+/// A value of this thread until the guard is dropped; then the one before. Not `Send`, because its values are not:
+/// dropped on another thread, it would change that thread's value.
+#[must_use = "the scope ends when this is dropped"]
+pub(crate) struct Scope {
+    value: &'static ThreadLocal,
+    before: Option<Box<dyn Display>>,
+}
+
+impl Scope {
+    fn enter(value: &'static ThreadLocal, now: Box<dyn Display>) -> Scope {
+        let before = value.replace(Some(now));
+        Scope { value, before }
+    }
+
+    /// The value of this thread, if it is in such a scope. None while the thread is being torn down.
+    fn current(value: &'static ThreadLocal) -> Option<String> {
+        let shown = |value: &RefCell<Option<Box<dyn Display>>>| {
+            Some(value.try_borrow().ok()?.as_ref()?.to_string())
+        };
+        value.try_with(shown).ok().flatten()
+    }
+}
+
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let before = self.before.take();
+        // Fails while the thread is being torn down.
+        let _ = self.value.try_with(|value| value.replace(before));
+    }
+}
+
+/// Logs each panic as one error line with its location, thread and request id, but without its message, which may hold a
+/// caller's text. Before [`start`], panics go to the default hook.
+pub(crate) fn install_panic_hook() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if IS_LOG_THREAD.get() {
+            // stderr is closed.
+        } else if LOGGER.started.load(Ordering::Acquire) {
+            describe(panic).log(Level::Error, module_path!());
+        } else {
+            default(panic);
+        }
+    }));
+}
+
+thread_local! {
+    static REQUEST: RefCell<Option<Box<dyn Display>>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<Box<dyn Display>>> = const { RefCell::new(None) };
+    static IS_LOG_THREAD: Cell<bool> = const { Cell::new(false) };
+}
+
+fn describe(panic: &PanicHookInfo<'_>) -> Line {
+    let mut line = Line::sentence("A bug: a thread panicked.");
+    if let Some(place) = panic.location() {
+        let file = short_path(place.file());
+        let place = format_args!("{file}:{}:{}", place.line(), place.column());
+        line.field("place", place);
+    }
+    line.field("thread", thread::current().name().unwrap_or("unnamed"));
+    if let Some(id) = Scope::current(&REQUEST) {
+        line.field("request_id", id);
+    }
+    line
+}
+
+/// The last three parts of an absolute path: a library's path would show the build machine's folders.
+fn short_path(file: &str) -> &str {
+    if !file.starts_with('/') && !file.contains(':') {
+        return file;
+    }
+    match file.rmatch_indices(['/', '\\']).nth(2) {
+        Some((at, _)) => &file[at + 1..],
+        None => file,
+    }
+}
+
+struct Logger {
+    queue: Queue,
+    started: AtomicBool,
+    critical_only: AtomicBool,
+    /// The thread that writes has begun.
+    has_writer: AtomicBool,
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let target = metadata.target();
+        let critical = target == CRITICAL;
+        let ours = target
+            .strip_prefix(env!("CARGO_CRATE_NAME"))
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
+        critical || ours && !self.critical_only.load(Ordering::Relaxed)
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if self.enabled(record.metadata()) {
+            let line = Line::sentence(*record.args());
+            self.add(record.level(), record.target(), line);
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+impl Logger {
+    /// Puts a line into the queue, with the caller of this thread.
+    fn add(&self, level: Level, target: &str, mut line: Line) {
+        if let Some(caller) = Scope::current(&CALLER) {
+            line.field("caller", caller);
+        }
+        self.queue.push(Entry::new(level, target, line));
+        if self.has_writer.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let writer = thread::Builder::new().name("log".to_owned()).spawn(|| {
+            IS_LOG_THREAD.set(true);
+            let stderr = SimpleLogger::new();
+            write_entries(&LOGGER.queue, |entry| entry.write(&stderr));
+        });
+        if writer.is_err() {
+            // The lines wait, as stderr must not be written from here. The next one tries again.
+            self.has_writer.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// A line with when, where and how grave it was.
+#[derive(Debug, PartialEq, Eq)]
+struct Entry {
+    /// Milliseconds since 1970.
+    at: u64,
+    level: Level,
+    target: String,
+    line: Line,
+}
+
+impl Entry {
+    fn new(level: Level, target: &str, line: Line) -> Entry {
+        Entry {
+            at: time::milliseconds_now(),
+            level,
+            target: target.to_owned(),
+            line,
+        }
+    }
+
+    fn dropped(count: u64) -> Entry {
+        let message = format!("stderr was not read in time: {count} log lines were dropped.");
+        Entry::new(Level::Warn, module_path!(), Line::sentence(message))
+    }
+
+    fn write(&self, to: &dyn Log) {
+        let priority = if journald_reads_stderr() {
+            priority(self.level)
+        } else {
+            ""
+        };
+        if FORMAT.get() == Some(&LogFormat::Json) {
+            let _ = io::stderr().write_all(format!("{priority}{}\n", self.json()).as_bytes());
+            return;
+        }
+        // If stderr is closed, the next call panics.
+        let _ = io::stderr().write_all(format!("{priority}{} ", self.time()).as_bytes());
+        to.log(
+            &Record::builder()
+                .level(self.level)
+                .target(&self.target)
+                .args(format_args!("{}", self.line.to_logfmt()))
+                .build(),
+        );
+    }
+
+    fn time(&self) -> String {
+        time::rfc3339_to_the_millisecond(i64::try_from(self.at).unwrap_or(i64::MAX))
+    }
+
+    /// One object.
+    fn json(&self) -> Value {
+        let mut object = Map::new();
+        let level = self.level.as_str().to_ascii_lowercase();
+        for (key, value) in [
+            ("time", self.time()),
+            ("level", level),
+            ("target", self.target.clone()),
+        ] {
+            object.insert(key.to_owned(), value.into());
+        }
+        self.line.add_to(&mut object);
+        object.into()
+    }
+}
+
+/// The priority of a line for journald, as sd-daemon(3) has it.
+fn priority(level: Level) -> &'static str {
+    match level {
+        Level::Error => "<3>",
+        Level::Warn => "<4>",
+        Level::Info => "<6>",
+        Level::Debug | Level::Trace => "<7>",
+    }
+}
+
+/// Whether journald reads stderr. `JOURNAL_STREAM` names its socket, but is inherited by programs that write elsewhere.
+fn journald_reads_stderr() -> bool {
+    static READS: OnceLock<bool> = OnceLock::new();
+    *READS.get_or_init(|| {
+        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
+        !stream.is_empty() && stderr_is().is_some_and(|stderr| stderr == stream)
+    })
+}
+
+/// Device and inode of stderr, as `JOURNAL_STREAM` has them.
+#[cfg(unix)]
+fn stderr_is() -> Option<String> {
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::MetadataExt;
+
+    let copy = io::stderr().as_fd().try_clone_to_owned().ok()?;
+    let metadata = std::fs::File::from(copy).metadata().ok()?;
+    Some(format!("{}:{}", metadata.dev(), metadata.ino()))
+}
+
+#[cfg(not(unix))]
+fn stderr_is() -> Option<String> {
+    None
+}
+
+/// Lines waiting for stderr.
+struct Queue {
+    state: Mutex<Lines>,
+    /// A line came, or one was written.
+    changed: Condvar,
+}
+
+struct Lines {
+    waiting: VecDeque<Entry>,
+    /// How many were dropped and not yet logged.
+    dropped: u64,
+    /// The thread is writing, so it need not be woken.
+    writing: bool,
+}
+
+impl Lines {
+    fn take_dropped(&mut self) -> Option<Entry> {
+        let count = std::mem::take(&mut self.dropped);
+        (count > 0).then(|| Entry::dropped(count))
+    }
+}
+
+impl Queue {
+    const fn new() -> Queue {
+        let lines = Lines {
+            waiting: VecDeque::new(),
+            dropped: 0,
+            writing: false,
+        };
+        Queue {
+            state: Mutex::new(lines),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Adds a line, or counts it as dropped. Never waits for stderr.
+    fn push(&self, line: Entry) {
+        let mut lines = lock(&self.state);
+        if lines.waiting.len() < MAX_LOG_LINES {
+            let dropped = lines.take_dropped();
+            lines.waiting.extend(dropped.into_iter().chain([line]));
+        } else {
+            lines.dropped += 1;
+        }
+        if !lines.writing {
+            drop(lines);
+            self.changed.notify_all();
+        }
+    }
+
+    /// The next line, if there is one.
+    fn pop(&self) -> Option<Entry> {
+        let mut lines = lock(&self.state);
+        lines.waiting.pop_front().or_else(|| lines.take_dropped())
+    }
+
+    /// Waits for the next line to write.
+    fn next(&self) -> Entry {
+        let mut lines = lock(&self.state);
+        lines.writing = false;
+        loop {
+            if let Some(line) = lines.waiting.pop_front().or_else(|| lines.take_dropped()) {
+                lines.writing = true;
+                return line;
+            }
+            // Wakes `flush`.
+            self.changed.notify_all();
+            lines = self
+                .changed
+                .wait(lines)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn flush(&self, limit: Duration) -> bool {
+        let unwritten =
+            |lines: &mut Lines| lines.writing || !lines.waiting.is_empty() || lines.dropped > 0;
+        let waited = self
+            .changed
+            .wait_timeout_while(lock(&self.state), limit, unwritten);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+/// Writes lines as they come. If `write` panics, only its line is lost.
+fn write_entries(queue: &Queue, mut write: impl FnMut(&Entry)) {
+    loop {
+        let line = queue.next();
+        let _ = catch_unwind(AssertUnwindSafe(|| write(&line)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufReader, Read};
+    use std::process::{Command, Stdio};
+    use std::sync::mpsc;
+
+    fn entry(message: &str) -> Entry {
+        Entry::new(Level::Info, "fabric_mcp", Line::sentence(message))
+    }
+
+    /// The first field of a line: its sentence.
+    fn message(entry: &Entry) -> String {
+        entry.line.fields[0].value.clone()
+    }
+
+    /// A queue of its own whose writer asks `permit` before each line and tells what it wrote.
+    fn served() -> (&'static Queue, mpsc::Sender<()>, mpsc::Receiver<String>) {
+        let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
+        let (permit, permits) = mpsc::channel();
+        let (sender, written) = mpsc::channel();
+        thread::spawn(move || {
+            write_entries(queue, |entry| {
+                // Fails once the test is over.
+                let _ = permits.recv().map(|()| sender.send(message(entry)));
+            })
+        });
+        (queue, permit, written)
+    }
+
+    #[test]
+    fn lines_come_out_in_order() {
+        let (queue, permit, written) = served();
+        for n in 0..10 {
+            queue.push(entry(&n.to_string()));
+            permit.send(()).unwrap();
+        }
+        let all: Vec<_> = (0..10).map(|_| written.recv().unwrap()).collect();
+        assert_eq!(all, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+        assert!(queue.flush(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_full_queue_drops_and_says_how_many() {
+        let (queue, permit, written) = served();
+        queue.push(entry("held"));
+        permit.send(()).unwrap();
+        assert_eq!(written.recv().unwrap(), "held");
+        queue.push(entry("first"));
+        while !lock(&queue.state).waiting.is_empty() {
+            thread::yield_now();
+        }
+        // The writer holds the first line and waits for a permit: nothing moves while the queue is filled.
+        for _ in 0..MAX_LOG_LINES {
+            queue.push(entry("kept"));
+        }
+        for _ in 0..7 {
+            queue.push(entry("lost"));
+        }
+        assert!(!queue.flush(Duration::from_millis(1)));
+        // One permit lets the writer take a line: the next one fits again, behind a word about those that did not.
+        permit.send(()).unwrap();
+        assert_eq!(written.recv().unwrap(), "first");
+        while lock(&queue.state).waiting.len() == MAX_LOG_LINES {
+            thread::yield_now();
+        }
+        queue.push(entry("late"));
+        for expected in vec!["kept"; MAX_LOG_LINES]
+            .into_iter()
+            .chain([LOST, "late"])
+        {
+            permit.send(()).unwrap();
+            assert_eq!(written.recv().unwrap(), expected);
+        }
+        assert!(queue.flush(Duration::from_secs(60)));
+    }
+
+    const LOST: &str = "stderr was not read in time: 7 log lines were dropped.";
+
+    #[test]
+    fn a_writer_that_panics_loses_one_line() {
+        let queue: &'static Queue = Box::leak(Box::new(Queue::new()));
+        let (sender, written) = mpsc::channel();
+        thread::spawn(move || {
+            IS_LOG_THREAD.set(true);
+            write_entries(queue, |entry| {
+                // Unlike `panic!`, this does not call the hook and so prints nothing among the tests' own lines.
+                if message(entry) == "bad" {
+                    std::panic::resume_unwind(Box::new(()));
+                }
+                sender.send(message(entry)).unwrap();
+            })
+        });
+        for message in ["one", "bad", "two"] {
+            queue.push(entry(message));
+        }
+        assert_eq!(
+            (written.recv().unwrap(), written.recv().unwrap()),
+            ("one".to_owned(), "two".to_owned())
+        );
+        assert!(queue.flush(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn foreign_text_is_quoted_where_it_could_be_something_else() {
+        for (given, logged) in [
+            ("a: sentence, {} é 日本 (x)", "a: sentence, {} é 日本 (x)"),
+            ("", r#"message="""#),
+            ("Host evil ok=true", r#"message="Host evil ok=true""#),
+            (
+                r#"Host "evil"x ok=true""#,
+                r#"message="Host \"evil\"x ok=true\"""#,
+            ),
+            (r"a\b", r#"message="a\\b""#),
+            ("a\nb\r\tc", r#"message="a\nb\r\tc""#),
+            (
+                "\u{1b}[31mred\u{0}\u{7f}\u{9b}",
+                r#"message="\u{1b}[31mred\u{0}\u{7f}\u{9b}""#,
+            ),
+            (
+                "a\u{2028}b\u{202e}c\u{2066}d\u{61c}",
+                r#"message="a\u{2028}b\u{202e}c\u{2066}d\u{61c}""#,
+            ),
+        ] {
+            assert_eq!(Line::sentence(given).to_logfmt(), logged);
+        }
+        let mut line = Line::sentence("It listens.");
+        line.field("auth", "token").field("message", "x");
+        assert_eq!(line.to_logfmt(), "It listens. auth=token message=x");
+    }
+
+    #[test]
+    fn a_line_is_bounded() {
+        let fits = "x".repeat(MAX_LOG_LINE / 2);
+        assert_eq!(Line::sentence(fits.as_str()).to_logfmt(), fits);
+        for more in [format_args!("{fits}y"), format_args!("{}{}", fits, "more")] {
+            let mut line = Line::sentence(more);
+            assert_eq!(line.to_logfmt(), format!("{fits}…"));
+            // What comes after a long text has room.
+            line.field("request_id", "0123456789abcdef");
+            assert!(line.to_logfmt().ends_with("… request_id=0123456789abcdef"));
+            for _ in 0..100 {
+                line.field("reason", fits.as_str());
+            }
+            assert!(line.to_logfmt().len() < MAX_LOG_LINE + 100 * "reason=… ".len() + 100);
+        }
+    }
+
+    #[test]
+    fn fields_are_quoted_where_they_must_be() {
+        let mut line = Line::default();
+        line.field("tool", "fabric_run_pattern")
+            .field("rows", 3_usize)
+            .field("model", "meta-llama/x:8b")
+            .field("empty", "")
+            .field("spaced", "a b")
+            .field("equals", "a=b")
+            .field("quotes", r#"say "\" "#)
+            .field("lines", "a\nok=true\u{2028}")
+            .field("name", "日本");
+        assert_eq!(
+            line.to_logfmt(),
+            r#"tool=fabric_run_pattern rows=3 model=meta-llama/x:8b empty="" spaced="a b" equals="a=b" quotes="say \"\\\" " lines="a\nok=true\u{2028}" name=日本"#
+        );
+    }
+
+    #[test]
+    fn fields_are_the_members_of_an_object() {
+        let mut line = Line::default();
+        line.field("duration_ms", 3_u128)
+            .field("ok", true)
+            .field("code", -32602)
+            // Hex digits and names may all be decimal digits.
+            .field("request_id", "7173816100000000")
+            .field("pattern", "true")
+            .field("pattern", "b")
+            .field("reason", "a \"b\" c=d\n\\\u{202e}")
+            .field("empty", "");
+        let mut entry = Entry::new(Level::Info, "fabric_mcp::x", line);
+        entry.at = 7;
+        assert_eq!(
+            entry.json().to_string(),
+            r#"{"code":-32602,"duration_ms":3,"empty":"","level":"info","ok":true,"pattern":"true,b","reason":"a \"b\" c=d\\n\\\\u{202e}","request_id":"7173816100000000","target":"fabric_mcp::x","time":"1970-01-01T00:00:00.007Z"}"#
+        );
+        let mut line = Line::sentence("It \"listens\". x=y");
+        line.field("auth", "token");
+        let mut object = Map::new();
+        line.add_to(&mut object);
+        assert_eq!(
+            Value::Object(object).to_string(),
+            r#"{"auth":"token","message":"It \"listens\". x=y"}"#
+        );
+    }
+
+    #[test]
+    fn the_caller_is_the_last_field() {
+        let logger = Logger {
+            queue: Queue::new(),
+            started: AtomicBool::new(true),
+            critical_only: AtomicBool::new(false),
+            has_writer: AtomicBool::new(true),
+        };
+        let _scope = caller_scope("alice ok=true");
+        let mut line = Line::default();
+        line.field("ok", false);
+        logger.add(Level::Info, "fabric_mcp", line);
+        let entry = logger.queue.pop().unwrap();
+        assert_eq!(entry.line.to_logfmt(), r#"ok=false caller="alice ok=true""#);
+    }
+
+    #[test]
+    fn only_our_own_records_are_logged() {
+        let logger = |critical_only: bool| Logger {
+            queue: Queue::new(),
+            started: AtomicBool::new(true),
+            critical_only: AtomicBool::new(critical_only),
+            has_writer: AtomicBool::new(false),
+        };
+        let enabled = |logger: &Logger, target: &str| {
+            logger.enabled(&Metadata::builder().target(target).build())
+        };
+        for (target, usually, when_critical) in [
+            ("fabric_mcp", true, false),
+            ("fabric_mcp::tools::run_pattern", true, false),
+            ("critical", true, true),
+            ("fabric_mcpx", false, false),
+            ("ureq::run", false, false),
+            ("ureq_proto::util", false, false),
+            ("rustls::client", false, false),
+            ("tiny_http", false, false),
+            ("", false, false),
+        ] {
+            assert_eq!(enabled(&logger(false), target), usually, "{target}");
+            assert_eq!(enabled(&logger(true), target), when_critical, "{target}");
+        }
+    }
+
+    #[test]
+    fn paths_of_the_build_machine_are_cut() {
+        for (file, shown) in [
+            ("src/tools/mod.rs", "src/tools/mod.rs"),
+            (
+                "/home/me/.cargo/registry/src/index/ureq-3.5.1/src/run.rs",
+                "ureq-3.5.1/src/run.rs",
+            ),
+            (
+                "C:\\Users\\me\\ureq-3.5.1\\src\\run.rs",
+                "ureq-3.5.1\\src\\run.rs",
+            ),
+            ("/a/b", "/a/b"),
+        ] {
+            assert_eq!(short_path(file), shown);
+        }
+    }
+
+    #[test]
+    fn scopes_nest() {
+        let current = || Scope::current(&REQUEST);
+        let outer = request_scope("outer");
+        let inner = request_scope("inner");
+        assert_eq!(current().as_deref(), Some("inner"));
+        drop(inner);
+        assert_eq!(current().as_deref(), Some("outer"));
+        drop(outer);
+        assert_eq!(current(), None);
+    }
+
+    /// Not a test: what the tests below start, in a process of its own, since there is one logger to a process.
+    #[test]
+    #[ignore = "the other tests' child process"]
+    fn child() {
+        match std::env::var("FABRIC_MCP_TEST_LOGGING").unwrap().as_str() {
+            "levels" => {
+                install_panic_hook();
+                start(LogLevel::Info, LogFormat::Logfmt);
+                log::debug!("debug");
+                log::info!("info\nline");
+                log::warn!(target: "ureq", "not ours");
+                let worker = thread::Builder::new().name("worker".to_owned()).spawn(|| {
+                    let _scope = request_scope("0123456789abcdef");
+                    panic!("text of the caller");
+                });
+                assert!(worker.unwrap().join().is_err());
+                start(LogLevel::Critical, LogFormat::Logfmt);
+                log::error!("error");
+                critical("the end");
+                assert!(flush(Duration::from_secs(60)));
+            }
+            "blocked" => {
+                install_panic_hook();
+                start(LogLevel::Info, LogFormat::Logfmt);
+                // More than the pipe, the queue and the writer hold together, were they never read.
+                for n in 0..20_000 {
+                    log::info!("{n} {}", "x".repeat(100));
+                }
+                assert!(!flush(Duration::from_millis(1)));
+            }
+            "closed" => {
+                // Until the parent has closed our stderr.
+                std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+                install_panic_hook();
+                start(LogLevel::Info, LogFormat::Logfmt);
+                for n in 0..100 {
+                    log::info!("{n}");
+                }
+                assert!(flush(Duration::from_secs(60)));
+            }
+            other => panic!("{other}"),
+        }
+        std::process::exit(42);
+    }
+
+    fn command(what: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args([
+                "--exact",
+                "logging::tests::child",
+                "--ignored",
+                "--nocapture",
+                "--test-threads=1",
+            ])
+            .env("FABRIC_MCP_TEST_LOGGING", what)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn stderr_gets_what_it_should() {
+        let output = command("levels").output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        let place = text
+            .split("place=")
+            .nth(1)
+            .unwrap()
+            .split(' ')
+            .next()
+            .unwrap();
+        assert!(place.starts_with("src/logging.rs:"), "{text}");
+        let expected = [
+            "INFO  [fabric_mcp::logging::tests] message=\"info\\nline\"".to_owned(),
+            format!(
+                "ERROR [fabric_mcp::logging] A bug: a thread panicked. place={place} thread=worker \
+                 request_id=0123456789abcdef"
+            ),
+            "ERROR [critical] the end".to_owned(),
+        ];
+        let lines: Vec<_> = text
+            .lines()
+            .map(|line| line.split_once("Z ").unwrap())
+            .collect();
+        assert_eq!(
+            lines.iter().map(|(_, rest)| *rest).collect::<Vec<_>>(),
+            expected
+        );
+        // 2026-07-28T12:00:00.000
+        assert!(
+            lines
+                .iter()
+                .all(|(stamp, _)| stamp.len() == 23 && stamp.as_bytes()[10] == b'T'),
+            "{text}"
+        );
+        assert_eq!(output.status.code(), Some(42));
+    }
+
+    #[test]
+    fn a_stderr_nobody_reads_blocks_nobody() {
+        let mut child = command("blocked").spawn().unwrap();
+        // It ends by itself though its stderr, held open here, is not read.
+        assert_eq!(child.wait().unwrap().code(), Some(42));
+        let mut text = String::new();
+        BufReader::new(child.stderr.take().unwrap())
+            .read_to_string(&mut text)
+            .unwrap();
+        assert!(text.lines().next().unwrap().contains(" 0 xxx"));
+    }
+
+    #[test]
+    fn a_closed_stderr_ends_nothing() {
+        let mut child = command("closed").stdin(Stdio::piped()).spawn().unwrap();
+        drop(child.stderr.take());
+        drop(child.stdin.take());
+        assert_eq!(child.wait().unwrap().code(), Some(42));
+    }
+
+    /// Prints what the log costs its callers: `cargo test --release -- --ignored --nocapture cost_of_logging`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn cost_of_logging() {
+        let before = std::time::Instant::now();
+        start(LogLevel::Info, LogFormat::Logfmt);
+        let started = before.elapsed();
+        log::info!("first");
+        let first = before.elapsed() - started;
+        let mut times: Vec<_> = (0..500_usize)
+            .map(|n| {
+                let before = std::time::Instant::now();
+                let mut line = Line::default();
+                line.field("tool", "fabric_list_patterns").field("rows", n);
+                line.log(Level::Info, module_path!());
+                before.elapsed()
+            })
+            .collect();
+        times.sort();
+        println!(
+            "start {started:?}, first line {first:?}, then p50 {:?} p99 {:?}",
+            times[250], times[495]
+        );
+    }
+}
