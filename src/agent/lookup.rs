@@ -17,6 +17,7 @@ use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
 use crate::sync::{lock, wait_while};
+use crate::url::Host;
 
 /// How often a caller that waits for a lookup is asked whether to continue.
 const SLICE: Duration = Duration::from_millis(100);
@@ -180,7 +181,7 @@ impl Resolver for Lookups {
         let found = match host.parse::<IpAddr>() {
             Ok(address) => vec![(address, port).into()],
             // RFC 6761, section 6.3: names below it, too, whatever the system knows.
-            Err(_) if super::is_loopback(&host) => {
+            Err(_) if Host::parse(&host).is_ok_and(|host| host.leads_here()) => {
                 vec![
                     (Ipv4Addr::LOCALHOST, port).into(),
                     (Ipv6Addr::LOCALHOST, port).into(),

@@ -5,13 +5,14 @@
 mod getent;
 mod lookup;
 
-use std::net::IpAddr;
 use std::path::Path;
 #[cfg(feature = "tls")]
 use std::sync::Arc;
 
 use ureq::http::Uri;
 use ureq::{Agent, Proxy, ProxyProtocol};
+
+use crate::url::Host;
 
 pub(crate) use lookup::{Lookups, NoThread, is_out_of_sockets};
 
@@ -91,22 +92,12 @@ impl Tls {
 
 type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
 
-/// Does `host` name this machine, in whichever spelling?
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
 /// The proxy of the environment, if `uri`, which is at `host`, is reached through one.
 ///
 /// # Errors
 /// Why it cannot be used, in words for the user.
 pub(crate) fn proxy(host: &str, uri: &Uri) -> Result<Option<Proxy>, String> {
-    if is_loopback(host) {
+    if Host::parse(host).is_ok_and(|host| host.leads_here()) {
         Ok(None)
     } else {
         usable(Proxy::try_from_env(), uri)
@@ -130,32 +121,6 @@ fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loopback_is_known_in_every_spelling() {
-        for host in [
-            "127.0.0.1",
-            "127.9.9.9",
-            "[::1]",
-            "::1",
-            "[::ffff:127.0.0.1]",
-            "localhost",
-            "LOCALHOST",
-            "a.localhost",
-        ] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in [
-            "10.0.0.1",
-            "example.com",
-            "localhost.example.com",
-            "[::2]",
-            "0.0.0.0",
-            "127.0.0.1.example.com",
-        ] {
-            assert!(!is_loopback(host), "{host}");
-        }
-    }
 
     #[test]
     fn only_proxies_that_work_are_used() {

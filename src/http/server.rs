@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Registry};
 use super::{Handler, connection};
 use crate::config::HttpLimits;
-use crate::net::reachable;
+use crate::url::reachable;
 use crate::sync::lock;
 
 /// Timeout of the connection that wakes `accept` on shutdown.

@@ -7,7 +7,27 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use super::OAuthSettings;
+use crate::config::Secret;
 use crate::sync::lock;
+use crate::url::WebUrl;
+
+impl OAuthSettings {
+    /// A client of the issuer at this URL.
+    pub(in crate::access) fn of(
+        issuer: &str,
+        client_id: &str,
+        client_secret: &str,
+    ) -> OAuthSettings {
+        OAuthSettings {
+            issuer: WebUrl::parse(issuer).unwrap(),
+            resource: WebUrl::parse("http://localhost:8000/mcp").unwrap(),
+            client_id: client_id.into(),
+            client_secret: Secret::new(client_secret),
+            ca_file: None,
+        }
+    }
+}
 
 /// A request as it came.
 #[derive(Clone, Debug)]
