@@ -350,10 +350,8 @@ impl OAuth {
     /// # Errors
     /// What is wrong, in one line.
     pub(crate) fn probe(&self) -> Result<(), String> {
-        match self.discover() {
-            Ok(_) => Ok(()),
-            Err(why) => Err(format!("the OAuth issuer {} {why}", self.settings.issuer)),
-        }
+        let named = |why| format!("the OAuth issuer {} {why}", self.settings.issuer);
+        self.discover().map(drop).map_err(named)
     }
 
     /// Where to introspect. The error is how long to wait before the next try.
@@ -512,16 +510,13 @@ impl Answers {
         (now < *until).then(|| answer.clone())
     }
 
-    /// When full, drops what counts no more, or else what would end first: the refusals.
+    /// When full, forgets the refusals, and if there are none, everything: it can be asked again.
     fn keep(&mut self, digest: Digest, until: Duration, answer: &Answer, now: Duration) {
-        if self.known.len() >= MAX_ANSWERS && !self.known.contains_key(&digest) {
-            self.known.retain(|_, (until, _)| now < *until);
-            let first = self.known.iter().min_by_key(|(_, (until, _))| *until);
-            if self.known.len() >= MAX_ANSWERS
-                && let Some(first) = first.map(|(digest, _)| *digest)
-            {
-                self.known.remove(&first);
-            }
+        if self.known.len() >= MAX_ANSWERS {
+            self.known.retain(|_, (until, _)| now + BAD < *until);
+        }
+        if self.known.len() >= MAX_ANSWERS {
+            self.known.clear();
         }
         self.known.insert(digest, (until, answer.clone()));
     }

@@ -70,14 +70,6 @@ struct Watch {
     seen: Option<Result<(Digest, bool), String>>,
 }
 
-/// What reading the file has changed.
-#[derive(Debug, PartialEq, Eq)]
-struct Change {
-    tokens: usize,
-    new: usize,
-    gone: usize,
-}
-
 impl Tokens {
     /// The token of `FABRIC_MCP_AUTH_TOKEN`, which is called `default`, and those of the file.
     ///
@@ -103,7 +95,7 @@ impl Tokens {
         };
         if let Some(file) = &tokens.file {
             let read = tokens.read(file, &mut lock(&tokens.watch), Duration::ZERO);
-            report(file, read.transpose()?.map(Ok));
+            report(read.transpose()?.map(Ok));
         }
         Ok(tokens)
     }
@@ -118,7 +110,7 @@ impl Tokens {
         let Some(file) = &self.file else { return };
         let mut watch = lock(&self.watch);
         watch.seen = None;
-        report(file, self.read(file, &mut watch, Duration::ZERO));
+        report(self.read(file, &mut watch, Duration::ZERO));
     }
 
     /// What a token is known by.
@@ -139,17 +131,17 @@ impl Tokens {
             return;
         };
         if watch.due <= self.clock.steady() {
-            report(file, self.read(file, &mut watch, REST));
+            report(self.read(file, &mut watch, REST));
         }
     }
 
-    /// Takes the file's tokens; `None` if it has not changed, or not `rest` ago.
+    /// Takes the file's tokens and says what has changed; `None` if the file has not, or not `rest` ago.
     fn read(
         &self,
         file: &Path,
         watch: &mut Watch,
         rest: Duration,
-    ) -> Option<Result<Change, String>> {
+    ) -> Option<Result<String, String>> {
         let is_fresh = |metadata: &Metadata| {
             let modified = time::milliseconds(metadata.modified().ok()?);
             // A time in the future is another machine's clock.
@@ -157,13 +149,10 @@ impl Tokens {
             (Duration::from_millis(age) < rest).then_some(())
         };
         watch.due = self.clock.steady() + LOOK;
-        let content = match content(file, |metadata| is_fresh(metadata).is_some()) {
-            Ok(None) => {
-                watch.due = self.clock.steady() + REST;
-                return None;
-            }
-            Ok(Some((text, open))) => Ok((text, open)),
-            Err(why) => Err(format!("{SETTING}: \"{}\" {why}", file.display())),
+        let Some(content) = content(file, |metadata| is_fresh(metadata).is_some()).transpose()
+        else {
+            watch.due = self.clock.steady() + REST;
+            return None;
         };
         let seen = match &content {
             Ok((text, open)) => Ok((self.keyed.digest(text), *open)),
@@ -173,30 +162,33 @@ impl Tokens {
             return None;
         }
         watch.seen = Some(seen);
-        Some(content.and_then(|(text, open)| self.take(file, &text, open)))
+        let named = |what| format!("{SETTING}: \"{}\"{what}", file.display());
+        let taken = content.and_then(|(text, open)| {
+            if open {
+                log::warn!(
+                    "{SETTING}: every user of this machine can read or change \"{}\"; chmod o-rwx it",
+                    file.display()
+                );
+            }
+            self.take(&text)
+        });
+        Some(taken.map(named).map_err(named))
     }
 
-    fn take(&self, file: &Path, text: &[u8], open: bool) -> Result<Change, String> {
-        let shown = file.display();
-        if open {
-            log::warn!(
-                "{SETTING}: every user of this machine can read or change \"{shown}\"; chmod o-rwx it"
-            );
-        }
+    fn take(&self, text: &[u8]) -> Result<String, String> {
         let table = parse(text, self.default.as_ref(), &self.keyed)
-            .map_err(|mistake| format!("{SETTING}: \"{shown}\", {mistake}"))?;
+            .map_err(|mistake| format!(", {mistake}"))?;
         let beyond = |table: &TokenTable, other: &TokenTable| {
             let is_new = |(digest, holder): &(&Digest, &Holder)| other.get(digest) != Some(holder);
             table.iter().filter(is_new).count()
         };
         let mut current = lock(&self.table);
-        let change = Change {
-            tokens: table.len(),
-            new: beyond(&table, &current),
-            gone: beyond(&current, &table),
-        };
+        let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
         *current = table;
-        Ok(change)
+        let tokens = current.len();
+        Ok(format!(
+            " was read: {tokens} tokens, {new} of them new, {gone} gone"
+        ))
     }
 }
 
@@ -206,11 +198,11 @@ fn content(
     path: &Path,
     is_fresh: impl Fn(&Metadata) -> bool,
 ) -> Result<Option<(Vec<u8>, bool)>, String> {
-    let unreadable = |error: io::Error| format!("cannot be read: {}", error.kind());
+    let unreadable = |error: io::Error| format!(" cannot be read: {}", error.kind());
     // Before it is opened: that alone would wait for ever at a pipe.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
-        return Err("is no regular file, so it could not be read again".to_owned());
+        return Err(" is no regular file, so it could not be read again".to_owned());
     }
     if is_fresh(&metadata) {
         return Ok(None);
@@ -220,7 +212,7 @@ fn content(
         .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content))
         .map_err(unreadable)?;
     if content.len() as u64 > MAX_FILE {
-        return Err("is larger than 1 MiB".to_owned());
+        return Err(" is larger than 1 MiB".to_owned());
     }
     Ok(Some((content, is_open(&metadata))))
 }
@@ -236,13 +228,10 @@ fn is_open(_: &Metadata) -> bool {
     false
 }
 
-fn report(file: &Path, read: Option<Result<Change, String>>) {
+fn report(read: Option<Result<String, String>>) {
     match read {
         None => {}
-        Some(Ok(Change { tokens, new, gone })) => log::info!(
-            "{SETTING}: \"{}\" was read: {tokens} tokens, {new} of them new, {gone} gone",
-            file.display()
-        ),
+        Some(Ok(change)) => log::info!("{change}"),
         Some(Err(why)) => log::error!("{why}; the tokens that were good before stay so"),
     }
 }
@@ -491,13 +480,16 @@ mod tests {
         }
 
         /// Looks, some time after the last look.
-        fn after(&self, milliseconds: u64) -> Option<Result<Change, String>> {
+        fn after(&self, milliseconds: u64) -> Option<Result<String, String>> {
             self.clock.pass(milliseconds);
             let mut watch = lock(&self.tokens.watch);
             if self.clock.steady() < watch.due {
                 return None;
             }
-            self.tokens.read(&self.path, &mut watch, REST)
+            let read = self.tokens.read(&self.path, &mut watch, REST)?;
+            let name = format!("{SETTING}: \"{}\"", self.path.display());
+            let bare = |what: String| what.replace(&name, "");
+            Some(read.map(bare).map_err(bare))
         }
 
         fn names(&self) -> Vec<String> {
@@ -534,8 +526,10 @@ mod tests {
         tokens.iter().map(line).collect()
     }
 
-    fn change(tokens: usize, new: usize, gone: usize) -> Option<Result<Change, String>> {
-        Some(Ok(Change { tokens, new, gone }))
+    fn change(tokens: usize, new: usize, gone: usize) -> Option<Result<String, String>> {
+        Some(Ok(format!(
+            " was read: {tokens} tokens, {new} of them new, {gone} gone"
+        )))
     }
 
     #[test]
@@ -598,11 +592,7 @@ mod tests {
     #[test]
     fn a_bad_file_changes_nothing_and_is_told_once() {
         let bench = Bench::new(&lines(&[A]));
-        let shown = format!(
-            "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"{}\"",
-            bench.path.display()
-        );
-        let told = |why: &str| (Some(Err(format!("{shown}{why}"))), None);
+        let told = |why: &str| (Some(Err(why.to_owned())), None);
         let twice = || (bench.after(1000), bench.after(1000));
         bench.write(lines(&[B]) + "cyd read short", 100);
         let short = ", line 2: the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
@@ -654,10 +644,9 @@ mod tests {
                 "{mode:o}"
             );
         }
-        assert_eq!(
-            bench.after(1000),
-            change(1, 0, 0),
-            "it is told when that changes"
-        );
+        bench.after(1000);
+        fs::set_permissions(&bench.path, fs::Permissions::from_mode(0o600)).unwrap();
+        let told = change(1, 0, 0);
+        assert_eq!(bench.after(1000), told, "a change of that is noticed");
     }
 }

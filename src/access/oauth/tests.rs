@@ -766,7 +766,10 @@ fn anything_else_is_a_refusal() {
         (json!({"token_type": 1}), Flaw::KIND),
         (json!({"cnf": {"jkt": "x"}}), Flaw::KIND),
         (json!({"scope": ["fabric:run"]}), Flaw::KIND),
-        (json!({"sub": null, "client_id": null}), Flaw::NOBODY),
+        (
+            json!({"sub": null, "client_id": null, "username": null}),
+            Flaw::NOBODY,
+        ),
         (json!({"sub": ""}), Flaw::NOBODY),
         (json!({"sub": 7}), Flaw::NOBODY),
         (json!({"sub": "s".repeat(513)}), Flaw::NOBODY),
@@ -978,11 +981,17 @@ fn questions_at_once_are_bounded() {
 fn memory_is_bounded_and_refusals_go_first() {
     let mut answers = Answers::default();
     let (now, refusal) = (Duration::ZERO, Err(AccessError::NoToken));
-    for digest in 0..MAX_ANSWERS as u128 {
-        let time = if digest == 5 { BAD } else { GOOD };
-        answers.keep(digest, time, &refusal, now);
+    let good = MAX_ANSWERS as u128 / 2;
+    for digest in 0..2 * good {
+        let until = if digest < good { GOOD } else { BAD };
+        answers.keep(digest, until, &refusal, now);
     }
-    answers.keep(99_999, GOOD, &refusal, now);
     assert_eq!(answers.known.len(), MAX_ANSWERS);
-    assert!(answers.find(5, now).is_none() && answers.find(99_999, now).is_some());
+    answers.keep(99_999, GOOD, &refusal, now);
+    assert_eq!(answers.known.len() as u128, good + 1);
+    assert!(answers.find(good, now).is_none() && answers.find(good - 1, now).is_some());
+    for digest in 100_000..110_000 {
+        answers.keep(digest, GOOD, &refusal, now);
+        assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());
+    }
 }
