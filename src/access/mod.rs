@@ -87,10 +87,9 @@ impl Access {
                 proof: Proof::Token(self.tokens.clone(), digest),
             });
         }
-        let oauth = self
-            .oauth
-            .as_ref()
-            .ok_or(AccessError::BadToken(Flaw::UNKNOWN))?;
+        let Some(oauth) = &self.oauth else {
+            return Err(AccessError::BadToken(Flaw::UNKNOWN));
+        };
         let (grant, proof) = oauth.check(token)?;
         Ok(Pass {
             identity: grant.identity,

@@ -58,6 +58,8 @@ const MAX_SUBJECT: usize = 512;
 /// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs that: it is often the moment the token was
 /// made. At `exp` it would let tokens live on.
 const CLOCK_SKEW: i64 = 60;
+/// What follows from a failure of the issuer, for the log.
+const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
 /// The path of our metadata, before that of the endpoint.
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// Every scope that gives a role.
@@ -195,18 +197,16 @@ impl OAuth {
     /// The value of `WWW-Authenticate` (RFC 6750, RFC 9728 section 5.1). A 401 asks for all scopes: many clients ask for
     /// what it names and never for more. A 403 names what is missing.
     pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
+        let error = |error, why| format!(", error=\"{error}\", error_description=\"{why}\"");
         let (scope, error) = match refusal {
-            AccessError::NoToken => (ALL_SCOPES, None),
-            AccessError::BadToken(flaw) => (ALL_SCOPES, Some(("invalid_token", flaw.1))),
-            AccessError::Forbidden(role) => {
-                let error = ("insufficient_scope", "the token lacks the scope");
-                (role.scope(), Some(error))
-            }
+            AccessError::NoToken => (ALL_SCOPES, String::new()),
+            AccessError::BadToken(flaw) => (ALL_SCOPES, error("invalid_token", flaw.1)),
+            AccessError::Forbidden(role) => (
+                role.scope(),
+                error("insufficient_scope", "the token lacks the scope"),
+            ),
             AccessError::Unavailable(_) => return None,
         };
-        let error = error.map_or(String::new(), |(error, why)| {
-            format!(", error=\"{error}\", error_description=\"{why}\"")
-        });
         let resource = &self.settings.resource;
         let (origin, path) = (resource.origin(), resource.path());
         Some(format!(
@@ -321,7 +321,7 @@ impl OAuth {
             }
             Err(why) => {
                 let wait = ODD.max(now.saturating_sub(asked));
-                self.warn_unavailable(&why);
+                self.warn(&format!("{why}; {UNAVAILABLE}"));
                 (now + wait, Err(AccessError::Unavailable(wait)))
             }
         }
@@ -335,12 +335,6 @@ impl OAuth {
             *logged = Some((what.to_owned(), now));
             log::warn!("the OAuth issuer {} {what}", self.settings.issuer);
         }
-    }
-
-    fn warn_unavailable(&self, why: &str) {
-        self.warn(&format!(
-            "{why}; who comes with a token of it is answered 503"
-        ));
     }
 
     // The issuer.
@@ -381,10 +375,8 @@ impl OAuth {
                     *lock(&self.logged) = None;
                     log::info!("the OAuth issuer {} answers again", self.settings.issuer);
                 }
-                *discovery = Discovery {
-                    endpoint: Some(endpoint.clone()),
-                    ..Discovery::default()
-                };
+                *discovery = Discovery::default();
+                discovery.endpoint = Some(endpoint.clone());
                 Ok(endpoint)
             }
             Err(why) => {
@@ -393,7 +385,7 @@ impl OAuth {
                     .min(RETRY.0 * 2_u32.saturating_pow(discovery.failures));
                 discovery.failures += 1;
                 discovery.until = self.clock.steady() + wait;
-                self.warn_unavailable(&why);
+                self.warn(&format!("{why}; {UNAVAILABLE}"));
                 Err(wait)
             }
         }

@@ -49,11 +49,8 @@ impl Outbound {
             .accept("application/json")
             .build();
         let lookups = Lookups::new(|| Ok(()));
-        Ok(Outbound(Agent::with_parts(
-            config,
-            DefaultConnector::new(),
-            lookups,
-        )))
+        let agent = Agent::with_parts(config, DefaultConnector::new(), lookups);
+        Ok(Outbound(agent))
     }
 
     /// A GET that ends within `time`.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
 use std::iter;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -142,15 +143,10 @@ impl Tokens {
         watch: &mut Watch,
         rest: Duration,
     ) -> Option<Result<String, String>> {
-        let is_fresh = |metadata: &Metadata| {
-            let modified = time::milliseconds(metadata.modified().ok()?);
-            // A time in the future is another machine's clock.
-            let age = self.clock.today().checked_sub(modified)?;
-            (Duration::from_millis(age) < rest).then_some(())
-        };
+        let today = self.clock.today();
+        let fresh = (today + 1).saturating_sub(time::whole(rest))..today + 1;
         watch.due = self.clock.steady() + LOOK;
-        let Some(content) = content(file, |metadata| is_fresh(metadata).is_some()).transpose()
-        else {
+        let Some(content) = content(file, fresh).transpose() else {
             watch.due = self.clock.steady() + REST;
             return None;
         };
@@ -192,19 +188,17 @@ impl Tokens {
     }
 }
 
-/// The bytes of the file, and whether everybody may read or change it; `None` if it `is_fresh`. The error is the predicate
-/// of a sentence about the file.
-fn content(
-    path: &Path,
-    is_fresh: impl Fn(&Metadata) -> bool,
-) -> Result<Option<(Vec<u8>, bool)>, String> {
+/// The bytes of the file, and whether everybody may read or change it; `None` if it was changed at a `fresh` time, in
+/// milliseconds since 1970. One of the future is another machine's. The error is the predicate of a sentence.
+fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, String> {
     let unreadable = |error: io::Error| format!(" cannot be read: {}", error.kind());
     // Before it is opened: that alone would wait for ever at a pipe.
     let metadata = fs::metadata(path).map_err(unreadable)?;
     if !metadata.is_file() {
         return Err(" is no regular file, so it could not be read again".to_owned());
     }
-    if is_fresh(&metadata) {
+    let modified = metadata.modified().map_or(0, time::milliseconds);
+    if fresh.contains(&modified) {
         return Ok(None);
     }
     let mut content = Vec::new();
