@@ -42,9 +42,6 @@ mod allocator {
         safe fn getrlimit(resource: c_int, limits: &mut [c_ulong; 2]) -> c_int;
     }
 
-    /// It keeps freed memory until [`trim`].
-    pub(crate) const KEEPS: bool = true;
-
     /// Configures the allocator. If that fails, more memory stays resident.
     pub(crate) fn tune() {
         let mut addresses = [0; 2];
@@ -64,9 +61,6 @@ mod allocator {
 
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 mod allocator {
-    /// It releases freed memory by itself.
-    pub(crate) const KEEPS: bool = false;
-
     /// Does nothing.
     pub(crate) fn tune() {}
 

@@ -44,7 +44,6 @@ mod install;
 mod json;
 mod logging;
 mod metrics;
-mod net;
 mod protocol;
 mod random;
 mod runs;
@@ -58,6 +57,7 @@ mod text;
 mod time;
 mod tools;
 mod transport;
+mod url;
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
@@ -67,7 +67,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use access::{Access, OAuth, OAuthSettings, Tokens, WebUrl};
+use access::{Access, OAuth, OAuthSettings, Tokens};
 use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
@@ -82,6 +82,7 @@ use signals::Signal;
 use tools::Backend;
 use transport::http::Listening;
 use transport::stdio::Stdio;
+use url::WebUrl;
 
 /// How long the process waits at its end for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
@@ -310,7 +311,7 @@ fn bounds(config: &Config) -> Bounds {
     };
     let is_open_here = http.is_open()
         && http.trusted_proxies.is_empty()
-        && net::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
+        && url::Host::parse(&config.host).is_ok_and(|host| host.is_loopback());
     let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
     Bounds {
         totals: Resource::ALL.map(total),

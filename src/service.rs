@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use crate::net::reachable;
+use crate::url::reachable;
 
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
 const ANSWER: Duration = Duration::from_secs(10);

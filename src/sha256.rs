@@ -17,8 +17,8 @@ const START: [u32; 8] = [
     0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19,
 ];
 
-/// The digest of some bytes.
-pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+/// The digest of some bytes in lower-case hex.
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     let mut state = START;
     let mut blocks = bytes.chunks_exact(64);
     for block in &mut blocks {
@@ -31,21 +31,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
     last.extend((bytes.len() as u64 * 8).to_be_bytes());
     last.chunks_exact(64)
         .for_each(|block| mix(&mut state, block));
-    let mut digest = [0; 32];
-    digest
-        .chunks_exact_mut(4)
-        .zip(state)
-        .for_each(|(four, word)| four.copy_from_slice(&word.to_be_bytes()));
-    digest
-}
-
-/// The digest in lower-case hex.
-pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
-    sha256(bytes)
-        .iter()
-        .flat_map(|byte| [byte >> 4, byte & 15])
-        .map(|digit| char::from(b"0123456789abcdef"[digit as usize]))
-        .collect()
+    state.iter().map(|word| format!("{word:08x}")).collect()
 }
 
 fn mix(state: &mut [u32; 8], block: &[u8]) {

@@ -1,9 +1,10 @@
-//! Times in RFC 3339, and the Gregorian calendar.
+//! The clocks, times in RFC 3339, and the Gregorian calendar: UTC, years 0000 to 9999.
 //!
-//! In scope: UTC, years 0000 to 9999. Not in scope: measuring how long something took (use `std::time::Instant`).
+//! The time of day is for what is stored, shown or said by others: it outlives the process, and may jump. Everything
+//! measured within the process uses the monotonic clock.
 
 use std::sync::OnceLock;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 const DAY: i64 = 86_400;
 /// 0000-01-01T00:00:00Z and 9999-12-31T23:59:59Z, in seconds since 1970: RFC 3339 has four digits for the year.
@@ -12,22 +13,72 @@ const LAST: i64 = 253_402_300_799;
 
 /// Now, like `2026-07-28T12:00:00Z`; clamped to the years of RFC 3339.
 pub(crate) fn now() -> String {
-    rfc3339(milliseconds(SystemTime::now()).div_euclid(1000))
+    rfc3339(signed_milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
 /// Seconds since 1970 at the first call, which is at the start of the process.
 pub(crate) fn started() -> i64 {
     static STARTED: OnceLock<i64> = OnceLock::new();
-    *STARTED.get_or_init(|| milliseconds(SystemTime::now()).div_euclid(1000))
+    *STARTED.get_or_init(|| signed_milliseconds(SystemTime::now()).div_euclid(1000))
 }
 
 /// Milliseconds since 1970; 0 with a clock before it.
 pub(crate) fn milliseconds_now() -> u64 {
-    u64::try_from(milliseconds(SystemTime::now())).unwrap_or(0)
+    milliseconds(SystemTime::now())
+}
+
+/// Where the time is read, so that tests can set it.
+pub(crate) trait Clock: Send + Sync {
+    /// The time of day, in milliseconds since 1970.
+    fn today(&self) -> u64;
+    /// The monotonic clock: time since some fixed moment.
+    fn steady(&self) -> Duration;
+}
+
+/// The system's clocks.
+pub(crate) struct SystemClock(Instant);
+
+impl SystemClock {
+    /// The monotonic clock begins now.
+    pub(crate) fn new() -> SystemClock {
+        SystemClock(Instant::now())
+    }
+}
+
+impl Clock for SystemClock {
+    fn today(&self) -> u64 {
+        milliseconds_now()
+    }
+
+    fn steady(&self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// Milliseconds since 1970; 0 before.
+pub(crate) fn milliseconds(time: SystemTime) -> u64 {
+    whole(time.duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// A length of time in whole milliseconds.
+pub(crate) fn whole(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Nanoseconds since 1970; 0 before.
+pub(crate) fn nanoseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The time since a file was changed; zero if its time is in the future. By the system's clock in tests too, since
+/// files have its time.
+pub(crate) fn age(modified: SystemTime) -> Duration {
+    modified.elapsed().unwrap_or_default()
 }
 
 /// Milliseconds since 1970, rounded down; negative before.
-fn milliseconds(time: SystemTime) -> i64 {
+fn signed_milliseconds(time: SystemTime) -> i64 {
     let whole = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => whole(after),
@@ -91,6 +142,36 @@ pub(crate) fn date(days_since_1970: i64) -> (i64, i64, i64) {
 }
 
 #[cfg(test)]
+pub(crate) mod hand {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Milliseconds since 1970 when a [`HandClock`] begins.
+    pub(crate) const TODAY: u64 = 1_785_240_000_000;
+
+    /// A clock that is set by hand.
+    #[derive(Clone, Default)]
+    pub(crate) struct HandClock(Arc<AtomicU64>);
+
+    impl HandClock {
+        pub(crate) fn pass(&self, milliseconds: u64) {
+            self.0.fetch_add(milliseconds, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for HandClock {
+        fn today(&self) -> u64 {
+            TODAY + whole(self.steady())
+        }
+
+        fn steady(&self) -> Duration {
+            Duration::from_millis(self.0.load(Ordering::Relaxed))
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -146,11 +227,11 @@ mod tests {
 
     #[test]
     fn a_clock_before_1970_rounds_down() {
-        let at = |before: Duration| UNIX_EPOCH.checked_sub(before).map(milliseconds);
+        let at = |before: Duration| UNIX_EPOCH.checked_sub(before).map(signed_milliseconds);
         assert_eq!(at(Duration::from_nanos(1)), Some(-1));
         assert_eq!(at(Duration::from_millis(500)), Some(-500));
         assert_eq!(at(Duration::from_secs(1)), Some(-1000));
-        assert_eq!(milliseconds(UNIX_EPOCH), 0);
+        assert_eq!(signed_milliseconds(UNIX_EPOCH), 0);
         assert_eq!(rfc3339_to_the_millisecond(-1), "1969-12-31T23:59:59.999Z");
     }
 

@@ -17,53 +17,35 @@ pub(crate) enum AccessError {
     Unavailable(Duration),
 }
 
-/// What is wrong with a token.
+/// What is wrong with a token: the label for metrics, and in words, without quotes, since they stand in headers too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flaw {
-    /// It is none of the named tokens.
-    Unknown,
-    /// It is too long, or no token by its form.
-    Malformed,
-    /// The issuer does not know it, or no longer.
-    Inactive,
-    /// It was not issued for this server, or for nobody in particular.
-    Audience,
-    /// It is another issuer's.
-    Issuer,
-    /// It has expired.
-    Expired,
-    /// It is not valid yet.
-    Early,
-    /// It is no bearer token, or the issuer's answer about it is not understood.
-    Kind,
-    /// It has no subject.
-    Nobody,
-}
+pub(crate) struct Flaw(&'static str, pub(super) &'static str);
 
 impl Flaw {
-    /// The label for metrics, and what is wrong: without quotes, since it stands in headers too.
-    pub(super) fn words(self) -> (&'static str, &'static str) {
-        match self {
-            Flaw::Unknown => ("unknown", "nobody here has this token"),
-            Flaw::Malformed => (
-                "malformed",
-                "this is not a token: it is too long or holds other characters",
-            ),
-            Flaw::Inactive => (
-                "inactive",
-                "the issuer does not know the token, or it has ended or was revoked",
-            ),
-            Flaw::Audience => (
-                "audience",
-                "the token was not issued for this server: ask for it with this server as resource",
-            ),
-            Flaw::Issuer => ("issuer", "the token is of another issuer"),
-            Flaw::Expired => ("expired", "the token has expired"),
-            Flaw::Early => ("early", "the token is not good yet"),
-            Flaw::Kind => ("kind", "the token is not a plain bearer token"),
-            Flaw::Nobody => ("nobody", "the token has neither a subject nor a client"),
-        }
-    }
+    pub(super) const UNKNOWN: Flaw = Flaw("unknown", "nobody here has this token");
+    pub(super) const MALFORMED: Flaw = Flaw(
+        "malformed",
+        "this is not a token: it is too long or holds other characters",
+    );
+    pub(super) const INACTIVE: Flaw = Flaw(
+        "inactive",
+        "the issuer does not know the token, or it has ended or was revoked",
+    );
+    pub(super) const AUDIENCE: Flaw = Flaw(
+        "audience",
+        "the token was not issued for this server: ask for it with this server as resource",
+    );
+    pub(super) const ISSUER: Flaw = Flaw("issuer", "the token is of another issuer");
+    pub(super) const EXPIRED: Flaw = Flaw("expired", "the token has expired");
+    pub(super) const EARLY: Flaw = Flaw("early", "the token is not good yet");
+    /// Or the issuer's answer about it is not understood.
+    pub(super) const KIND: Flaw = Flaw("kind", "the token is not a plain bearer token");
+    pub(super) const NOBODY: Flaw = Flaw("nobody", "the token has neither a subject nor a client");
+    /// Users whom only `username` names are not told apart by anything that is theirs for good.
+    pub(super) const NO_SUBJECT: Flaw = Flaw(
+        "nobody",
+        "the issuer names the user of the token, but no subject (sub)",
+    );
 }
 
 impl AccessError {
@@ -80,7 +62,7 @@ impl AccessError {
     pub(crate) fn label(self) -> &'static str {
         match self {
             AccessError::NoToken => "no_token",
-            AccessError::BadToken(flaw) => flaw.words().0,
+            AccessError::BadToken(flaw) => flaw.0,
             AccessError::Forbidden(_) => "forbidden",
             AccessError::Unavailable(_) => "unavailable",
         }
@@ -93,7 +75,7 @@ impl AccessError {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".".to_owned()
             }
             AccessError::BadToken(flaw) => {
-                format!("The bearer token is refused: {}.", flaw.words().1)
+                format!("The bearer token is refused: {}.", flaw.1)
             }
             AccessError::Forbidden(role) => format!(
                 "This token may not do that: it takes the role {}, or the OAuth scope {}.",
@@ -131,7 +113,7 @@ mod tests {
                 "A token is needed: send the header \"Authorization: Bearer TOKEN\".",
             ),
             (
-                AccessError::BadToken(Flaw::Unknown),
+                AccessError::BadToken(Flaw::UNKNOWN),
                 401,
                 "unknown",
                 "The bearer token is refused: nobody here has this token.",

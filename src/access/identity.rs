@@ -1,12 +1,11 @@
 //! Who a caller is, and what it may do.
 
-use std::borrow::Borrow;
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::logging::{self, Scope};
-use crate::net::network;
+use crate::url::network;
 
 /// What a caller may do; each role may do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,13 +91,13 @@ impl Identity {
     }
 
     /// The token's name, the subject, the client's id or the address: `caller=` in the log, and the label of metrics.
-    pub(crate) fn name(&self) -> CallerName<&Identity> {
-        CallerName(self)
+    pub(crate) fn name(&self) -> CallerName {
+        CallerName(self.clone())
     }
 
     /// Adds the caller to this thread's log lines until the guard is dropped. Does nothing where there is only one caller.
     pub(crate) fn log_scope(&self) -> Option<Scope> {
-        (*self != Identity::Local).then(|| logging::caller_scope(CallerName(self.clone())))
+        (*self != Identity::Local).then(|| logging::caller_scope(self.name()))
     }
 }
 
@@ -112,16 +111,16 @@ impl fmt::Display for Identity {
             Identity::Peer(_) => f.write_str("peer:")?,
             Identity::Local => {}
         }
-        CallerName(self).fmt(f)
+        self.name().fmt(f)
     }
 }
 
 /// See [`Identity::name`].
-pub(crate) struct CallerName<I>(I);
+pub(crate) struct CallerName(Identity);
 
-impl<I: Borrow<Identity>> fmt::Display for CallerName<I> {
+impl fmt::Display for CallerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.borrow() {
+        match &self.0 {
             Identity::Token(name) => PercentEncoded(name).fmt(f),
             Identity::User { subject, .. } => PercentEncoded(subject).fmt(f),
             Identity::Client { id, .. } => PercentEncoded(id).fmt(f),

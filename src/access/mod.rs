@@ -1,60 +1,62 @@
 //! Authentication over HTTP: by named tokens, by OAuth, or none.
 //!
 //! ```text
-//!   Authorization ─▶ named token? (tokens, watch) ─▶ OAuth on? (oauth) ─▶ Pass { identity, role } ─▶ streams: is_good?
-//!        │                                             │
-//!        └ none: 401                                   └ bad: 401 · no scope: 403 · issuer down: 503
+//!   Authorization ─▶ named token? (tokens) ─▶ OAuth on? (oauth) ─▶ Pass { identity, role } ─▶ a run, a stream: require
+//!        │                                       │
+//!        └ none: 401                             └ bad: 401 · no scope: 403 · issuer down: 503
 //! ```
 //! In scope: from the header `Authorization` to an identity and a role, whether these are still valid, and the answer
 //! if not. Not in scope: which role a request needs (`transport`), MCP. There are no threads here.
 //!
-//! No message contains a token. Of an OAuth token only the digest is kept beyond its requests and streams.
+//! No message contains a token. Only digests of tokens are kept, but for those of OAuth during their requests and streams.
 
-mod clock;
 mod digest;
 mod error;
 mod identity;
 mod oauth;
 mod outbound;
 mod tokens;
-mod watch;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
-pub(crate) use oauth::{OAuth, OAuthSettings, WebUrl};
-pub(crate) use tokens::generate;
-pub(crate) use watch::Tokens;
+pub(crate) use oauth::{OAuth, OAuthSettings};
+pub(crate) use tokens::{Tokens, generate};
+
+use digest::Digest;
+use oauth::OAuthProof;
 
 /// The rules of one process.
 pub(crate) struct Access {
-    tokens: Tokens,
-    oauth: Option<OAuth>,
+    tokens: Arc<Tokens>,
+    oauth: Option<Arc<OAuth>>,
 }
 
 /// An admitted caller.
-#[derive(Debug)]
 pub(crate) struct Pass {
     /// Who it is.
     pub(crate) identity: Identity,
-    /// What it may do.
+    /// What it might do when it was admitted.
     pub(crate) role: Role,
     proof: Proof,
 }
 
-#[derive(Debug)]
 enum Proof {
     /// None was needed.
     None,
-    Token(watch::HeldNamedToken),
-    OAuth(oauth::HeldOAuthToken),
+    Token(Arc<Tokens>, Digest),
+    OAuth(Arc<OAuth>, OAuthProof),
 }
 
 impl Access {
     /// With neither a token nor OAuth, every caller is admitted with every role.
     pub(crate) fn new(tokens: Tokens, oauth: Option<OAuth>) -> Access {
-        Access { tokens, oauth }
+        Access {
+            tokens: Arc::new(tokens),
+            oauth: oauth.map(Arc::new),
+        }
     }
 
     /// Is authentication off?
@@ -77,50 +79,28 @@ impl Access {
             });
         }
         let token = bearer(authorization).ok_or(AccessError::NoToken)?;
-        self.tokens.poll();
-        if let Some((identity, role, shown)) = self.tokens.find(token) {
+        let digest = self.tokens.digest(token);
+        if let Some(holder) = self.tokens.holder(digest) {
             return Ok(Pass {
-                identity,
-                role,
-                proof: Proof::Token(shown),
+                identity: holder.identity,
+                role: holder.role,
+                proof: Proof::Token(self.tokens.clone(), digest),
             });
         }
-        let oauth = self
-            .oauth
-            .as_ref()
-            .ok_or(AccessError::BadToken(Flaw::Unknown))?;
-        let (identity, role, shown) = oauth.check(token)?;
+        let Some(oauth) = &self.oauth else {
+            return Err(AccessError::BadToken(Flaw::UNKNOWN));
+        };
+        let (grant, proof) = oauth.check(token)?;
         Ok(Pass {
-            identity,
-            role,
-            proof: Proof::OAuth(shown),
+            identity: grant.identity,
+            role: grant.role,
+            proof: Proof::OAuth(oauth.clone(), proof),
         })
-    }
-
-    /// Is the caller's token still valid? Asked about every second while one of its streams is open. Cheap, except once a
-    /// minute with OAuth, when it may take as long as [`Access::admit`].
-    pub(crate) fn is_good(&self, pass: &Pass) -> bool {
-        match &pass.proof {
-            Proof::None => true,
-            Proof::Token(shown) => {
-                self.tokens.poll();
-                self.tokens.is_good(*shown, &pass.identity, pass.role)
-            }
-            Proof::OAuth(shown) => self
-                .oauth
-                .as_ref()
-                .is_some_and(|oauth| oauth.is_good(shown)),
-        }
     }
 
     /// Checks that the OAuth issuer can be asked, which may take as long as [`Access::admit`]. The error is one line.
     pub(crate) fn probe(&self) -> Result<(), String> {
-        self.oauth.as_ref().map_or(Ok(()), OAuth::probe)
-    }
-
-    /// Was the caller's named token removed? Unlike [`Access::is_good`] it never waits.
-    pub(crate) fn is_removed(&self, pass: &Pass) -> bool {
-        matches!(pass.proof, Proof::Token(_)) && !self.is_good(pass)
+        self.oauth.as_ref().map_or(Ok(()), |oauth| oauth.probe())
     }
 
     /// Reads the tokens file again, as SIGHUP asks for.
@@ -131,15 +111,15 @@ impl Access {
     /// The metadata for OAuth clients, if `path` asks for it. `endpoint` is the path of the MCP endpoint. To be answered
     /// before a token is asked for.
     pub(crate) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
-        self.oauth.as_ref()?.resource.document(path, endpoint)
+        self.oauth.as_ref()?.document(path, endpoint)
     }
 
     /// The value of `WWW-Authenticate` that goes with a refusal. `pass` is the caller's, if it was admitted: holders of
     /// named tokens are not sent to the issuer for a larger scope.
     pub(crate) fn challenge(&self, refusal: AccessError, pass: Option<&Pass>) -> Option<String> {
-        let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(_)));
+        let by_name = pass.is_some_and(|pass| !matches!(pass.proof, Proof::OAuth(..)));
         match &self.oauth {
-            Some(oauth) if !by_name => oauth.resource.challenge(refusal),
+            Some(oauth) if !by_name => oauth.challenge(refusal),
             _ => (refusal.status() == 401).then(|| "Bearer".to_owned()),
         }
     }
@@ -155,12 +135,22 @@ impl Pass {
         }
     }
 
-    /// Does the caller have this role?
+    /// Does the caller have this role now? A named token that was removed or changed counts no more within a second, one
+    /// that its issuer revoked within a minute. Cheap, except once a minute with OAuth, when it may take as long as
+    /// [`Access::admit`].
     ///
     /// # Errors
-    /// [`AccessError::Forbidden`].
+    /// [`AccessError::Forbidden`], and what [`Access::admit`] says of a token that is good no more.
     pub(crate) fn require(&self, role: Role) -> Result<(), AccessError> {
-        if self.role >= role {
+        let has = match &self.proof {
+            Proof::None => self.role,
+            Proof::Token(tokens, digest) => match tokens.holder(*digest) {
+                Some(holder) if holder.identity == self.identity => holder.role,
+                _ => return Err(AccessError::BadToken(Flaw::UNKNOWN)),
+            },
+            Proof::OAuth(oauth, proof) => oauth.role(proof)?,
+        };
+        if has >= role {
             Ok(())
         } else {
             Err(AccessError::Forbidden(role))
@@ -183,6 +173,7 @@ fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 mod tests {
     use super::*;
     use crate::config::Secret;
+    use std::fs;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
@@ -223,7 +214,7 @@ mod tests {
             (pass.identity.to_string().as_str(), pass.role),
             ("peer:10.0.0.1", Role::Run)
         );
-        assert!(open.is_open() && open.is_good(&pass));
+        assert!(open.is_open() && pass.require(Role::Run).is_ok());
         assert!(!access(Some("t"), false).is_open() && !access(None, true).is_open());
     }
 
@@ -235,11 +226,11 @@ mod tests {
             (pass.identity.to_string().as_str(), pass.role),
             ("token:default", Role::Run)
         );
-        assert!(both.is_good(&pass) && !format!("{pass:?}").contains("a-token"));
+        assert_eq!(pass.require(Role::Run), Ok(()));
         assert_eq!(both.admit([], PEER).err(), Some(AccessError::NoToken));
         assert_eq!(
             both.admit(["Bearer fmcp_1"], PEER).err(),
-            Some(AccessError::BadToken(Flaw::Unknown))
+            Some(AccessError::BadToken(Flaw::UNKNOWN))
         );
         assert!(
             matches!(
@@ -251,48 +242,67 @@ mod tests {
         let named = access(Some("a-token"), false);
         assert_eq!(
             named.admit(["Bearer jwt"], PEER).err(),
-            Some(AccessError::BadToken(Flaw::Unknown))
+            Some(AccessError::BadToken(Flaw::UNKNOWN))
         );
     }
 
     #[test]
-    fn roles_are_required_and_challenges_fit_who_asks() {
+    fn a_pass_is_worth_what_the_file_says_now() {
+        let path = std::env::temp_dir().join(format!("fabric-mcp-{}-pass", std::process::id()));
+        let token = "a".repeat(32);
+        let write = |line: &str| fs::write(&path, format!("{line} {token}")).unwrap();
+        write("alice run");
+        let tokens = Tokens::open(None, Some(path.clone())).unwrap();
+        let access = Access::new(tokens, None);
+        let pass = access.admit([&*format!("Bearer {token}")], PEER).unwrap();
+        let gone = Err(AccessError::BadToken(Flaw::UNKNOWN));
+        for (line, read, run) in [
+            ("alice run", Ok(()), Ok(())),
+            ("alice read", Ok(()), Err(AccessError::Forbidden(Role::Run))),
+            ("alicia run", gone, gone),
+            ("alice run", Ok(()), Ok(())),
+            ("#", gone, gone),
+        ] {
+            write(line);
+            access.reload();
+            let now = (pass.require(Role::Read), pass.require(Role::Run));
+            assert_eq!(now, (read, run), "{line}");
+        }
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn challenges_fit_who_asks() {
         let (named, both) = (access(Some("0123"), false), access(Some("0123"), true));
-        let mut pass = both.admit(["Bearer 0123"], PEER).unwrap();
-        assert_eq!(pass.require(Role::Run), Ok(()));
-        pass.role = Role::Read;
-        assert_eq!(
-            (pass.require(Role::Read), pass.require(Role::Metrics)),
-            (Ok(()), Ok(()))
+        let pass = both.admit(["Bearer 0123"], PEER).unwrap();
+        let (forbidden, unknown) = (
+            AccessError::Forbidden(Role::Run),
+            AccessError::BadToken(Flaw::UNKNOWN),
         );
-        let forbidden = pass.require(Role::Run).unwrap_err();
-        assert_eq!(forbidden, AccessError::Forbidden(Role::Run));
-        assert_eq!(both.challenge(forbidden, Some(&pass)), None);
-        assert!(
-            both.challenge(forbidden, None)
-                .is_some_and(|value| value.contains("insufficient_scope"))
-        );
-        assert_eq!(
-            named.challenge(AccessError::NoToken, None).as_deref(),
-            Some("Bearer")
-        );
-        assert_eq!(
-            named
-                .challenge(AccessError::BadToken(Flaw::Unknown), None)
-                .as_deref(),
-            Some("Bearer")
-        );
-        assert!(
-            both.challenge(AccessError::NoToken, None)
-                .is_some_and(|value| value.contains("resource_metadata"))
-        );
-        assert_eq!(
-            named.document("/.well-known/oauth-protected-resource", "/mcp"),
-            None
-        );
-        assert!(
-            both.document("/.well-known/oauth-protected-resource", "/mcp")
-                .is_some()
-        );
+        let challenge = |access: &Access, refusal, pass| {
+            let value = access.challenge(refusal, pass).unwrap_or_default();
+            value
+                .split([' ', '='])
+                .take(2)
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        for (access, refusal, pass, value) in [
+            (&both, forbidden, Some(&pass), ""),
+            (&both, forbidden, None, "Bearer resource_metadata"),
+            (
+                &both,
+                AccessError::NoToken,
+                None,
+                "Bearer resource_metadata",
+            ),
+            (&named, AccessError::NoToken, None, "Bearer"),
+            (&named, unknown, None, "Bearer"),
+            (&named, forbidden, None, ""),
+        ] {
+            assert_eq!(challenge(access, refusal, pass), value, "{refusal:?}");
+        }
+        let path = "/.well-known/oauth-protected-resource";
+        assert!(named.document(path, "/mcp").is_none() && both.document(path, "/mcp").is_some());
     }
 }

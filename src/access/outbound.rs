@@ -3,9 +3,8 @@
 //! In scope: everything that is HTTP and TLS, and its limits: no redirects, no proxy for this machine, a bounded body, one
 //! limit on all of the time. Not in scope: what is asked and what the answer means.
 
-use std::io::Read;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ureq::http::{HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
@@ -15,28 +14,11 @@ use crate::agent::{self, Lookups, NoThread, Tls};
 
 /// Buffer of one connection, in each direction: room for the longest credentials and any sensible head of an answer.
 const BUFFER: usize = 16 << 10;
-/// Unused connections that are kept.
-const KEPT: usize = 16;
+/// Largest body of an answer, in bytes. Metadata of OpenID providers has some 10 KB.
+const MAX_BODY: u64 = 256 << 10;
 
-/// A client for one server.
-pub(super) struct Outbound {
-    kept: Agent,
-    fresh: Agent,
-}
-
-/// What is sent.
-#[derive(Clone, Copy)]
-pub(super) enum OutboundRequest<'a> {
-    /// A GET.
-    Get,
-    /// A POST of an encoded form. It may go out twice, so it must not do any harm.
-    Form {
-        /// The header `Authorization`.
-        authorization: &'a Credentials,
-        /// The form.
-        body: &'a str,
-    },
-}
+/// A client for one server. Every exchange has a connection of its own.
+pub(super) struct Outbound(Agent);
 
 /// The value of a header `Authorization`; `Debug` does not show it.
 #[derive(Debug)]
@@ -49,35 +31,10 @@ impl Credentials {
         value.set_sensitive(true);
         Some(Credentials(value))
     }
-
-    #[cfg(test)]
-    pub(super) fn expose(&self) -> &str {
-        self.0.to_str().unwrap_or_default()
-    }
 }
 
-/// The host of a URL, as it stands in it.
-pub(super) fn host(url: &str) -> Option<String> {
-    url.parse::<Uri>().ok()?.host().map(str::to_owned)
-}
-
-/// An answer, whatever its status.
-#[derive(Debug)]
-pub(super) struct OutboundAnswer {
-    /// HTTP's status.
-    pub(super) status: u16,
-    /// All of the body.
-    pub(super) body: Vec<u8>,
-}
-
-/// Why an exchange failed, as the predicate of a sentence about the server.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum OutboundFailure {
-    /// There was no answer.
-    Unreachable(String),
-    /// There was one that cannot be used.
-    Unusable(String),
-}
+/// Status and body of an answer, or why there is none: the predicate of a sentence about the server.
+pub(super) type OutboundAnswer = Result<(u16, Vec<u8>), String>;
 
 impl Outbound {
     /// Prepares everything that does not need the server of `url` to be there. `ca_file` holds the certificates to trust
@@ -87,98 +44,56 @@ impl Outbound {
         let host = uri.host().ok_or("the URL has no host")?;
         let proxy = agent::proxy(host, &uri)?;
         let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
+        let config = tls
+            .config(proxy, BUFFER, 0)
+            .accept("application/json")
+            .build();
         let lookups = Lookups::new();
-        let agent = |kept| {
-            let config = tls
-                .config(proxy.clone(), BUFFER, kept)
-                .accept("application/json")
-                .build();
-            Agent::with_parts(config, DefaultConnector::new(), lookups.clone())
-        };
-        Ok(Outbound {
-            kept: agent(KEPT),
-            fresh: agent(0),
-        })
+        let agent = Agent::with_parts(config, DefaultConnector::new(), lookups);
+        Ok(Outbound(agent))
     }
 
-    /// One exchange that ends within `time`, with an answer of at most `limit` bytes.
-    pub(super) fn exchange(
+    /// A GET that ends within `time`.
+    pub(super) fn get(&self, url: &str, time: Duration) -> OutboundAnswer {
+        let request = self.0.get(url).config().timeout_global(Some(time)).build();
+        answer(request.call(), time)
+    }
+
+    /// A POST of an encoded form that ends within `time`.
+    pub(super) fn post(
         &self,
         url: &str,
-        request: OutboundRequest<'_>,
-        limit: usize,
+        authorization: &Credentials,
+        form: &str,
         time: Duration,
-    ) -> Result<OutboundAnswer, OutboundFailure> {
-        let deadline = Instant::now() + time;
-        let send = |agent: &Agent| {
-            let left = deadline
-                .saturating_duration_since(Instant::now())
-                .max(Duration::from_millis(1));
-            match request {
-                OutboundRequest::Get => agent
-                    .get(url)
-                    .config()
-                    .timeout_global(Some(left))
-                    .build()
-                    .call(),
-                OutboundRequest::Form {
-                    authorization,
-                    body,
-                } => agent
-                    .post(url)
-                    .header(header::AUTHORIZATION, &authorization.0)
-                    .content_type("application/x-www-form-urlencoded")
-                    .config()
-                    .timeout_global(Some(left))
-                    .build()
-                    .send(body),
-            }
-        };
-        // A kept connection may just be closing.
-        let sent = match send(&self.kept) {
-            Err(ureq::Error::Io(_) | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_)) => {
-                send(&self.fresh)
-            }
-            sent => sent,
-        };
-        read(sent.map_err(|error| failure(error, time))?, limit, time)
+    ) -> OutboundAnswer {
+        let request = self
+            .0
+            .post(url)
+            .header(header::AUTHORIZATION, &authorization.0)
+            .content_type("application/x-www-form-urlencoded")
+            .config()
+            .timeout_global(Some(time))
+            .build();
+        answer(request.send(form), time)
     }
 }
 
-fn read(
-    response: Response<Body>,
-    limit: usize,
-    time: Duration,
-) -> Result<OutboundAnswer, OutboundFailure> {
-    let (head, body) = response.into_parts();
-    let too_large = || OutboundFailure::Unusable(format!("answers with more than {limit} bytes"));
-    if body
-        .content_length()
-        .is_some_and(|length| length > limit as u64)
-    {
-        return Err(too_large());
-    }
-    let mut bytes = Vec::new();
-    let mut reader = body
-        .into_with_config()
-        .limit(u64::MAX)
-        .reader()
-        .take(limit as u64 + 1);
-    match reader.read_to_end(&mut bytes) {
-        Ok(read) if read > limit => Err(too_large()),
-        Ok(_) => Ok(OutboundAnswer {
-            status: head.status.as_u16(),
-            body: bytes,
-        }),
-        Err(error) => Err(failure(error.into(), time)),
-    }
+fn answer(response: Result<Response<Body>, ureq::Error>, time: Duration) -> OutboundAnswer {
+    let read = |response: Response<Body>| {
+        let status = response.status().as_u16();
+        let body = response.into_body().into_with_config().limit(MAX_BODY);
+        Ok((status, body.read_to_vec()?))
+    };
+    response
+        .and_then(read)
+        .map_err(|error| explain(error, time))
 }
 
 /// Never with a part of the request: ureq's errors have none.
-fn failure(error: ureq::Error, time: Duration) -> OutboundFailure {
-    let seconds = time.as_secs_f64();
-    OutboundFailure::Unreachable(match error {
-        ureq::Error::Timeout(_) => format!("does not answer within {seconds} s"),
+fn explain(error: ureq::Error, time: Duration) -> String {
+    match error {
+        ureq::Error::Timeout(_) => format!("does not answer within {} s", time.as_secs_f64()),
         ureq::Error::HostNotFound => "has a host name that cannot be resolved".to_owned(),
         ureq::Error::ConnectProxyFailed(_) => {
             "cannot be reached through the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names"
@@ -198,12 +113,13 @@ fn failure(error: ureq::Error, time: Duration) -> OutboundFailure {
         ureq::Error::LargeResponseHeader(..) => {
             "answers with headers that are too large".to_owned()
         }
+        ureq::Error::BodyExceedsLimit(limit) => format!("answers with more than {limit} bytes"),
         ureq::Error::ConnectionFailed => "cannot be reached".to_owned(),
         ureq::Error::Other(other) if other.is::<NoThread>() => {
             format!("cannot be reached ({NoThread})")
         }
         _ => "does not speak HTTP".to_owned(),
-    })
+    }
 }
 
 #[cfg(test)]
@@ -225,19 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn a_lookup_that_fails_is_told_apart_from_a_server_that_does_not_speak_http() {
-        let unreachable = |error| match failure(error, Duration::ZERO) {
-            OutboundFailure::Unreachable(why) => why,
-            OutboundFailure::Unusable(why) => panic!("{why}"),
-        };
-        let none = ureq::Error::Other(Box::new(NoThread));
-        assert_eq!(
-            unreachable(none),
-            "cannot be reached (no thread for a name lookup)"
-        );
-        assert_eq!(
-            unreachable(ureq::Error::HostNotFound),
-            "has a host name that cannot be resolved"
-        );
+    fn credentials_are_not_shown() {
+        let credentials = Credentials::new("Basic c2VjcmV0").unwrap();
+        assert_eq!(format!("{credentials:?}"), "Credentials(Sensitive)");
+        assert!(Credentials::new("a\r\nb").is_none());
     }
 }

@@ -1,16 +1,37 @@
-//! The tokens file: what may stand in it, and finding a token in it.
+//! The named tokens: the one of the environment, and those of a file that is read again when it has changed.
 //!
-//! In scope: lines and their mistakes, the table, making a new line. Not in scope: when the file is read (`watch`).
+//! ```text
+//!   request, run, tick of a stream ─▶ a second since the last look? ─▶ 100 ms old? ─▶ read ─▶ another text? ─▶ tokens
+//!                                                            SIGHUP ────────────────▶ read ──────────────────▶ tokens
+//! ```
+//! There is no thread for this: whoever checks a token looks at the file. One that was just written may be incomplete, so
+//! it is read [`REST`] later. A file that is unreadable or has a mistake changes nothing.
 //! No message repeats a word of the file: a word in the wrong place may be a token.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::fs::{self, File, Metadata};
+use std::io::{self, Read};
+use std::iter;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::digest::{Digest, Keyed, position, same};
+use super::digest::{Digest, Keyed};
 use super::identity::{Identity, Role};
 use crate::config::{MAX_SECRET, Secret};
 use crate::random;
+use crate::sync::{lock, try_lock};
+use crate::time::{self, Clock, SystemClock};
 
+/// What names the file.
+const SETTING: &str = "--tokens-file (FABRIC_MCP_TOKENS_FILE)";
+/// How often the file is looked at, at most.
+const LOOK: Duration = Duration::from_secs(1);
+/// How long a file must have been unchanged before it is read.
+const REST: Duration = Duration::from_millis(100);
+/// Largest file, in bytes: some 10,000 tokens.
+const MAX_FILE: u64 = 1 << 20;
 /// The name of `FABRIC_MCP_AUTH_TOKEN`.
 const DEFAULT: &str = "default";
 /// The prefix of tokens that are generated here. None of them is ever sent to an OAuth issuer.
@@ -20,135 +41,231 @@ const MIN_TOKEN: usize = 32;
 /// Longest name, in characters.
 const MAX_NAME: usize = 64;
 
-/// Which line of the file is wrong, and why.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mistake {
-    line: usize,
-    why: String,
+/// The named tokens.
+pub(crate) struct Tokens {
+    keyed: Keyed,
+    default: Option<Secret>,
+    file: Option<PathBuf>,
+    clock: Box<dyn Clock>,
+    table: Mutex<TokenTable>,
+    watch: Mutex<Watch>,
 }
 
-impl std::fmt::Display for Mistake {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "line {}: {}", self.line, self.why)
-    }
-}
-
-/// The valid tokens.
-pub(super) struct TokenTable {
-    digests: Vec<Digest>,
-    holders: Vec<Holder>,
-}
+/// Who has which token. The tokens themselves are not kept.
+type TokenTable = HashMap<Digest, Holder>;
 
 /// The holder of a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
-    token: Secret,
     /// Who it is.
     pub(super) identity: Identity,
     /// What it may do.
     pub(super) role: Role,
 }
 
-impl TokenTable {
-    /// The tokens of the file's `text`, and `default`, the one of the environment.
-    pub(super) fn parse(
-        text: &[u8],
-        default: Option<&Secret>,
-        keyed: &Keyed,
-    ) -> Result<TokenTable, Mistake> {
-        let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
-        let text = std::str::from_utf8(text).map_err(|error| Mistake {
-            line: text[..error.valid_up_to()]
-                .iter()
-                .filter(|byte| **byte == b'\n')
-                .count()
-                + 1,
-            why: "this is not UTF-8 text".to_owned(),
-        })?;
-        let mut table = TokenTable::of(default, keyed);
-        // Where each name and each token was first, 0 being the environment.
-        let mut names: HashMap<&str, (usize, Role)> = HashMap::new();
-        let mut tokens: HashMap<&str, usize> = HashMap::new();
-        if let Some(token) = default {
-            names.insert(DEFAULT, (0, Role::Run));
-            tokens.insert(token.expose(), 0);
+/// When the file is looked at next, and what it was the last time: its text and whether everybody may read it, or why it
+/// could not be read.
+#[derive(Default)]
+struct Watch {
+    due: Duration,
+    seen: Option<Result<(Digest, bool), String>>,
+}
+
+impl Tokens {
+    /// The token of `FABRIC_MCP_AUTH_TOKEN`, which is called `default`, and those of the file.
+    ///
+    /// # Errors
+    /// The file cannot be read or has a mistake: one line that begins with the variable's name.
+    pub(crate) fn open(default: Option<Secret>, file: Option<PathBuf>) -> Result<Tokens, String> {
+        Tokens::with(default, file, Box::new(SystemClock::new()))
+    }
+
+    fn with(
+        default: Option<Secret>,
+        file: Option<PathBuf>,
+        clock: Box<dyn Clock>,
+    ) -> Result<Tokens, String> {
+        let keyed = Keyed::new();
+        let tokens = Tokens {
+            table: Mutex::new(parse(b"", default.as_ref(), &keyed)?),
+            keyed,
+            default,
+            file,
+            clock,
+            watch: Mutex::default(),
+        };
+        if let Some(file) = &tokens.file {
+            let read = tokens.read(file, &mut lock(&tokens.watch), Duration::ZERO);
+            report(read.transpose()?.map(Ok));
         }
-        for (at, line) in text.lines().enumerate() {
-            let at = at + 1;
-            let mistake = |why: String| Mistake { line: at, why };
-            let Some((name, role, token)) = line_of(line).map_err(|why| mistake(why.to_owned()))?
-            else {
-                continue;
-            };
-            let (before, first) = *names.entry(name).or_insert((at, role));
-            if first != role {
-                let (role, first, place) = (role.name(), first.name(), place(before));
-                let why = format!(
-                    "this name has the role {role} here and {first} {place}; give it one role"
+        Ok(tokens)
+    }
+
+    /// Is there no token at all, nor a file for some?
+    pub(super) fn is_empty(&self) -> bool {
+        self.default.is_none() && self.file.is_none()
+    }
+
+    /// Reads the file now, as SIGHUP asks for, and says in the log what came of it.
+    pub(crate) fn reload(&self) {
+        let Some(file) = &self.file else { return };
+        let mut watch = lock(&self.watch);
+        watch.seen = None;
+        report(self.read(file, &mut watch, Duration::ZERO));
+    }
+
+    /// What a token is known by.
+    pub(super) fn digest(&self, token: &str) -> Digest {
+        self.keyed.digest(token.as_bytes())
+    }
+
+    /// The holder of the token with this digest by the file's present state. Cheap enough for every request.
+    pub(super) fn holder(&self, digest: Digest) -> Option<Holder> {
+        self.look();
+        lock(&self.table).get(&digest).cloned()
+    }
+
+    fn look(&self) {
+        let Some(file) = &self.file else { return };
+        // Not while another thread is reading.
+        let Some(mut watch) = try_lock(&self.watch) else {
+            return;
+        };
+        if watch.due <= self.clock.steady() {
+            report(self.read(file, &mut watch, REST));
+        }
+    }
+
+    /// Takes the file's tokens and says what has changed; `None` if the file has not, or not `rest` ago.
+    fn read(
+        &self,
+        file: &Path,
+        watch: &mut Watch,
+        rest: Duration,
+    ) -> Option<Result<String, String>> {
+        let today = self.clock.today();
+        let fresh = (today + 1).saturating_sub(time::whole(rest))..today + 1;
+        watch.due = self.clock.steady() + LOOK;
+        let Some(content) = content(file, fresh).transpose() else {
+            watch.due = self.clock.steady() + REST;
+            return None;
+        };
+        let seen = match &content {
+            Ok((text, open)) => Ok((self.keyed.digest(text), *open)),
+            Err(why) => Err(why.clone()),
+        };
+        if watch.seen.as_ref() == Some(&seen) {
+            return None;
+        }
+        watch.seen = Some(seen);
+        let named = |what| format!("{SETTING}: \"{}\"{what}", file.display());
+        let taken = content.and_then(|(text, open)| {
+            if open {
+                log::warn!(
+                    "{SETTING}: every user of this machine can read or change \"{}\"; chmod o-rwx it",
+                    file.display()
                 );
-                return Err(mistake(why));
             }
-            if let Some(before) = tokens.insert(token, at) {
-                return Err(mistake(format!(
-                    "this token stands {} too; give each line its own",
-                    place(before)
-                )));
-            }
-            table.add(name, role, Secret::new(token), keyed);
-        }
-        Ok(table)
-    }
-
-    /// The token of the environment alone.
-    pub(super) fn of(default: Option<&Secret>, keyed: &Keyed) -> TokenTable {
-        let mut table = TokenTable {
-            digests: Vec::new(),
-            holders: Vec::new(),
-        };
-        if let Some(token) = default {
-            table.add(DEFAULT, Role::Run, token.clone(), keyed);
-        }
-        table
-    }
-
-    fn add(&mut self, name: &str, role: Role, token: Secret, keyed: &Keyed) {
-        self.digests.push(keyed.digest(token.expose().as_bytes()));
-        self.holders.push(Holder {
-            token,
-            identity: Identity::Token(Arc::from(name)),
-            role,
+            self.take(&text)
         });
+        Some(taken.map(named).map_err(named))
     }
 
-    /// The holder of this token, in a time that depends on the length of `given` and the number of tokens alone.
-    pub(super) fn find(&self, given: &str, digest: Digest) -> Option<&Holder> {
-        let holder = self.holder(digest);
-        let token = holder.map_or("", |holder| holder.token.expose());
-        holder.filter(|_| same(given.as_bytes(), token.as_bytes()))
-    }
-
-    /// The holder of the token with this digest.
-    pub(super) fn holder(&self, digest: Digest) -> Option<&Holder> {
-        position(&self.digests, digest).and_then(|at| self.holders.get(at))
-    }
-
-    /// How many there are.
-    pub(super) fn len(&self) -> usize {
-        self.holders.len()
-    }
-
-    /// How many of these the other does not have, or not with this name and role.
-    pub(super) fn beyond(&self, other: &TokenTable) -> usize {
-        let has = |(digest, holder): (&Digest, &Holder)| {
-            other
-                .holder(*digest)
-                .is_some_and(|known| known.identity == holder.identity && known.role == holder.role)
+    fn take(&self, text: &[u8]) -> Result<String, String> {
+        let table = parse(text, self.default.as_ref(), &self.keyed)
+            .map_err(|mistake| format!(", {mistake}"))?;
+        let beyond = |table: &TokenTable, other: &TokenTable| {
+            let is_new = |(digest, holder): &(&Digest, &Holder)| other.get(digest) != Some(holder);
+            table.iter().filter(is_new).count()
         };
-        self.digests
-            .iter()
-            .zip(&self.holders)
-            .filter(|entry| !has(*entry))
-            .count()
+        let mut current = lock(&self.table);
+        let (new, gone) = (beyond(&table, &current), beyond(&current, &table));
+        *current = table;
+        let tokens = current.len();
+        Ok(format!(
+            " was read: {tokens} tokens, {new} of them new, {gone} gone"
+        ))
     }
+}
+
+/// The bytes of the file, and whether everybody may read or change it; `None` if it was changed at a `fresh` time, in
+/// milliseconds since 1970. One of the future is another machine's. The error is the predicate of a sentence.
+fn content(path: &Path, fresh: Range<u64>) -> Result<Option<(Vec<u8>, bool)>, String> {
+    let unreadable = |error: io::Error| format!(" cannot be read: {}", error.kind());
+    // Before it is opened: that alone would wait for ever at a pipe.
+    let metadata = fs::metadata(path).map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(" is no regular file, so it could not be read again".to_owned());
+    }
+    let modified = metadata.modified().map_or(0, time::milliseconds);
+    if fresh.contains(&modified) {
+        return Ok(None);
+    }
+    let mut content = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut content))
+        .map_err(unreadable)?;
+    if content.len() as u64 > MAX_FILE {
+        return Err(" is larger than 1 MiB".to_owned());
+    }
+    Ok(Some((content, is_open(&metadata))))
+}
+
+#[cfg(unix)]
+fn is_open(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    metadata.permissions().mode() & 0o006 != 0
+}
+
+#[cfg(not(unix))]
+fn is_open(_: &Metadata) -> bool {
+    false
+}
+
+fn report(read: Option<Result<String, String>>) {
+    match read {
+        None => {}
+        Some(Ok(change)) => log::info!("{change}"),
+        Some(Err(why)) => log::error!("{why}; the tokens that were good before stay so"),
+    }
+}
+
+/// The tokens of the file's `text`, and `default`, the one of the environment. The error names the line and what is wrong
+/// in it.
+fn parse(text: &[u8], default: Option<&Secret>, keyed: &Keyed) -> Result<TokenTable, String> {
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
+    let text = std::str::from_utf8(text).map_err(|error| {
+        let before = &text[..error.valid_up_to()];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("line {line}: this is not UTF-8 text")
+    })?;
+    let mut table = TokenTable::new();
+    // Where each name and each token was first. Line 0 is the environment.
+    let mut names = HashMap::new();
+    let mut tokens = HashMap::new();
+    let environment = default.map(|token| (DEFAULT, Role::Run, token.expose()));
+    let lines = iter::once(Ok(environment)).chain(text.lines().map(line_of));
+    for (at, line) in lines.enumerate() {
+        let Some((name, role, token)) = line.map_err(|why| format!("line {at}: {why}"))? else {
+            continue;
+        };
+        let (before, first) = *names.entry(name).or_insert((at, role));
+        if first != role {
+            let (role, first, place) = (role.name(), first.name(), place(before));
+            return Err(format!(
+                "line {at}: this name has the role {role} here and {first} {place}; give it one role"
+            ));
+        }
+        if let Some(before) = tokens.insert(token, at) {
+            let place = place(before);
+            return Err(format!(
+                "line {at}: this token stands {place} too; give each line its own"
+            ));
+        }
+        let identity = Identity::Token(Arc::from(name));
+        table.insert(keyed.digest(token.as_bytes()), Holder { identity, role });
+    }
+    Ok(table)
 }
 
 /// Name, role and token of a line; `None` if there is nothing on it. A word that begins with `#` begins a comment.
@@ -216,19 +333,18 @@ pub(crate) fn generate(name: &str, role: Role) -> Result<String, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::hand::HandClock;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::SystemTime;
 
     const A: &str = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa";
     const B: &str = "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb";
-
-    fn parse(text: &str) -> Result<TokenTable, Mistake> {
-        TokenTable::parse(text.as_bytes(), None, &Keyed::new())
-    }
+    const C: &str = "cccccccccccccccccccccccccccccccccc";
 
     fn mistake(text: &str, default: Option<&str>) -> String {
         let default = default.map(Secret::new);
-        TokenTable::parse(text.as_bytes(), default.as_ref(), &Keyed::new())
+        parse(text.as_bytes(), default.as_ref(), &Keyed::new())
             .err()
-            .map(|m| m.to_string())
             .unwrap_or_default()
     }
 
@@ -238,11 +354,10 @@ mod tests {
         let text = format!(
             "\u{feff}# the team\r\n\r\nalice run {A}\r\n\t bob.b@x-1_  read\t{B}  # his laptop\r\n   # more\r\nalice run {A}2"
         );
-        let table =
-            TokenTable::parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
+        let table = parse(text.as_bytes(), Some(&Secret::new("short")), &keyed).unwrap();
         let find = |token: &str| {
             table
-                .find(token, keyed.digest(token.as_bytes()))
+                .get(&keyed.digest(token.as_bytes()))
                 .map(|holder| (holder.identity.to_string(), holder.role))
         };
         assert_eq!(table.len(), 4);
@@ -256,14 +371,6 @@ mod tests {
         for bad in ["", "alice", &A[1..], &format!("{A}1"), "#"] {
             assert_eq!(find(bad), None, "{bad}");
         }
-        assert_eq!(parse("").map(|table| table.len()), Ok(0));
-    }
-
-    #[test]
-    fn a_digest_alone_opens_nothing() {
-        let keyed = Keyed::new();
-        let table = TokenTable::parse(format!("alice run {A}").as_bytes(), None, &keyed).unwrap();
-        assert!(table.find(B, keyed.digest(A.as_bytes())).is_none());
     }
 
     #[test]
@@ -321,9 +428,7 @@ mod tests {
             mistake(&format!("\nalice run {A}"), Some(A)),
             "line 2: this token stands in FABRIC_MCP_AUTH_TOKEN too; give each line its own"
         );
-        let utf16 = TokenTable::parse(b"# x\n\xff\xfea\0", None, &Keyed::new())
-            .err()
-            .map(|m| m.to_string());
+        let utf16 = parse(b"# x\n\xff\xfea\0", None, &Keyed::new()).err();
         assert_eq!(utf16.as_deref(), Some("line 2: this is not UTF-8 text"));
     }
 
@@ -331,7 +436,211 @@ mod tests {
     fn what_is_generated_can_be_read_and_is_never_the_same() {
         let line = generate("ci", Role::Read).unwrap();
         assert_eq!((line.len(), &line[..13]), (78, "ci read fmcp_"));
-        assert!(parse(&format!("{line}{}", generate("ci", Role::Read).unwrap())).is_ok());
+        let two = format!("{line}{}", generate("ci", Role::Read).unwrap());
+        assert_eq!(mistake(&two, None), "");
         assert!(generate("a b", Role::Run).is_err() && generate("", Role::Run).is_err());
+    }
+
+    /// A tokens file, and a clock that is set by hand.
+    struct Bench {
+        path: PathBuf,
+        tokens: Tokens,
+        clock: HandClock,
+    }
+
+    impl Bench {
+        fn new(content: &str) -> Bench {
+            static COUNT: AtomicUsize = AtomicUsize::new(0);
+            let name = format!(
+                "fabric-mcp-{}-tokens-{}",
+                std::process::id(),
+                COUNT.fetch_add(1, Ordering::Relaxed)
+            );
+            let path = std::env::temp_dir().join(name);
+            let clock = HandClock::default();
+            write(&path, content, 9000, &clock);
+            let file = Some(path.clone());
+            let tokens = Tokens::with(None, file, Box::new(clock.clone())).unwrap();
+            Bench {
+                path,
+                tokens,
+                clock,
+            }
+        }
+
+        /// Writes the file, so many milliseconds ago.
+        fn write(&self, content: impl AsRef<[u8]>, age: i64) {
+            write(&self.path, content, age, &self.clock);
+        }
+
+        /// Looks, some time after the last look.
+        fn after(&self, milliseconds: u64) -> Option<Result<String, String>> {
+            self.clock.pass(milliseconds);
+            let mut watch = lock(&self.tokens.watch);
+            if self.clock.steady() < watch.due {
+                return None;
+            }
+            let read = self.tokens.read(&self.path, &mut watch, REST)?;
+            let name = format!("{SETTING}: \"{}\"", self.path.display());
+            let bare = |what: String| what.replace(&name, "");
+            Some(read.map(bare).map_err(bare))
+        }
+
+        fn names(&self) -> Vec<String> {
+            let holders = [A, B, C].map(|token| self.tokens.holder(self.tokens.digest(token)));
+            let holders = holders.into_iter().flatten();
+            holders
+                .map(|holder| holder.identity.name().to_string())
+                .collect()
+        }
+    }
+
+    impl Drop for Bench {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn write(path: &Path, content: impl AsRef<[u8]>, age: i64, clock: &HandClock) {
+        fs::write(path, content).unwrap();
+        let modified = Duration::from_millis(clock.today().saturating_add_signed(-age));
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + modified)
+            .unwrap();
+    }
+
+    /// Some lines of these tokens.
+    fn lines(tokens: &[&str]) -> String {
+        let name = |token: &str| match &token[..1] {
+            "a" => "alice run",
+            "b" => "bob read",
+            _ => "cyd read",
+        };
+        let line = |token: &&str| format!("{} {token}\n", name(token));
+        tokens.iter().map(line).collect()
+    }
+
+    fn change(tokens: usize, new: usize, gone: usize) -> Option<Result<String, String>> {
+        Some(Ok(format!(
+            " was read: {tokens} tokens, {new} of them new, {gone} gone"
+        )))
+    }
+
+    #[test]
+    fn a_changed_file_is_read_once() {
+        let bench = Bench::new(&lines(&[A]));
+        assert_eq!(bench.after(1000), None);
+        bench.write(lines(&[A, B]), 100);
+        assert_eq!(bench.after(999), None, "once a second at most");
+        assert_eq!(bench.after(1), change(2, 1, 0));
+        assert_eq!(bench.names(), ["alice", "bob"]);
+        assert_eq!(bench.after(1000), None);
+        // Of the same length and time.
+        bench.write(lines(&[A, C]), 100);
+        assert_eq!(bench.after(1000), change(2, 1, 1));
+        bench.write(lines(&[A, C]), 200);
+        assert_eq!(bench.after(1000), None, "only its time is another");
+        bench.write(lines(&[A]).replace("run", "read"), 100);
+        assert_eq!(bench.after(1000), change(1, 1, 2), "another role");
+        bench.write("", 100);
+        assert_eq!(bench.after(1000), change(0, 0, 1), "nobody is left");
+        assert_eq!(bench.names(), [""; 0]);
+    }
+
+    #[test]
+    fn whoever_asks_for_a_holder_looks_at_the_file() {
+        let bench = Bench::new(&lines(&[A]));
+        bench.write(lines(&[B]), 100);
+        bench.clock.pass(999);
+        assert_eq!(bench.names(), ["alice"]);
+        bench.clock.pass(1);
+        assert_eq!(bench.names(), ["bob"]);
+    }
+
+    #[test]
+    fn a_file_that_is_being_written_is_left_alone() {
+        let bench = Bench::new(&lines(&[A]));
+        bench.clock.pass(1000);
+        bench.write("", 99);
+        assert_eq!(
+            (bench.after(0), bench.names()),
+            (None, vec!["alice".to_owned()])
+        );
+        bench.write(lines(&[B]), 0);
+        assert_eq!(bench.after(99), None);
+        assert_eq!(bench.after(1), change(1, 1, 1));
+        // A clock that is ahead of ours must not keep it unread.
+        bench.write(lines(&[A]), -9000);
+        assert_eq!(bench.after(1000), change(1, 1, 1));
+        // On demand at once, however fresh, and once more when it has rested.
+        bench.write(lines(&[B]), 0);
+        bench.tokens.reload();
+        assert_eq!(bench.names(), ["bob"]);
+        bench.write(lines(&[C]), 0);
+        assert_eq!(
+            (bench.after(1000), bench.after(1000)),
+            (change(1, 1, 1), None)
+        );
+    }
+
+    #[test]
+    fn a_bad_file_changes_nothing_and_is_told_once() {
+        let bench = Bench::new(&lines(&[A]));
+        let told = |why: &str| (Some(Err(why.to_owned())), None);
+        let twice = || (bench.after(1000), bench.after(1000));
+        bench.write(lines(&[B]) + "cyd read short", 100);
+        let short = ", line 2: the token is shorter than 32 characters; fabric-mcp --generate token NAME ROLE makes a good one";
+        assert_eq!(twice(), told(short));
+        bench.write(vec![b'\n'; (1 << 20) + 1], 100);
+        assert_eq!(twice(), told(" is larger than 1 MiB"));
+        fs::remove_file(&bench.path).unwrap();
+        assert_eq!(twice(), told(" cannot be read: entity not found"));
+        fs::create_dir(&bench.path).unwrap();
+        let folder = " is no regular file, so it could not be read again";
+        assert_eq!(twice(), told(folder));
+        fs::remove_dir(&bench.path).unwrap();
+        assert_eq!(bench.names(), ["alice"]);
+        bench.write(lines(&[B]), 100);
+        assert_eq!(
+            (bench.after(1000), bench.names()),
+            (change(1, 1, 1), vec!["bob".to_owned()])
+        );
+    }
+
+    #[test]
+    fn a_bad_file_is_no_start() {
+        let missing = Tokens::open(Some(Secret::new("x")), Some("/no/such".into())).err();
+        let expected =
+            "--tokens-file (FABRIC_MCP_TOKENS_FILE): \"/no/such\" cannot be read: entity not found";
+        assert_eq!(missing.as_deref(), Some(expected));
+        assert!(Tokens::open(None, None).unwrap().is_empty());
+        let only = Tokens::open(Some(Secret::new("x")), None).unwrap();
+        let has = |token: &str| only.holder(only.digest(token)).is_some();
+        assert!(!only.is_empty() && has("x") && !has("") && !has("xx"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn who_may_read_the_file_is_known() {
+        use std::os::unix::fs::PermissionsExt;
+        let bench = Bench::new(&lines(&[A]));
+        for (mode, open) in [
+            (0o600, false),
+            (0o640, false),
+            (0o660, false),
+            (0o644, true),
+            (0o602, true),
+        ] {
+            fs::set_permissions(&bench.path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(
+                is_open(&fs::metadata(&bench.path).unwrap()),
+                open,
+                "{mode:o}"
+            );
+        }
+        bench.after(1000);
+        fs::set_permissions(&bench.path, fs::Permissions::from_mode(0o600)).unwrap();
+        let told = change(1, 0, 0);
+        assert_eq!(bench.after(1000), told, "a change of that is noticed");
     }
 }

@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 use crate::access::Access;
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Client, Error, NoWait, Source, Wait};
-use crate::net::{Authority, Host};
 use crate::server::Server;
+use crate::url::{Authority, Host};
 
 use diagnosis::{Problem, diagnose};
 use patience::{Say, patiently};

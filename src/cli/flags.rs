@@ -6,8 +6,9 @@
 //! A new setting is an entry here and a field there.
 
 use super::values::{self, count, seconds, seconds_or_none};
-use crate::config::{self, base_url};
+use crate::config;
 use crate::text::edit_distance;
+use crate::url::base_url;
 
 pub(crate) use super::flag::{EnvOnly, Flag, Section, Takes, Variable};
 

@@ -12,7 +12,7 @@ use super::flags::{
 };
 use super::{Env, RawFlags, ReadFile, UsageError, values};
 use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Policy, Secret, Transport};
-use crate::net::Host;
+use crate::url::Host;
 
 /// A token shorter than this many characters is taken, with a warning.
 const SHORT_TOKEN: usize = 16;

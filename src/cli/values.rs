@@ -12,11 +12,9 @@ use std::time::Duration;
 use super::flags::{self, CLIENTS};
 use super::topics::TOPICS;
 use super::{Generate, Help, Launch, McpClient, UsageError};
-use crate::access::{self, Role, WebUrl};
-use crate::config::{
-    self, LogFormat, LogLevel, MAX_ADDRESS, MAX_NAME, MAX_SECRET, Secret, Transport,
-};
-use crate::net::{Authority, Host};
+use crate::access::{self, Role};
+use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, Secret, Transport};
+use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
@@ -203,7 +201,7 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
                 .to_owned(),
         );
     }
-    let url = config::base_url(text)
+    let url = url::base_url(text)
         .map_err(|reason| reason.replace("; give something like http://127.0.0.1:8080", ""))?;
     match url
         .split_once("://")

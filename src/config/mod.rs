@@ -3,16 +3,12 @@
 //! In scope: every setting, and limits that several modules share or the README lists. Not in scope: how flags are
 //! written (`cli`), what the settings do, and limits with one user, which are defined there.
 
-mod url;
-
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use url::base_url;
-
-use crate::net::Authority;
+use crate::url::Authority;
 
 // Sizes and counts.
 
@@ -66,8 +62,6 @@ pub(crate) const MAX_SESSIONS: usize = 10_000;
 
 /// Longest key or token, in bytes.
 pub(crate) const MAX_SECRET: usize = 4 << 10;
-/// Longest `--path` and base URL, in bytes.
-pub(crate) const MAX_ADDRESS: usize = 2 << 10;
 
 // Times.
 

@@ -23,8 +23,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use crate::config::{HTTP_ACCEPT_LOG, HttpLimits};
-use crate::net::network;
 use crate::sync::{lock, wait_while};
+use crate::url::network;
 
 /// Most evicted connections whose threads have not ended, before `accept` waits for one of them.
 const HTTP_MAX_ENDING: usize = 64;

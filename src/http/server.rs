@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use super::registry::{Lease, Registry};
 use super::{Handler, connection};
 use crate::config::HttpLimits;
-use crate::net::reachable;
 use crate::sync::lock;
+use crate::url::reachable;
 
 /// Timeout of the connection that wakes `accept` on shutdown.
 const WAKE_TIMEOUT: Duration = Duration::from_secs(1);

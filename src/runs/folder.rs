@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use crate::sync::lock;
 
-use super::clock;
 use super::record::{Record, RunId, RunState, VERSION};
 use super::text::{self, Span};
+use crate::time as clock;
 
 /// Largest metadata file, in bytes.
 const MAX_RECORD: u64 = 1 << 20;

@@ -6,10 +6,10 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use super::clock::Clock;
 use super::tests::{KEEP, named, start};
 use super::tests_folder::Temporary;
 use super::*;
+use crate::time::Clock;
 
 const FOLDER: &str = "FABRIC_MCP_TEST_RUNS";
 

@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use crate::sync::{lock, try_lock, wait_while};
 
-use super::clock::whole;
 use super::evict::KeptRun;
 use super::files::Files;
 use super::memory::Held;
 use super::record::{End, Owner, Record, RunId, RunState};
 use super::text::Text;
+use crate::time::whole;
 
 /// The memory of a run besides its text, in bytes; an estimate.
 const BASE: usize = 1 << 10;

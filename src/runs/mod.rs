@@ -21,7 +21,6 @@
 //! - There is no background thread: the worker's own calls write its text and check for a cancellation by another
 //!   process, once a second; expired runs are removed when the store is next used.
 
-mod clock;
 mod evict;
 mod files;
 mod folder;
@@ -53,6 +52,8 @@ pub(crate) use store::Tally;
 
 use live::LiveRun;
 use store::{Place, Store};
+
+use crate::time as clock;
 
 /// How often a waiting caller is asked whether to go on.
 const SLICE: Duration = Duration::from_millis(100);

@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use crate::sync::lock;
 
-use super::clock::{Clock, whole};
 use super::evict::{Bounds, KeptRun, has_room, victims};
 use super::files::Files;
 use super::folder::{Folder, FoundRun, Loaded, Part, Parts, SHARDS};
 use super::live::{LiveRun, StoredEnd};
 use super::memory::{Accounts, Memory};
 use super::record::{End, Owner, Record, RunId, RunState, Start};
+use crate::time::{Clock, whole};
 
 /// Bounds of what is kept in memory.
 const IN_MEMORY: Bounds = Bounds {

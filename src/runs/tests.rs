@@ -5,8 +5,8 @@ use std::thread;
 
 use serde_json::json;
 
-use super::clock::Clock;
 use super::*;
+use crate::time::Clock;
 
 pub(super) const KEEP: Duration = Duration::from_secs(3600);
 pub(super) const LONG: Duration = Duration::from_secs(20);

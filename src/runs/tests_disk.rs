@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::clock::Clock;
 use super::live::StoredEnd;
 use super::tests::{Hand, KEEP, finished, named, start};
 use super::tests_folder::{Temporary, find, one_process, process};
 use super::*;
+use crate::time::Clock;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

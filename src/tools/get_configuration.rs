@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::access::Role;
 use crate::fabric::Error;
+use crate::url::{self, Authority, Host};
 
 use super::{Arguments, Context, Failure, Outcome, Policy, Prepared, Tool};
 
@@ -66,35 +67,27 @@ fn redact_text(text: &str) -> String {
 /// `scheme://host:port` of an http or https URL; user-info, path, query and fragment may all hold secrets. `None` if it
 /// is anything else, or its host does not look like one.
 fn origin(url: &str) -> Option<String> {
-    let (scheme, rest) = url.split_once("://")?;
+    let (scheme, authority, _) = url::split(url)?;
     let scheme = scheme.to_ascii_lowercase();
     if scheme != "http" && scheme != "https" {
         return None;
     }
     // A backslash ends the authority for browsers; anything may follow it.
-    let authority = rest.split(['/', '?', '#', '\\']).next()?;
+    let authority = authority.split('\\').next()?;
     let host = authority
         .rsplit_once('@')
         .map_or(authority, |(_, host)| host);
-    let (name, port) = match host.strip_prefix('[') {
-        Some(v6) => {
-            let (address, port) = v6.split_once(']')?;
-            address.parse::<std::net::Ipv6Addr>().ok()?;
-            (&host[..address.len() + 2], port)
+    let is_plain = match Authority::parse(host).ok()?.host {
+        Host::Name(name) => {
+            let is_label = |label: &str| label.len() <= 63 && !label.contains('_');
+            name.len() <= 253 && name.split('.').all(is_label)
         }
-        None => host.split_at(host.find(':').unwrap_or(host.len())),
+        Host::Ip(_) => true,
     };
-    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
-    let is_name = name.starts_with('[')
-        || (!name.is_empty()
-            && name.len() <= 253
-            && name.split('.').all(|label| label.len() <= 63)
-            && name.chars().all(plain));
-    let is_port = port.is_empty() || port[1..].parse::<u16>().is_ok();
     // One `@` can end a user-info. Another one, or one further on, may end a user-info whose password has a `/`, `?` or
     // `#`: then the apparent host is part of it.
-    (is_name && is_port && rest.matches('@').count() == authority.matches('@').count().min(1))
-        .then(|| format!("{scheme}://{name}{port}"))
+    (is_plain && url.matches('@').count() == authority.matches('@').count().min(1))
+        .then(|| format!("{scheme}://{host}"))
 }
 
 #[cfg(test)]
@@ -150,6 +143,7 @@ mod tests {
             (json!("ftp://SECRET"), json!(REDACTED)),
             (json!("https://"), json!(REDACTED)),
             (json!("https://[SECRET]/"), json!(REDACTED)),
+            (json!("http://[::1]é/v1"), json!(REDACTED)),
             (
                 json!({"a": {"b": ["SECRET", false]}}),
                 json!({"a": {"b": [REDACTED, false]}}),

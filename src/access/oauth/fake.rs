@@ -7,7 +7,27 @@ use std::thread;
 
 use serde_json::{Value, json};
 
+use super::OAuthSettings;
+use crate::config::Secret;
 use crate::sync::lock;
+use crate::url::WebUrl;
+
+impl OAuthSettings {
+    /// A client of the issuer at this URL.
+    pub(in crate::access) fn of(
+        issuer: &str,
+        client_id: &str,
+        client_secret: &str,
+    ) -> OAuthSettings {
+        OAuthSettings {
+            issuer: WebUrl::parse(issuer).unwrap(),
+            resource: WebUrl::parse("http://localhost:8000/mcp").unwrap(),
+            client_id: client_id.into(),
+            client_secret: Secret::new(client_secret),
+            ca_file: None,
+        }
+    }
+}
 
 /// A request as it came.
 #[derive(Clone, Debug)]
@@ -16,8 +36,6 @@ pub(super) struct IssuerRequest {
     pub(super) line: String,
     pub(super) headers: Vec<String>,
     pub(super) body: String,
-    /// How many came before it on the same connection.
-    pub(super) before: usize,
 }
 
 pub(super) enum Reply {
@@ -114,10 +132,7 @@ impl Fake {
 fn serve(stream: TcpStream, shared: &Shared) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut stream = stream;
-    for before in 0.. {
-        let Some(seen) = request(&mut reader, before) else {
-            return;
-        };
+    while let Some(seen) = request(&mut reader) {
         lock(&shared.seen).push(seen.clone());
         let reply = lock(&shared.script)(&seen);
         match reply {
@@ -143,7 +158,7 @@ fn serve(stream: TcpStream, shared: &Shared) {
     }
 }
 
-fn request(reader: &mut BufReader<TcpStream>, before: usize) -> Option<IssuerRequest> {
+fn request(reader: &mut BufReader<TcpStream>) -> Option<IssuerRequest> {
     let mut line = || {
         let mut line = String::new();
         (reader.read_line(&mut line).ok()? > 0).then(|| line.trim_end().to_owned())
@@ -168,6 +183,5 @@ fn request(reader: &mut BufReader<TcpStream>, before: usize) -> Option<IssuerReq
         line: first,
         headers,
         body: String::from_utf8(body).ok()?,
-        before,
     })
 }

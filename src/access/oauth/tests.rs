@@ -1,43 +1,22 @@
+//! The whole of it against an issuer that may misbehave.
+
 use super::fake::{Fake, IssuerRequest, Reply};
 use super::*;
-use serde_json::{Value, json};
+use crate::time::hand::{HandClock, TODAY};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-const DATE: i64 = 1_785_240_000;
+const DATE: i64 = (TODAY / 1000) as i64;
 const RESOURCE: &str = "http://localhost:8000/mcp";
-
-/// A clock that is set by hand.
-#[derive(Clone)]
-struct HandClock(Arc<(AtomicU64, Instant)>);
-
-impl HandClock {
-    fn pass(&self, milliseconds: u64) {
-        self.0.0.fetch_add(milliseconds, Ordering::Relaxed);
-    }
-
-    fn clock(&self) -> NowFn {
-        let (elapsed, begun) = (self.0.clone(), self.0.1);
-        Box::new(move || {
-            let elapsed = elapsed.0.load(Ordering::Relaxed);
-            Now {
-                instant: begun + Duration::from_millis(elapsed),
-                date: DATE + (elapsed / 1000) as i64,
-            }
-        })
-    }
-}
 
 fn settings(fake: &Fake) -> OAuthSettings {
     OAuthSettings::of(&format!("{}/as", fake.url), "fabric mcp", "s3cret:+")
 }
 
 fn oauth_within(fake: &Fake, limit: Duration) -> (OAuth, HandClock) {
-    let hand = HandClock(Arc::new((AtomicU64::new(0), Instant::now())));
-    (
-        OAuth::with(settings(fake), limit, hand.clock()).unwrap(),
-        hand,
-    )
+    let hand = HandClock::default();
+    let oauth = OAuth::with(settings(fake), limit, Box::new(hand.clone())).unwrap();
+    (oauth, hand)
 }
 
 fn oauth(fake: &Fake) -> (OAuth, HandClock) {
@@ -77,9 +56,9 @@ const QUESTION: &str = "POST /introspect";
 fn a_token_is_asked_about_once_as_the_rfc_has_it() {
     let fake = Fake::new(good);
     let (oauth, _) = oauth(&fake);
-    let (identity, role, shown) = oauth.check("a.B-1_~+/==").unwrap();
-    assert_eq!(identity.to_string(), format!("oauth:{}/as#alice", fake.url));
-    assert_eq!(role, Role::Run);
+    let (grant, proof) = oauth.check("a.B-1_~+/==").unwrap();
+    let alice = format!("oauth:{}/as#alice", fake.url);
+    assert_eq!((grant.identity.to_string(), grant.role), (alice, Role::Run));
     let seen = fake.seen();
     assert_eq!(
         seen.iter()
@@ -114,11 +93,11 @@ fn a_token_is_asked_about_once_as_the_rfc_has_it() {
             .iter()
             .any(|header| header.to_ascii_lowercase().starts_with("authorization"))
     );
-    assert!(oauth.check("a.B-1_~+/==").is_ok() && oauth.is_good(&shown));
+    assert!(oauth.check("a.B-1_~+/==").is_ok() && oauth.role(&proof) == Ok(Role::Run));
     assert_eq!(fake.lines(), [""; 0]);
     assert!(oauth.check("another").is_ok());
     assert_eq!(fake.lines(), [QUESTION]);
-    assert!(!format!("{shown:?}").contains("a.B-1"));
+    assert!(!format!("{proof:?}").contains("a.B-1"));
 }
 
 #[test]
@@ -134,9 +113,9 @@ fn what_is_no_token_and_what_is_ours_is_not_asked_about() {
         "a\"",
         &"x".repeat((8 << 10) + 1),
     ] {
-        assert_eq!(refusal(&oauth, token), bad(Flaw::Malformed), "{token}");
+        assert_eq!(refusal(&oauth, token), bad(Flaw::MALFORMED), "{token}");
     }
-    assert_eq!(refusal(&oauth, "fmcp_0123"), bad(Flaw::Unknown));
+    assert_eq!(refusal(&oauth, "fmcp_0123"), bad(Flaw::UNKNOWN));
     assert_eq!(fake.lines(), [""; 0]);
     assert_eq!(refusal(&oauth, &"x".repeat(8 << 10)), None);
 }
@@ -261,16 +240,16 @@ fn redirects_are_not_followed() {
 #[test]
 fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
     for (name, value, expected) in [
-        ("active", json!(false), bad(Flaw::Inactive)),
-        ("active", json!("true"), bad(Flaw::Inactive)),
-        ("aud", json!(null), bad(Flaw::Audience)),
-        ("aud", json!("http://localhost:8000"), bad(Flaw::Audience)),
-        ("aud", json!(["https://api.example"]), bad(Flaw::Audience)),
-        ("exp", json!(DATE), bad(Flaw::Expired)),
-        ("nbf", json!(DATE + 3600), bad(Flaw::Early)),
-        ("iss", json!("http://localhost/as"), bad(Flaw::Issuer)),
-        ("token_type", json!("DPoP"), bad(Flaw::Kind)),
-        ("sub", json!(null), bad(Flaw::Nobody)),
+        ("active", json!(false), bad(Flaw::INACTIVE)),
+        ("active", json!("true"), bad(Flaw::INACTIVE)),
+        ("aud", json!(null), bad(Flaw::AUDIENCE)),
+        ("aud", json!("http://localhost:8000"), bad(Flaw::AUDIENCE)),
+        ("aud", json!(["https://api.example"]), bad(Flaw::AUDIENCE)),
+        ("exp", json!(DATE), bad(Flaw::EXPIRED)),
+        ("nbf", json!(DATE + 3600), bad(Flaw::EARLY)),
+        ("iss", json!("http://localhost/as"), bad(Flaw::ISSUER)),
+        ("token_type", json!("DPoP"), bad(Flaw::KIND)),
+        ("sub", json!(null), bad(Flaw::NOBODY)),
         (
             "scope",
             json!("openid"),
@@ -286,9 +265,7 @@ fn bad_answers_are_refused_by_their_reason_and_kept_for_a_while() {
         assert_eq!(fake.lines(), [""; 0]);
         hand.pass(1);
         fake.script(fake.with_metadata(good));
-        // A token without our scopes is a good one.
-        let again = if name == "scope" { expected } else { None };
-        assert_eq!(refusal(&oauth, "t"), again, "{name}");
+        assert_eq!(refusal(&oauth, "t"), None, "{name}");
     }
 }
 
@@ -301,7 +278,7 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
     hand.pass(59_999);
     assert_eq!(refusal(&oauth, "t"), None);
     hand.pass(1);
-    assert_eq!(refusal(&oauth, "t"), bad(Flaw::Inactive));
+    assert_eq!(refusal(&oauth, "t"), bad(Flaw::INACTIVE));
 
     fake.script(fake.with_metadata(|_| with("exp", json!(DATE + 60 + 7))));
     assert_eq!(refusal(&oauth, "short"), None);
@@ -309,7 +286,7 @@ fn a_good_answer_is_kept_for_a_minute_and_never_beyond_its_end() {
     hand.pass(6999);
     assert_eq!((refusal(&oauth, "short"), fake.lines().len()), (None, 0));
     hand.pass(1);
-    assert_eq!(refusal(&oauth, "short"), bad(Flaw::Expired));
+    assert_eq!(refusal(&oauth, "short"), bad(Flaw::EXPIRED));
 }
 
 #[test]
@@ -362,38 +339,6 @@ fn an_issuer_that_makes_no_sense_lets_nobody_in_and_spoils_nothing_for_others() 
 }
 
 #[test]
-fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
-    let fake = Fake::new(good);
-    let (oauth, hand) = oauth(&fake);
-    assert_eq!(refusal(&oauth, "known"), None);
-    fake.script(|_| Reply::Raw(Vec::new()));
-    for wait in [1, 2, 4, 8, 16, 30, 30] {
-        assert_eq!(refusal(&oauth, "t"), down(wait));
-        assert!(!fake.lines().is_empty());
-        assert_eq!(
-            (refusal(&oauth, "other"), fake.lines().len()),
-            (down(wait), 0)
-        );
-        if wait == 1 {
-            assert_eq!(
-                refusal(&oauth, "known"),
-                None,
-                "what was said before is good for its time"
-            );
-        }
-        hand.pass(wait * 1000);
-    }
-    fake.script(fake.with_metadata(good));
-    assert_eq!(
-        (refusal(&oauth, "t"), refusal(&oauth, "other")),
-        (None, None)
-    );
-    // And it begins anew.
-    fake.script(|_| Reply::Raw(Vec::new()));
-    assert_eq!(refusal(&oauth, "third"), down(1));
-}
-
-#[test]
 fn an_issuer_that_is_silent_is_given_up() {
     for silence in [
         "",
@@ -432,35 +377,11 @@ fn nobody_there_is_unavailable() {
 }
 
 #[test]
-fn connections_that_were_closed_meanwhile_are_no_failure() {
-    let fake = Fake::bare();
-    let answers = fake.with_metadata(good);
-    fake.script(move |seen| {
-        if seen.before > 0 {
-            Reply::Raw(Vec::new())
-        } else {
-            answers(seen)
-        }
-    });
-    let (oauth, _) = oauth(&fake);
-    for token in ["a", "b", "c"] {
-        assert_eq!(refusal(&oauth, token), None, "{token}");
-    }
-    assert!(
-        fake.seen().iter().any(|seen| seen.before > 0),
-        "a connection was used twice"
-    );
-}
-
-#[test]
 fn what_is_wrong_with_an_issuer_can_be_told_at_the_start() {
     let fake = Fake::new(good);
     let (known, _) = oauth(&fake);
     assert_eq!(known.probe(), Ok(()));
-    assert_eq!(
-        (refusal(&known, "t"), fake.lines()),
-        (None, vec![DISCOVERY.to_owned(), QUESTION.to_owned()])
-    );
+    assert_eq!(fake.lines(), [DISCOVERY]);
     let nothing = Fake::bare();
     let why = "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer";
     assert_eq!(
@@ -536,96 +457,541 @@ fn metadata_is_looked_for_by_one_for_all() {
 fn a_stream_ends_with_its_token() {
     let fake = Fake::new(|_| with("exp", json!(DATE + 90)));
     let (oauth, hand) = oauth(&fake);
-    let shown = oauth.check("t").unwrap().2;
+    let proof = oauth.check("t").unwrap().1;
     fake.seen();
     hand.pass(59_999);
-    assert!(oauth.is_good(&shown) && fake.lines().is_empty());
+    assert!(oauth.role(&proof).is_ok() && fake.lines().is_empty());
     hand.pass(1);
-    assert!(oauth.is_good(&shown));
+    assert!(oauth.role(&proof).is_ok());
     assert_eq!(fake.lines(), [QUESTION]);
     hand.pass(29_999);
-    assert!(oauth.is_good(&shown) && fake.lines().is_empty());
+    assert!(oauth.role(&proof).is_ok() && fake.lines().is_empty());
     hand.pass(1);
-    assert!(!oauth.is_good(&shown));
+    assert!(oauth.role(&proof).is_err());
     assert_eq!(fake.lines(), [""; 0]);
-}
-
-#[test]
-fn a_stream_ends_when_its_token_is_revoked_or_is_another_one() {
-    for (name, value) in [
-        ("active", json!(false)),
-        ("scope", json!("fabric:read")),
-        ("scope", json!("")),
-        ("sub", json!("bob")),
-        ("aud", json!("other")),
-    ] {
-        let fake = Fake::new(good);
-        let (oauth, hand) = oauth(&fake);
-        let shown = oauth.check("t").unwrap().2;
-        fake.script(fake.with_metadata(move |_| with(name, value.clone())));
-        assert!(oauth.is_good(&shown));
-        hand.pass(60_000);
-        assert!(!oauth.is_good(&shown), "{name}");
-    }
 }
 
 #[test]
 fn a_stream_outlives_a_short_outage_and_no_long_one() {
     let fake = Fake::new(good);
     let (oauth, hand) = oauth(&fake);
-    let shown = oauth.check("t").unwrap().2;
+    let proof = oauth.check("t").unwrap().1;
     fake.script(|_| Reply::Raw(Vec::new()));
     hand.pass(60_000);
-    assert!(oauth.is_good(&shown) && refusal(&oauth, "t").is_some());
+    assert!(oauth.role(&proof).is_ok() && refusal(&oauth, "t").is_some());
     hand.pass(59_999);
-    assert!(oauth.is_good(&shown));
+    assert!(oauth.role(&proof).is_ok());
     hand.pass(1);
-    assert!(!oauth.is_good(&shown));
+    assert!(oauth.role(&proof).is_err());
 
-    let shown = {
+    let proof = {
         fake.script(fake.with_metadata(good));
         hand.pass(30_000);
-        oauth.check("u").unwrap().2
+        oauth.check("u").unwrap().1
     };
     fake.script(|_| Reply::Raw(Vec::new()));
     hand.pass(119_999);
-    assert!(oauth.is_good(&shown));
+    assert!(oauth.role(&proof).is_ok());
     fake.script(fake.with_metadata(|_| Reply::json(&json!({"active": false}))));
     hand.pass(30_000);
-    assert!(!oauth.is_good(&shown), "it was revoked meanwhile");
+    assert!(oauth.role(&proof).is_err(), "it was revoked meanwhile");
 }
 
 #[test]
-fn what_failed_together_counts_once() {
-    let (mut health, begun) = (Health::default(), Instant::now());
-    let at = |seconds| begun + Duration::from_secs(seconds);
-    let second = Duration::from_secs(1);
-    assert_eq!(health.failed(at(0), at(10)), second);
+fn an_issuer_that_is_down_is_asked_in_ever_longer_steps() {
+    let fake = Fake::new(good);
+    let (oauth, hand) = oauth(&fake);
+    assert_eq!(refusal(&oauth, "known"), None);
+    fake.script(|_| Reply::Raw(Vec::new()));
+    assert_eq!(refusal(&oauth, "first"), down(1));
+    assert_eq!(fake.lines()[2..], [QUESTION]);
+    for wait in [1, 2, 4, 8, 16, 30, 30] {
+        assert_eq!(refusal(&oauth, "t"), down(wait));
+        assert_eq!(fake.lines(), [DISCOVERY]);
+        assert_eq!(
+            (refusal(&oauth, "other"), fake.lines().len()),
+            (down(wait), 0)
+        );
+        if wait == 1 {
+            assert_eq!(
+                refusal(&oauth, "known"),
+                None,
+                "what was said before is good for its time"
+            );
+        }
+        hand.pass(wait * 1000);
+    }
+    fake.script(fake.with_metadata(good));
     assert_eq!(
-        health.failed(at(5), at(10)),
-        second,
-        "it went out before the failure was known"
+        (refusal(&oauth, "t"), refusal(&oauth, "other")),
+        (None, None)
     );
-    assert_eq!(health.enter(at(10), second * 20), Err(second));
-    assert_eq!(health.enter(at(11), second * 20), Ok(()));
+    // And it begins anew.
+    fake.script(|_| Reply::Raw(Vec::new()));
     assert_eq!(
-        health.enter(at(11), second * 20),
-        Err(second * 20),
-        "one at a time"
+        (refusal(&oauth, "third"), refusal(&oauth, "fourth")),
+        (down(1), down(1))
     );
-    assert_eq!(health.failed(at(11), at(12)), second * 2);
-    assert!(health.worked() && !health.worked());
-    assert_eq!(health.enter(at(12), second), Ok(()));
 }
 
 #[test]
-fn the_same_trouble_is_told_once_a_minute() {
-    let (mut health, now) = (Health::default(), Instant::now());
-    let at = |seconds| now + Duration::from_secs(seconds);
-    assert!(
-        health.is_news("is down", at(0))
-            && !health.is_news("is down", at(59))
-            && health.is_news("is down", at(60))
+fn nobody_waits_for_an_issuer_that_has_failed() {
+    let fake = Fake::bare();
+    let (oauth, hand) = oauth_within(&fake, Duration::from_secs(10));
+    assert_eq!(refusal(&oauth, "a"), down(1));
+    hand.pass(1000);
+    // While this one asks, others are refused at once.
+    let (asked, asks) = std::sync::mpsc::channel();
+    let (goes_on, go_on) = std::sync::mpsc::channel::<()>();
+    fake.script(move |_| {
+        let _ = asked.send(());
+        let _ = go_on.recv();
+        Reply::Raw(Vec::new())
+    });
+    thread::scope(|scope| {
+        let trial = scope.spawn(|| refusal(&oauth, "b"));
+        asks.recv().unwrap();
+        assert_eq!(refusal(&oauth, "c"), down(10));
+        drop(goes_on);
+        assert_eq!(trial.join().unwrap(), down(2));
+    });
+    assert_eq!(refusal(&oauth, "c"), down(2));
+}
+
+#[test]
+fn an_odd_answer_about_one_token_locks_nobody_out() {
+    let replies: [fn() -> Reply; 5] = [
+        || Reply::Answer(500, "no".into()),
+        || Reply::Answer(200, "<html>".into()),
+        || Reply::Answer(404, "no".into()),
+        || Reply::Raw(Vec::new()),
+        || Reply::Raw(b"SSH-2.0-x\r\n".to_vec()),
+    ];
+    for (at, reply) in replies.into_iter().enumerate() {
+        let fake = Fake::new(good);
+        let answers = move |seen: &IssuerRequest| {
+            if seen.body.starts_with("token=odd&") {
+                reply()
+            } else {
+                good(seen)
+            }
+        };
+        // Also when the odd answer is the first after an outage.
+        let (oauth, hand) = oauth(&fake);
+        fake.script(|_| Reply::Raw(Vec::new()));
+        assert_eq!(refusal(&oauth, "t"), down(1));
+        hand.pass(1000);
+        fake.script(fake.with_metadata(answers));
+        for round in 0..3 {
+            assert_eq!(refusal(&oauth, "odd"), down(1), "{at}");
+            assert_eq!(refusal(&oauth, &format!("t{round}")), None, "{at}");
+            hand.pass(1000);
+        }
+    }
+}
+
+#[test]
+fn what_has_begun_ends_when_its_token_is_revoked_or_is_another_one() {
+    for (name, value, said) in [
+        (
+            "active",
+            json!(false),
+            Err(AccessError::BadToken(Flaw::INACTIVE)),
+        ),
+        ("scope", json!("fabric:read"), Ok(Role::Read)),
+        ("scope", json!(""), Err(AccessError::Forbidden(Role::Read))),
+        (
+            "sub",
+            json!("bob"),
+            Err(AccessError::BadToken(Flaw::INACTIVE)),
+        ),
+        (
+            "aud",
+            json!("other"),
+            Err(AccessError::BadToken(Flaw::AUDIENCE)),
+        ),
+    ] {
+        let fake = Fake::new(good);
+        let (oauth, hand) = oauth(&fake);
+        let proof = oauth.check("t").unwrap().1;
+        fake.script(fake.with_metadata(move |_| with(name, value.clone())));
+        hand.pass(59_999);
+        assert_eq!(oauth.role(&proof), Ok(Role::Run));
+        hand.pass(1);
+        assert_eq!(oauth.role(&proof), said, "{name}");
+        // An outage gives nothing back.
+        fake.script(|_| Reply::Raw(Vec::new()));
+        hand.pass(60_000);
+        if said == Ok(Role::Read) {
+            assert_eq!(oauth.role(&proof), said);
+        }
+    }
+}
+
+#[test]
+fn users_without_a_subject_are_refused_and_clients_are_not() {
+    for (sub, username, client, identity) in [
+        (
+            json!("alice"),
+            json!("Al"),
+            json!("app"),
+            Ok("oauth:ISSUER#alice"),
+        ),
+        (
+            json!(null),
+            json!("alice"),
+            json!("app"),
+            Err(Flaw::NO_SUBJECT),
+        ),
+        (
+            json!(null),
+            json!("alice"),
+            json!(null),
+            Err(Flaw::NO_SUBJECT),
+        ),
+        (
+            json!(null),
+            json!(null),
+            json!("app"),
+            Ok("oauth-client:ISSUER#app"),
+        ),
+        (
+            json!("app"),
+            json!(null),
+            json!("app"),
+            Ok("oauth-client:ISSUER#app"),
+        ),
+        (json!(null), json!(null), json!(null), Err(Flaw::NOBODY)),
+    ] {
+        let mut said = claims();
+        (said["sub"], said["username"], said["client_id"]) = (sub, username, client);
+        let shown = said.to_string();
+        let fake = Fake::new(move |_| Reply::json(&said));
+        let found = oauth(&fake).0.check("t");
+        let found = found.map(|(grant, _)| grant.identity.owner());
+        let issuer = format!("{}/as", fake.url);
+        let expected = identity
+            .map(|owner| owner.replace("ISSUER", &issuer))
+            .map_err(AccessError::BadToken);
+        assert_eq!(found, expected, "{shown}");
+    }
+}
+
+fn judge(change: &Value) -> Answer {
+    let mut answer = json!({
+        "active": true, "aud": RESOURCE, "exp": DATE + 1, "nbf": DATE, "iss": "http://localhost/as", "sub": "alice",
+        "client_id": "app", "scope": "openid fabric:read", "token_type": "Bearer", "username": "x",
+    });
+    for (name, value) in change.as_object().unwrap() {
+        answer[name] = value.clone();
+    }
+    let answer: Introspection = serde_json::from_value(answer).unwrap();
+    let settings = OAuthSettings::of("http://localhost/as", "", "");
+    answer.judge(&settings, Duration::ZERO, DATE)
+}
+
+#[test]
+fn a_good_token_says_whose_it_is_and_for_what() {
+    let read = Grant {
+        identity: Identity::User {
+            issuer: "http://localhost/as".into(),
+            subject: "alice".into(),
+        },
+        role: Role::Read,
+        expires: Some(DATE + 1),
+        asked: Duration::ZERO,
+    };
+    for same in [
+        json!({}),
+        json!({"aud": ["http://localhost:8000/mcp"]}),
+        json!({"aud": ["other", 5, "http://localhost:8000/mcp"]}),
+        json!({"iss": null, "nbf": null, "token_type": null, "client_id": null, "cnf": null}),
+        json!({"token_type": "bearer"}),
+        json!({"nbf": DATE + 60}),
+        json!({"exp": DATE as f64 + 1.9}),
+    ] {
+        assert_eq!(judge(&same), Ok(read.clone()), "{same}");
+    }
+    assert_eq!(
+        judge(&json!({"exp": null})),
+        Ok(Grant {
+            expires: None,
+            ..read.clone()
+        })
     );
-    assert!(health.is_news("is odd", at(60)));
+    assert_eq!(
+        judge(&json!({"exp": 1e300})),
+        Ok(Grant {
+            expires: Some(i64::MAX),
+            ..read
+        })
+    );
+}
+
+#[test]
+fn anything_else_is_a_refusal() {
+    for (change, flaw) in [
+        (json!({"active": false}), Flaw::INACTIVE),
+        (json!({"active": "true"}), Flaw::INACTIVE),
+        (json!({"active": 1}), Flaw::INACTIVE),
+        (json!({"active": null}), Flaw::INACTIVE),
+        (json!({"aud": null}), Flaw::AUDIENCE),
+        (json!({"aud": []}), Flaw::AUDIENCE),
+        (json!({"aud": {}}), Flaw::AUDIENCE),
+        (json!({"aud": true}), Flaw::AUDIENCE),
+        (json!({"aud": "http://localhost:8000"}), Flaw::AUDIENCE),
+        (json!({"aud": "http://localhost:8000/mcp/"}), Flaw::AUDIENCE),
+        (
+            json!({"aud": "http://localhost:8000/mcp http://other"}),
+            Flaw::AUDIENCE,
+        ),
+        (
+            json!({"aud": ["http://localhost:8000/MCP"]}),
+            Flaw::AUDIENCE,
+        ),
+        (
+            json!({"aud": [["http://localhost:8000/mcp"]]}),
+            Flaw::AUDIENCE,
+        ),
+        (json!({"iss": "http://localhost/as/"}), Flaw::ISSUER),
+        (json!({"iss": ["http://localhost/as"]}), Flaw::ISSUER),
+        (json!({"exp": DATE}), Flaw::EXPIRED),
+        (json!({"exp": DATE as f64 + 0.9}), Flaw::EXPIRED),
+        (json!({"exp": -1e300}), Flaw::EXPIRED),
+        (json!({"exp": "soon"}), Flaw::KIND),
+        (json!({"exp": []}), Flaw::KIND),
+        (json!({"nbf": DATE + 61}), Flaw::EARLY),
+        (json!({"nbf": "now"}), Flaw::KIND),
+        (json!({"token_type": "DPoP"}), Flaw::KIND),
+        (json!({"token_type": 1}), Flaw::KIND),
+        (json!({"cnf": {"jkt": "x"}}), Flaw::KIND),
+        (json!({"scope": ["fabric:run"]}), Flaw::KIND),
+        (
+            json!({"sub": null, "client_id": null, "username": null}),
+            Flaw::NOBODY,
+        ),
+        (json!({"sub": ""}), Flaw::NOBODY),
+        (json!({"sub": 7}), Flaw::NOBODY),
+        (json!({"sub": "s".repeat(513)}), Flaw::NOBODY),
+    ] {
+        assert_eq!(judge(&change), Err(AccessError::BadToken(flaw)), "{change}");
+    }
+}
+
+#[test]
+fn scopes_are_whole_words() {
+    let none = Err(AccessError::Forbidden(Role::Read));
+    for (scope, role) in [
+        ("fabric:run", Ok(Role::Run)),
+        ("fabric:read fabric:run", Ok(Role::Run)),
+        ("fabric:read", Ok(Role::Read)),
+        ("", none),
+        ("fabric", none),
+        ("FABRIC:RUN", none),
+        ("fabric:running", none),
+        ("fabric:run\tfabric:read", none),
+        ("openid,fabric:run", none),
+    ] {
+        assert_eq!(
+            judge(&json!({"scope": scope})).map(|grant| grant.role),
+            role,
+            "{scope}"
+        );
+    }
+    assert_eq!(judge(&json!({"scope": null})).map(|grant| grant.role), none);
+}
+
+#[test]
+fn a_member_that_is_there_twice_is_not_understood() {
+    assert!(serde_json::from_str::<Introspection>(r#"{"active": false, "active": true}"#).is_err());
+    for text in ["[]", "true", "null", "", "{", "{} {}"] {
+        assert!(
+            serde_json::from_str::<Introspection>(text).is_err(),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn base64_is_as_in_the_rfc() {
+    for (text, encoded) in [
+        ("", ""),
+        ("f", "Zg=="),
+        ("fo", "Zm8="),
+        ("foo", "Zm9v"),
+        ("foobar", "Zm9vYmFy"),
+        ("\u{3ff}\u{3fe}", "z7/Pvg=="),
+    ] {
+        assert_eq!(base64(text.as_bytes()), encoded, "{text}");
+    }
+}
+
+#[test]
+#[cfg(feature = "tls")]
+fn an_issuer_elsewhere_does_not_lead_here() {
+    let read = |issuer: &str, endpoint: &str| {
+        let oauth = OAuth::new(OAuthSettings::of(issuer, "", "")).unwrap();
+        let metadata = json!({"issuer": issuer, "introspection_endpoint": endpoint});
+        let found = oauth.read_metadata(metadata.to_string().as_bytes());
+        found.map(|endpoint| endpoint.url.to_string())
+    };
+    let (elsewhere, here) = ("https://as.example", "http://localhost");
+    for (issuer, endpoint) in [
+        (elsewhere, "https://other.example/introspect"),
+        (elsewhere, "https://as.example:8443/i"),
+        (elsewhere, "https://10.0.0.1/i"),
+        (here, "http://localhost:9/i"),
+        (here, "http://[::1]:9/i"),
+        (here, "https://as.example/i"),
+        ("https://127.0.0.1", "https://localhost/i"),
+    ] {
+        assert_eq!(read(issuer, endpoint).as_deref(), Ok(endpoint));
+    }
+    let insecure = "names an introspection endpoint without https";
+    let local = "names an introspection endpoint on this machine";
+    for (endpoint, why) in [
+        ("http://127.0.0.1:8080/i", insecure),
+        ("https://127.0.0.1/i", local),
+        ("https://127.9.9.9/i", local),
+        ("https://[::1]/i", local),
+        ("https://[::ffff:127.0.0.1]/i", local),
+        ("https://LocalHost/i", local),
+        ("https://localhost./i", local),
+        ("https://a.localhost/i", local),
+        ("https://0.0.0.0/i", local),
+        ("https://[::]/i", local),
+        ("https://[::ffff:0.0.0.0]/i", local),
+    ] {
+        assert_eq!(read(elsewhere, endpoint).unwrap_err(), why, "{endpoint}");
+    }
+    assert!(read(elsewhere, "http://as.example/i").is_err());
+    assert!(read(here, "http://as.example/i").is_err());
+}
+
+#[test]
+fn metadata_is_looked_for_in_this_order() {
+    for (path, places) in [
+        (
+            "",
+            &[
+                "/.well-known/oauth-authorization-server",
+                "/.well-known/openid-configuration",
+            ][..],
+        ),
+        (
+            "/",
+            &[
+                "/.well-known/oauth-authorization-server",
+                "/.well-known/openid-configuration",
+            ],
+        ),
+        (
+            "/realms/team/",
+            &[
+                "/.well-known/oauth-authorization-server/realms/team",
+                "/.well-known/openid-configuration/realms/team",
+                "/realms/team/.well-known/openid-configuration",
+            ],
+        ),
+    ] {
+        let fake = Fake::bare();
+        let settings = OAuthSettings::of(&format!("{}{path}", fake.url), "", "");
+        assert!(OAuth::new(settings).unwrap().probe().is_err());
+        let expected: Vec<_> = places.iter().map(|place| format!("GET {place}")).collect();
+        assert_eq!(fake.lines(), expected, "{path}");
+    }
+}
+
+fn resource(url: &str) -> OAuth {
+    let settings = OAuthSettings {
+        resource: WebUrl::parse(url).unwrap(),
+        ..OAuthSettings::of("http://localhost:9/t/", "", "")
+    };
+    OAuth::new(settings).unwrap()
+}
+
+#[test]
+fn the_document_is_served_by_each_name_of_the_endpoint() {
+    let resource = resource("http://localhost/team/mcp");
+    let expected = r#"{"authorization_servers":["http://localhost:9/t/"],"bearer_methods_supported":["header"],"resource":"http://localhost/team/mcp","resource_name":"fabric-mcp","scopes_supported":["fabric:read","fabric:run"]}"#;
+    for path in ["", "/", "/team/mcp", "/mcp"] {
+        let document = resource.document(
+            &format!("/.well-known/oauth-protected-resource{path}"),
+            "/mcp",
+        );
+        assert_eq!(
+            document.map(String::from_utf8_lossy).as_deref(),
+            Some(expected),
+            "{path}"
+        );
+    }
+    for path in [
+        "/.well-known/oauth-protected-resource/other",
+        "/.well-known/oauth-protected-resource/mcp/",
+        "/.well-known/oauth-protected-resources",
+        "/.well-known/oauth-authorization-server",
+        "/mcp",
+    ] {
+        assert_eq!(resource.document(path, "/mcp"), None, "{path}");
+    }
+}
+
+#[test]
+fn challenges_lead_to_the_document() {
+    let url = "resource_metadata=\"http://localhost/.well-known/oauth-protected-resource";
+    let mcp = resource("http://localhost/mcp");
+    let all = "scope=\"fabric:read fabric:run\"";
+    assert_eq!(
+        mcp.challenge(AccessError::NoToken),
+        Some(format!("Bearer {url}/mcp\", {all}"))
+    );
+    assert_eq!(
+        resource("http://localhost/").challenge(AccessError::NoToken),
+        Some(format!("Bearer {url}\", {all}"))
+    );
+    assert_eq!(
+        mcp.challenge(AccessError::BadToken(Flaw::EXPIRED)),
+        Some(format!(
+            "Bearer {url}/mcp\", {all}, error=\"invalid_token\", error_description=\"the token has expired\""
+        ))
+    );
+    assert_eq!(
+        mcp.challenge(AccessError::Forbidden(Role::Run)),
+        Some(format!(
+            "Bearer {url}/mcp\", scope=\"fabric:run\", error=\"insufficient_scope\", error_description=\"the token \
+             lacks the scope\""
+        ))
+    );
+    assert_eq!(
+        mcp.challenge(AccessError::Unavailable(Duration::ZERO)),
+        None
+    );
+}
+
+#[test]
+fn questions_at_once_are_bounded() {
+    let fake = Fake::new(good);
+    let (oauth, _) = oauth_within(&fake, Duration::from_millis(1));
+    lock(&oauth.answers).asking.extend(0..MAX_ASKING as u128);
+    assert_eq!(refusal(&oauth, "t"), down(1));
+    assert_eq!(fake.lines(), [""; 0]);
+}
+
+#[test]
+fn memory_is_bounded_and_refusals_go_first() {
+    let mut answers = Answers::default();
+    let (now, refusal) = (Duration::ZERO, Err(AccessError::NoToken));
+    let good = MAX_ANSWERS as u128 / 2;
+    for digest in 0..2 * good {
+        let until = if digest < good { GOOD } else { BAD };
+        answers.keep(digest, until, &refusal, now);
+    }
+    assert_eq!(answers.known.len(), MAX_ANSWERS);
+    answers.keep(99_999, GOOD, &refusal, now);
+    assert_eq!(answers.known.len() as u128, good + 1);
+    assert!(answers.find(good, now).is_none() && answers.find(good - 1, now).is_some());
+    for digest in 100_000..110_000 {
+        answers.keep(digest, GOOD, &refusal, now);
+        assert!(answers.known.len() <= MAX_ANSWERS && answers.find(digest, now).is_some());
+    }
 }

@@ -7,8 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::config::Http;
 use crate::http::Head;
-use crate::net::{Authority, Host};
 use crate::text::shown;
+use crate::url::{Authority, Host};
 
 /// How long browsers may keep the answer to a preflight, in seconds.
 const PREFLIGHT_MAX_AGE: &str = "3600";

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::access::{Access, Pass};
+use crate::access::Pass;
 use crate::account::Guard;
 use crate::config::{GONE_CHECK, SSE_COMMENT};
 use crate::fabric::{Error, Kind};
@@ -243,7 +243,6 @@ pub(super) struct PostPeer {
     batch: Option<Arc<Batch>>,
     /// Leaving cancels it: in the modern revision, and where nothing is lost but the answer.
     leaving_cancels: bool,
-    access: Arc<Access>,
     pass: Arc<Pass>,
     /// When it was last checked whether the caller's token is still good; `None` once it is not.
     looked: Mutex<Option<Instant>>,
@@ -269,7 +268,6 @@ impl PostPeer {
             leaving_cancels: session.is_none() || !is_run,
             session,
             batch: None,
-            access: guest.access.clone(),
             pass: guest.pass.clone(),
             looked: Mutex::new(Some(Instant::now())),
             share: Mutex::default(),
@@ -301,7 +299,7 @@ impl PostPeer {
             Some(at) if at.elapsed() < CALLER_CHECK => return false,
             Some(_) => *looked = Some(Instant::now()),
         }
-        if self.access.is_good(&self.pass) {
+        if self.pass.require(self.pass.role).is_ok() {
             return false;
         }
         *looked = None;

@@ -132,7 +132,7 @@ impl Channel {
             }
             drop(out);
             // May block, so nothing is locked meanwhile.
-            if !guest.access.is_good(guest.pass) {
+            if guest.pass.require(guest.pass.role).is_err() {
                 is_revoked = true;
                 self.end();
             }

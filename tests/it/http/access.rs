@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::{Modern, POST, code, list_patterns, request, run, stream};
 use crate::support::fabric::FakeFabric;
-use crate::support::http::{Answer, HttpServer};
+use crate::support::http::{Answer, Events, HttpServer};
 use crate::support::process::Program;
 use crate::support::reply::Reply;
 use crate::support::stdio::initialize_params;
@@ -192,6 +192,14 @@ fn open(server: &HttpServer, letter: char, revision: &str) -> String {
         .to_owned()
 }
 
+/// The last event of a stream whose token was taken away.
+#[track_caller]
+fn expect_revocation(events: &mut Events) {
+    let last = events.next_json().to_string();
+    assert!(last.contains("Your token was removed"), "{last}");
+    assert!(events.next().unwrap().is_none());
+}
+
 #[test]
 fn a_session_does_not_exist_for_others() {
     let fabric = FakeFabric::start();
@@ -304,7 +312,7 @@ fn an_sse_session_does_not_exist_for_others() {
     );
     // The stream ends with its token.
     file.write(&[BOB]);
-    assert!(events.next().unwrap().is_none());
+    expect_revocation(&mut events);
     assert_eq!(get(&server, "/sse", 'a').status, 401);
 }
 
@@ -433,11 +441,10 @@ fn tokens_change_under_load_and_only_the_removed_notice() {
             .collect();
         let carol = "carol read token-of-thirty-two-characters-c\n";
         file.write(&[ALICE, carol]);
-        assert!(session_stream.next().unwrap().is_none());
-        assert_eq!(subscription.next_json()["id"], "l");
-        assert!(subscription.next().unwrap().is_none());
+        expect_revocation(&mut session_stream);
+        expect_revocation(&mut subscription);
         // The run it pays for continues, but without notifications.
-        assert!(running.next().unwrap().is_none());
+        expect_revocation(&mut running);
         wait_status(&server, 'b', 401);
         wait_status(&server, 'c', 200);
         // An invalid file changes nothing and is logged.

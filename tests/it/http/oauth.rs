@@ -148,6 +148,11 @@ fn the_issuers_word_decides() {
             401,
         ),
         ("nobody", active(json!({"sub": null})), 401),
+        (
+            "no-subject",
+            active(json!({"sub": null, "username": "al", "client_id": "app"})),
+            401,
+        ),
     ];
     for (name, word, status) in &cases {
         issuer.once("POST /introspect", Reply::json(word.clone()));
@@ -205,6 +210,7 @@ fn the_issuers_word_decides() {
     server.process.wait_stderr("caller=default");
     let log = server.process.stderr();
     assert!(log.contains("caller=user|7"), "{log}");
+    assert!(log.contains("have it add sub"), "{log}");
     for canary in ["c4nary", SECRET, "a-token-of-the-environment"] {
         assert!(!log.contains(canary), "{canary} in {log}");
     }

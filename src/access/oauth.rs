@@ -1,0 +1,653 @@
+//! Tokens of an OAuth 2.1 authorization server, validated by introspection (RFC 7662). This server is the protected
+//! resource (RFC 9728).
+//!
+//! ```text
+//!   token ─▶ a token by its form? ─▶ asked lately? ─▶ metadata (RFC 8414, OpenID) ─▶ introspection ─▶ claims ─▶ kept
+//!                                                        └ the issuer is down: 503, and it is tried again ever later
+//! ```
+//! In scope: whether a token is valid, for whom and until when, and what OAuth clients are told. Not in scope: obtaining
+//! tokens, and checking signatures: the issuer is asked instead, since it knows what was revoked.
+//!
+//! A positive answer is kept for a minute at most and never beyond the token's expiry, a negative one for [`BAD`]. What
+//! goes wrong with the introspection of one token concerns this token alone, since anybody can send one that the issuer
+//! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::slice;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::digest::{Digest, Keyed};
+use super::error::{AccessError, Flaw};
+use super::identity::{Identity, Role};
+use super::outbound::{Credentials, Outbound};
+use super::tokens;
+use crate::config::Secret;
+use crate::json::Foreign;
+use crate::sync::{lock, wait_while};
+use crate::text::percent_encode;
+use crate::time::{Clock, SystemClock};
+use crate::url::WebUrl;
+
+/// How long a good answer is kept.
+const GOOD: Duration = Duration::from_secs(60);
+/// How long a bad answer is kept.
+const BAD: Duration = Duration::from_secs(5);
+/// How long an answer that makes no sense, or did not come, is kept: at least, and as long as the wait for it was.
+const ODD: Duration = Duration::from_secs(1);
+/// Longest exchange with the issuer.
+const EXCHANGE: Duration = Duration::from_secs(10);
+/// How long what has begun goes on while the issuer cannot confirm its token: one check may fail.
+const UNCONFIRMED: Duration = Duration::from_secs(120);
+/// Waits between tries to reach the issuer: the first, and the longest they double to.
+const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How often the same failure is logged.
+const LOG: Duration = Duration::from_secs(60);
+/// Longest token, in bytes.
+const MAX_TOKEN: usize = 8 << 10;
+/// Most answers that are kept.
+const MAX_ANSWERS: usize = 10_000;
+/// Most concurrent introspections. Each holds a thread, and a flood of invalid tokens must not flood the issuer.
+const MAX_ASKING: usize = 64;
+/// Longest subject or client id, in bytes. OpenID allows 255; URLs as client ids are longer.
+const MAX_SUBJECT: usize = 512;
+/// How far the issuer's clock may be ahead of ours, in seconds. Only `nbf` needs that: it is often the moment the token was
+/// made. At `exp` it would let tokens live on.
+const CLOCK_SKEW: i64 = 60;
+/// What follows from a failure of the issuer, for the log.
+const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
+/// The path of our metadata, before that of the endpoint.
+const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
+/// Every scope that gives a role.
+const ALL_SCOPES: &str = "fabric:read fabric:run";
+
+/// How this server is known to its authorization server.
+#[derive(Clone, Debug)]
+pub(crate) struct OAuthSettings {
+    /// `--oauth-issuer`.
+    pub(crate) issuer: WebUrl,
+    /// `--oauth-resource`: this server's MCP endpoint as clients name it; the audience.
+    pub(crate) resource: WebUrl,
+    /// `FABRIC_MCP_OAUTH_CLIENT_ID`.
+    pub(crate) client_id: String,
+    /// `FABRIC_MCP_OAUTH_CLIENT_SECRET`.
+    pub(crate) client_secret: Secret,
+    /// `SSL_CERT_FILE`.
+    pub(crate) ca_file: Option<PathBuf>,
+}
+
+/// Validates tokens by asking their issuer.
+pub(crate) struct OAuth {
+    settings: OAuthSettings,
+    credentials: Credentials,
+    /// For the issuer's metadata.
+    outbound: Outbound,
+    discovery: Mutex<Discovery>,
+    answers: Mutex<Answers>,
+    /// Signals the end of an introspection.
+    ended: Condvar,
+    /// The last failure in the log, and when that was.
+    logged: Mutex<Option<(String, Duration)>>,
+    keyed: Keyed,
+    /// What OAuth clients are told.
+    document: Vec<u8>,
+    /// [`EXCHANGE`].
+    limit: Duration,
+    clock: Box<dyn Clock>,
+}
+
+/// Where the issuer takes introspections, as far as that is known.
+#[derive(Default)]
+struct Discovery {
+    endpoint: Option<Arc<Endpoint>>,
+    /// Failures in a row.
+    failures: u32,
+    /// Not tried before this time.
+    until: Duration,
+}
+
+struct Endpoint {
+    url: WebUrl,
+    outbound: Outbound,
+}
+
+/// What is known of tokens, and which ones are being asked about.
+#[derive(Default)]
+struct Answers {
+    /// With the time until which each counts.
+    known: HashMap<Digest, (Duration, Answer)>,
+    asking: HashSet<Digest>,
+}
+
+type Answer = Result<Grant, AccessError>;
+
+/// What a valid token gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    pub(super) identity: Identity,
+    pub(super) role: Role,
+    /// When the token ends, in seconds since 1970.
+    expires: Option<i64>,
+    /// When the issuer was asked.
+    asked: Duration,
+}
+
+/// An accepted token, to be asked about again.
+#[derive(Debug)]
+pub(super) struct OAuthProof {
+    token: Secret,
+    /// As it was confirmed last.
+    grant: Mutex<Grant>,
+}
+
+impl OAuth {
+    /// Prepares everything that needs no connection. The error is one line.
+    pub(crate) fn new(settings: OAuthSettings) -> Result<OAuth, String> {
+        OAuth::with(settings, EXCHANGE, Box::new(SystemClock::new()))
+    }
+
+    fn with(
+        settings: OAuthSettings,
+        limit: Duration,
+        clock: Box<dyn Clock>,
+    ) -> Result<OAuth, String> {
+        // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
+        let id = percent_encode(&settings.client_id);
+        let secret = percent_encode(settings.client_secret.expose());
+        let basic = base64(format!("{id}:{secret}").as_bytes());
+        let credentials = Credentials::new(&format!("Basic {basic}"))
+            .ok_or("--oauth-issuer: the client id and secret cannot be sent")?;
+        let document = json!({
+            "resource": settings.resource.as_str(),
+            "authorization_servers": [settings.issuer.as_str()],
+            "scopes_supported": ALL_SCOPES.split(' ').collect::<Vec<_>>(),
+            "bearer_methods_supported": ["header"],
+            "resource_name": "fabric-mcp",
+        });
+        Ok(OAuth {
+            outbound: Outbound::new(settings.issuer.as_str(), settings.ca_file.as_deref())
+                .map_err(|why| format!("--oauth-issuer: {why}"))?,
+            settings,
+            credentials,
+            discovery: Mutex::default(),
+            answers: Mutex::default(),
+            ended: Condvar::new(),
+            logged: Mutex::default(),
+            keyed: Keyed::new(),
+            document: document.to_string().into_bytes(),
+            limit,
+            clock,
+        })
+    }
+
+    // For OAuth clients.
+
+    /// The metadata of this resource, if it is what `path` asks for. `endpoint` is the path of the MCP endpoint here, which
+    /// a proxy in front may call by another name: both are answered.
+    pub(super) fn document(&self, path: &str, endpoint: &str) -> Option<&[u8]> {
+        let rest = path.strip_prefix(WELL_KNOWN)?;
+        let ours = ["", "/", self.settings.resource.path(), endpoint];
+        ours.contains(&rest).then_some(&self.document)
+    }
+
+    /// The value of `WWW-Authenticate` (RFC 6750, RFC 9728 section 5.1). A 401 asks for all scopes: many clients ask for
+    /// what it names and never for more. A 403 names what is missing.
+    pub(super) fn challenge(&self, refusal: AccessError) -> Option<String> {
+        let error = |error, why| format!(", error=\"{error}\", error_description=\"{why}\"");
+        let (scope, error) = match refusal {
+            AccessError::NoToken => (ALL_SCOPES, String::new()),
+            AccessError::BadToken(flaw) => (ALL_SCOPES, error("invalid_token", flaw.1)),
+            AccessError::Forbidden(role) => (
+                role.scope(),
+                error("insufficient_scope", "the token lacks the scope"),
+            ),
+            AccessError::Unavailable(_) => return None,
+        };
+        let resource = &self.settings.resource;
+        let (origin, path) = (resource.origin(), resource.path());
+        Some(format!(
+            "Bearer resource_metadata=\"{origin}{WELL_KNOWN}{path}\", scope=\"{scope}\"{error}"
+        ))
+    }
+
+    // Tokens.
+
+    /// Validates a token. Asks the issuer if need be, which takes at most [`EXCHANGE`], and twice that if its metadata
+    /// must be found first.
+    pub(super) fn check(&self, token: &str) -> Result<(Grant, OAuthProof), AccessError> {
+        // A revoked token of ours must not be sent to the issuer.
+        if token.starts_with(tokens::PREFIX) {
+            return Err(AccessError::BadToken(Flaw::UNKNOWN));
+        }
+        if !is_token(token) {
+            return Err(AccessError::BadToken(Flaw::MALFORMED));
+        }
+        let grant = self.ask(token)?;
+        self.check_expiry(&grant)?;
+        let proof = OAuthProof {
+            token: Secret::new(token),
+            grant: Mutex::new(grant.clone()),
+        };
+        Ok((grant, proof))
+    }
+
+    /// The role that an accepted token gives now, as the issuer confirmed it [`GOOD`] ago at most, or [`UNCONFIRMED`]
+    /// while it cannot be asked. Takes as long as [`OAuth::check`] once in that time.
+    pub(super) fn role(&self, proof: &OAuthProof) -> Result<Role, AccessError> {
+        let last = lock(&proof.grant).clone();
+        self.check_expiry(&last)?;
+        match self.ask(proof.token.expose()) {
+            Ok(grant) if grant.identity == last.identity => {
+                let role = grant.role;
+                *lock(&proof.grant) = grant;
+                Ok(role)
+            }
+            Ok(_) => Err(AccessError::BadToken(Flaw::INACTIVE)),
+            Err(AccessError::Unavailable(_)) if self.clock.steady() < last.asked + UNCONFIRMED => {
+                Ok(last.role)
+            }
+            Err(refusal) => Err(refusal),
+        }
+    }
+
+    fn check_expiry(&self, grant: &Grant) -> Result<(), AccessError> {
+        match grant.expires {
+            Some(end) if end <= self.date() => Err(AccessError::BadToken(Flaw::EXPIRED)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Now, in seconds since 1970.
+    fn date(&self) -> i64 {
+        i64::try_from(self.clock.today() / 1000).unwrap_or(i64::MAX)
+    }
+
+    /// The issuer's answer about a token: known, or asked for now by one caller for all.
+    fn ask(&self, token: &str) -> Answer {
+        let digest = self.keyed.digest(token.as_bytes());
+        let must_wait = |answers: &mut Answers| {
+            answers.find(digest, self.clock.steady()).is_none()
+                && (answers.asking.contains(&digest) || answers.asking.len() >= MAX_ASKING)
+        };
+        let (mut answers, in_time) =
+            wait_while(&self.ended, lock(&self.answers), 2 * self.limit, must_wait);
+        if !in_time {
+            return Err(AccessError::Unavailable(RETRY.0));
+        }
+        if let Some(answer) = answers.find(digest, self.clock.steady()) {
+            return answer;
+        }
+        answers.asking.insert(digest);
+        drop(answers);
+        let _asking = Asking {
+            oauth: self,
+            digest,
+        };
+        let (until, answer) = self.introspect(token);
+        lock(&self.answers).keep(digest, until, &answer, self.clock.steady());
+        answer
+    }
+
+    /// The issuer's answer about a token, and until when it counts.
+    fn introspect(&self, token: &str) -> (Duration, Answer) {
+        let asked = self.clock.steady();
+        let endpoint = match self.endpoint() {
+            Ok(endpoint) => endpoint,
+            Err(wait) => return (asked, Err(AccessError::Unavailable(wait))),
+        };
+        let said = self.question(&endpoint, token);
+        let (now, date) = (self.clock.steady(), self.date());
+        match said.map(|said| said.judge(&self.settings, asked, date)) {
+            Ok(Ok(grant)) => {
+                let left = grant
+                    .expires
+                    .map_or(i64::MAX, |end| end.saturating_sub(date));
+                let left = Duration::from_secs(left.try_into().unwrap_or(0));
+                (asked + left.min(GOOD), Ok(grant))
+            }
+            Ok(Err(refusal)) => {
+                if refusal == AccessError::BadToken(Flaw::NO_SUBJECT) {
+                    self.warn(
+                        "names a user (username) without a subject (sub) in its introspection response, so that users \
+                         of one client cannot be told apart: have it add sub (Keycloak does with the client scope \
+                         basic); who comes with such a token is answered 401",
+                    );
+                }
+                (now + BAD, Err(refusal))
+            }
+            Err(why) => {
+                let wait = ODD.max(now.saturating_sub(asked));
+                self.warn(&format!("{why}; {UNAVAILABLE}"));
+                (now + wait, Err(AccessError::Unavailable(wait)))
+            }
+        }
+    }
+
+    /// Logs a failure of the issuer, the same once a minute.
+    fn warn(&self, what: &str) {
+        let (mut logged, now) = (lock(&self.logged), self.clock.steady());
+        let is_old = |(last, at): &(String, Duration)| last == what && now < *at + LOG;
+        if !logged.as_ref().is_some_and(is_old) {
+            *logged = Some((what.to_owned(), now));
+            log::warn!("the OAuth issuer {} {what}", self.settings.issuer);
+        }
+    }
+
+    // The issuer.
+
+    /// Checks that the issuer's metadata can be had, so that an operator learns at the start what would fail later.
+    ///
+    /// # Errors
+    /// What is wrong, in one line.
+    pub(crate) fn probe(&self) -> Result<(), String> {
+        let named = |why| format!("the OAuth issuer {} {why}", self.settings.issuer);
+        self.discover().map(drop).map_err(named)
+    }
+
+    /// Where to introspect. The error is how long to wait before the next try.
+    fn endpoint(&self) -> Result<Arc<Endpoint>, Duration> {
+        let mut discovery = lock(&self.discovery);
+        if let Some(endpoint) = &discovery.endpoint {
+            return Ok(endpoint.clone());
+        }
+        let now = self.clock.steady();
+        if now < discovery.until {
+            return Err(discovery.until - now);
+        }
+        // At first one caller finds it for all, who wait for the lock. Nobody waits for an issuer that has failed.
+        let found = if discovery.failures == 0 {
+            self.discover()
+        } else {
+            discovery.until = now + self.limit;
+            drop(discovery);
+            let found = self.discover();
+            discovery = lock(&self.discovery);
+            found
+        };
+        match found {
+            Ok(endpoint) => {
+                let endpoint = Arc::new(endpoint);
+                if discovery.failures > 0 {
+                    *lock(&self.logged) = None;
+                    log::info!("the OAuth issuer {} answers again", self.settings.issuer);
+                }
+                *discovery = Discovery::default();
+                discovery.endpoint = Some(endpoint.clone());
+                Ok(endpoint)
+            }
+            Err(why) => {
+                let wait = RETRY
+                    .1
+                    .min(RETRY.0 * 2_u32.saturating_pow(discovery.failures));
+                discovery.failures += 1;
+                discovery.until = self.clock.steady() + wait;
+                self.warn(&format!("{why}; {UNAVAILABLE}"));
+                Err(wait)
+            }
+        }
+    }
+
+    /// Tries each place where metadata may be. Reports the first failure that is not a 404.
+    fn discover(&self) -> Result<Endpoint, String> {
+        // RFC 8414 inserts the well-known name before the path; OpenID appends it, and with MCP may insert it as well.
+        let (origin, path) = (self.settings.issuer.origin(), self.settings.issuer.path());
+        let mut places = vec![
+            format!("{origin}/.well-known/oauth-authorization-server{path}"),
+            format!("{origin}/.well-known/openid-configuration{path}"),
+        ];
+        if !path.is_empty() {
+            places.push(format!("{origin}{path}/.well-known/openid-configuration"));
+        }
+        let mut reason = None;
+        let begun = Instant::now();
+        for url in places {
+            let left = self.limit.saturating_sub(begun.elapsed());
+            // Without an answer it is not tried elsewhere: that would only take as long again.
+            let why = match self
+                .outbound
+                .get(&url, left.max(Duration::from_millis(1)))?
+            {
+                (404, _) => continue,
+                (200, body) => match self.read_metadata(&body) {
+                    Ok(endpoint) => return Ok(endpoint),
+                    Err(why) => why,
+                },
+                (status, _) => format!("answers HTTP {status} where its metadata should be"),
+            };
+            reason.get_or_insert(why);
+        }
+        Err(reason.unwrap_or_else(|| {
+            "has no metadata, neither of OAuth nor of OpenID: check --oauth-issuer".to_owned()
+        }))
+    }
+
+    fn read_metadata(&self, body: &[u8]) -> Result<Endpoint, String> {
+        let metadata: IssuerMetadata = serde_json::from_slice(body)
+            .map_err(|_| "has metadata that cannot be read".to_owned())?;
+        let issuer = &self.settings.issuer;
+        if metadata.issuer != issuer.as_str() {
+            return Err(
+                "names itself otherwise in its metadata: give --oauth-issuer to the letter, the slash at the end \
+                 included"
+                    .to_owned(),
+            );
+        }
+        let url = metadata.introspection_endpoint.ok_or(
+            "names no introspection endpoint: tokens of such an issuer cannot be checked here",
+        )?;
+        let url = WebUrl::parse(&url)
+            .map_err(|why| format!("names an introspection endpoint that is no good: {why}"))?;
+        if issuer.is_https() && !url.is_https() {
+            return Err("names an introspection endpoint without https".to_owned());
+        }
+        // A remote issuer must not make us ask services of this machine. A connection to 0.0.0.0 goes there as well.
+        let is_any = url.host().address().is_some_and(|ip| ip.is_unspecified());
+        if !issuer.host().leads_here() && (url.host().leads_here() || is_any) {
+            return Err("names an introspection endpoint on this machine".to_owned());
+        }
+        let outbound = Outbound::new(url.as_str(), self.settings.ca_file.as_deref())?;
+        Ok(Endpoint { url, outbound })
+    }
+
+    fn question(&self, endpoint: &Arc<Endpoint>, token: &str) -> Result<Introspection, String> {
+        let token = percent_encode(token);
+        let form = format!("token={token}&token_type_hint=access_token");
+        let (url, outbound) = (endpoint.url.as_str(), &endpoint.outbound);
+        // After these its metadata decides whether the issuer is down, or has moved the endpoint.
+        let forget = || {
+            lock(&self.discovery)
+                .endpoint
+                .take_if(|known| Arc::ptr_eq(known, endpoint))
+        };
+        let answer = outbound.post(url, &self.credentials, &form, self.limit);
+        match answer.inspect_err(|_| _ = forget())? {
+            (200, body) => serde_json::from_slice(&body)
+                .map_err(|_| "answers with something else than JSON as RFC 7662 has it".to_owned()),
+            (status @ (401 | 403), _) => Err(format!(
+                "refuses this server itself (HTTP {status}): check FABRIC_MCP_OAUTH_CLIENT_ID and \
+                 FABRIC_MCP_OAUTH_CLIENT_SECRET, and that this client may introspect"
+            )),
+            (status, _) => {
+                if matches!(status, 300..=399 | 404 | 405 | 410) {
+                    forget();
+                }
+                Err(format!(
+                    "answers HTTP {status} at its introspection endpoint"
+                ))
+            }
+        }
+    }
+}
+
+/// An introspection in flight; dropping it ends it.
+struct Asking<'a> {
+    oauth: &'a OAuth,
+    digest: Digest,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        lock(&self.oauth.answers).asking.remove(&self.digest);
+        self.oauth.ended.notify_all();
+    }
+}
+
+impl Answers {
+    fn find(&self, digest: Digest, now: Duration) -> Option<Answer> {
+        let (until, answer) = self.known.get(&digest)?;
+        (now < *until).then(|| answer.clone())
+    }
+
+    /// When full, forgets the refusals, and if there are none, everything: it can be asked again.
+    fn keep(&mut self, digest: Digest, until: Duration, answer: &Answer, now: Duration) {
+        if self.known.len() >= MAX_ANSWERS {
+            self.known.retain(|_, (until, _)| now + BAD < *until);
+        }
+        if self.known.len() >= MAX_ANSWERS {
+            self.known.clear();
+        }
+        self.known.insert(digest, (until, answer.clone()));
+    }
+}
+
+/// The part of an issuer's metadata that counts here.
+#[derive(Deserialize)]
+struct IssuerMetadata {
+    issuer: String,
+    introspection_endpoint: Option<String>,
+}
+
+/// An introspection response. `null` counts as absent; a member that is there twice makes it unreadable.
+#[derive(Deserialize)]
+struct Introspection {
+    active: Option<Foreign>,
+    aud: Option<Foreign>,
+    exp: Option<Foreign>,
+    nbf: Option<Foreign>,
+    iss: Option<Foreign>,
+    sub: Option<Foreign>,
+    username: Option<Foreign>,
+    client_id: Option<Foreign>,
+    scope: Option<Foreign>,
+    token_type: Option<Foreign>,
+    cnf: Option<Foreign>,
+}
+
+impl Introspection {
+    /// What the token gives at `date`. What is not understood is refused.
+    fn judge(&self, settings: &OAuthSettings, asked: Duration, date: i64) -> Answer {
+        let bad = |flaw| Err(AccessError::BadToken(flaw));
+        if self.active.as_deref() != Some(&Value::Bool(true)) {
+            return bad(Flaw::INACTIVE);
+        }
+        let audiences = match self.aud.as_deref() {
+            Some(Value::Array(audiences)) => audiences.as_slice(),
+            audience => audience.map_or(&[][..], slice::from_ref),
+        };
+        let is_ours = |aud: &Value| aud.as_str().is_some_and(|aud| settings.resource.is(aud));
+        if !audiences.iter().any(is_ours) {
+            return bad(Flaw::AUDIENCE);
+        }
+        let issuer = settings.issuer.as_str();
+        if self.iss.as_deref().is_some_and(|iss| iss != issuer) {
+            return bad(Flaw::ISSUER);
+        }
+        let is_bearer = |kind: &Value| {
+            let kind = kind.as_str();
+            kind.is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"))
+        };
+        // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could use it
+        // too.
+        if !self.token_type.as_deref().is_none_or(is_bearer) || self.cnf.is_some() {
+            return bad(Flaw::KIND);
+        }
+        let expires = seconds(self.exp.as_deref())?;
+        if expires.is_some_and(|expires| expires <= date) {
+            return bad(Flaw::EXPIRED);
+        }
+        let begins = seconds(self.nbf.as_deref())?;
+        if begins.is_some_and(|begins| begins > date.saturating_add(CLOCK_SKEW)) {
+            return bad(Flaw::EARLY);
+        }
+        let identity = self.identity(issuer)?;
+        let scopes = match &self.scope {
+            Some(Foreign(Value::String(scopes))) => scopes,
+            Some(_) => return bad(Flaw::KIND),
+            None => "",
+        };
+        let has = |role: &Role| scopes.split(' ').any(|scope| scope == role.scope());
+        Ok(Grant {
+            identity,
+            role: [Role::Run, Role::Read]
+                .into_iter()
+                .find(has)
+                .ok_or(AccessError::Forbidden(Role::Read))?,
+            expires,
+            asked,
+        })
+    }
+
+    fn identity(&self, issuer: &str) -> Result<Identity, AccessError> {
+        let nobody = AccessError::BadToken(Flaw::NOBODY);
+        let (sub, client) = (self.sub.as_deref(), self.client_id.as_deref());
+        if sub.is_none() && self.username.is_some() {
+            return Err(AccessError::BadToken(Flaw::NO_SUBJECT));
+        }
+        let name = sub.or(client).and_then(Value::as_str).ok_or(nobody)?;
+        if name.is_empty() || name.len() > MAX_SUBJECT {
+            return Err(nobody);
+        }
+        let (issuer, name) = (Arc::from(issuer), Arc::from(name));
+        // RFC 9068, 2.2: a client that acts for itself may be its own subject.
+        Ok(if sub.is_none() || sub == client {
+            Identity::Client { issuer, id: name }
+        } else {
+            Identity::User {
+                issuer,
+                subject: name,
+            }
+        })
+    }
+}
+
+/// A NumericDate: whole or with a fraction.
+fn seconds(value: Option<&Value>) -> Result<Option<i64>, AccessError> {
+    let Some(value) = value else { return Ok(None) };
+    // The cast saturates, as intended.
+    let rounded = || value.as_f64().map(|seconds| seconds.floor() as i64);
+    match value.as_i64().or_else(rounded) {
+        Some(seconds) => Ok(Some(seconds)),
+        None => Err(AccessError::BadToken(Flaw::KIND)),
+    }
+}
+
+/// RFC 6750's `b64token`, of at most 8 KiB: nothing else is sent to the issuer.
+fn is_token(text: &str) -> bool {
+    let digits = text.trim_end_matches('=');
+    let is_digit = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/".contains(&byte);
+    text.len() <= MAX_TOKEN && !digits.is_empty() && digits.bytes().all(is_digit)
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(*group.get(at).unwrap_or(&0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..=group.len() {
+            text.push(char::from(DIGITS[(bits >> (18 - 6 * digit) & 63) as usize]));
+        }
+        text.extend(std::iter::repeat_n('=', 3 - group.len()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;

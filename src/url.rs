@@ -1,0 +1,708 @@
+//! Hosts, `host:port`, origins and URLs.
+//!
+//! In scope: parsing and writing them, and which hosts are this machine. Not in scope: which ones are allowed (`cli`,
+//! `transport`), and resolving names.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Longest URL and `--path`, in bytes.
+pub(crate) const MAX_ADDRESS: usize = 2 << 10;
+
+/// An IPv4 address, or the /64 prefix of an IPv6 address, which usually belongs to one owner.
+pub(crate) fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
+        ip => ip,
+    }
+}
+
+/// The address at which this process reaches its own listener on `bound`, which may be unspecified (`0.0.0.0`, `::`).
+pub(crate) fn reachable(bound: SocketAddr) -> SocketAddr {
+    let ip = match bound.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, bound.port())
+}
+
+/// A host. Case and the spelling of an IPv6 address do not matter for equality.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    /// A name, in lower case.
+    Name(String),
+    /// An address.
+    Ip(IpAddr),
+}
+
+impl Host {
+    /// Parses a host without a port; an IPv6 address may lack its brackets.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub(crate) fn parse(text: &str) -> Result<Host, AuthorityError> {
+        match text.parse::<Ipv6Addr>() {
+            Ok(address) => Ok(Host::Ip(address.into())),
+            Err(_) => match Authority::parse(text)? {
+                Authority { host, port: None } => Ok(host),
+                Authority { port: Some(_), .. } => Err(AuthorityError::Port),
+            },
+        }
+    }
+
+    /// The address; an IPv4-mapped IPv6 address as IPv4.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
+        match self {
+            Host::Name(_) => None,
+            Host::Ip(address) => Some(address.to_canonical()),
+        }
+    }
+
+    /// Whether it is this machine for everybody who uses it. Of names, only localhost counts.
+    pub(crate) fn is_loopback(&self) -> bool {
+        match self {
+            Host::Name(name) => name == "localhost",
+            Host::Ip(address) => address.to_canonical().is_loopback(),
+        }
+    }
+
+    /// Whether our own connections to it stay on this machine: also with a name below localhost (RFC 6761, 6.3), which
+    /// other programs may look up elsewhere.
+    pub(crate) fn leads_here(&self) -> bool {
+        match self {
+            Host::Name(name) => format!(".{name}")
+                .trim_end_matches('.')
+                .ends_with(".localhost"),
+            Host::Ip(_) => self.is_loopback(),
+        }
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Name(name) => f.write_str(name),
+            Host::Ip(IpAddr::V4(address)) => address.fmt(f),
+            Host::Ip(IpAddr::V6(address)) => write!(f, "[{address}]"),
+        }
+    }
+}
+
+/// A host with an optional port: RFC 3986's authority without user-info.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Authority {
+    /// The host.
+    pub(crate) host: Host,
+    /// The port, never 0.
+    pub(crate) port: Option<u16>,
+}
+
+/// Why a text is not an [`Authority`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AuthorityError {
+    /// The host is missing.
+    NoHost,
+    /// The name contains a character other than letters, digits, `-`, `.` and `_`.
+    Name,
+    /// A bracket is not closed.
+    Bracket,
+    /// The text in brackets is not an IPv6 address.
+    NotIpv6,
+    /// Something other than a port follows the brackets.
+    AfterBracket,
+    /// There is more than one colon, as in an IPv6 address without brackets.
+    Colons,
+    /// The port is not a number from 1 to 65535.
+    Port,
+}
+
+impl Authority {
+    /// Parses `name`, `1.2.3.4` or `[::1]`, with or without `:port`.
+    ///
+    /// # Errors
+    /// See [`AuthorityError`].
+    pub(crate) fn parse(text: &str) -> Result<Authority, AuthorityError> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => {
+                let (address, after) = rest.split_once(']').ok_or(AuthorityError::Bracket)?;
+                let address: Ipv6Addr = address.parse().map_err(|_| AuthorityError::NotIpv6)?;
+                let port = match after {
+                    "" => None,
+                    _ => Some(
+                        after
+                            .strip_prefix(':')
+                            .ok_or(AuthorityError::AfterBracket)?,
+                    ),
+                };
+                (Host::Ip(address.into()), port)
+            }
+            None => {
+                let (host, port) = text
+                    .split_once(':')
+                    .map_or((text, None), |(host, port)| (host, Some(port)));
+                if port.is_some_and(|port| port.contains(':')) {
+                    return Err(AuthorityError::Colons);
+                }
+                if host.is_empty() {
+                    return Err(AuthorityError::NoHost);
+                }
+                if !host
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b"-._".contains(&b))
+                {
+                    return Err(AuthorityError::Name);
+                }
+                (
+                    host.parse()
+                        .map_or_else(|_| Host::Name(host.to_ascii_lowercase()), Host::Ip),
+                    port,
+                )
+            }
+        };
+        Ok(Authority {
+            host,
+            port: port.map(parse_port).transpose()?,
+        })
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, AuthorityError> {
+    // `parse` alone accepts a plus sign.
+    let digits = text.bytes().all(|b| b.is_ascii_digit());
+    text.parse()
+        .ok()
+        .filter(|port| digits && *port > 0)
+        .ok_or(AuthorityError::Port)
+}
+
+impl fmt::Display for Authority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.port {
+            Some(port) => write!(f, "{}:{port}", self.host),
+            None => self.host.fmt(f),
+        }
+    }
+}
+
+/// Scheme, authority and the rest of an absolute URL; nothing of it is checked.
+pub(crate) fn split(url: &str) -> Option<(&str, &str, &str)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    Some((scheme, authority, rest))
+}
+
+/// A URL of http or https without user-info, query and fragment.
+struct Url<'a> {
+    scheme: &'static str,
+    authority: Authority,
+    path: &'a str,
+}
+
+/// Why a text is not a [`Url`].
+enum UrlError {
+    TooLong,
+    Scheme,
+    User,
+    Query,
+    Character(char),
+    Authority(AuthorityError),
+}
+
+impl Url<'_> {
+    fn parse(text: &str) -> Result<Url<'_>, UrlError> {
+        if text.len() > MAX_ADDRESS {
+            return Err(UrlError::TooLong);
+        }
+        let (scheme, authority, path) = split(text).ok_or(UrlError::Scheme)?;
+        let scheme = ["http", "https"]
+            .into_iter()
+            .find(|known| scheme.eq_ignore_ascii_case(known))
+            .ok_or(UrlError::Scheme)?;
+        if authority.contains('@') {
+            return Err(UrlError::User);
+        }
+        if path.contains(['?', '#']) {
+            return Err(UrlError::Query);
+        }
+        let is_bad = |c: &char| !c.is_ascii_graphic() || "\\\"<>^`{|}".contains(*c);
+        if let Some(bad) = path.chars().find(is_bad) {
+            return Err(UrlError::Character(bad));
+        }
+        let authority = Authority::parse(authority).map_err(UrlError::Authority)?;
+        Ok(Url {
+            scheme,
+            authority,
+            path,
+        })
+    }
+}
+
+const EXAMPLE: &str = "give something like http://127.0.0.1:8080";
+
+/// Validates Fabric's URL: scheme, host, and optional port and path prefix. Returns it with scheme and host in lower case
+/// and without trailing slashes. The error is one line without the name of the flag or variable, and repeats no part of
+/// the URL that may be a password: anything before an `@`, or a query.
+pub(crate) fn base_url(text: &str) -> Result<String, String> {
+    let text = text.trim_ascii();
+    if text.is_empty() {
+        return Err(format!("the URL is empty; {EXAMPLE}"));
+    }
+    let url = Url::parse(text).map_err(|error| match error {
+        UrlError::TooLong => format!("the URL is longer than {MAX_ADDRESS} bytes; {EXAMPLE}"),
+        UrlError::Scheme => without_scheme(text),
+        UrlError::User => {
+            "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take the \
+             part before the @ out and set FABRIC_API_KEY instead"
+                .to_owned()
+        }
+        UrlError::Query => {
+            format!("the URL must end with the path, without ? or #; {EXAMPLE}")
+        }
+        UrlError::Character(bad) => format!(
+            "the URL's path must not hold {}; write it percent-encoded",
+            bad.escape_debug()
+        ),
+        UrlError::Authority(error) => explain(error),
+    })?;
+    if url.scheme == "https" && !cfg!(feature = "tls") {
+        return Err("this build has no TLS and cannot use https://; use http://, or a build with the feature tls".to_owned());
+    }
+    let path = url.path.trim_end_matches('/');
+    Ok(format!("{}://{}{path}", url.scheme, url.authority))
+}
+
+fn without_scheme(text: &str) -> String {
+    // The guess is shown only if no part of it can be a password.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
+    let guess = text.trim_start_matches(['/', ':']);
+    let is_guess = !text.contains("://") && guess.chars().all(plain);
+    if is_guess && base_url(&format!("http://{guess}")).is_ok() {
+        format!("the URL has no scheme; did you mean http://{guess}?")
+    } else {
+        format!("the URL must begin with http:// or https://; {EXAMPLE}")
+    }
+}
+
+/// The message for a wrong host or port.
+fn explain(error: AuthorityError) -> String {
+    match error {
+        AuthorityError::NoHost => return format!("the URL has no host; {EXAMPLE}"),
+        AuthorityError::Name => {
+            "the URL's host may only hold letters, digits, - . and _; write other names in punycode"
+        }
+        AuthorityError::Bracket => "the URL's IPv6 address lacks its closing bracket",
+        AuthorityError::NotIpv6 => {
+            "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080"
+        }
+        AuthorityError::AfterBracket => {
+            "after the URL's IPv6 address only a port may follow, as in [::1]:8080"
+        }
+        AuthorityError::Colons => {
+            "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080"
+        }
+        AuthorityError::Port => "the URL's port must be a number from 1 to 65535",
+    }
+    .to_owned()
+}
+
+/// A URL that is an identifier, kept and compared byte for byte: https, or http on this machine; no user-info, query or
+/// fragment.
+#[derive(Clone, Debug)]
+pub(crate) struct WebUrl {
+    text: String,
+    host: Host,
+    /// Where the path begins.
+    path: usize,
+}
+
+impl WebUrl {
+    /// Takes `text` as it is. The error is one line without the name of the flag, and repeats nothing of the URL: what is
+    /// wrong in it may be a password.
+    pub(crate) fn parse(text: &str) -> Result<WebUrl, String> {
+        const SCHEME: &str = "the URL must begin with https://";
+        let url = Url::parse(text).map_err(|error| match error {
+            UrlError::TooLong => "the URL is longer than 2048 bytes",
+            UrlError::Scheme => SCHEME,
+            UrlError::User => {
+                "the URL holds a user name or password; take the part before the @ out"
+            }
+            UrlError::Query => "the URL must end with the path, without ? or #",
+            UrlError::Character(_) | UrlError::Authority(AuthorityError::Name) => {
+                "the URL holds characters that must be percent-encoded"
+            }
+            UrlError::Authority(AuthorityError::Port) => {
+                "the URL has no host, or a port that is not a number from 1 to 65535"
+            }
+            UrlError::Authority(_) => "the URL has no host, or one that cannot be read",
+        })?;
+        if !text.starts_with(url.scheme) {
+            return Err(SCHEME.to_owned());
+        }
+        let web = WebUrl {
+            text: text.to_owned(),
+            path: text.len() - url.path.len(),
+            host: url.authority.host,
+        };
+        if !web.is_https() && !web.host().leads_here() {
+            return Err(format!(
+                "{SCHEME}; only on this machine (127.0.0.1, localhost) http:// will do"
+            ));
+        }
+        Ok(web)
+    }
+
+    /// The URL as it was given.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Is it https?
+    pub(crate) fn is_https(&self) -> bool {
+        self.text.starts_with("https:")
+    }
+
+    /// The host.
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// Scheme, host and port.
+    pub(crate) fn origin(&self) -> &str {
+        &self.text[..self.path]
+    }
+
+    /// The path without the slash at its end; nothing if there is none.
+    pub(crate) fn path(&self) -> &str {
+        let path = &self.text[self.path..];
+        path.strip_suffix('/').unwrap_or(path)
+    }
+
+    /// Is `other` the same URL, byte for byte? Only an empty path may be written as a slash: to RFC 3986 (6.2.3) these
+    /// are one URL, and the URL classes of most languages add it.
+    pub(crate) fn is(&self, other: &str) -> bool {
+        let bare = other.strip_suffix('/').unwrap_or(other);
+        self.text == other || self.path().is_empty() && self.origin() == bare
+    }
+}
+
+impl fmt::Display for WebUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn authorities_have_one_spelling() {
+        for (given, written) in [
+            ("LocalHost", "localhost"),
+            ("my_host.x-y:80", "my_host.x-y:80"),
+            ("fabric:0080", "fabric:80"),
+            ("127.0.0.1:65535", "127.0.0.1:65535"),
+            ("[0:0::1]", "[::1]"),
+            ("[::FFFF:10.0.0.1]:1", "[::ffff:10.0.0.1]:1"),
+        ] {
+            assert_eq!(
+                Authority::parse(given).map(|a| a.to_string()).as_deref(),
+                Ok(written),
+                "{given}"
+            );
+        }
+    }
+
+    #[test]
+    fn invalid_authorities_say_why() {
+        for (given, error) in [
+            ("", AuthorityError::NoHost),
+            (":80", AuthorityError::NoHost),
+            ("a b", AuthorityError::Name),
+            ("fäbric", AuthorityError::Name),
+            ("joe@fabric", AuthorityError::Name),
+            ("[::1", AuthorityError::Bracket),
+            ("[fabric]", AuthorityError::NotIpv6),
+            ("[127.0.0.1]", AuthorityError::NotIpv6),
+            ("[::1]80", AuthorityError::AfterBracket),
+            ("[::1]x:80", AuthorityError::AfterBracket),
+            ("::1", AuthorityError::Colons),
+            ("a:80:80", AuthorityError::Colons),
+            ("a:", AuthorityError::Port),
+            ("[::1]:", AuthorityError::Port),
+            ("a:0", AuthorityError::Port),
+            ("a:+1", AuthorityError::Port),
+            ("a:65536", AuthorityError::Port),
+        ] {
+            assert_eq!(Authority::parse(given), Err(error), "{given}");
+        }
+    }
+
+    #[test]
+    fn hosts_stand_alone() {
+        for (given, loopback) in [
+            ("::1", true),
+            ("[::1]", true),
+            ("::ffff:127.0.0.1", true),
+            ("127.9.9.9", true),
+            ("LOCALHOST", true),
+            ("localhost.example.com", false),
+            ("0.0.0.0", false),
+            ("::ffff:10.0.0.1", false),
+        ] {
+            assert_eq!(
+                Host::parse(given).map(|host| host.is_loopback()),
+                Ok(loopback),
+                "{given}"
+            );
+        }
+        assert_eq!(Host::parse("a:80"), Err(AuthorityError::Port));
+        assert_eq!(
+            Host::parse("[::ffff:10.0.0.1]").unwrap().address(),
+            "10.0.0.1".parse().ok()
+        );
+    }
+
+    #[test]
+    fn good_urls_are_kept_in_one_form() {
+        for (given, kept) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("http://127.0.0.1:8080/", "http://127.0.0.1:8080"),
+            ("HTTP://Fabric.Example", "http://fabric.example"),
+            (
+                "http://fabric.example/API/v1//",
+                "http://fabric.example/API/v1",
+            ),
+            (
+                "http://fabric.example/a@b/%20",
+                "http://fabric.example/a@b/%20",
+            ),
+            ("http://[::1]:8080/x", "http://[::1]:8080/x"),
+            ("http://[0:0:0:0:0:0:0:1]", "http://[::1]"),
+            ("http://my_fabric:1", "http://my_fabric:1"),
+            ("http://fabric:65535", "http://fabric:65535"),
+            ("http://fabric:0080", "http://fabric:80"),
+            (" http://fabric\n", "http://fabric"),
+        ] {
+            assert_eq!(base_url(given).as_deref(), Ok(kept), "{given}");
+        }
+    }
+
+    #[test]
+    fn bad_urls_are_refused_with_the_way_out() {
+        let scheme = "the URL must begin with http:// or https://; give something like http://127.0.0.1:8080";
+        let user = "the URL holds a user name or password, which would end up in logs and never reaches Fabric; take \
+                    the part before the @ out and set FABRIC_API_KEY instead";
+        let port = "the URL's port must be a number from 1 to 65535";
+        let host = "the URL's host may only hold letters, digits, - . and _; write other names in punycode";
+        let colons = "the URL has too many colons; an IPv6 address goes in brackets, as in http://[::1]:8080";
+        let ends = "the URL must end with the path, without ? or #; give something like http://127.0.0.1:8080";
+        let no_host = "the URL has no host; give something like http://127.0.0.1:8080";
+        for (given, reason) in [
+            (
+                "",
+                "the URL is empty; give something like http://127.0.0.1:8080",
+            ),
+            (
+                "localhost:8080",
+                "the URL has no scheme; did you mean http://localhost:8080?",
+            ),
+            (
+                "//fabric/api",
+                "the URL has no scheme; did you mean http://fabric/api?",
+            ),
+            (
+                "[::1]:8080",
+                "the URL has no scheme; did you mean http://[::1]:8080?",
+            ),
+            ("joe:pass@fabric", scheme),
+            ("fabric?key=pass", scheme),
+            ("ftp://fabric", scheme),
+            ("http:/fabric", scheme),
+            ("http:\\\\fabric", scheme),
+            ("http://joe:pass@fabric:8080", user),
+            (
+                "https://pass@fabric",
+                if cfg!(feature = "tls") { user } else { NO_TLS },
+            ),
+            ("http://joe:pa/ss@fabric", port),
+            ("http://joe:pass/@fabric", port),
+            ("http://fabric/?key=pass", ends),
+            ("http://fabric?key=pass", ends),
+            ("http://fabric#pass", ends),
+            ("http://", no_host),
+            ("http:///patterns", no_host),
+            ("http://:8080", no_host),
+            ("http://fabric:", port),
+            ("http://fabric:0", port),
+            ("http://fabric:65536", port),
+            ("http://fabric:+80", port),
+            ("http://[::1]:", port),
+            ("http://fab ric", host),
+            ("http://fäbric", host),
+            ("http://fabric\r\nX: y", host),
+            ("http://::1:8080", colons),
+            (
+                "http://[::1",
+                "the URL's IPv6 address lacks its closing bracket",
+            ),
+            (
+                "http://[fabric]",
+                "what the URL has in brackets is not an IPv6 address; write it like http://[::1]:8080",
+            ),
+            (
+                "http://[::1]8080",
+                "after the URL's IPv6 address only a port may follow, as in [::1]:8080",
+            ),
+            (
+                "http://fabric/a b",
+                "the URL's path must not hold  ; write it percent-encoded",
+            ),
+            (
+                "http://fabric/a\nb",
+                "the URL's path must not hold \\n; write it percent-encoded",
+            ),
+            (
+                "http://fabric/{x}",
+                "the URL's path must not hold {; write it percent-encoded",
+            ),
+        ] {
+            let error = base_url(given).expect_err(given);
+            assert_eq!(error, reason, "{given}");
+            assert!(
+                !error.contains("pass") || error.contains("password"),
+                "{error}"
+            );
+            assert!(!error.contains("joe"), "{error}");
+        }
+    }
+
+    const NO_TLS: &str = "this build has no TLS and cannot use https://; use http://, or a build with the feature tls";
+
+    #[test]
+    fn https_needs_the_feature() {
+        let expected = if cfg!(feature = "tls") {
+            Ok("https://fabric".to_owned())
+        } else {
+            Err(NO_TLS.to_owned())
+        };
+        assert_eq!(base_url("https://fabric"), expected);
+    }
+
+    #[test]
+    fn the_length_is_bounded() {
+        let fits = format!("http://f/{}", "x".repeat(MAX_ADDRESS - 9));
+        assert_eq!(base_url(&fits), Ok(fits.clone()));
+        let long = format!("{fits}x");
+        assert_eq!(
+            base_url(&long).unwrap_err(),
+            "the URL is longer than 2048 bytes; give something like http://127.0.0.1:8080"
+        );
+    }
+
+    #[test]
+    fn urls_are_kept_to_the_letter() {
+        for (text, origin, path) in [
+            ("https://As.example", "https://As.example", ""),
+            ("https://as.example/", "https://as.example", ""),
+            (
+                "https://as.example:8443/Tenant/1/",
+                "https://as.example:8443",
+                "/Tenant/1",
+            ),
+            (
+                "http://127.0.0.1:80/a@b/%20",
+                "http://127.0.0.1:80",
+                "/a@b/%20",
+            ),
+            ("http://[::1]:9/x", "http://[::1]:9", "/x"),
+            ("http://LOCALHOST", "http://LOCALHOST", ""),
+        ] {
+            let url = WebUrl::parse(text).unwrap();
+            assert_eq!(
+                (url.as_str(), url.origin(), url.path()),
+                (text, origin, path)
+            );
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused_and_not_repeated() {
+        let scheme = "the URL must begin with https://";
+        let local = "the URL must begin with https://; only on this machine (127.0.0.1, localhost) http:// will do";
+        let user = "the URL holds a user name or password; take the part before the @ out";
+        let end = "the URL must end with the path, without ? or #";
+        let characters = "the URL holds characters that must be percent-encoded";
+        let host = "the URL has no host, or one that cannot be read";
+        let port = "the URL has no host, or a port that is not a number from 1 to 65535";
+        for (text, why) in [
+            ("", scheme),
+            ("as.example", scheme),
+            ("HTTPS://as.example", scheme),
+            ("ftp://as.example", scheme),
+            ("http://as.example", local),
+            ("http://10.0.0.1", local),
+            ("http://localhost.example", local),
+            ("https://joe:pass@as.example", user),
+            ("http://127.0.0.1@as.example", user),
+            ("https://as.example/?key=pass", end),
+            ("https://as.example#pass", end),
+            ("https://as.example/a b", characters),
+            ("https://as.example/\r\nX: y", characters),
+            ("https://as.example/\"", characters),
+            ("https://äs.example", characters),
+            ("https://", host),
+            ("https:///path", host),
+            ("https://:443", port),
+            ("https://as.example:", port),
+            ("https://as.example:0", port),
+            ("https://as.example:+1", port),
+            ("https://as.example:65536", port),
+            ("https://[::1", host),
+        ] {
+            let error = WebUrl::parse(text).expect_err(text);
+            // Which of the two says it of a broken authority is the parser's business.
+            if why == host || why == port {
+                assert!(error == host || error == port, "{text}: {error}");
+            } else {
+                assert_eq!(error, why, "{text}");
+            }
+            assert!(
+                !error.contains("pass@") && !error.contains("joe"),
+                "{error}"
+            );
+        }
+        assert!(WebUrl::parse(&format!("https://a/{}", "x".repeat(2039))).is_err());
+    }
+
+    #[test]
+    fn only_the_slash_of_no_path_may_differ() {
+        let is = |url: &str, other: &str| WebUrl::parse(url).unwrap().is(other);
+        assert!(
+            is("https://h", "https://h")
+                && is("https://h", "https://h/")
+                && is("https://h/", "https://h")
+        );
+        assert!(is("https://h/mcp", "https://h/mcp"));
+        for other in [
+            "https://h/mcp/",
+            "https://H/mcp",
+            "https://h:443/mcp",
+            "https://h/MCP",
+            "https://h",
+            "",
+        ] {
+            assert!(!is("https://h/mcp", other), "{other}");
+        }
+        for other in [
+            "https://h//",
+            "https://h/x",
+            "https://",
+            "https://h:443",
+            "http://h",
+        ] {
+            assert!(!is("https://h", other), "{other}");
+        }
+    }
+}
