@@ -40,7 +40,6 @@ mod fabric;
 mod generate;
 mod heap;
 mod http;
-mod install;
 mod json;
 mod logging;
 mod metrics;
@@ -71,6 +70,7 @@ use access::{Access, OAuth, OAuthSettings, Tokens};
 use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
+use clients::install;
 use config::{Config, MAX_QUEUED_RUNS, Transport};
 use demo::Demo;
 use fabric::{Catalog, Client};
@@ -148,7 +148,7 @@ fn run(command: Command) -> Result<ExitCode, ExitReason> {
                 launch: launch.as_ref(),
                 env: &env,
             };
-            install::run(&task, yes).map_err(ExitReason::failed)
+            task.run(yes).map_err(ExitReason::failed)
         }
         Command::Call {
             tool,

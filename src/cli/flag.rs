@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::flags::CLIENTS;
+use crate::clients::NAMES;
 use crate::config::Config;
 
 /// What follows a flag, and the field of the configuration it sets. A name is that of the value in the help.
@@ -140,7 +140,7 @@ impl Flag {
     /// All values that can be completed.
     pub(crate) fn values(&self) -> &'static [&'static str] {
         if self.placeholder() == "CLIENT" {
-            CLIENTS
+            &NAMES
         } else {
             self.choices
         }

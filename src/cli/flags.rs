@@ -11,11 +11,8 @@ use crate::text::edit_distance;
 use crate::url::base_url;
 
 pub(crate) use super::flag::{EnvOnly, Flag, Section, Takes, Variable};
+pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
 
-/// Key of Fabric's API.
-pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
-/// Token that callers over HTTP must show.
-pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
 /// File that holds this token.
 pub(crate) const AUTH_TOKEN_FILE: &str = "FABRIC_MCP_AUTH_TOKEN_FILE";
 /// How we are known to the OAuth issuer.
@@ -500,22 +497,6 @@ pub(crate) const FLAGS: &[Flag] = &[
             "Print help: -h in short, --help in full, --help TOPIC on one thing",
         )
     },
-];
-
-/// The clients that `--install` and `--generate client-config` know.
-pub(crate) const CLIENTS: &[&str] = &[
-    "claude-desktop",
-    "claude-code",
-    "vscode",
-    "cursor",
-    "zed",
-    "windsurf",
-    "cline",
-    "continue",
-    "codex",
-    "gemini-cli",
-    "jetbrains",
-    "goose",
 ];
 
 const fn setting(long: &'static str, section: Section, help: &'static str) -> Flag {

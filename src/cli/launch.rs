@@ -1,73 +1,39 @@
 //! How a client that is being set up will reach the server: by starting this program with the settings it was started with
 //! itself, or by a URL.
 
+use crate::clients::{Key, Launch, McpClient};
 use crate::config::Transport;
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, Section, Takes};
 use super::resolve::{self, FlagsAndEnv};
-use super::{Env, McpClient, RawFlags, ReadFile, UsageError, values};
+use super::{Env, RawFlags, ReadFile, UsageError, values};
 
 /// So many seconds before a client would give up, its call is answered.
 const MARGIN: u64 = 10;
-
-/// What goes into a client's configuration.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Launch {
-    /// Start this program.
-    Program {
-        /// With these flags.
-        args: Vec<String>,
-        /// With these variables, in this order.
-        env: Vec<(String, String)>,
-        /// The variable of Fabric's key, which is never written down itself.
-        key: Key,
-    },
-    /// Connect to a server over Streamable HTTP, at this URL.
-    Url(String),
-    /// Connect to a server over HTTP+SSE, at this URL.
-    Sse(String),
-}
-
-/// Whether Fabric's key belongs into a configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// No: the demo takes none.
-    Unused,
-    /// It is not set here: there is a place to fill it in.
-    Unset,
-    /// It is set here: a reference to its variable will do, where the client has such.
-    Set,
-}
 
 impl Launch {
     /// The same for one client: calls are answered before it gives up, unless `--answer-within` was given.
     ///
     /// # Errors
     /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that knows no such.
-    pub(super) fn for_client(mut self, client: McpClient) -> Result<Launch, UsageError> {
-        match (&mut self, client) {
-            (Launch::Url(_) | Launch::Sse(_), McpClient::ClaudeDesktop) => Err(UsageError(
-                "--url: the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
-                 Connectors, or leave --url out"
-                    .to_owned(),
-            )),
-            // Goose had it once.
-            (Launch::Sse(_), McpClient::Zed | McpClient::Codex | McpClient::Goose) => Err(UsageError(format!(
+    pub(super) fn for_client(mut self, client: &McpClient) -> Result<Launch, UsageError> {
+        if let Launch::Program { args, .. } = &mut self {
+            let flag = flags::get("answer-within");
+            let name = format!("--{}", flag.long);
+            let within = (client.limit - MARGIN).to_string();
+            if within != flag.default && !args.contains(&name) {
+                args.extend([name, within]);
+            }
+        } else if let Err(why) = client.http {
+            return Err(UsageError(format!("--url: {why}")));
+        } else if matches!(self, Launch::Sse(_)) && client.sse.is_none() {
+            return Err(UsageError(format!(
                 "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
                  --transport http and its /mcp as --url here",
-                client.name()
-            ))),
-            (Launch::Program { args, .. }, client) => {
-                let flag = flags::get("answer-within");
-                let name = format!("--{}", flag.long);
-                let within = (client.call_limit().0 - MARGIN).to_string();
-                if within != flag.default && !args.contains(&name) {
-                    args.extend([name, within]);
-                }
-                Ok(self)
-            }
-            (Launch::Url(_) | Launch::Sse(_), _) => Ok(self),
+                client.name
+            )));
         }
+        Ok(self)
     }
 }
 

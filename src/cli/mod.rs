@@ -25,11 +25,11 @@ use std::path::Path;
 
 use lexopt::Arg;
 
+use crate::clients::{Launch, McpClient};
 use crate::config::{Config, MAX_SECRET, Secret};
 use flags::Flag;
 
 pub(crate) use help::{PRECEDENCE, help, version};
-pub(crate) use launch::{Key, Launch};
 
 /// What the program is asked to do.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(crate) enum Command {
     /// Change a client's configuration file.
     Install {
         /// Whose file.
-        client: McpClient,
+        client: &'static McpClient,
         /// What to put into it: `--install`; `None` to take it out: `--uninstall`.
         launch: Option<Launch>,
         /// Whether to do it without asking: `--yes`.
@@ -94,86 +94,9 @@ pub(crate) enum Generate {
     /// The list of clients and their files.
     Clients,
     /// A snippet for the configuration of an MCP client.
-    ClientConfig(McpClient, Launch),
+    ClientConfig(&'static McpClient, Launch),
     /// The command by which a client adds a server itself.
-    ClientCommand(McpClient, Launch),
-}
-
-/// A client whose configuration is known, in the order of [`flags::CLIENTS`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "their names say which they are")]
-pub(crate) enum McpClient {
-    ClaudeDesktop,
-    ClaudeCode,
-    Vscode,
-    Cursor,
-    Zed,
-    Windsurf,
-    Cline,
-    Continue,
-    Codex,
-    GeminiCli,
-    JetBrains,
-    Goose,
-}
-
-impl McpClient {
-    /// Every client.
-    pub(crate) const ALL: [McpClient; 12] = [
-        McpClient::ClaudeDesktop,
-        McpClient::ClaudeCode,
-        McpClient::Vscode,
-        McpClient::Cursor,
-        McpClient::Zed,
-        McpClient::Windsurf,
-        McpClient::Cline,
-        McpClient::Continue,
-        McpClient::Codex,
-        McpClient::GeminiCli,
-        McpClient::JetBrains,
-        McpClient::Goose,
-    ];
-
-    /// The name on the command line.
-    pub(crate) const fn name(self) -> &'static str {
-        flags::CLIENTS[self as usize]
-    }
-
-    /// Its timeout for a call, in seconds and in words. From documentation, source or reports; 60 s, the TypeScript
-    /// SDK's default, where nothing is known. Of several versions the shortest.
-    pub(crate) const fn call_limit(self) -> (u64, &'static str) {
-        match self {
-            McpClient::ClaudeDesktop => (60, "60 s, newer versions 4 min"),
-            // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen
-            // to cancel after 60 s, which costs more than one call too many.
-            McpClient::ClaudeCode => (60, "30 min of silence, its desktop app 60 s"),
-            McpClient::Vscode => (300, "5 min, newer versions never"),
-            McpClient::Cursor => (60, "60 s"),
-            McpClient::Zed => (60, "60 s, timeout in its entry"),
-            McpClient::Windsurf => (60, "not known, taken for 60 s"),
-            McpClient::Cline => (60, "60 s, timeout in its entry"),
-            McpClient::Continue => (60, "60 s"),
-            McpClient::Codex => (
-                60,
-                "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry",
-            ),
-            McpClient::GeminiCli => (600, "10 min, timeout in its entry"),
-            McpClient::JetBrains => (60, "not known, taken for 60 s"),
-            // Its default is 300 s; the entry made for it sets this.
-            McpClient::Goose => (3600, "1 h, timeout in its entry"),
-        }
-    }
-
-    /// [`McpClient::call_limit`] of every client, for the help.
-    pub(crate) const CALL_LIMITS: [(&'static str, &'static str); McpClient::ALL.len()] = {
-        let mut rows = [("", ""); McpClient::ALL.len()];
-        let mut at = 0;
-        while at < rows.len() {
-            rows[at] = (McpClient::ALL[at].name(), McpClient::ALL[at].call_limit().1);
-            at += 1;
-        }
-        rows
-    };
+    ClientCommand(&'static McpClient, Launch),
 }
 
 /// A mistake in a flag or variable: one line that names it and says what to do. The process exits with 2.

@@ -323,7 +323,15 @@ impl FlagsAndEnv<'_> {
         match flag.takes {
             Takes::Nothing | Takes::Raw(_) => {}
             Takes::Switch(field) => *field(config) = self.switch(flag)?,
-            Takes::Path(_, field) => *field(config) = self.path(flag).map(|(path, _)| path),
+            Takes::Path(_, field) => {
+                let given = self.path(flag);
+                if let Some((path, name)) = &given
+                    && flag.long == "state-dir"
+                {
+                    values::state_dir(path).map_err(|reason| named(name, reason))?;
+                }
+                *field(config) = given.map(|(path, _)| path);
+            }
             Takes::One(_, set) | Takes::Many(_, set) => {
                 let (name, mut texts) = self.texts(flag)?;
                 if texts.is_empty() && !flag.default.is_empty() {

@@ -1,7 +1,7 @@
 //! The topics of `--help TOPIC` and the man page.
 
-use super::McpClient;
 use super::flags::Section;
+use crate::clients::CALL_LIMITS;
 
 /// A topic of the help.
 #[derive(Debug, PartialEq, Eq)]
@@ -152,7 +152,7 @@ pub(crate) const TOPICS: &[Topic] = &[
                 "How long clients wait is their own affair: the TypeScript SDK, and what is built on it, for 60 s by default, \
                  whatever progress it is sent. Of those that --install knows, this is known:",
             ),
-            List(&McpClient::CALL_LIMITS),
+            List(&CALL_LIMITS),
             Text(
                 "--install and --generate client-config give this program an --answer-within 10 s below that. Where you \
                  change a client's own timeout, give --answer-within too. 0 is for clients that wait for ever. An MCP \

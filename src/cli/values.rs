@@ -6,13 +6,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use super::flags::{self, CLIENTS};
+use super::flags;
 use super::topics::TOPICS;
-use super::{Generate, Help, Launch, McpClient, UsageError};
+use super::{Generate, Help, UsageError};
 use crate::access::{self, Role};
+use crate::clients::{CLIENTS, Launch, McpClient, NAMES};
 use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, Secret, Transport};
 use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
 
@@ -431,20 +433,32 @@ fn token(words: &[OsString]) -> Result<Generate, UsageError> {
     }
 }
 
+/// Refuses a folder that was meant for systemd to write, which reads `%S` in its units only.
+pub(super) fn state_dir(path: &Path) -> Result<(), String> {
+    let text = path.to_string_lossy();
+    if !text.contains('%') {
+        return Ok(());
+    }
+    Err(wrong(
+        &text,
+        "has a %, which only a unit of systemd replaces; give the folder's own path",
+    ))
+}
+
 /// The client called `word`, given to `flag`.
-pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<McpClient, UsageError> {
+pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<&'static McpClient, UsageError> {
     let word = word.map(OsStr::to_string_lossy).unwrap_or_default();
     if word.is_empty() {
         return Err(UsageError(format!(
             "{flag} needs a client; add one of {}",
-            CLIENTS.join(", ")
+            NAMES.join(", ")
         )));
     }
-    McpClient::ALL
-        .into_iter()
-        .find(|client| client.name() == word)
+    CLIENTS
+        .iter()
+        .find(|client| client.name == word)
         .ok_or_else(|| {
-            let hint = flags::hint(&word, CLIENTS.iter().copied(), "give one of");
+            let hint = flags::hint(&word, NAMES.iter().copied(), "give one of");
             UsageError(format!(
                 "{flag}: {}",
                 wrong(&word, format_args!("is not a client we know; {hint}"))

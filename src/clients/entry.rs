@@ -1,13 +1,14 @@
-//! A server's entry in each client's format: the keys and their order are those of its documentation.
+//! A server's entry in each client's format, and the command that adds it: as its documentation has them.
 
-use crate::cli::flags::{API_KEY, AUTH_TOKEN};
-use crate::cli::{Key, Launch, McpClient};
+use serde_json::Value;
 
-use super::node::quoted;
-use super::{Layout, NAME, Node, TOKEN_PLACEHOLDER, facts};
+use crate::config::{API_KEY, AUTH_TOKEN};
 
-/// Every key that [`entry`] writes for some client: a change of settings takes the others' out.
-pub(crate) const KEYS: [&str; 9] = [
+use super::json::{Node, quoted};
+use super::{Format, Key, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
+
+/// Every key that [`McpClient::entry`] writes for some client: a change of settings takes the others' out.
+pub(super) const KEYS: [&str; 9] = [
     "type",
     "source",
     "command",
@@ -19,172 +20,221 @@ pub(crate) const KEYS: [&str; 9] = [
     "headers",
 ];
 
-/// The entry for clients that take JSON.
-pub(crate) fn entry(client: McpClient, program: &str, launch: &Launch) -> Node {
-    match launch {
-        Launch::Program { args, env, key } => {
-            let kind = match client {
-                McpClient::ClaudeCode | McpClient::Vscode => Some(("type", "stdio")),
-                // Versions of 2025 ask for the source; later ones ignore it.
-                McpClient::Zed => Some(("source", "custom")),
-                _ => None,
-            };
-            let reference =
-                (*key == Key::Set).then(|| (API_KEY.to_owned(), reference(client, API_KEY, "")));
-            let variables = variables(env, *key)
-                .chain(reference)
-                .map(|(name, value)| (name, Node::text_of(value)));
-            let kind = kind
-                .into_iter()
-                .map(|(name, value)| (name, Node::text_of(value)));
-            let rest = [
-                ("command", Node::text_of(program)),
-                ("args", Node::List(args.clone())),
-                ("env", Node::object(variables)),
-            ];
-            Node::object(kind.chain(rest))
+impl McpClient {
+    /// The whole text that the client's file or dialog takes, ended by a newline.
+    pub(crate) fn config(&self, program: &str, launch: &Launch) -> String {
+        match self.format {
+            Format::Json(key) | Format::Dialog(key, _) => {
+                let servers = Node::object([(NAME, self.entry(program, launch))]);
+                let file = Node::object([(key, servers)]);
+                format!("{}\n", file.text(Some("  "), ""))
+            }
+            Format::Toml => toml(program, launch),
+            Format::Yaml => self.yaml(program, launch),
         }
-        Launch::Url(url) | Launch::Sse(url) => {
-            let is_sse = matches!(launch, Launch::Sse(_));
-            let kind = match client {
-                McpClient::ClaudeCode
-                | McpClient::Vscode
-                | McpClient::Continue
-                | McpClient::Cline
-                    if is_sse =>
-                {
-                    Some("sse")
+    }
+
+    /// The entry for clients that take JSON.
+    pub(super) fn entry(&self, program: &str, launch: &Launch) -> Node {
+        let usual = ("", "url");
+        let ((kind, name), url) = match launch {
+            Launch::Program { args, env, key } => {
+                let variables = self.variables(env, *key).into_iter();
+                let variables = variables.map(|(name, value)| (name, Node::from(value)));
+                let kind = self.program.map(|(name, value)| (name, Node::from(value)));
+                return Node::object(kind.into_iter().chain([
+                    ("command", Node::from(program)),
+                    ("args", Node::from(args.clone())),
+                    ("env", Node::object(variables)),
+                ]));
+            }
+            // `cli` refuses what the client does not speak.
+            Launch::Url(url) => (self.http.unwrap_or(usual), url),
+            Launch::Sse(url) => (self.sse.unwrap_or(usual), url),
+        };
+        let kind = (!kind.is_empty()).then(|| ("type", Node::from(kind)));
+        let token = Node::object([("Authorization", Node::from(self.authorization()))]);
+        let rest = [(name, Node::from(url.as_str())), ("headers", token)];
+        Node::object(kind.into_iter().chain(rest))
+    }
+
+    /// The variables of an entry: Fabric's key as a reference, or empty to be filled in.
+    fn variables(&self, env: &[(String, String)], key: Key) -> Vec<(String, String)> {
+        let value = match key {
+            Key::Unused => None,
+            Key::Unset => Some(String::new()),
+            Key::Set => Some(self.reference(API_KEY).unwrap_or_default()),
+        };
+        let key = value.map(|value| (API_KEY.to_owned(), value));
+        env.iter().cloned().chain(key).collect()
+    }
+
+    fn reference(&self, variable: &str) -> Option<String> {
+        let (before, after) = self.reference?;
+        Some(format!("{before}{variable}{after}"))
+    }
+
+    /// The value of the header `Authorization`.
+    fn authorization(&self) -> String {
+        let token = self.reference(AUTH_TOKEN);
+        format!("Bearer {}", token.as_deref().unwrap_or(TOKEN_PLACEHOLDER))
+    }
+
+    /// For Goose's `config.yaml`.
+    fn yaml(&self, program: &str, launch: &Launch) -> String {
+        let about = quoted("Finds and runs Fabric's patterns");
+        let own = match launch {
+            Launch::Url(url) | Launch::Sse(url) => format!(
+                "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
+                 Authorization: {}\n",
+                quoted(url),
+                quoted(AUTH_TOKEN),
+                quoted(&self.authorization())
+            ),
+            Launch::Program { args, env, key } => {
+                let (forwarded, variables) = forwarded(env, *key);
+                let variables = variables
+                    .iter()
+                    .map(|(name, value)| format!("\n      {name}: {}", quoted(value)));
+                let mut variables: String = variables.collect();
+                if variables.is_empty() {
+                    variables.push_str(" {}");
                 }
-                McpClient::ClaudeCode | McpClient::Vscode | McpClient::Continue => Some("http"),
-                McpClient::Cline => Some("streamableHttp"),
-                // The others tell by the answer, or by the name of the URL.
-                _ => None,
-            };
-            let name = match client {
-                McpClient::Windsurf => "serverUrl",
-                McpClient::GeminiCli if !is_sse => "httpUrl",
-                _ => "url",
-            };
-            let kind = kind.into_iter().map(|kind| ("type", Node::text_of(kind)));
-            let rest = [
-                (name, Node::text_of(url)),
-                (
-                    "headers",
-                    Node::object([("Authorization", Node::text_of(authorization(client)))]),
+                format!(
+                    "    type: stdio\n    cmd: {}\n    args: {}\n    description: {about}\n    env_keys: {forwarded}\n    \
+                     envs:{variables}\n",
+                    quoted(program),
+                    list(args)
+                )
+            }
+        };
+        let timeout = self.limit;
+        format!(
+            "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n{own}"
+        )
+    }
+
+    /// The command that adds the server, in one line for the shell of `system`.
+    ///
+    /// # Errors
+    /// Why there is none, as said of the client.
+    pub(crate) fn command(
+        &self,
+        system: System,
+        program: &str,
+        launch: &Launch,
+    ) -> Result<String, &'static str> {
+        let [start, connect] = self
+            .commands
+            .ok_or("has no command that adds such a server")?;
+        let (template, args, env, url) = match launch {
+            Launch::Program { key: Key::Set, .. } if self.reference.is_none() => {
+                return Err("needs an entry: its command cannot pass FABRIC_API_KEY on");
+            }
+            Launch::Program { args, env, key } => {
+                let key = if *key == Key::Set {
+                    Key::Set
+                } else {
+                    Key::Unused
+                };
+                (start, args.as_slice(), self.variables(env, key), "")
+            }
+            Launch::Url(url) | Launch::Sse(url) => (connect, &[][..], Vec::new(), url.as_str()),
+        };
+        let mut words: Vec<String> = Vec::new();
+        for word in template.split(' ') {
+            match word {
+                "PROGRAM" => words.push(program.to_owned()),
+                "ARGS" => words.extend_from_slice(args),
+                "--ARGS" if args.is_empty() => {}
+                "--ARGS" => {
+                    words.push("--".to_owned());
+                    words.extend_from_slice(args);
+                }
+                "ENV" => words.extend(
+                    env.iter()
+                        .flat_map(|(name, value)| ["--env".to_owned(), format!("{name}={value}")]),
                 ),
-            ];
-            Node::object(kind.chain(rest))
+                "URL" => words.push(url.to_owned()),
+                "TRANSPORT" if matches!(launch, Launch::Sse(_)) => words.push("sse".to_owned()),
+                "TRANSPORT" => words.push("http".to_owned()),
+                "HEADER" => words.push(format!("Authorization: {}", self.authorization())),
+                "JSON" => {
+                    let mut server = self.entry(program, launch);
+                    if let Node::Object(members) = &mut server {
+                        members.insert(0, ("name".to_owned(), Node::from(NAME)));
+                    }
+                    words.push(server.text(None, ""));
+                }
+                word => words.push(word.to_owned()),
+            }
         }
+        let words: Vec<String> = words.iter().map(|word| shell(word, system)).collect();
+        Ok(words.join(" "))
     }
-}
-
-/// The value of the header `Authorization`.
-pub(super) fn authorization(client: McpClient) -> String {
-    format!(
-        "Bearer {}",
-        reference(client, AUTH_TOKEN, TOKEN_PLACEHOLDER)
-    )
-}
-
-/// The client's reference to a variable, or `otherwise` if it has none.
-pub(super) fn reference(client: McpClient, variable: &str, otherwise: &str) -> String {
-    match facts(client).reference {
-        Some((before, after)) => format!("{before}{variable}{after}"),
-        None => otherwise.to_owned(),
-    }
-}
-
-/// The variables of an entry: with Fabric's key as an empty one to fill in, if it is not set here.
-fn variables(env: &[(String, String)], key: Key) -> impl Iterator<Item = (String, String)> {
-    let place = (key == Key::Unset).then(|| (API_KEY.to_owned(), String::new()));
-    env.iter().cloned().chain(place)
-}
-
-fn list(items: &[String]) -> String {
-    Node::List(items.to_vec()).text(&Layout::default(), "")
 }
 
 /// For Codex's `config.toml`.
-pub(super) fn toml(program: &str, launch: &Launch) -> String {
+fn toml(program: &str, launch: &Launch) -> String {
     let table = format!("[mcp_servers.{NAME}]\n");
     match launch {
-        // Codex has no HTTP+SSE: `Launch::for_client` refuses that.
         Launch::Url(url) | Launch::Sse(url) => {
-            format!(
-                "{table}url = {}\nbearer_token_env_var = {}\n",
-                quoted(url),
-                quoted(AUTH_TOKEN)
-            )
+            let (url, token) = (quoted(url), quoted(AUTH_TOKEN));
+            format!("{table}url = {url}\nbearer_token_env_var = {token}\n")
         }
         Launch::Program { args, env, key } => {
-            // Codex passes on only the variables named here.
-            let forwarded = if *key == Key::Set {
-                format!("env_vars = [{}]\n", quoted(API_KEY))
-            } else {
-                String::new()
-            };
-            let mut text = format!(
-                "{table}command = {}\nargs = {}\n{forwarded}",
-                quoted(program),
-                list(args)
-            );
-            for (i, (name, value)) in variables(env, *key).enumerate() {
-                let head = if i == 0 {
-                    format!("\n[mcp_servers.{NAME}.env]\n")
-                } else {
-                    String::new()
-                };
-                text.push_str(&format!("{head}{name} = {}\n", quoted(&value)));
+            let (forwarded, variables) = forwarded(env, *key);
+            let (program, args) = (quoted(program), list(args));
+            let mut text = format!("{table}command = {program}\nargs = {args}\n");
+            if *key == Key::Set {
+                text.push_str(&format!("env_vars = {forwarded}\n"));
+            }
+            if !variables.is_empty() {
+                text.push_str(&format!("\n[mcp_servers.{NAME}.env]\n"));
+            }
+            for (name, value) in variables {
+                text.push_str(&format!("{name} = {}\n", quoted(&value)));
             }
             text
         }
     }
 }
 
-/// For Goose's `config.yaml`.
-pub(super) fn yaml(program: &str, launch: &Launch) -> String {
-    let (timeout, _) = McpClient::Goose.call_limit();
-    let about = quoted("Finds and runs Fabric's patterns");
-    let own = match launch {
-        // Goose has no HTTP+SSE: `Launch::for_client` refuses that.
-        Launch::Url(url) | Launch::Sse(url) => format!(
-            "    type: streamable_http\n    uri: {}\n    description: {about}\n    env_keys: [{}]\n    headers:\n      \
-             Authorization: {}\n",
-            quoted(url),
-            quoted(AUTH_TOKEN),
-            quoted(&format!("Bearer ${AUTH_TOKEN}"))
-        ),
-        Launch::Program { args, env, key } => {
-            let keys = if *key == Key::Set {
-                quoted(API_KEY)
-            } else {
-                String::new()
-            };
-            let variables: String = variables(env, *key)
-                .map(|(name, value)| format!("\n      {name}: {}", quoted(&value)))
-                .collect();
-            let variables = if variables.is_empty() {
-                " {}".to_owned()
-            } else {
-                variables
-            };
-            format!(
-                "    type: stdio\n    cmd: {}\n    args: {}\n    description: {about}\n    env_keys: [{keys}]\n    \
-                 envs:{variables}\n",
-                quoted(program),
-                list(args)
-            )
-        }
+/// The list of variables that the client passes on, and those with a value in the entry.
+fn forwarded(env: &[(String, String)], key: Key) -> (String, Vec<(String, String)>) {
+    let mut variables = env.to_vec();
+    if key == Key::Unset {
+        variables.push((API_KEY.to_owned(), String::new()));
+    }
+    let names = (key == Key::Set).then(|| API_KEY.to_owned());
+    (list(names.as_slice()), variables)
+}
+
+fn list(items: &[String]) -> String {
+    Node::Value(Value::from(items)).text(None, "")
+}
+
+/// Quotes a word for a POSIX shell or for Windows.
+fn shell(word: &str, system: System) -> String {
+    let plain = |c: char| {
+        c.is_ascii_alphanumeric()
+            || "-_./:=+,@".contains(c)
+            || (system == System::Windows && c == '\\')
     };
-    format!(
-        "extensions:\n  {NAME}:\n    enabled: true\n    name: {NAME}\n    timeout: {timeout}\n{own}"
-    )
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    match system {
+        System::Windows => format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"")),
+        System::Linux | System::MacOs => format!("'{}'", word.replace('\'', "'\\''")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clients::config;
+    use crate::clients::NAMES;
+    use crate::clients::tests::client;
 
     fn program(key: Key) -> Launch {
         Launch::Program {
@@ -206,152 +256,146 @@ mod tests {
                  \"FABRIC_BASE_URL\": \"http://f:1\",\n        \"FABRIC_API_KEY\": \"{key}\"\n      }}\n    }}\n  }}\n}}\n"
             )
         };
-        for (client, head, key) in [
+        for (name, head, key) in [
             (
-                McpClient::ClaudeDesktop,
+                "claude-desktop",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "",
             ),
             (
-                McpClient::ClaudeCode,
+                "claude-code",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
                 "${FABRIC_API_KEY}",
             ),
             (
-                McpClient::Vscode,
+                "vscode",
                 "{\n  \"servers\": {\n    \"fabric\": {\n      \"type\": \"stdio\",\n      ",
                 "${env:FABRIC_API_KEY}",
             ),
             (
-                McpClient::Cursor,
+                "cursor",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "${env:FABRIC_API_KEY}",
             ),
             (
-                McpClient::Zed,
+                "zed",
                 "{\n  \"context_servers\": {\n    \"fabric\": {\n      \"source\": \"custom\",\n      ",
                 "",
             ),
             (
-                McpClient::Windsurf,
+                "windsurf",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "${env:FABRIC_API_KEY}",
             ),
             (
-                McpClient::Cline,
+                "cline",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "${env:FABRIC_API_KEY}",
             ),
             (
-                McpClient::Continue,
+                "continue",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "",
             ),
             (
-                McpClient::GeminiCli,
+                "gemini-cli",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "${FABRIC_API_KEY}",
             ),
             (
-                McpClient::JetBrains,
+                "jetbrains",
                 "{\n  \"mcpServers\": {\n    \"fabric\": {\n      ",
                 "",
             ),
         ] {
             assert_eq!(
-                config(client, "/opt/f", &program(Key::Set)),
+                client(name).config("/opt/f", &program(Key::Set)),
                 format!("{head}{}", rest(key)),
-                "{client:?}"
+                "{name}"
             );
             assert_eq!(
-                config(client, "/opt/f", &program(Key::Unset)),
+                client(name).config("/opt/f", &program(Key::Unset)),
                 format!("{head}{}", rest("")),
-                "{client:?}"
+                "{name}"
             );
         }
     }
 
     #[test]
     fn over_http_each_has_its_own_keys_and_refers_to_the_token() {
-        for (client, expected) in [
+        for (name, expected) in [
             (
-                McpClient::ClaudeCode,
+                "claude-code",
                 r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
             (
-                McpClient::Vscode,
+                "vscode",
                 r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
             (
-                McpClient::Cursor,
+                "cursor",
                 r#""url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
             (
-                McpClient::Zed,
+                "zed",
                 r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
             ),
             (
-                McpClient::Windsurf,
+                "windsurf",
                 r#""serverUrl": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
             (
-                McpClient::Cline,
+                "cline",
                 r#""type": "streamableHttp", "url": "URL", "headers": {"Authorization": "Bearer ${env:FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
             (
-                McpClient::Continue,
+                "continue",
                 r#""type": "http", "url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
             ),
             (
-                McpClient::GeminiCli,
+                "gemini-cli",
                 r#""httpUrl": "URL", "headers": {"Authorization": "Bearer ${FABRIC_MCP_AUTH_TOKEN}"}"#,
             ),
             (
-                McpClient::JetBrains,
+                "jetbrains",
                 r#""url": "URL", "headers": {"Authorization": "Bearer YOUR_TOKEN"}"#,
             ),
         ] {
-            let line = Layout {
-                unit: None,
-                newline: "\n",
-            };
-            let text = entry(client, "/opt/f", &url()).text(&line, "");
+            let text = client(name).entry("/opt/f", &url()).text(None, "");
             assert_eq!(
                 text,
                 format!(
                     "{{{}}}",
                     expected.replace("URL", "https://mcp.example.com/mcp")
                 ),
-                "{client:?}"
+                "{name}"
             );
         }
     }
 
     #[test]
     fn over_sse_the_kind_is_another() {
-        for (client, expected) in [
-            (McpClient::ClaudeCode, r#"{"type": "sse", "url": "U", "#),
-            (McpClient::Vscode, r#"{"type": "sse", "url": "U", "#),
-            (McpClient::Cursor, r#"{"url": "U", "#),
-            (McpClient::Windsurf, r#"{"serverUrl": "U", "#),
-            (McpClient::Cline, r#"{"type": "sse", "url": "U", "#),
-            (McpClient::Continue, r#"{"type": "sse", "url": "U", "#),
-            (McpClient::GeminiCli, r#"{"url": "U", "#),
-            (McpClient::JetBrains, r#"{"url": "U", "#),
+        for (name, expected) in [
+            ("claude-code", r#"{"type": "sse", "url": "U", "#),
+            ("vscode", r#"{"type": "sse", "url": "U", "#),
+            ("cursor", r#"{"url": "U", "#),
+            ("windsurf", r#"{"serverUrl": "U", "#),
+            ("cline", r#"{"type": "sse", "url": "U", "#),
+            ("continue", r#"{"type": "sse", "url": "U", "#),
+            ("gemini-cli", r#"{"url": "U", "#),
+            ("jetbrains", r#"{"url": "U", "#),
         ] {
-            let line = Layout {
-                unit: None,
-                newline: "\n",
-            };
-            let text = entry(client, "/opt/f", &Launch::Sse("U".into())).text(&line, "");
-            assert!(text.starts_with(expected), "{client:?}: {text}");
+            let text = client(name)
+                .entry("/opt/f", &Launch::Sse("U".into()))
+                .text(None, "");
+            assert!(text.starts_with(expected), "{name}: {text}");
         }
     }
 
     #[test]
     fn codex_gets_toml() {
         assert_eq!(
-            config(McpClient::Codex, "/opt/a \"b\"", &program(Key::Set)),
+            client("codex").config("/opt/a \"b\"", &program(Key::Set)),
             "[mcp_servers.fabric]\ncommand = \"/opt/a \\\"b\\\"\"\nargs = [\"--max-runs\", \"3\"]\nenv_vars = \
              [\"FABRIC_API_KEY\"]\n\n[mcp_servers.fabric.env]\nFABRIC_BASE_URL = \"http://f:1\"\n"
         );
@@ -361,11 +405,11 @@ mod tests {
             key: Key::Unused,
         };
         assert_eq!(
-            config(McpClient::Codex, "/opt/f", &demo),
+            client("codex").config("/opt/f", &demo),
             "[mcp_servers.fabric]\ncommand = \"/opt/f\"\nargs = [\"--demo\"]\n"
         );
         assert_eq!(
-            config(McpClient::Codex, "/opt/f", &url()),
+            client("codex").config("/opt/f", &url()),
             "[mcp_servers.fabric]\nurl = \"https://mcp.example.com/mcp\"\nbearer_token_env_var = \
              \"FABRIC_MCP_AUTH_TOKEN\"\n"
         );
@@ -374,17 +418,100 @@ mod tests {
     #[test]
     fn goose_gets_yaml() {
         assert_eq!(
-            config(McpClient::Goose, "/opt/f", &program(Key::Set)),
+            client("goose").config("/opt/f", &program(Key::Set)),
             "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: stdio\n    cmd: \
              \"/opt/f\"\n    args: [\"--max-runs\", \"3\"]\n    description: \"Finds and runs Fabric's patterns\"\n    \
              env_keys: [\"FABRIC_API_KEY\"]\n    envs:\n      FABRIC_BASE_URL: \"http://f:1\"\n"
         );
         assert_eq!(
-            config(McpClient::Goose, "/opt/f", &url()),
+            client("goose").config("/opt/f", &url()),
             "extensions:\n  fabric:\n    enabled: true\n    name: fabric\n    timeout: 3600\n    type: \
              streamable_http\n    uri: \"https://mcp.example.com/mcp\"\n    description: \"Finds and runs Fabric's \
              patterns\"\n    env_keys: [\"FABRIC_MCP_AUTH_TOKEN\"]\n    headers:\n      Authorization: \"Bearer \
              $FABRIC_MCP_AUTH_TOKEN\"\n"
         );
+    }
+
+    #[test]
+    fn each_command_is_that_of_the_clients_documentation() {
+        let env = vec![("FABRIC_BASE_URL".to_owned(), "http://f:1".to_owned())];
+        let start = Launch::Program {
+            args: vec!["--max-runs".into(), "3".into()],
+            env,
+            key: Key::Set,
+        };
+        let url = Launch::Url("https://m/mcp".into());
+        let mut unset = start.clone();
+        if let Launch::Program { key, .. } = &mut unset {
+            *key = Key::Unset;
+        }
+        let on =
+            |name: &str, launch: &Launch| client(name).command(System::Linux, "/opt/it's", launch);
+        for (name, by_program, by_url) in [
+            (
+                "claude-code",
+                "claude mcp add --env FABRIC_BASE_URL=http://f:1 --env 'FABRIC_API_KEY=${FABRIC_API_KEY}' --scope user \
+                 fabric -- '/opt/it'\\''s' --max-runs 3",
+                "claude mcp add --transport http --scope user fabric https://m/mcp --header 'Authorization: Bearer \
+                 ${FABRIC_MCP_AUTH_TOKEN}'",
+            ),
+            (
+                "vscode",
+                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"stdio\", \"command\": \"/opt/it'\\''s\", \"args\": \
+                 [\"--max-runs\", \"3\"], \"env\": {\"FABRIC_BASE_URL\": \"http://f:1\", \"FABRIC_API_KEY\": \
+                 \"${env:FABRIC_API_KEY}\"}}'",
+                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"http\", \"url\": \"https://m/mcp\", \"headers\": \
+                 {\"Authorization\": \"Bearer ${env:FABRIC_MCP_AUTH_TOKEN}\"}}'",
+            ),
+            (
+                "codex",
+                "codex mcp add fabric --env FABRIC_BASE_URL=http://f:1 -- '/opt/it'\\''s' --max-runs 3",
+                "codex mcp add fabric --url https://m/mcp --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
+            ),
+            (
+                "gemini-cli",
+                "gemini mcp add --scope user --env FABRIC_BASE_URL=http://f:1 --env \
+                 'FABRIC_API_KEY=${FABRIC_API_KEY}' fabric '/opt/it'\\''s' -- --max-runs 3",
+                "gemini mcp add --scope user --transport http --header 'Authorization: Bearer \
+                 ${FABRIC_MCP_AUTH_TOKEN}' fabric https://m/mcp",
+            ),
+        ] {
+            let start = if name == "codex" { &unset } else { &start };
+            assert_eq!(on(name, start).as_deref(), Ok(by_program));
+            assert_eq!(on(name, &url).as_deref(), Ok(by_url));
+        }
+        let sse = Launch::Sse("https://m/sse".into());
+        for (name, expected) in [
+            (
+                "claude-code",
+                "claude mcp add --transport sse --scope user fabric https://m/sse --header ",
+            ),
+            (
+                "vscode",
+                "code --add-mcp '{\"name\": \"fabric\", \"type\": \"sse\", \"url\": \"https://m/sse\"",
+            ),
+            (
+                "gemini-cli",
+                "gemini mcp add --scope user --transport sse --header ",
+            ),
+        ] {
+            let command = on(name, &sse).unwrap();
+            assert!(command.starts_with(expected), "{command}");
+        }
+        for name in NAMES {
+            let known = ["claude-code", "vscode", "codex", "gemini-cli"];
+            assert_eq!(on(name, &unset).is_ok(), known.contains(&name), "{name}");
+        }
+        assert!(on("codex", &start).unwrap_err().contains("FABRIC_API_KEY"));
+    }
+
+    #[test]
+    fn windows_quotes_differently() {
+        assert_eq!(
+            shell("C:\\a b\\f.exe", System::Windows),
+            "\"C:\\\\a b\\\\f.exe\""
+        );
+        assert_eq!(shell("C:\\f.exe", System::Windows), "C:\\f.exe");
+        assert_eq!(shell("{\"a\"}", System::Windows), "\"{\\\"a\\\"}\"");
     }
 }

@@ -1,26 +1,58 @@
-//! Facts about each MCP client: its file on this operating system, and its format for a server.
+//! MCP clients: a row of facts for each, the entry that a client takes, and `--install`.
 //!
-//! In scope: facts, each checked against the client's documentation or source. Not in scope: printing them (`generate`)
-//! and changing the files (`install`).
+//! ```text
+//! CLIENTS ── entry (the server as this client writes it) ── jsonc (into its text) ── file (onto the disk)
+//! ```
+//!
+//! A new client is a row of [`CLIENTS`] and a row of the README's table, which a test compares. Facts are from the
+//! client's documentation or source.
 
-mod commands;
 mod entry;
-mod node;
+mod file;
+pub(crate) mod install;
+mod json;
+mod jsonc;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-
-use crate::cli::{Launch, McpClient};
-
-pub(crate) use commands::command;
-pub(crate) use entry::{KEYS, entry};
-pub(crate) use node::{Layout, Node, member};
 
 /// The name of the server in the client.
 pub(crate) const NAME: &str = "fabric";
 
 /// Placeholder of a token, where the client cannot refer to a variable.
 pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
+
+/// A client whose configuration is known.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct McpClient {
+    /// The name on the command line.
+    pub(crate) name: &'static str,
+    /// Its name as its makers write it.
+    pub(crate) title: &'static str,
+    /// Its format.
+    pub(crate) format: Format,
+    /// Its file on Unix and on Windows.
+    file: [(Base, &'static str); 2],
+    /// The member of an entry that says that a program is started.
+    program: Option<(&'static str, &'static str)>,
+    /// `type` (or "") and the name of the URL in an entry for Streamable HTTP. The error says why there is none.
+    pub(crate) http: Result<(&'static str, &'static str), &'static str>,
+    /// The same for HTTP+SSE; `None` if the client does not speak it.
+    pub(crate) sse: Option<(&'static str, &'static str)>,
+    /// What precedes and follows the name in a reference to a variable.
+    reference: Option<(&'static str, &'static str)>,
+    /// The commands that add a program and a URL: words, and the holes that [`McpClient::command`] fills.
+    commands: Option<[&'static str; 2]>,
+    /// The command that removes the server.
+    remove: Option<&'static str>,
+    /// Its timeout for a call in seconds: of several versions the shortest, 60 s (the TypeScript SDK's default) where
+    /// nothing is known.
+    pub(crate) limit: u64,
+    /// The same in words.
+    pub(crate) limit_words: &'static str,
+    /// How the user makes it read its configuration again.
+    pub(crate) then: &'static str,
+}
 
 /// The format of a client's configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,107 +63,255 @@ pub(crate) enum Format {
     Toml,
     /// Goose's YAML.
     Yaml,
-    /// A dialog that takes JSON, with servers under this key.
-    Dialog(&'static str),
+    /// A dialog that takes JSON, with servers under this key, and where it is.
+    Dialog(&'static str, &'static str),
 }
 
-/// Facts about one client.
-#[derive(Debug)]
-pub(crate) struct Facts {
-    /// Its name as its makers write it.
-    pub(crate) title: &'static str,
-    /// Its format.
-    pub(crate) format: Format,
-    /// What precedes and follows the name in a reference to a variable.
-    pub(crate) reference: Option<(&'static str, &'static str)>,
-    /// How the user makes it read its configuration again.
-    pub(crate) then: &'static str,
+/// The folder that a client's file is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Base {
+    /// The current one.
+    Project,
+    /// The user's own.
+    Home,
+    /// That of a variable, or else this one in the user's own.
+    Variable(&'static str, &'static str),
+    /// Where desktop programs of the system keep their settings.
+    Settings,
 }
 
-/// Facts about a client.
-pub(crate) fn facts(client: McpClient) -> Facts {
-    let servers = Format::Json("mcpServers");
-    let of_env = Some(("${env:", "}"));
-    let (title, format, reference, then) = match client {
-        McpClient::ClaudeDesktop => (
-            "Claude Desktop",
-            servers,
-            None,
-            "quit Claude Desktop and start it again",
+const CONFIG: Base = Base::Variable("XDG_CONFIG_HOME", ".config");
+const OF_SHELL: Option<(&str, &str)> = Some(("${", "}"));
+const OF_ENV: Option<(&str, &str)> = Some(("${env:", "}"));
+
+/// What most clients have in common.
+const USUAL: McpClient = McpClient {
+    name: "",
+    title: "",
+    format: Format::Json("mcpServers"),
+    file: [(Base::Home, ""); 2],
+    program: None,
+    http: Ok(("", "url")),
+    sse: Some(("", "url")),
+    reference: None,
+    commands: None,
+    remove: None,
+    limit: 60,
+    limit_words: "60 s",
+    then: "",
+};
+
+/// Every client.
+pub(crate) const CLIENTS: &[McpClient] = &[
+    McpClient {
+        name: "claude-desktop",
+        title: "Claude Desktop",
+        file: [(Base::Settings, "Claude/claude_desktop_config.json"); 2],
+        http: Err(
+            "the file of Claude Desktop has no servers over http; add the URL in the app, under Settings, \
+             Connectors, or leave --url out",
         ),
-        McpClient::ClaudeCode => (
-            "Claude Code",
-            servers,
-            Some(("${", "}")),
-            "start claude in this folder, approve the server there, and see it with /mcp",
+        limit_words: "60 s, newer versions 4 min",
+        then: "quit Claude Desktop and start it again",
+        ..USUAL
+    },
+    McpClient {
+        name: "claude-code",
+        title: "Claude Code",
+        file: [(Base::Project, ".mcp.json"); 2],
+        program: Some(("type", "stdio")),
+        http: Ok(("http", "url")),
+        sse: Some(("sse", "url")),
+        reference: OF_SHELL,
+        commands: Some([
+            // --env takes all words up to the next flag.
+            "claude mcp add ENV --scope user fabric -- PROGRAM ARGS",
+            "claude mcp add --transport TRANSPORT --scope user fabric URL --header HEADER",
+        ]),
+        // MCP_TOOL_TIMEOUT is 28 h, and over stdio each heartbeat restarts its 30 min; but its desktop app was seen to
+        // cancel after 60 s, which costs more than one call too many.
+        limit_words: "30 min of silence, its desktop app 60 s",
+        then: "start claude in this folder, approve the server there, and see it with /mcp",
+        ..USUAL
+    },
+    McpClient {
+        name: "vscode",
+        title: "VS Code",
+        format: Format::Json("servers"),
+        file: [(Base::Settings, "Code/User/mcp.json"); 2],
+        program: Some(("type", "stdio")),
+        http: Ok(("http", "url")),
+        sse: Some(("sse", "url")),
+        reference: OF_ENV,
+        commands: Some(["code --add-mcp JSON"; 2]),
+        limit: 300,
+        limit_words: "5 min, newer versions never",
+        then: "run \"MCP: List Servers\" in VS Code and start it there",
+        ..USUAL
+    },
+    McpClient {
+        name: "cursor",
+        title: "Cursor",
+        file: [(Base::Home, ".cursor/mcp.json"); 2],
+        reference: OF_ENV,
+        then: "see it in Cursor's settings, under MCP",
+        ..USUAL
+    },
+    McpClient {
+        name: "zed",
+        title: "Zed",
+        format: Format::Json("context_servers"),
+        file: [
+            (CONFIG, "zed/settings.json"),
+            (Base::Settings, "Zed/settings.json"),
+        ],
+        // Versions of 2025 ask for the source; later ones ignore it.
+        program: Some(("source", "custom")),
+        sse: None,
+        limit_words: "60 s, timeout in its entry",
+        then: "see it in Zed's agent panel, under settings",
+        ..USUAL
+    },
+    McpClient {
+        name: "windsurf",
+        title: "Windsurf",
+        file: [(Base::Home, ".codeium/windsurf/mcp_config.json"); 2],
+        http: Ok(("", "serverUrl")),
+        sse: Some(("", "serverUrl")),
+        reference: OF_ENV,
+        limit_words: "not known, taken for 60 s",
+        then: "press refresh in Windsurf's list of MCP servers",
+        ..USUAL
+    },
+    McpClient {
+        name: "cline",
+        title: "Cline",
+        file: [(Base::Home, ".cline/data/settings/cline_mcp_settings.json"); 2],
+        http: Ok(("streamableHttp", "url")),
+        sse: Some(("sse", "url")),
+        reference: OF_ENV,
+        limit_words: "60 s, timeout in its entry",
+        then: "see it in Cline, under MCP Servers",
+        ..USUAL
+    },
+    McpClient {
+        name: "continue",
+        title: "Continue",
+        file: [(Base::Home, ".continue/mcpServers/fabric.json"); 2],
+        http: Ok(("http", "url")),
+        sse: Some(("sse", "url")),
+        then: "see it in Continue's agent mode, under tools",
+        ..USUAL
+    },
+    McpClient {
+        name: "codex",
+        title: "Codex",
+        format: Format::Toml,
+        file: [(Base::Variable("CODEX_HOME", ".codex"), "config.toml"); 2],
+        sse: None,
+        commands: Some([
+            "codex mcp add fabric ENV -- PROGRAM ARGS",
+            "codex mcp add fabric --url URL --bearer-token-env-var FABRIC_MCP_AUTH_TOKEN",
+        ]),
+        remove: Some("codex mcp remove fabric"),
+        limit_words: "60 s, newer versions 2 to 5 min, tool_timeout_sec in its entry",
+        then: "start codex, and see it with /mcp",
+        ..USUAL
+    },
+    McpClient {
+        name: "gemini-cli",
+        title: "Gemini CLI",
+        file: [(Base::Home, ".gemini/settings.json"); 2],
+        http: Ok(("", "httpUrl")),
+        reference: OF_SHELL,
+        commands: Some([
+            "gemini mcp add --scope user ENV fabric PROGRAM --ARGS",
+            "gemini mcp add --scope user --transport TRANSPORT --header HEADER fabric URL",
+        ]),
+        limit: 600,
+        limit_words: "10 min, timeout in its entry",
+        then: "start gemini in a folder that it trusts, and see it with /mcp",
+        ..USUAL
+    },
+    McpClient {
+        name: "jetbrains",
+        title: "JetBrains AI Assistant",
+        format: Format::Dialog(
+            "mcpServers",
+            "Settings, Tools, AI Assistant, MCP: Add, As JSON",
         ),
-        McpClient::Vscode => (
-            "VS Code",
-            Format::Json("servers"),
-            of_env,
-            "run \"MCP: List Servers\" in VS Code and start it there",
-        ),
-        McpClient::Cursor => (
-            "Cursor",
-            servers,
-            of_env,
-            "see it in Cursor's settings, under MCP",
-        ),
-        McpClient::Zed => (
-            "Zed",
-            Format::Json("context_servers"),
-            None,
-            "see it in Zed's agent panel, under settings",
-        ),
-        McpClient::Windsurf => (
-            "Windsurf",
-            servers,
-            of_env,
-            "press refresh in Windsurf's list of MCP servers",
-        ),
-        McpClient::Cline => (
-            "Cline",
-            servers,
-            of_env,
-            "see it in Cline, under MCP Servers",
-        ),
-        McpClient::Continue => (
-            "Continue",
-            servers,
-            None,
-            "see it in Continue's agent mode, under tools",
-        ),
-        McpClient::Codex => (
-            "Codex",
-            Format::Toml,
-            None,
-            "start codex, and see it with /mcp",
-        ),
-        McpClient::GeminiCli => (
-            "Gemini CLI",
-            servers,
-            Some(("${", "}")),
-            "start gemini in a folder that it trusts, and see it with /mcp",
-        ),
-        McpClient::JetBrains => (
-            "JetBrains AI Assistant",
-            Format::Dialog("mcpServers"),
-            None,
-            "press Apply in the same dialog",
-        ),
-        McpClient::Goose => (
-            "Goose",
-            Format::Yaml,
-            None,
-            "start goose, and see it with goose info -v",
-        ),
-    };
-    Facts {
-        title,
-        format,
-        reference,
-        then,
+        limit_words: "not known, taken for 60 s",
+        then: "press Apply in the same dialog",
+        ..USUAL
+    },
+    McpClient {
+        name: "goose",
+        title: "Goose",
+        format: Format::Yaml,
+        file: [
+            (CONFIG, "goose/config.yaml"),
+            (Base::Settings, "Block/goose/config/config.yaml"),
+        ],
+        // It had it once.
+        sse: None,
+        reference: Some(("$", "")),
+        // Its default is 300 s; the entry made for it sets this.
+        limit: 3600,
+        limit_words: "1 h, timeout in its entry",
+        then: "start goose, and see it with goose info -v",
+        ..USUAL
+    },
+];
+
+/// Name and [`McpClient::limit_words`] of every client, for the help.
+pub(crate) const CALL_LIMITS: [(&str, &str); CLIENTS.len()] = {
+    let mut rows = [("", ""); CLIENTS.len()];
+    let mut at = 0;
+    while at < rows.len() {
+        rows[at] = (CLIENTS[at].name, CLIENTS[at].limit_words);
+        at += 1;
     }
+    rows
+};
+
+/// The name of every client.
+pub(crate) const NAMES: [&str; CLIENTS.len()] = {
+    let mut names = [""; CLIENTS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = CLIENTS[at].name;
+        at += 1;
+    }
+    names
+};
+
+/// How a client reaches the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Launch {
+    /// Start this program.
+    Program {
+        /// With these flags.
+        args: Vec<String>,
+        /// With these variables, in this order.
+        env: Vec<(String, String)>,
+        /// The variable of Fabric's key, which is never written down itself.
+        key: Key,
+    },
+    /// Connect to a server over Streamable HTTP, at this URL.
+    Url(String),
+    /// Connect to a server over HTTP+SSE, at this URL.
+    Sse(String),
+}
+
+/// Whether Fabric's key belongs into a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// No: the demo takes none.
+    Unused,
+    /// It is not set here: there is a place to fill it in.
+    Unset,
+    /// It is set here: a reference to its variable will do, where the client has such.
+    Set,
 }
 
 /// The operating systems that clients tell apart.
@@ -156,89 +336,62 @@ impl System {
     };
 }
 
-/// The file that a client reads its servers from, for this user or, with Claude Code, in the current folder. `None` for
-/// a dialog, and if the variables of the home folder are not set.
-pub(crate) fn file(
-    client: McpClient,
-    system: System,
-    env: &dyn Fn(&str) -> Option<OsString>,
-) -> Option<PathBuf> {
-    let folder = |name: &str| {
-        env(name)
-            .filter(|value| !value.is_empty())
-            .map(PathBuf::from)
-    };
-    let home = || {
-        folder(if system == System::Windows {
-            "USERPROFILE"
-        } else {
-            "HOME"
-        })
-    };
-    let dot_config = || folder("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")));
-    // Where desktop programs keep their settings.
-    let settings = || match system {
-        System::Linux => dot_config(),
-        System::MacOs => Some(home()?.join("Library/Application Support")),
-        System::Windows => folder("APPDATA"),
-    };
-    let (base, rest) = match client {
-        McpClient::ClaudeDesktop => (settings()?, "Claude/claude_desktop_config.json"),
-        McpClient::ClaudeCode => (PathBuf::new(), ".mcp.json"),
-        McpClient::Vscode => (settings()?, "Code/User/mcp.json"),
-        McpClient::Cursor => (home()?, ".cursor/mcp.json"),
-        McpClient::Zed if system == System::Windows => (settings()?, "Zed/settings.json"),
-        McpClient::Zed => (dot_config()?, "zed/settings.json"),
-        McpClient::Windsurf => (home()?, ".codeium/windsurf/mcp_config.json"),
-        McpClient::Cline => (home()?, ".cline/data/settings/cline_mcp_settings.json"),
-        McpClient::Continue => (home()?, ".continue/mcpServers/fabric.json"),
-        McpClient::Codex => (
-            folder("CODEX_HOME").or_else(|| Some(home()?.join(".codex")))?,
-            "config.toml",
-        ),
-        McpClient::GeminiCli => (home()?, ".gemini/settings.json"),
-        McpClient::JetBrains => return None,
-        McpClient::Goose if system == System::Windows => {
-            (settings()?, "Block/goose/config/config.yaml")
-        }
-        McpClient::Goose => (dot_config()?, "goose/config.yaml"),
-    };
-    // One separator throughout, also on Windows.
-    Some(rest.split('/').fold(base, |path, part| path.join(part)))
-}
+/// Returns a variable's value, as `std::env::var_os` does.
+type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
-/// The place of a client's servers, for people.
-pub(crate) fn place(
-    client: McpClient,
-    system: System,
-    env: &dyn Fn(&str) -> Option<OsString>,
-) -> String {
-    match (file(client, system, env), facts(client).format) {
-        (_, Format::Dialog(_)) => "Settings, Tools, AI Assistant, MCP: Add, As JSON".to_owned(),
-        (Some(path), _) if client == McpClient::ClaudeCode => {
-            format!("{} in the project's folder", path.display())
+impl McpClient {
+    /// The file it reads its servers from, for this user or in the current folder. `None` for a dialog, and if the
+    /// variables of the home folder are not set.
+    pub(crate) fn file(&self, system: System, env: Env<'_>) -> Option<PathBuf> {
+        let folder = |name: &str| {
+            let value = env(name).filter(|value| !value.is_empty());
+            value.map(PathBuf::from)
+        };
+        let home = || match system {
+            System::Windows => folder("USERPROFILE"),
+            System::Linux | System::MacOs => folder("HOME"),
+        };
+        if let Format::Dialog(..) = self.format {
+            return None;
         }
-        (Some(path), _) => path.display().to_string(),
-        (None, _) => "(HOME is not set)".to_owned(),
+        let (base, rest) = self.file[usize::from(system == System::Windows)];
+        let base = match (base, system) {
+            (Base::Settings, System::Linux) => CONFIG,
+            (base, _) => base,
+        };
+        let base = match base {
+            Base::Project => PathBuf::new(),
+            Base::Home => home()?,
+            Base::Variable(name, inner) => folder(name).or_else(|| Some(home()?.join(inner)))?,
+            Base::Settings if system == System::Windows => folder("APPDATA")?,
+            Base::Settings => home()?.join("Library/Application Support"),
+        };
+        // One separator throughout, also on Windows.
+        Some(rest.split('/').fold(base, |path, part| path.join(part)))
     }
-}
 
-/// The whole text that a client's file or dialog takes, ended by a newline.
-pub(crate) fn config(client: McpClient, program: &str, launch: &Launch) -> String {
-    match facts(client).format {
-        Format::Json(key) | Format::Dialog(key) => {
-            let file =
-                Node::object([(key, Node::object([(NAME, entry(client, program, launch))]))]);
-            format!("{}\n", file.text(&Layout::default(), ""))
+    /// The place of its servers, for people.
+    pub(crate) fn place(&self, system: System, env: Env<'_>) -> String {
+        match (self.format, self.file(system, env)) {
+            (Format::Dialog(_, place), _) => place.to_owned(),
+            (_, Some(path)) if path.is_relative() => {
+                format!("{} in the project's folder", path.display())
+            }
+            (_, Some(path)) => path.display().to_string(),
+            (_, None) => "(HOME is not set)".to_owned(),
         }
-        Format::Toml => entry::toml(program, launch),
-        Format::Yaml => entry::yaml(program, launch),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const README: &str = include_str!("../../README.md");
+
+    pub(super) fn client(name: &str) -> &'static McpClient {
+        CLIENTS.iter().find(|client| client.name == name).unwrap()
+    }
 
     #[test]
     fn files_are_where_each_system_has_them() {
@@ -248,79 +401,79 @@ mod tests {
             "APPDATA" => Some("C:\\Roaming".into()),
             _ => None,
         };
-        let path = |client, system| {
-            let path = file(client, system, &env).unwrap().display().to_string();
-            path.replace('\\', "/")
+        let path = |name, system| {
+            let path = client(name).file(system, &env).unwrap();
+            path.display().to_string().replace('\\', "/")
         };
-        for (client, linux, mac, windows) in [
+        for (name, mac, windows) in [
             (
-                McpClient::ClaudeDesktop,
-                "/home/ann/.config/Claude/claude_desktop_config.json",
+                "claude-desktop",
                 "/home/ann/Library/Application Support/Claude/claude_desktop_config.json",
                 "C:/Roaming/Claude/claude_desktop_config.json",
             ),
-            (McpClient::ClaudeCode, ".mcp.json", ".mcp.json", ".mcp.json"),
+            ("claude-code", ".mcp.json", ".mcp.json"),
             (
-                McpClient::Vscode,
-                "/home/ann/.config/Code/User/mcp.json",
+                "vscode",
                 "/home/ann/Library/Application Support/Code/User/mcp.json",
                 "C:/Roaming/Code/User/mcp.json",
             ),
             (
-                McpClient::Zed,
-                "/home/ann/.config/zed/settings.json",
+                "zed",
                 "/home/ann/.config/zed/settings.json",
                 "C:/Roaming/Zed/settings.json",
             ),
             (
-                McpClient::Goose,
-                "/home/ann/.config/goose/config.yaml",
+                "goose",
                 "/home/ann/.config/goose/config.yaml",
                 "C:/Roaming/Block/goose/config/config.yaml",
             ),
-        ] {
-            assert_eq!(path(client, System::Linux), linux);
-            assert_eq!(path(client, System::MacOs), mac);
-            assert_eq!(path(client, System::Windows), windows);
-        }
-        for (client, rest) in [
-            (McpClient::Cursor, ".cursor/mcp.json"),
-            (McpClient::Windsurf, ".codeium/windsurf/mcp_config.json"),
             (
-                McpClient::Cline,
-                ".cline/data/settings/cline_mcp_settings.json",
+                "cursor",
+                "/home/ann/.cursor/mcp.json",
+                "C:/Users/ann/.cursor/mcp.json",
             ),
-            (McpClient::Continue, ".continue/mcpServers/fabric.json"),
-            (McpClient::Codex, ".codex/config.toml"),
-            (McpClient::GeminiCli, ".gemini/settings.json"),
+            (
+                "codex",
+                "/home/ann/.codex/config.toml",
+                "C:/Users/ann/.codex/config.toml",
+            ),
         ] {
-            assert_eq!(path(client, System::Linux), format!("/home/ann/{rest}"));
-            assert_eq!(path(client, System::MacOs), format!("/home/ann/{rest}"));
+            assert_eq!(path(name, System::MacOs), mac);
+            assert_eq!(path(name, System::Windows), windows);
         }
-        assert_eq!(file(McpClient::JetBrains, System::Linux, &env), None);
+        assert_eq!(client("jetbrains").file(System::Linux, &env), None);
     }
 
     #[test]
     fn variables_that_move_files_count_and_a_missing_home_is_noticed() {
         let moved = |name: &str| (name != "HOME").then(|| OsString::from(format!("/moved/{name}")));
-        let path =
-            |client| file(client, System::Linux, &moved).map(|path| path.display().to_string());
-        assert_eq!(
-            path(McpClient::Zed).as_deref(),
-            Some("/moved/XDG_CONFIG_HOME/zed/settings.json")
-        );
-        assert_eq!(
-            path(McpClient::Codex).as_deref(),
-            Some("/moved/CODEX_HOME/config.toml")
-        );
-        assert_eq!(path(McpClient::Cursor), None);
-        assert_eq!(
-            place(McpClient::Cursor, System::Linux, &moved),
-            "(HOME is not set)"
-        );
-        assert_eq!(
-            file(McpClient::Vscode, System::Linux, &|_| Some(OsString::new())),
-            None
-        );
+        for (name, expected) in [
+            ("zed", "/moved/XDG_CONFIG_HOME/zed/settings.json"),
+            ("codex", "/moved/CODEX_HOME/config.toml"),
+            ("cursor", "(HOME is not set)"),
+        ] {
+            assert_eq!(client(name).place(System::Linux, &moved), expected);
+        }
+        let empty = client("vscode").file(System::Linux, &|_| Some(OsString::new()));
+        assert_eq!(empty, None);
+    }
+
+    /// The README's row: title, name, file (or that it is in the settings), and limit.
+    #[test]
+    fn the_readme_lists_every_client() {
+        for client in CLIENTS {
+            let home = |name: &str| (name == "HOME").then(|| OsString::from("~"));
+            let file = match client.file(System::Linux, &home) {
+                Some(path) => format!("`{}`", path.display()),
+                None => "its settings".to_owned(),
+            };
+            let begin = format!("| {} | `{}` | {file}", client.title, client.name);
+            let end = format!(" | {} |", client.limit_words);
+            let row = |line: &str| line.starts_with(&begin) && line.ends_with(&end);
+            assert!(
+                README.lines().any(row),
+                "README.md lacks this row:\n{begin}{end}"
+            );
+        }
     }
 }

@@ -10,6 +10,11 @@ use std::time::Duration;
 
 use crate::url::Authority;
 
+/// Variable of the key of Fabric's API.
+pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
+/// Variable of the token that callers over HTTP must show.
+pub(crate) const AUTH_TOKEN: &str = "FABRIC_MCP_AUTH_TOKEN";
+
 // Sizes and counts.
 
 /// Largest message accepted, a line on stdio or a body over HTTP, in bytes.

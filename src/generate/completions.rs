@@ -2,8 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::cli::flags::{CLIENTS, FLAGS, Flag};
+use super::filled;
+use crate::cli::flags::{FLAGS, Flag};
 use crate::cli::topics::TOPICS;
+use crate::clients::NAMES;
 
 /// The topics of the help.
 fn topics() -> String {
@@ -34,27 +36,12 @@ pub(super) fn bash() -> String {
     let _ = writeln!(
         cases,
         "    client-config | client-command) words=\"{}\" ;;",
-        CLIENTS.join(" ")
+        NAMES.join(" ")
     );
     let _ = writeln!(cases, "    --help | -h) words=\"{}\" ;;", topics());
-    format!(
-        "# bash completion for fabric-mcp\n\
-         _fabric_mcp() {{\n\
-         \x20 local cur=${{COMP_WORDS[COMP_CWORD]}} prev=${{COMP_WORDS[COMP_CWORD-1]}} words\n\
-         \x20 # --flag=value comes as three words\n\
-         \x20 if [[ $cur == \"=\" ]]; then\n\
-         \x20   cur=\n\
-         \x20 elif [[ $prev == \"=\" ]]; then\n\
-         \x20   prev=${{COMP_WORDS[COMP_CWORD-2]}}\n\
-         \x20 fi\n\
-         \x20 case $prev in\n\
-         {cases}\
-         \x20   *) words=\"{}\" ;;\n\
-         \x20 esac\n\
-         \x20 COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n\
-         }}\n\
-         complete -F _fabric_mcp fabric-mcp\n",
-        words.join(" ")
+    filled(
+        include_str!("complete.bash"),
+        &[("@CASES@", &cases), ("@FLAGS@", &words.join(" "))],
     )
 }
 
@@ -66,27 +53,13 @@ pub(super) fn zsh() -> String {
             let _ = writeln!(specs, "    {} \\", quoted(&spec));
         }
     }
-    format!(
-        "#compdef fabric-mcp\n\
-         # zsh completion for fabric-mcp\n\
-         _fabric_mcp() {{\n\
-         \x20 local state line\n\
-         \x20 _arguments -s \\\n\
-         {specs}\
-         \x20   '1: :->word'\n\
-         \x20 if [[ $state == word ]] && (( ${{words[(I)client-*]}} )); then\n\
-         \x20   compadd {}\n\
-         \x20 elif [[ $state == word ]] && (( ${{words[(I)(-h|--help)]}} )); then\n\
-         \x20   compadd {}\n\
-         \x20 fi\n\
-         }}\n\
-         if [[ $funcstack[1] == _fabric-mcp ]]; then\n\
-         \x20 _fabric_mcp \"$@\"\n\
-         else\n\
-         \x20 compdef _fabric_mcp fabric-mcp\n\
-         fi\n",
-        CLIENTS.join(" "),
-        topics()
+    filled(
+        include_str!("complete.zsh"),
+        &[
+            ("@SPECS@", &specs),
+            ("@CLIENTS@", &NAMES.join(" ")),
+            ("@TOPICS@", &topics()),
+        ],
     )
 }
 
@@ -139,7 +112,7 @@ pub(super) fn fish() -> String {
     let _ = writeln!(
         text,
         "complete -c fabric-mcp -n '__fish_seen_subcommand_from client-config client-command' -a {}",
-        fish_quoted(&CLIENTS.join(" "))
+        fish_quoted(&NAMES.join(" "))
     );
     let _ = writeln!(
         text,
@@ -190,7 +163,7 @@ mod tests {
             "{}",
             topics()
         );
-        for client in CLIENTS {
+        for client in NAMES {
             assert!(
                 [&bash, &zsh, &fish]
                     .iter()

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::filled;
 use crate::cli;
 use crate::cli::flags::{FLAGS, Flag, Section, VARIABLES};
 use crate::cli::topics::{HelpBlock, TOPICS};
@@ -9,94 +10,52 @@ use crate::cli::topics::{HelpBlock, TOPICS};
 /// The crates in the released programs, one a line: name, version and licence.
 const CRATES: &str = include_str!("crates.txt");
 
+/// What is not made from tables.
+const TEXT: &str = include_str!("man.roff");
+
 /// The page for section 1.
 pub(super) fn page() -> String {
-    let mut page = Page(String::new());
-    page.raw(&format!(
-        ".TH FABRIC\\-MCP 1 \"\" \"fabric\\-mcp {}\" \"User Commands\"",
-        env!("CARGO_PKG_VERSION")
-    ));
-    // No hyphenation, so that names can be copied; ragged lines, as in --help.
-    page.raw(".nh\n.ad l");
-    page.section("Name");
-    page.raw("fabric\\-mcp \\- Model Context Protocol server in front of Fabric's REST API");
-    page.section("Synopsis");
-    page.raw(".B fabric\\-mcp");
-    page.raw(".RI [ FLAG ]...");
-    page.section("Description");
-    page.text(
-        "Lets MCP clients, such as desktop assistants, editors and agents, find and run the patterns of a Fabric that was \
-         started with fabric --serve. Without flags it speaks MCP over standard input and output with the Fabric at \
-         http://127.0.0.1:8080.",
-    );
-    page.raw(".PP");
-    page.text(cli::PRECEDENCE);
-    page.section("Options");
-    for section in Section::ALL {
-        page.raw(&format!(".SS {}", escaped(section.title())));
-        for flag in FLAGS.iter().filter(|flag| flag.section == section) {
-            page.flag(flag);
+    let written = |write: &dyn Fn(&mut Page)| {
+        let mut page = Page(String::new());
+        write(&mut page);
+        page.0
+    };
+    let options = written(&|page| {
+        for section in Section::ALL {
+            page.raw(&format!(".SS {}", escaped(section.title())));
+            for flag in FLAGS.iter().filter(|flag| flag.section == section) {
+                page.flag(flag);
+            }
         }
-    }
-    for topic in TOPICS {
-        page.section(topic.title);
-        for block in topic.blocks {
-            page.block(block);
+    });
+    let topics = written(&|page| {
+        for topic in TOPICS {
+            page.raw(&format!(".SH {}", topic.title.to_ascii_uppercase()));
+            topic.blocks.iter().for_each(|block| page.block(block));
         }
-    }
-    page.section("Environment");
-    page.text("Beside the variables named above:");
-    for variable in VARIABLES {
-        page.raw(".TP");
-        page.raw(&format!(".B {}", escaped(variable.name)));
-        page.text(&format!("{}.", variable.help));
-    }
-    page.section("Exit status");
-    for (status, meaning) in [
-        (
-            "0",
-            "The client closed the connection, the work asked for is done, or the check found nothing wrong.",
-        ),
-        ("1", "It could not be done, or the check found a problem."),
-        ("2", "A flag or variable is wrong."),
-    ] {
-        page.raw(".TP");
-        page.raw(&format!(".B {status}"));
-        page.text(meaning);
-    }
-    page.section("Examples");
-    for (command, meaning) in [
-        (
-            "fabric-mcp --demo --check",
-            "See it work without any Fabric.",
-        ),
-        (
-            "FABRIC_API_KEY=… fabric-mcp --check",
-            "Find out what is wrong with the connection to Fabric.",
-        ),
-        (
-            "fabric-mcp --install vscode",
-            "Add it to a client's configuration, after asking.",
-        ),
-        ("fabric-mcp --call fabric_list_patterns", "Call a tool."),
-        (
-            "fabric-mcp --transport http --port 8000",
-            "Serve many clients at http://127.0.0.1:8000/mcp.",
-        ),
-    ] {
-        page.raw(".TP");
-        page.raw(&format!(".B {}", escaped(command)));
-        page.text(meaning);
-    }
-    page.section("Copyright");
-    page.text(
-        "fabric-mcp is under the MIT licence. It contains these crates, some on one system only:",
-    );
-    for line in CRATES.lines() {
-        page.raw(".br");
-        page.text(line);
-    }
-    page.0
+    });
+    let variables = written(&|page| {
+        for variable in VARIABLES {
+            page.term(variable.name, &format!("{}.", variable.help));
+        }
+    });
+    let crates = written(&|page| {
+        for line in CRATES.lines() {
+            page.raw(".br");
+            page.text(line);
+        }
+    });
+    filled(
+        TEXT,
+        &[
+            ("@VERSION@", env!("CARGO_PKG_VERSION")),
+            ("@PRECEDENCE@", &written(&|page| page.text(cli::PRECEDENCE))),
+            ("@OPTIONS@", &options),
+            ("@TOPICS@", &topics),
+            ("@VARIABLES@", &variables),
+            ("@CRATES@", crates.trim_end()),
+        ],
+    )
 }
 
 struct Page(String);
@@ -108,8 +67,11 @@ impl Page {
         self.0.push('\n');
     }
 
-    fn section(&mut self, title: &str) {
-        self.raw(&format!(".SH {}", title.to_ascii_uppercase()));
+    /// A word and what it means.
+    fn term(&mut self, term: &str, meaning: &str) {
+        self.raw(".TP");
+        self.raw(&format!(".B {}", escaped(term)));
+        self.text(meaning);
     }
 
     fn text(&mut self, text: &str) {
@@ -143,9 +105,7 @@ impl Page {
             }
             HelpBlock::List(terms) => {
                 for (term, meaning) in *terms {
-                    self.raw(".TP");
-                    self.raw(&format!(".B {}", escaped(term)));
-                    self.text(meaning);
+                    self.term(term, meaning);
                 }
             }
             HelpBlock::Code(lines) => {

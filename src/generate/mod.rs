@@ -5,36 +5,36 @@
 
 mod completions;
 mod man;
-mod prometheus;
 mod unit;
 
 use std::path::Path;
 
-use crate::cli::{Env, Generate, Launch, McpClient};
-use crate::clients::{self, System, TOKEN_PLACEHOLDER};
+use crate::cli::{Env, Generate};
+use crate::clients::{CLIENTS, Format, Launch, System, TOKEN_PLACEHOLDER};
 
-/// The name of a [`Generate::File`], its text for the program at this path, and where to save it.
-type PlainFile = (&'static str, fn(&Path) -> String, &'static str);
+/// Makes a text for the program at this path.
+type Make = fn(&Path) -> Result<String, String>;
 
-const FILES: [PlainFile; 8] = [
+/// The name of a [`Generate::File`], its text, and where to save it.
+const FILES: [(&str, Make, &str); 8] = [
     (
         "man",
-        |_| man::page(),
+        |_| Ok(man::page()),
         "save as fabric-mcp.1 in a man1 directory, such as /usr/local/share/man/man1",
     ),
     (
         "complete-bash",
-        |_| completions::bash(),
+        |_| Ok(completions::bash()),
         "save as fabric-mcp in ~/.local/share/bash-completion/completions",
     ),
     (
         "complete-zsh",
-        |_| completions::zsh(),
+        |_| Ok(completions::zsh()),
         "save as _fabric-mcp in a directory of your $fpath",
     ),
     (
         "complete-fish",
-        |_| completions::fish(),
+        |_| Ok(completions::fish()),
         "save as fabric-mcp.fish in ~/.config/fish/completions",
     ),
     (
@@ -49,17 +49,24 @@ const FILES: [PlainFile; 8] = [
     ),
     (
         "sysusers",
-        |_| unit::SYSUSERS.to_owned(),
+        |_| Ok(include_str!("sysusers.conf").to_owned()),
         "pipe this into systemd-sysusers -, as root",
     ),
     (
         "prometheus",
-        |_| prometheus::RULES.to_owned(),
+        |_| Ok(include_str!("prometheus.yml").to_owned()),
         "the first part belongs into prometheus.yml, the second is a file of rules",
     ),
 ];
 
-fn plain(name: &str) -> &'static PlainFile {
+/// A text with its holes filled, one after the other: the value of the last cannot have any.
+fn filled(text: &str, holes: &[(&str, &str)]) -> String {
+    holes.iter().fold(text.to_owned(), |text, (hole, value)| {
+        text.replace(hole, value)
+    })
+}
+
+fn plain(name: &str) -> &'static (&'static str, Make, &'static str) {
     FILES
         .iter()
         .find(|(known, ..)| *known == name)
@@ -69,27 +76,27 @@ fn plain(name: &str) -> &'static PlainFile {
 /// The whole file, ended by a newline. `program` is the path of this program.
 ///
 /// # Errors
-/// A client that has no command.
+/// A client that has no command, or a path that the file cannot have.
 pub(crate) fn generate(what: &Generate, program: &Path, env: Env<'_>) -> Result<String, String> {
     let path = program.to_string_lossy();
     Ok(match what {
-        Generate::File(name) => plain(name).1(program),
+        Generate::File(name) => {
+            plain(name).1(program).map_err(|why| format!("--generate {name}: {why}"))?
+        }
         Generate::Token(line) => line.expose().to_owned(),
         Generate::Clients => list(env),
-        Generate::ClientConfig(client, launch) => clients::config(*client, &path, launch),
+        Generate::ClientConfig(client, launch) => client.config(&path, launch),
         Generate::ClientCommand(client, launch) => {
-            let command = clients::command(*client, System::HERE, &path, launch);
-            format!("{}\n", command.map_err(|why| no_command(*client, why))?)
+            let command = client.command(System::HERE, &path, launch);
+            let no_command = |why| {
+                format!(
+                    "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
+                    client.title, client.name
+                )
+            };
+            format!("{}\n", command.map_err(no_command)?)
         }
     })
-}
-
-fn no_command(client: McpClient, why: &str) -> String {
-    format!(
-        "--generate client-command: {} {why}; use fabric-mcp --install {1} or --generate client-config {1}",
-        clients::facts(client).title,
-        client.name()
-    )
 }
 
 /// Every client with the file it reads its servers from.
@@ -98,12 +105,9 @@ fn list(env: Env<'_>) -> String {
         "Clients, and where each reads its servers from. fabric-mcp --install CLIENT\n\
          merges the entry into the file, --generate client-config CLIENT prints it.\n\n",
     );
-    for client in McpClient::ALL {
-        text.push_str(&format!(
-            "  {:<15} {}\n",
-            client.name(),
-            clients::place(client, System::HERE, env)
-        ));
+    for client in CLIENTS {
+        let place = client.place(System::HERE, env);
+        text.push_str(&format!("  {:<15} {place}\n", client.name));
     }
     text
 }
@@ -117,15 +121,15 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
         }
         Generate::Clients => "next: fabric-mcp --install CLIENT".to_owned(),
         Generate::ClientConfig(client, launch) => {
-            let mut hint = format!("merge into {}", clients::place(*client, System::HERE, env));
-            let name = client.name();
-            if clients::command(*client, System::HERE, "fabric-mcp", launch).is_ok() {
+            let mut hint = format!("merge into {}", client.place(System::HERE, env));
+            let name = client.name;
+            if client.command(System::HERE, "fabric-mcp", launch).is_ok() {
                 hint.push_str(&format!(", or see --generate client-command {name}"));
             }
-            if matches!(clients::facts(*client).format, clients::Format::Json(_)) {
+            if matches!(client.format, Format::Json(_)) {
                 hint.push_str(&format!(", or let --install {name} do it"));
             }
-            if clients::config(*client, "", launch).contains(TOKEN_PLACEHOLDER) {
+            if client.config("", launch).contains(TOKEN_PLACEHOLDER) {
                 hint.push_str(&format!("; put the token in the place of {TOKEN_PLACEHOLDER}"));
             } else if !matches!(launch, Launch::Program { .. }) {
                 hint.push_str("; it takes the token from the variable FABRIC_MCP_AUTH_TOKEN of the client");
@@ -133,7 +137,7 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
             hint
         }
         Generate::ClientCommand(client, _) => {
-            format!("run this, and then: {}", clients::facts(*client).then)
+            format!("run this, and then: {}", client.then)
         }
     }
 }
@@ -141,9 +145,9 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::Key;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
     use crate::cli::topics::{HelpBlock, TOPICS};
+    use crate::clients::Key;
     use crate::config;
 
     const README: &str = include_str!("../../README.md");
@@ -277,7 +281,7 @@ mod tests {
             Generate::Token(config::Secret::new("alice run fmcp_0\n")),
             Generate::Clients,
         ]);
-        for client in McpClient::ALL {
+        for client in CLIENTS {
             for launch in &launches {
                 all.push(Generate::ClientConfig(client, launch.clone()));
                 all.push(Generate::ClientCommand(client, launch.clone()));
@@ -298,20 +302,6 @@ mod tests {
                 !hint(&what, &home).is_empty() && !hint(&what, &home).contains('\n'),
                 "{what:?}"
             );
-        }
-    }
-
-    #[test]
-    fn the_readme_lists_every_client() {
-        for client in McpClient::ALL {
-            let (name, limit) = (
-                format!("| `{}` | ", client.name()),
-                format!(" | {} |", client.call_limit().1),
-            );
-            let row = README
-                .lines()
-                .any(|line| line.contains(&name) && line.ends_with(&limit));
-            assert!(row, "README.md lacks {name}…{limit}");
         }
     }
 }

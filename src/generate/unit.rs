@@ -2,120 +2,82 @@
 
 use std::path::Path;
 
+use super::filled;
+
+/// Of the unit and of the template, whose instance is the port.
+const TEXT: &str = include_str!("fabric-mcp.service");
+
 /// The folders that `ProtectHome=yes` hides: systemd.exec(5).
 const HIDDEN: [&str; 3] = ["/home/", "/root/", "/run/user/"];
 
-/// The sysusers.d entry of the group that reads the tokens file: the service's user exists only while it runs.
-pub(super) const SYSUSERS: &str =
-    "# The group that reads the tokens of fabric-mcp.\ng fabric-mcp-tokens -\n";
+/// What a unit says about a program in one of them.
+const IS_HIDDEN: &str = "\
+# Below, ProtectHome= hides this program: install it elsewhere, for example by
+#   install -m 755 fabric-mcp /usr/local/bin/
+# and correct ExecStart=.
+";
 
 /// The unit that starts `program`.
-pub(super) fn unit(program: &Path) -> String {
-    text(
-        program,
-        "# fabric-mcp on http://127.0.0.1:8000/mcp.",
-        "",
-        "fabric-mcp",
-    )
+///
+/// # Errors
+/// A path that systemd refuses.
+pub(super) fn unit(program: &Path) -> Result<String, String> {
+    let about = "# fabric-mcp on http://127.0.0.1:8000/mcp.";
+    text(program, about, ["", "", "", "fabric-mcp"])
 }
 
-/// The template unit, whose instance is the port.
-pub(super) fn template(program: &Path) -> String {
-    let first =
+/// The template unit.
+///
+/// # Errors
+/// A path that systemd refuses.
+pub(super) fn template(program: &Path) -> Result<String, String> {
+    let about =
         "# fabric-mcp@8001 on http://127.0.0.1:8001/mcp, and so on: the instance is the port.";
-    text(program, first, " --port %i", "fabric-mcp/%i")
+    let settings = "\
+# Settings of one instance win over those of all.
+EnvironmentFile=-/etc/fabric-mcp/%i.env
+";
+    let instance = [" on port %i", " --port %i", settings, "fabric-mcp/%i"];
+    text(program, about, instance)
 }
 
-fn text(program: &Path, first: &str, port: &str, state: &str) -> String {
-    let program = program.to_string_lossy();
-    let hidden = if HIDDEN.iter().any(|folder| program.starts_with(folder)) {
-        "# Below, ProtectHome= hides this program: install it elsewhere, for example by\n\
-         #   install -m 755 fabric-mcp /usr/local/bin/\n\
-         # and correct ExecStart=.\n"
-    } else {
-        ""
+fn text(
+    program: &Path,
+    about: &str,
+    [on, port, settings, state]: [&str; 4],
+) -> Result<String, String> {
+    let command = command(program)?;
+    let is_hidden = HIDDEN.iter().any(|folder| program.starts_with(folder));
+    Ok(filled(
+        TEXT,
+        &[
+            ("@ABOUT@", about),
+            ("@HIDDEN@", if is_hidden { IS_HIDDEN } else { "" }),
+            ("@ON@", on),
+            ("@PORT@", port),
+            ("@INSTANCE@", settings),
+            ("@STATE@", state),
+            ("@PROGRAM@", &command),
+        ],
+    ))
+}
+
+/// A path as `ExecStart=` takes it. systemd runs no program whose path has a quote, a backslash or a control character.
+fn command(program: &Path) -> Result<String, String> {
+    let path = program
+        .to_str()
+        .filter(|path| !path.contains(|c: char| c.is_control() || matches!(c, '"' | '\'' | '\\')));
+    let Some(path) = path else {
+        return Err(format!(
+            "systemd starts no program at {program:?}; move it to where the path has only usual characters, such as \
+             /usr/local/bin"
+        ));
     };
-    format!(
-        "{first} Before the first start, make the token that a client must show:\n\
-         #   fabric-mcp --generate sysusers | systemd-sysusers -\n\
-         #   install -d -m 750 -g fabric-mcp-tokens /etc/fabric-mcp\n\
-         #   install -m 640 -g fabric-mcp-tokens /dev/null /etc/fabric-mcp/tokens\n\
-         #   fabric-mcp --generate token NAME run >> /etc/fabric-mcp/tokens\n\
-         # More of these can follow at any time, and lines can go: the file is read again when it changes.\n\
-         # Other settings, such as FABRIC_BASE_URL and FABRIC_API_KEY, go into /etc/fabric-mcp/env, a line NAME=VALUE each,\n\
-         # readable by root only. What the flags in ExecStart= say, no line there can undo.\n\
-         {hidden}\
-         [Unit]\n\
-         Description=Model Context Protocol server for Fabric\n\
-         Wants=network-online.target\n\
-         After=network-online.target\n\
-         \n\
-         [Service]\n\
-         Type=notify\n\
-         ExecStart={} --transport http{port} --tokens-file /etc/fabric-mcp/tokens --state-dir %S/{state}\n\
-         ExecReload=/bin/kill -HUP $MAINPID\n\
-         EnvironmentFile=-/etc/fabric-mcp/env\n\
-         Restart=on-failure\n\
-         # 2: a wrong setting, which another start does not mend.\n\
-         RestartPreventExitStatus=2\n\
-         # It asks itself twice in this time whether it still answers.\n\
-         WatchdogSec=60\n\
-         # Longer than --drain-timeout.\n\
-         TimeoutStopSec=20\n\
-         LimitNOFILE=65536\n\
-         # It takes at most 512 MiB by itself: beyond this something is wrong, and the machine comes first.\n\
-         MemoryMax=768M\n\
-         \n\
-         DynamicUser=yes\n\
-         SupplementaryGroups=fabric-mcp-tokens\n\
-         StateDirectory={state}\n\
-         StateDirectoryMode=0700\n\
-         UMask=0077\n\
-         CapabilityBoundingSet=\n\
-         NoNewPrivileges=yes\n\
-         ProtectSystem=strict\n\
-         ProtectHome=yes\n\
-         ProtectProc=invisible\n\
-         ProcSubset=pid\n\
-         ProtectClock=yes\n\
-         ProtectControlGroups=yes\n\
-         ProtectHostname=yes\n\
-         ProtectKernelLogs=yes\n\
-         ProtectKernelModules=yes\n\
-         ProtectKernelTunables=yes\n\
-         PrivateDevices=yes\n\
-         PrivateMounts=yes\n\
-         PrivateTmp=yes\n\
-         PrivateUsers=yes\n\
-         # AF_UNIX is for services that resolve names.\n\
-         RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX\n\
-         RestrictNamespaces=yes\n\
-         RestrictRealtime=yes\n\
-         RestrictSUIDSGID=yes\n\
-         LockPersonality=yes\n\
-         MemoryDenyWriteExecute=yes\n\
-         RemoveIPC=yes\n\
-         SystemCallArchitectures=native\n\
-         SystemCallFilter=@system-service\n\
-         SystemCallFilter=~@privileged @resources\n\
-         SystemCallErrorNumber=EPERM\n\
-         \n\
-         [Install]\n\
-         WantedBy=multi-user.target\n",
-        command(&program)
-    )
-}
-
-/// Quotes a path for `ExecStart=`.
-fn command(path: &str) -> String {
-    let path = path.replace('%', "%%").replace('$', "$$");
-    if path
-        .chars()
-        .all(|c| c.is_alphanumeric() || "/._-+%$".contains(c))
-    {
-        return path;
-    }
-    format!("\"{}\"", path.replace('\\', "\\\\").replace('"', "\\\""))
+    let path = path.replace('%', "%%");
+    Ok(match path.contains(char::is_whitespace) {
+        true => format!("\"{path}\""),
+        false => path,
+    })
 }
 
 #[cfg(test)]
@@ -124,7 +86,7 @@ mod tests {
 
     #[test]
     fn it_is_hardened_and_takes_secrets_from_files() {
-        let unit = unit(Path::new("/usr/bin/fabric-mcp"));
+        let unit = unit(Path::new("/usr/bin/fabric-mcp")).unwrap();
         for line in [
             "Type=notify",
             "ExecStart=/usr/bin/fabric-mcp --transport http --tokens-file /etc/fabric-mcp/tokens --state-dir %S/fabric-mcp",
@@ -149,39 +111,62 @@ mod tests {
     #[test]
     fn the_template_differs_in_what_each_instance_has_alone() {
         let (unit, template) = (
-            unit(Path::new("/usr/bin/x")),
-            template(Path::new("/usr/bin/x")),
+            unit(Path::new("/usr/bin/x")).unwrap(),
+            template(Path::new("/usr/bin/x")).unwrap(),
         );
         let other: Vec<&str> = template
             .lines()
             .filter(|line| !unit.lines().any(|l| l == *line))
             .collect();
-        assert_eq!(other.len(), 3, "{other:?}");
+        assert_eq!(other.len(), 6, "{other:?}");
         assert_eq!(
-            other[1],
+            other[2],
             "ExecStart=/usr/bin/x --transport http --port %i --tokens-file /etc/fabric-mcp/tokens \
              --state-dir %S/fabric-mcp/%i"
         );
-        assert_eq!(other[2], "StateDirectory=fabric-mcp/%i");
-        assert!(SYSUSERS.contains("\ng fabric-mcp-tokens -\n"));
+        assert_eq!(other[4], "EnvironmentFile=-/etc/fabric-mcp/%i.env");
+        assert_eq!(other[5], "StateDirectory=fabric-mcp/%i");
     }
 
     #[test]
     fn a_program_in_a_home_is_warned_of() {
         let warned = |folder: &str| {
-            unit(&Path::new(folder).join("fabric-mcp")).contains("hides this program")
+            unit(&Path::new(folder).join("fabric-mcp"))
+                .unwrap()
+                .contains("hides this program")
         };
         assert!(HIDDEN.iter().all(|folder| warned(folder)) && !warned("/usr/bin"));
     }
 
     #[test]
-    fn paths_mean_themselves() {
+    fn paths_mean_themselves_or_are_refused() {
         for (path, written) in [
             ("/usr/bin/fabric-mcp", "/usr/bin/fabric-mcp"),
             ("/opt/50%/fabric", "/opt/50%%/fabric"),
-            ("/opt/a b/\"c\"", "\"/opt/a b/\\\"c\\\"\""),
+            ("/opt/a$b/fabric", "/opt/a$b/fabric"),
+            ("/opt/a b/c", "\"/opt/a b/c\""),
+            ("/opt/@PORT@/é", "/opt/@PORT@/é"),
         ] {
-            assert_eq!(command(path), written);
+            let line = format!("\nExecStart={written} --transport http --tokens-file ");
+            let unit = unit(Path::new(path)).unwrap();
+            assert!(unit.contains(&line), "{unit}");
+        }
+        for path in [
+            "/opt/a\nExecStartPre=/bin/sh/fabric",
+            "/opt/\u{7f}",
+            "/opt/a\"b",
+            "/opt/a'b",
+            "/opt/a\\b",
+        ] {
+            for make in [unit, template] {
+                assert_eq!(
+                    make(Path::new(path)).unwrap_err(),
+                    format!(
+                        "systemd starts no program at {path:?}; move it to where the path has only usual characters, such \
+                         as /usr/local/bin"
+                    )
+                );
+            }
         }
     }
 }

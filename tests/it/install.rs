@@ -4,6 +4,8 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 
 use serde_json::Value;
 
@@ -253,10 +255,13 @@ fn files_that_cannot_be_edited_are_reported_and_unchanged() {
     let file = ".cursor/mcp.json";
     let huge = format!("{{\"x\": \"{}\"}}", "y".repeat(8 << 20));
     let rows: [(&[u8], &str); 7] = [
-        (b"{\"mcpServers\": {\n}", "line 2: a comma or } is missing"),
+        (
+            b"{\"mcpServers\": {\n}",
+            "it is not JSON: EOF while parsing an object at line 2 column 1",
+        ),
         (
             b"{\n  mcpServers: {}\n}",
-            "line 2: a name in double quotes is missing",
+            "it is not JSON: key must be a string at line 2 column 3",
         ),
         (b"[]", "it does not hold an object"),
         (
@@ -472,4 +477,83 @@ fn the_remaining_step_for_the_secret_is_printed() {
         !said("", &["--install", "windsurf", "--demo"]).contains("First"),
         "the demo needs no key"
     );
+}
+
+#[test]
+fn files_are_private_from_the_first_moment() {
+    let home = TempFolder::new("home-private");
+    let mode = |file: &str| {
+        let facts = fs::symlink_metadata(home.path(file)).ok()?;
+        Some(facts.permissions().mode() & 0o777)
+    };
+    let run = |args: [&str; 3]| {
+        let program = Program::new(args).env("HOME", home.text());
+        program.after("umask 0").run(DEADLINE).expect_code(0);
+    };
+    run(["--install", "cursor", "--yes"]);
+    assert_eq!(mode(".cursor/mcp.json"), Some(0o600), "a key goes in there");
+    // Somebody who looks all the time sees no other mode either.
+    let file = home.path(".cursor/mcp.json");
+    let ended = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let mut seen = 0;
+            while !ended.load(Ordering::Relaxed) {
+                seen |= mode(".cursor/mcp.json.backup").unwrap_or_default();
+            }
+            seen
+        });
+        for _ in 0..20 {
+            let _ = fs::remove_file(home.path(".cursor/mcp.json.backup"));
+            home.write(".cursor/mcp.json", "{}");
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+            run(["--install", "cursor", "--yes"]);
+        }
+        ended.store(true, Ordering::Relaxed);
+        watcher.join().unwrap()
+    });
+    assert_eq!(seen, 0o600);
+    // A file that others could read is closed to them when a key goes in again, and only then.
+    for (key, expected) in [("", 0o644), ("canary-key", 0o600)] {
+        let entry = format!("{{\"command\": \"x\", \"env\": {{\"FABRIC_API_KEY\": \"{key}\"}}}}");
+        home.write(
+            ".cursor/mcp.json",
+            format!("{{\"mcpServers\": {{\"fabric\": {entry}}}}}"),
+        );
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        run(["--install", "cursor", "--yes"]);
+        assert_eq!(mode(".cursor/mcp.json"), Some(expected), "{key}");
+    }
+    assert_eq!(mode(".cursor/mcp.json.backup-3"), Some(0o600));
+}
+
+#[test]
+fn no_mode_but_the_file_s_own_changes_through_a_link() {
+    let home = TempFolder::new("home-swapped");
+    let victim = home.write("victim", "mine");
+    let private = fs::Permissions::from_mode(0o600);
+    fs::set_permissions(&victim, private).unwrap();
+    let file = home.write(".cursor/mcp.json", "{}");
+    let backup = home.path(".cursor/mcp.json.backup");
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        // Puts a link in the backup's place as soon as that is there.
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                if !backup.is_symlink() && fs::remove_file(&backup).is_ok() {
+                    let _ = symlink(&victim, &backup);
+                }
+            }
+        });
+        for _ in 0..20 {
+            let _ = fs::remove_file(&backup);
+            fs::write(&file, "{}").unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
+            home.run(["--install", "cursor", "--yes"]).expect_code(0);
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    let mode = fs::metadata(&victim).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600);
+    assert_eq!(home.read("victim"), "mine");
 }

@@ -1,6 +1,7 @@
 //! Which command a line asks for, and what goes along to a client that is set up.
 
 use super::*;
+use crate::clients::{CLIENTS, Key};
 
 #[test]
 fn commands() {
@@ -148,8 +149,8 @@ fn a_client_is_given_every_setting_but_secrets_and_those_of_http() {
 
 #[test]
 fn each_client_is_answered_before_it_gives_up() {
-    let given = |client: McpClient, more: &str| {
-        let line = |what| format!("{what} {} --demo {more}", client.name());
+    let given = |client: &McpClient, more: &str| {
+        let line = |what| format!("{what} {} --demo {more}", client.name);
         let args = |command| match command {
             Ok(Command::Install {
                 launch: Some(Launch::Program { args, .. }),
@@ -167,11 +168,11 @@ fn each_client_is_answered_before_it_gives_up() {
         );
         installed
     };
-    for client in McpClient::ALL {
-        let expected = match client {
-            McpClient::Vscode => "--demo --answer-within 290",
-            McpClient::GeminiCli => "--demo --answer-within 590",
-            McpClient::Goose => "--demo --answer-within 3590",
+    for client in CLIENTS {
+        let expected = match client.name {
+            "vscode" => "--demo --answer-within 290",
+            "gemini-cli" => "--demo --answer-within 590",
+            "goose" => "--demo --answer-within 3590",
             // As without it: 50.
             _ => "--demo",
         };

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn wrong_flags_are_reported_in_one_line() {
     let url = "give something like http://127.0.0.1:8080";
-    let all = CLIENTS.join(", ");
+    let all = NAMES.join(", ");
     for (args, message) in [
         ("--prot 80", "--prot is not a flag; did you mean --port?"),
         (
@@ -13,6 +13,10 @@ fn wrong_flags_are_reported_in_one_line() {
             "--mcp-pat is not a flag; did you mean --mcp-path?",
         ),
         ("--PORT 80", "--PORT is not a flag; did you mean --port?"),
+        (
+            "--state-dir %S/x",
+            "--state-dir: \"%S/x\" has a %, which only a unit of systemd replaces; give the folder's own path",
+        ),
         (
             "--log_level x",
             "--log_level is not a flag; did you mean --log-level?",

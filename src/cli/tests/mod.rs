@@ -1,7 +1,8 @@
 //! Command lines and environments, and what becomes of them: exact values and exact messages.
 
-use super::flags::{CLIENTS, FLAGS, VARIABLES};
+use super::flags::{FLAGS, VARIABLES};
 use super::*;
+use crate::clients::NAMES;
 use crate::config::{LogLevel, Transport};
 use std::time::Duration;
 
@@ -107,7 +108,7 @@ fn each_choice_in_the_table_is_taken() {
             parse_with(&format!("--{} {choice}", flag.long), &[]).unwrap();
         }
     }
-    for client in CLIENTS {
+    for client in NAMES {
         parse_with(&format!("--generate client-config {client}"), &[]).unwrap();
         parse_with(&format!("--generate client-command {client}"), &[]).unwrap();
     }

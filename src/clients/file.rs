@@ -1,0 +1,187 @@
+//! A client's file: read within bounds, backed up, and replaced in one step.
+//!
+//! Its folder may belong to somebody who changes it meanwhile, as when root edits a user's file. So what is written goes
+//! through the opened file, new files are never another's, and the folder is entered once and not looked up again.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Largest file that is edited, in bytes.
+const MAX_FILE: u64 = 8 << 20;
+/// The mode of a file that may hold a key.
+const PRIVATE: u32 = 0o600;
+/// Most backups of one file.
+const MAX_BACKUPS: u32 = 1000;
+
+/// A file as it was found.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The file itself, links followed.
+    pub(super) path: PathBuf,
+    /// Whether a link leads to it.
+    pub(super) is_link: bool,
+    /// Its text; `None` if it does not exist.
+    pub(super) text: Option<String>,
+    /// Its folder, if that does not exist either.
+    pub(super) missing_folder: Option<PathBuf>,
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// Why it cannot be edited; nothing has been changed.
+pub(super) fn find(path: &Path) -> Result<Found, String> {
+    let is_link = path.is_symlink();
+    match fs::canonicalize(path) {
+        Ok(path) => {
+            let (text, _) = read(&path)?;
+            Ok(Found {
+                path,
+                is_link,
+                text: Some(text),
+                missing_folder: None,
+            })
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => unreadable(error),
+        Err(_) if is_link => Err(
+            "it is a link to a file that is not there; make that file or remove the link".into(),
+        ),
+        Err(_) => Ok(Found {
+            path: path.to_owned(),
+            is_link,
+            text: None,
+            missing_folder: path
+                .parent()
+                .filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
+                .map(Path::to_owned),
+        }),
+    }
+}
+
+fn unreadable<T>(error: io::Error) -> Result<T, String> {
+    Err(format!("it cannot be read: {error}"))
+}
+
+/// The text of a plain file, and what the opened file is.
+fn read(path: &Path) -> Result<(String, Metadata), String> {
+    // Opening a pipe would wait for its writer.
+    if !fs::symlink_metadata(path).or_else(unreadable)?.is_file() {
+        return Err("it is not a file".into());
+    }
+    let file = File::open(path).or_else(unreadable)?;
+    let facts = file.metadata().or_else(unreadable)?;
+    if facts.permissions().readonly() {
+        return Err("it is read-only; make it writable first".into());
+    }
+    let mut bytes = Vec::new();
+    let limited = file.take(MAX_FILE + 1).read_to_end(&mut bytes);
+    if limited.or_else(unreadable)? as u64 > MAX_FILE {
+        let limit = MAX_FILE >> 20;
+        return Err(format!(
+            "it is larger than {limit} MiB; add the entry by hand"
+        ));
+    }
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8; save it as UTF-8 first")?;
+    Ok((text, facts))
+}
+
+impl Found {
+    /// Writes `text` to the file, or creates it. A file that others could read is private from then on if `is_secret`.
+    /// Returns the path of the backup, which only the owner can read, if there was a file.
+    ///
+    /// # Errors
+    /// Why that failed; the file is as it was.
+    pub(super) fn replace(&self, text: &str, is_secret: bool) -> Result<Option<PathBuf>, String> {
+        if let Some(folder) = &self.missing_folder {
+            fs::create_dir_all(folder)
+                .map_err(|error| format!("its folder cannot be made: {error}"))?;
+        }
+        let folder = self.path.parent().unwrap_or(&self.path);
+        if !folder.as_os_str().is_empty() {
+            std::env::set_current_dir(folder)
+                .map_err(|error| format!("its folder cannot be entered: {error}"))?;
+        }
+        let unwritable = |error| format!("it cannot be written: {error}");
+        let file = Path::new(self.path.file_name().unwrap_or_default());
+        let Some(before) = &self.text else {
+            // Root makes it for the folder's owner.
+            let written = fs::metadata(".").and_then(|folder| create(file, text, &folder, PRIVATE));
+            return written.map(|()| None).map_err(unwritable);
+        };
+        let (now, old) = read(file)?;
+        if now != *before {
+            // Another program's change must not be lost.
+            return Err("it was changed meanwhile; try again".into());
+        }
+        let backup = back_up(file, before, &old)
+            .map_err(|error| format!("no backup can be made of it: {error}"))?;
+        let new = beside(file, &format!(".{}.new", std::process::id()));
+        let mask = if is_secret { PRIVATE } else { 0o777 };
+        let written = create(&new, text, &old, mask).and_then(|()| {
+            fs::rename(&new, file).inspect_err(|_| {
+                let _ = fs::remove_file(&new);
+            })
+        });
+        if let Err(error) = written {
+            let _ = fs::remove_file(&backup);
+            return Err(unwritable(error));
+        }
+        Ok(Some(folder.join(backup)))
+    }
+}
+
+/// Writes a backup beside a file. It has another extension: some clients read every file of a folder.
+fn back_up(file: &Path, text: &str, old: &Metadata) -> io::Result<PathBuf> {
+    for number in 1..=MAX_BACKUPS {
+        let backup = match number {
+            1 => beside(file, ".backup"),
+            _ => beside(file, &format!(".backup-{number}")),
+        };
+        match create(&backup, text, old, PRIVATE) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            other => return other.map(|()| backup),
+        }
+    }
+    Err(io::Error::other("there are too many already"))
+}
+
+fn beside(file: &Path, more: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(more);
+    name.into()
+}
+
+/// Creates a file that only its owner can read, gives it owner, group and mode of `like`, and writes it. Removes it if
+/// that fails.
+fn create(path: &Path, text: &str, like: &Metadata, mask: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, PRIVATE);
+    // Follows no link.
+    let mut file = options.write(true).create_new(true).open(path)?;
+    take_after(&file, like, mask)
+        .and_then(|()| file.write_all(text.as_bytes()))
+        .and_then(|()| file.sync_all())
+        .inspect_err(|_| {
+            let _ = fs::remove_file(path);
+        })
+}
+
+/// Gives a new file the owner, the group and those bits of the mode of another.
+#[cfg(unix)]
+fn take_after(new: &File, other: &Metadata, mut mask: u32) -> io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+    // Matters to root; fails for others, who mostly are the owner.
+    let _ = fchown(new, Some(other.uid()), None);
+    if fchown(new, None, Some(other.gid())).is_err() {
+        // It belongs to another group, which may not read it.
+        mask &= 0o707;
+    }
+    new.set_permissions(fs::Permissions::from_mode(other.mode() & mask))
+}
+
+#[cfg(not(unix))]
+fn take_after(_: &File, _: &Metadata, _: u32) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! `--install` and `--uninstall`: one entry in a client's own file.
+//!
+//! In scope: showing the change, asking, keeping a backup. Only the entry is changed, not a comment nor a space
+//! elsewhere (`jsonc`); a file where that is impossible is refused.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::config::{API_KEY, AUTH_TOKEN};
+
+use super::entry::KEYS;
+use super::file::{self, Found};
+use super::json::Node;
+use super::jsonc::Document;
+use super::{Env, Format, Launch, McpClient, NAME, System, TOKEN_PLACEHOLDER};
+
+/// What to do with a client's file.
+pub(crate) struct Task<'a> {
+    /// Whose file.
+    pub(crate) client: &'static McpClient,
+    /// The path of this program.
+    pub(crate) program: &'a str,
+    /// What to put in; `None` to take it out.
+    pub(crate) launch: Option<&'a Launch>,
+    /// The environment.
+    pub(crate) env: Env<'a>,
+}
+
+impl Task<'_> {
+    /// Carries it out at the terminal, asking first unless the answer is `yes` already. True if the file is as wanted; if
+    /// not, the user was told why.
+    ///
+    /// # Errors
+    /// The reason, in one line; nothing was changed.
+    pub(crate) fn run(&self, yes: bool) -> Result<bool, String> {
+        let client = self.client;
+        let Format::Json(key) = client.format else {
+            say(&self.by_hand())?;
+            return Ok(false);
+        };
+        let path = client
+            .file(System::HERE, self.env)
+            .ok_or("the variables HOME (on Windows USERPROFILE and APPDATA) are not set: they say where the file is")?;
+        let about = |reason: String| format!("{}: {reason}. Nothing was changed", path.display());
+        let uneditable = |reason| about(format!("{reason}; mend it, or edit it by hand"));
+        let found = file::find(&path).map_err(about)?;
+        let text = found.text.as_deref().unwrap_or_default();
+        let document = Document::read(text, key).map_err(uneditable)?;
+        let wanted = self
+            .launch
+            .map(|launch| filled_in(client.entry(self.program, launch), document.own.as_ref()));
+        let (entry, shown) = wanted.as_ref().map(|(entry, shown)| (entry, shown)).unzip();
+        let Some(new) = document.with(entry).map_err(uneditable)? else {
+            say(&match entry {
+                Some(_) => format!(
+                    "{} has this entry already: nothing to do.\nNext: {}.\n",
+                    path.display(),
+                    client.then
+                ),
+                None => format!(
+                    "{} has no server \"{NAME}\": nothing to do.\n",
+                    path.display()
+                ),
+            })?;
+            return Ok(true);
+        };
+        say(&change(client, &path, &found, document.own.as_ref(), shown))?;
+        if !yes && !agreed()? {
+            return Ok(false);
+        }
+        // What is not shown is secret.
+        let backup = found.replace(&new, entry != shown).map_err(about)?;
+        let mut said = format!("Written: {}\n", path.display());
+        if let Some(backup) = backup {
+            said.push_str(&format!("Backup:  {}\n", backup.display()));
+        }
+        said.push_str(&next(client, entry));
+        say(&said)?;
+        Ok(true)
+    }
+
+    /// For clients whose file is not JSON: the entry and the client's own command.
+    fn by_hand(&self) -> String {
+        let client = self.client;
+        let (title, place) = (client.title, client.place(System::HERE, self.env));
+        let kind = match client.format {
+            Format::Json(_) | Format::Dialog(..) => "its settings",
+            Format::Toml => "TOML",
+            Format::Yaml => "YAML",
+        };
+        let Some(launch) = self.launch else {
+            let hint = client
+                .remove
+                .map(|command| format!("{command} does that, or "))
+                .unwrap_or_default();
+            return format!(
+                "{title} keeps its servers in {kind}: {hint}take \"{NAME}\" out there.\n  {place}\n"
+            );
+        };
+        let config = client.config(self.program, launch);
+        match client.command(System::HERE, self.program, launch) {
+            Ok(command) => format!(
+                "{title} keeps its servers in {kind}, which this program does not edit. It adds servers itself:\n\n  \
+                 {command}\n\nOr put this into {place}:\n\n{config}"
+            ),
+            Err(why) => format!(
+                "{title} keeps its servers in {kind}, which this program does not edit, and {why}. Put this there \
+                 yourself:\n  {place}\n\n{config}\nPrint it alone with: fabric-mcp --generate client-config {}\n",
+                client.name
+            ),
+        }
+    }
+}
+
+/// The entry with what the user has added to it before, such as `disabled`, and the key or token that was filled in; and
+/// the same with that hidden.
+fn filled_in(mut entry: Node, before: Option<&Value>) -> (Node, Node) {
+    if let (Node::Object(members), Some(before)) = (&mut entry, before.and_then(Value::as_object)) {
+        let added = before
+            .iter()
+            .filter(|(name, _)| !KEYS.contains(&name.as_str()));
+        members.extend(added.map(|(name, value)| (name.clone(), Node::from(value.clone()))));
+    }
+    let mut shown = entry.clone();
+    for (group, name) in [("env", API_KEY), ("headers", "Authorization")] {
+        let theirs = before.and_then(|before| before.get(group)?.get(name)?.as_str());
+        let Some(theirs) = theirs.filter(|text| !is_place(text)) else {
+            continue;
+        };
+        for (node, text) in [(&mut entry, theirs), (&mut shown, "…")] {
+            let ours = node.get_mut(group).and_then(|values| values.get_mut(name));
+            if let Some(Node::Value(Value::String(ours))) = ours
+                && is_place(ours)
+            {
+                text.clone_into(ours);
+            }
+        }
+    }
+    (entry, shown)
+}
+
+/// Whether a value is still to be filled in.
+fn is_place(text: &str) -> bool {
+    text.is_empty() || text.contains(TOKEN_PLACEHOLDER)
+}
+
+/// The change, as it is shown.
+fn change(
+    client: &McpClient,
+    path: &Path,
+    found: &Found,
+    before: Option<&Value>,
+    entry: Option<&Node>,
+) -> String {
+    let title = client.title;
+    let mut text = format!("{} ({title})\n", path.display());
+    if found.is_link {
+        let target = found.path.display();
+        text.push_str(&format!(
+            "  is a link to {target}, which is what is changed\n"
+        ));
+    }
+    if let Some(folder) = &found.missing_folder {
+        let folder = folder.display();
+        text.push_str(&format!(
+            "  will be created, and its folder {folder} as well: is {title} installed?\n"
+        ));
+    } else if found.text.is_none() {
+        text.push_str("  will be created\n");
+    }
+    let before =
+        before.map(|before| format!("{:#}", masked(before, entry.map(Node::value).as_ref())));
+    let after = entry.map(|entry| entry.text(Some("  "), ""));
+    for (mark, value) in [('-', before), ('+', after)] {
+        let Some(value) = value else { continue };
+        for line in format!("\"{NAME}\": {value}").lines() {
+            text.push_str(&format!("  {mark} {line}\n"));
+        }
+    }
+    text
+}
+
+/// The next steps for the user.
+fn next(client: &McpClient, entry: Option<&Node>) -> String {
+    let Some(entry) = entry else {
+        return String::new();
+    };
+    let mut text = String::new();
+    let shown = entry.text(Some("  "), "");
+    if shown.contains(TOKEN_PLACEHOLDER) {
+        text.push_str(&format!(
+            "First: put the server's token in the place of {TOKEN_PLACEHOLDER}.\n"
+        ));
+    }
+    if shown.contains(&format!("\"{API_KEY}\": \"\"")) {
+        text.push_str(&format!(
+            "First, if your Fabric asks for a key: put it into the empty {API_KEY} of that file.\n"
+        ));
+    }
+    if let Some(secret) = [API_KEY, AUTH_TOKEN]
+        .into_iter()
+        .find(|secret| shown.contains(&format!("{secret}}}")))
+    {
+        let title = client.title;
+        text.push_str(&format!(
+            "First: make sure that {title} is started where {secret} is set. It is not in the file.\n"
+        ));
+    }
+    text.push_str(&format!("Next: {}.\n", client.then));
+    text
+}
+
+/// The old entry with its secrets hidden, unless the new one has the same value.
+fn masked(before: &Value, after: Option<&Value>) -> Value {
+    let mut shown = before.clone();
+    for group in ["env", "headers"] {
+        let Some(values) = shown.get_mut(group).and_then(Value::as_object_mut) else {
+            continue;
+        };
+        for (name, value) in values {
+            let same = after.and_then(|after| after.get(group)?.get(name)) == Some(value);
+            if !same && value.as_str().is_some_and(|text| !text.is_empty()) {
+                *value = Value::from("…");
+            }
+        }
+    }
+    shown
+}
+
+fn say(text: &str) -> Result<(), String> {
+    let mut out = io::stdout();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| format!("stdout cannot be written: {error}. Nothing more was done"))
+}
+
+/// Asks whether to go on.
+fn agreed() -> Result<bool, String> {
+    let mut answers = io::stdin().lock();
+    if !answers.is_terminal() {
+        say("Nothing was changed: stdin is no terminal to ask on. Add --yes to have it done.\n")?;
+        return Ok(false);
+    }
+    say("Do it? [y/N] ")?;
+    let mut answer = String::new();
+    answers
+        .read_line(&mut answer)
+        .map_err(|error| format!("no answer can be read: {error}. Nothing was changed"))?;
+    let agreed = is_yes(&answer);
+    if !agreed {
+        say("Nothing was changed.\n")?;
+    }
+    Ok(agreed)
+}
+
+fn is_yes(answer: &str) -> bool {
+    matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn old_secrets_are_not_shown() {
+        let before = json!({"command": "f", "env": {"KEY": "hunter2", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "b"}});
+        let after = json!({"command": "g", "env": {"URL": "http://a"}});
+        assert_eq!(
+            masked(&before, Some(&after)),
+            json!({"command": "f", "env": {"KEY": "…", "URL": "http://a", "EMPTY": ""}, "headers": {"A": "…"}})
+        );
+    }
+
+    #[test]
+    fn only_a_yes_is_one() {
+        for yes in ["y\n", "Yes\n", " y \r\n", "YES"] {
+            assert!(is_yes(yes), "{yes}");
+        }
+        for no in ["", "\n", "n\n", "yeah\n", "y y\n"] {
+            assert!(!is_yes(no), "{no}");
+        }
+    }
+}
