@@ -100,21 +100,21 @@ pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty
                                      with true.";
 
 fn about(topic: &Topic) -> String {
-    let mut text = format!("{}\n", topic.title);
-    for block in topic.blocks {
+    let mut text = format!("{}\n", topic.title());
+    for block in topic.blocks() {
+        text.push('\n');
         match block {
-            HelpBlock::Text(paragraph) => text.push_str(&format!("\n{}\n", wrapped(paragraph, 0))),
+            HelpBlock::Text(paragraph) => text.push_str(&format!("{}\n", wrapped(&paragraph, 0))),
             HelpBlock::Code(lines) => {
-                text.push('\n');
                 for line in lines.lines() {
                     text.push_str(format!("    {line}").trim_end());
                     text.push('\n');
                 }
             }
             HelpBlock::List(terms) => {
-                text.push('\n');
-                for (term, meaning) in *terms {
-                    text.push_str(&format!("  {term}\n          {}\n", wrapped(meaning, 10)));
+                for (term, meaning) in terms {
+                    let (term, meaning) = (wrapped(&term, 2), wrapped(&meaning, 10));
+                    text.push_str(&format!("  {term}\n          {meaning}\n"));
                 }
             }
         }

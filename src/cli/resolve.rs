@@ -324,6 +324,12 @@ impl FlagsAndEnv<'_> {
             Takes::Nothing | Takes::Raw(_) => {}
             Takes::Switch(field) => *field(config) = self.switch(flag)?,
             Takes::Path(_, field) => *field(config) = self.path(flag).map(|(path, _)| path),
+            Takes::Time(field, may_be_0) => {
+                let (name, texts) = self.texts(flag)?;
+                let text = texts.first().map_or(flag.default, String::as_str);
+                *field(config) =
+                    values::seconds(text, may_be_0).map_err(|reason| named(&name, reason))?;
+            }
             Takes::One(_, set) | Takes::Many(_, set) => {
                 let (name, mut texts) = self.texts(flag)?;
                 if texts.is_empty() && !flag.default.is_empty() {

@@ -177,8 +177,11 @@ fn whole<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+/// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`], or 0.
+pub(super) fn seconds(text: &str, may_be_0: bool) -> Result<Duration, String> {
+    if may_be_0 && text == "0" {
+        return Ok(Duration::ZERO);
+    }
     // `parse` alone would take signs, exponents, `inf` and `nan`.
     let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let seconds = text.parse().ok().filter(|_| digits);
@@ -213,15 +216,6 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
         false => Err(format!(
             "the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?"
         )),
-    }
-}
-
-/// [`seconds`], or 0.
-pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        Ok(Duration::ZERO)
-    } else {
-        seconds(text)
     }
 }
 
@@ -469,7 +463,7 @@ mod tests {
             ("1.0000000019", 1_000_000_002),
         ] {
             assert_eq!(
-                seconds(text),
+                seconds(text, false),
                 Ok(Duration::from_nanos(nanoseconds)),
                 "{text}"
             );

@@ -39,9 +39,9 @@ pub(super) fn page() -> String {
         }
     }
     for topic in TOPICS {
-        page.section(topic.title);
-        for block in topic.blocks {
-            page.block(block);
+        page.section(topic.title());
+        for block in topic.blocks() {
+            page.block(&block);
         }
     }
     page.section("Environment");
@@ -142,7 +142,7 @@ impl Page {
                 self.text(text);
             }
             HelpBlock::List(terms) => {
-                for (term, meaning) in *terms {
+                for (term, meaning) in terms {
                     self.raw(".TP");
                     self.raw(&format!(".B {}", escaped(term)));
                     self.text(meaning);

@@ -173,7 +173,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let error = run(&quick(&idle)).2.unwrap_err();
     assert_eq!(
         (error.kind, error.cause, error.status),
-        (Kind::Timeout, None, None)
+        (Kind::Timeout, Some(Cause::RunSilent), None)
     );
     assert_eq!(
         error.detail,
