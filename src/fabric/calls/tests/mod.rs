@@ -131,7 +131,7 @@ fn no_connection_is_unavailable() {
     let error = run(&client).2.unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(
-        error.detail.contains("connection refused") && error.detail.contains("fabric --serve"),
+        error.cause == Some(Cause::Refused) && error.detail.contains("fabric --serve"),
         "{error}"
     );
     assert_eq!(
