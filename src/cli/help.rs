@@ -5,22 +5,10 @@ use super::flags::{self, FLAGS, Flag, Section, VARIABLES};
 use super::topics::{HelpBlock, TOPICS, Topic};
 use crate::text::wrapped;
 
+/// What both begin with.
+const HEAD: &str = include_str!("head.txt");
 /// The flags that `-h` shows, each with a line.
-const FIRST_FLAGS: [(&str, &str); 10] = [
-    ("check", "Test the connection to Fabric"),
-    ("demo", "Use a small Fabric built into this program"),
-    ("install", "Add the server to a client's configuration file"),
-    (
-        "generate",
-        "Print client-config [CLIENT], man, systemd-unit, …",
-    ),
-    ("list-tools", "Print the tools and their arguments"),
-    ("call", "Call a tool, with its arguments as JSON after it"),
-    ("fabric-url", "Where fabric --serve listens"),
-    ("transport", "Serve clients over stdio, http or sse"),
-    ("version", "Print the version"),
-    ("help", "Print this, or with --help every flag"),
-];
+const FIRST_FLAGS: &str = include_str!("first_flags.txt");
 
 /// What `--version` prints, without a line end.
 pub(crate) fn version() -> &'static str {
@@ -36,44 +24,24 @@ pub(crate) fn help(how_much: Help) -> String {
     }
 }
 
-fn head() -> String {
+fn short() -> String {
+    let more = format!("More: --help, or --help and one of {}.", topic_names());
     format!(
-        "{}: a Model Context Protocol server in front of Fabric's REST API\n\n\
-         Usage: fabric-mcp [FLAG]...\n\n\
-         Without flags it speaks MCP over stdin and stdout with the Fabric at\n\
-         http://127.0.0.1:8080: that is for clients, which start it themselves.\n\n",
+        "{}\n{HEAD}\n{FIRST_FLAGS}\n{}\n",
+        title(),
+        wrapped(&more, 0)
+    )
+}
+
+fn title() -> String {
+    format!(
+        "{}: a Model Context Protocol server in front of Fabric's REST API\n",
         version()
     )
 }
 
-/// What to type first.
-const EXAMPLES: &str = "  fabric-mcp --demo --check      see it work without any Fabric
-  fabric-mcp --check             test the connection to your Fabric
-  fabric-mcp --install CLIENT    add it to your assistant or editor
-";
-
-fn short() -> String {
-    let mut text = format!("{}{EXAMPLES}\n", head());
-    let heads: Vec<String> = FIRST_FLAGS
-        .iter()
-        .map(|(long, _)| names(flags::get(long)))
-        .collect();
-    let width = heads.iter().map(String::len).max().unwrap_or(0);
-    for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
-        text.push_str(&format!("  {head:<width$}  {line}\n"));
-    }
-    text.push_str(&format!(
-        "\n{}\n",
-        wrapped(
-            &format!("More: --help, or --help and one of {}.", topic_names()),
-            0
-        )
-    ));
-    text
-}
-
 fn full() -> String {
-    let mut text = format!("{}{EXAMPLES}", head());
+    let mut text = format!("{}\n{HEAD}", title());
     for section in Section::ALL {
         text.push_str(&flags_of(section));
     }
@@ -207,6 +175,14 @@ mod tests {
             "a screenful\n{}",
             help(Help::Short)
         );
+    }
+
+    #[test]
+    fn the_first_flags_are_flags() {
+        for line in FIRST_FLAGS.lines() {
+            let head = line.trim_start().split("  ").next().unwrap();
+            assert!(FLAGS.iter().any(|flag| names(flag) == head), "{head}");
+        }
     }
 
     #[test]
