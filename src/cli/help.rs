@@ -1,7 +1,7 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
 use super::Help;
-use super::flags::{self, FLAGS, Flag, Section, VARIABLES};
+use super::flags::{FLAGS, Flag, Section, VARIABLES};
 use super::topics::{HelpBlock, TOPICS, Topic};
 use crate::text::wrapped;
 
