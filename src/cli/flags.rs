@@ -1,16 +1,20 @@
 //! The table of flags and of the variables that are not flags.
 //!
-//! In scope: all facts about flags, the field of [`Config`](config::Config) that each sets included. Not in scope: reading
-//! the command line (`cli`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
+//! In scope: all facts about flags, the field of [`Config`] that each sets included. Not in scope: reading the command
+//! line (`cli`), rules between settings (`resolve`), values (`values`), printing (`help`, `generate`).
 //!
 //! A new setting is an entry here and a field there.
 
-use super::values::{self, count, seconds, seconds_or_none};
-use crate::config;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::values::{self, count};
+use crate::clients::NAMES;
+use crate::config::{Config, MAX_NAME};
 use crate::text::edit_distance;
 use crate::url::base_url;
+use Section::{Command, Fabric, Http, Runs, Server};
 
-pub(crate) use super::flag::{EnvOnly, Flag, Section, Takes, Variable};
 pub(crate) use crate::config::{API_KEY, AUTH_TOKEN};
 
 /// File that holds this token.
@@ -22,433 +26,238 @@ pub(crate) const OAUTH_CLIENT_SECRET: &str = "FABRIC_MCP_OAUTH_CLIENT_SECRET";
 /// Certificates to trust.
 pub(crate) const CERT_FILE: &str = "SSL_CERT_FILE";
 
+/// A setting that is no flag.
+#[derive(Debug)]
+pub(crate) struct EnvOnly {
+    /// The variable's name.
+    pub(crate) name: &'static str,
+    /// What it does, in a line.
+    pub(crate) help: &'static str,
+}
+
 /// Every variable that has no flag.
 pub(crate) const VARIABLES: &[EnvOnly] = &[
-    EnvOnly {
-        name: API_KEY,
-        help: "Key of Fabric's API, as given to fabric --serve --api-key",
-    },
-    EnvOnly {
-        name: AUTH_TOKEN,
-        help: "Bearer token that callers over http and sse must show",
-    },
-    EnvOnly {
-        name: OAUTH_CLIENT_ID,
-        help: "Client id by which this server asks the OAuth issuer about tokens",
-    },
-    EnvOnly {
-        name: OAUTH_CLIENT_SECRET,
-        help: "Secret of that client",
-    },
-    EnvOnly {
-        name: CERT_FILE,
-        help: "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
-    },
+    variable(
+        API_KEY,
+        "Key of Fabric's API, as given to fabric --serve --api-key",
+    ),
+    variable(
+        AUTH_TOKEN,
+        "Bearer token that callers over http and sse must show",
+    ),
+    variable(
+        OAUTH_CLIENT_ID,
+        "Client id by which this server asks the OAuth issuer about tokens",
+    ),
+    variable(OAUTH_CLIENT_SECRET, "Secret of that client"),
+    variable(
+        CERT_FILE,
+        "PEM file of the certificates to trust for an https:// Fabric or OAuth issuer",
+    ),
 ];
+
+const fn variable(name: &'static str, help: &'static str) -> EnvOnly {
+    EnvOnly { name, help }
+}
 
 /// Most runs at once that may be allowed: each has a thread.
 const MAX_MAX_RUNS: usize = 4096;
 /// Most connections at once that may be allowed: each has a thread.
 const MAX_MAX_CONNECTIONS: usize = 65_536;
 
-/// Every flag.
+/// Every flag, in the order of the help.
 pub(crate) const FLAGS: &[Flag] = &[
-    Flag {
-        takes: Takes::One("TRANSPORT", |config, text| {
-            set(&mut config.transport, values::transport(text))
-        }),
-        choices: &["stdio", "http", "sse"],
-        default: "stdio",
-        ..setting(
-            "transport",
-            Section::Server,
-            "How clients reach the server: stdio, http or sse",
-        )
-    },
-    Flag {
-        takes: Takes::One("ADDRESS", |config, text| {
-            set(&mut config.host, values::host(text))
-        }),
-        default: "127.0.0.1",
-        ..setting(
-            "host",
-            Section::Server,
-            "Address to listen on (http and sse)",
-        )
-    },
-    Flag {
-        takes: Takes::One("PORT", |config, text| {
-            set(&mut config.port, values::port(text))
-        }),
-        default: "8000",
-        ..setting(
-            "port",
-            Section::Server,
+    one("transport", "TRANSPORT", |c, t| {
+        set(&mut c.transport, values::transport(t))
+    })
+    .default("stdio")
+    .choices(&["stdio", "http", "sse"])
+    .help(Server, "How clients reach the server: stdio, http or sse"),
+    one("host", "ADDRESS", |c, t| set(&mut c.host, values::host(t)))
+        .default("127.0.0.1")
+        .help(Server, "Address to listen on (http and sse)"),
+    one("port", "PORT", |c, t| set(&mut c.port, values::port(t)))
+        .default("8000")
+        .help(
+            Server,
             "Port to listen on (http and sse); 0 takes a free one",
-        )
-    },
-    Flag {
-        takes: Takes::One("PATH", |config, text| {
-            set(&mut config.path, values::path(text))
-        }),
-        alias: Some("mcp-path"),
-        default: "/mcp",
-        default_note: ", on sse /sse",
-        ..setting(
-            "path",
-            Section::Server,
-            "Path of the MCP endpoint (http and sse)",
-        )
-    },
-    Flag {
-        takes: Takes::One("LEVEL", |config, text| {
-            set(&mut config.log_level, values::log_level(text))
-        }),
-        choices: &["debug", "info", "warning", "error", "critical"],
-        default: "info",
-        ..setting(
-            "log-level",
-            Section::Server,
-            "What is logged: debug, info, warning, error or critical",
-        )
-    },
-    Flag {
-        takes: Takes::One("FORMAT", |config, text| {
-            set(&mut config.log_format, values::log_format(text))
-        }),
-        choices: &["logfmt", "json"],
-        default: "logfmt",
-        ..setting(
-            "log-format",
-            Section::Server,
-            "How a line of the log is written: logfmt or json",
-        )
-    },
-    Flag {
-        takes: Takes::Switch(|config| &mut config.demo),
-        ..setting(
-            "demo",
-            Section::Server,
-            "Use a small Fabric built into this program, without any model",
-        )
-    },
-    Flag {
-        takes: Takes::One("URL", |config, text| {
-            set(&mut config.fabric.url, base_url(text))
-        }),
-        variable: Variable::Named("FABRIC_BASE_URL"),
-        default: "http://127.0.0.1:8080",
-        ..setting(
-            "fabric-url",
-            Section::Fabric,
-            "Where fabric --serve listens",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.fabric.connect_timeout, seconds(text))
-        }),
-        default: "5",
-        ..setting(
-            "connect-timeout",
-            Section::Fabric,
-            "Longest time to connect to Fabric",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.fabric.idle_timeout, seconds(text))
-        }),
-        default: "300",
-        ..setting(
-            "idle-timeout",
-            Section::Fabric,
-            "Longest silence of Fabric during a run",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.fabric.run_timeout, seconds(text))
-        }),
-        default: "3600",
-        ..setting("run-timeout", Section::Fabric, "Longest run")
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.fabric.request_timeout, seconds(text))
-        }),
-        default: "30",
-        ..setting(
-            "request-timeout",
-            Section::Fabric,
-            "Longest time for any other request",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.fabric.models_timeout, seconds(text))
-        }),
-        default: "120",
-        ..setting(
-            "models-timeout",
-            Section::Fabric,
+        ),
+    one("path", "PATH", |c, t| set(&mut c.path, values::path(t)))
+        .alias("mcp-path")
+        .default("/mcp")
+        .note(", on sse /sse")
+        .help(Server, "Path of the MCP endpoint (http and sse)"),
+    one("log-level", "LEVEL", |c, t| {
+        set(&mut c.log_level, values::log_level(t))
+    })
+    .default("info")
+    .choices(&["debug", "info", "warning", "error", "critical"])
+    .help(
+        Server,
+        "What is logged: debug, info, warning, error or critical",
+    ),
+    one("log-format", "FORMAT", |c, t| {
+        set(&mut c.log_format, values::log_format(t))
+    })
+    .default("logfmt")
+    .choices(&["logfmt", "json"])
+    .help(Server, "How a line of the log is written: logfmt or json"),
+    switch("demo", |c| &mut c.demo).help(
+        Server,
+        "Use a small Fabric built into this program, without any model",
+    ),
+    one("fabric-url", "URL", |c, t| {
+        set(&mut c.fabric.url, base_url(t))
+    })
+    .named("FABRIC_BASE_URL")
+    .default("http://127.0.0.1:8080")
+    .help(Fabric, "Where fabric --serve listens"),
+    time("connect-timeout", |c| &mut c.fabric.connect_timeout)
+        .default("5")
+        .help(Fabric, "Longest time to connect to Fabric"),
+    time("idle-timeout", |c| &mut c.fabric.idle_timeout)
+        .default("300")
+        .help(Fabric, "Longest silence of Fabric during a run"),
+    time("run-timeout", |c| &mut c.fabric.run_timeout)
+        .default("3600")
+        .help(Fabric, "Longest run"),
+    time("request-timeout", |c| &mut c.fabric.request_timeout)
+        .default("30")
+        .help(Fabric, "Longest time for any other request"),
+    time("models-timeout", |c| &mut c.fabric.models_timeout)
+        .default("120")
+        .help(
+            Fabric,
             "Longest time to list the models or get a transcript",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.catalog_ttl, seconds(text))
-        }),
-        default: "300",
-        ..setting(
-            "catalog-ttl",
-            Section::Fabric,
-            "How long the list of patterns is kept",
-        )
-    },
-    Flag {
-        takes: Takes::Many("NAME", |config, text| {
-            push(&mut config.policy.allowed, values::pattern(text))
-        }),
-        ..setting(
-            "allow-pattern",
-            Section::Runs,
-            "Allow a pattern that is refused by default",
-        )
-    },
-    Flag {
-        takes: Takes::Many("NAME", |config, text| {
-            push(&mut config.policy.denied, values::pattern(text))
-        }),
-        ..setting("deny-pattern", Section::Runs, "Refuse to run a pattern")
-    },
-    Flag {
-        takes: Takes::Many("NAME", |config, text| {
-            push(&mut config.policy.allowed_models, values::model(text))
-        }),
-        ..setting(
-            "allow-model",
-            Section::Runs,
-            "Run only this model, and others so allowed",
-        )
-    },
-    Flag {
-        takes: Takes::One("NAME", |config, text| {
-            set(&mut config.policy.default_model, values::model(text))
-        }),
-        ..setting(
-            "default-model",
-            Section::Runs,
-            "Model of runs that name none",
-        )
-    },
-    Flag {
-        takes: Takes::One("NAME", |config, text| {
-            set(&mut config.policy.default_vendor, values::model(text))
-        }),
-        ..setting("default-vendor", Section::Runs, "Vendor of --default-model")
-    },
-    Flag {
-        takes: Takes::One("COUNT", |config, text| {
-            set(&mut config.max_runs, count(text, 1, MAX_MAX_RUNS))
-        }),
-        default: "16",
-        default_note: ", on http and sse 512",
-        ..setting("max-runs", Section::Runs, "Most runs at once")
-    },
-    Flag {
-        takes: Takes::One("MIB", |config, text| {
-            set(
-                &mut config.max_memory,
-                count(text, 32, 65_536).map(|mib| mib << 20),
-            )
-        }),
-        default: "256",
-        ..setting(
-            "max-memory",
-            Section::Runs,
-            "Most memory that requests, runs and their answers may hold together",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.kept.answer_within, seconds_or_none(text))
-        }),
-        default: "50",
-        ..setting(
-            "answer-within",
-            Section::Runs,
+        ),
+    time("catalog-ttl", |c| &mut c.catalog_ttl)
+        .default("300")
+        .help(Fabric, "How long the list of patterns is kept"),
+    many("allow-pattern", "NAME", |c, t| {
+        push(&mut c.policy.allowed, values::pattern(t))
+    })
+    .help(Runs, "Allow a pattern that is refused by default"),
+    many("deny-pattern", "NAME", |c, t| {
+        push(&mut c.policy.denied, values::pattern(t))
+    })
+    .help(Runs, "Refuse to run a pattern"),
+    many("allow-model", "NAME", |c, t| {
+        push(&mut c.policy.allowed_models, values::model(t))
+    })
+    .help(Runs, "Run only this model, and others so allowed"),
+    one("default-model", "NAME", |c, t| {
+        set(&mut c.policy.default_model, values::model(t))
+    })
+    .help(Runs, "Model of runs that name none"),
+    one("default-vendor", "NAME", |c, t| {
+        set(&mut c.policy.default_vendor, values::model(t))
+    })
+    .help(Runs, "Vendor of --default-model"),
+    one("max-runs", "COUNT", |c, t| {
+        set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS))
+    })
+    .default("16")
+    .note(", on http and sse 512")
+    .help(Runs, "Most runs at once"),
+    one("max-memory", "MIB", |c, t| {
+        set(&mut c.max_memory, count(t, 32, 65_536).map(|mib| mib << 20))
+    })
+    .default("256")
+    .help(
+        Runs,
+        "Most memory that requests, runs and their answers may hold together",
+    ),
+    pause("answer-within", |c| &mut c.kept.answer_within)
+        .default("50")
+        .help(
+            Runs,
             "Answer a call with its run's id if the run takes longer; 0 waits for the end",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.kept.task_after, seconds_or_none(text))
-        }),
-        default: "5",
-        ..setting(
-            "task-after",
-            Section::Runs,
+        ),
+    pause("task-after", |c| &mut c.kept.task_after)
+        .default("5")
+        .help(
+            Runs,
             "The same with an MCP task, for clients that know tasks; 0 at once",
-        )
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.kept.keep, seconds_or_none(text))
-        }),
-        default: "3600",
-        ..setting(
-            "keep-runs",
-            Section::Runs,
+        ),
+    pause("keep-runs", |c| &mut c.kept.keep)
+        .default("3600")
+        .help(
+            Runs,
             "How long runs and their output are kept after their end; 0 keeps none",
+        ),
+    path("state-dir", "DIR", |c| &mut c.kept.state_dir).help(
+        Runs,
+        "Folder where runs are kept too, to survive a restart; processes may share one",
+    ),
+    many("allowed-host", "HOST", |c, t| {
+        push(&mut c.http.allowed_hosts, values::allowed_host(t))
+    })
+    .help(
+        Http,
+        "Let in requests for this Host, with or without a port",
+    ),
+    many("allowed-origin", "ORIGIN", |c, t| {
+        push(&mut c.http.allowed_origins, values::allowed_origin(t))
+    })
+    .help(Http, "Let in web pages of this Origin (https://host)"),
+    path("tokens-file", "FILE", |c| &mut c.http.tokens_file).help(
+        Http,
+        "File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes",
+    ),
+    raw("auth-token-file", "FILE").help(Http, "File that holds the bearer token callers must show"),
+    raw("oauth-issuer", "URL").help(Http, "Let in callers with OAuth tokens of this issuer"),
+    raw("oauth-resource", "URL").help(
+        Http,
+        "This server's endpoint as OAuth clients name it: the audience of tokens",
+    ),
+    switch("allow-unauthenticated", |c| {
+        &mut c.http.allow_unauthenticated
+    })
+    .help(Http, "Serve other machines though there is no token"),
+    many("trusted-proxy", "ADDRESS", |c, t| {
+        push(&mut c.http.trusted_proxies, values::address(t))
+    })
+    .help(
+        Http,
+        "Take the caller's address from X-Forwarded-For of this proxy",
+    ),
+    one("max-calls-per-minute", "COUNT", |c, t| {
+        set(&mut c.http.max_calls_per_minute, count(t, 0, 1_000_000))
+    })
+    .default("0")
+    .help(
+        Http,
+        "Most runs a minute per caller, a chain being several; 0 sets no limit",
+    ),
+    one("max-runs-per-caller", "COUNT", |c, t| {
+        set(&mut c.http.max_runs_per_caller, count(t, 0, MAX_MAX_RUNS))
+    })
+    .default("0")
+    .help(Http, "Most runs at once per caller; 0 sets no limit"),
+    one("max-connections", "COUNT", |c, t| {
+        set(
+            &mut c.http.max_connections,
+            count(t, 1, MAX_MAX_CONNECTIONS),
         )
-    },
-    Flag {
-        takes: Takes::Path("DIR", |config| &mut config.kept.state_dir),
-        ..setting(
-            "state-dir",
-            Section::Runs,
-            "Folder where runs are kept too, to survive a restart; processes may share one",
-        )
-    },
-    Flag {
-        takes: Takes::Many("HOST", |config, text| {
-            push(&mut config.http.allowed_hosts, values::allowed_host(text))
-        }),
-        ..setting(
-            "allowed-host",
-            Section::Http,
-            "Let in requests for this Host, with or without a port",
-        )
-    },
-    Flag {
-        takes: Takes::Many("ORIGIN", |config, text| {
-            push(
-                &mut config.http.allowed_origins,
-                values::allowed_origin(text),
-            )
-        }),
-        ..setting(
-            "allowed-origin",
-            Section::Http,
-            "Let in web pages of this Origin (https://host)",
-        )
-    },
-    Flag {
-        takes: Takes::Path("FILE", |config| &mut config.http.tokens_file),
-        ..setting(
-            "tokens-file",
-            Section::Http,
-            "File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes",
-        )
-    },
-    Flag {
-        takes: Takes::Raw("FILE"),
-        ..setting(
-            "auth-token-file",
-            Section::Http,
-            "File that holds the bearer token callers must show",
-        )
-    },
-    Flag {
-        takes: Takes::Raw("URL"),
-        ..setting(
-            "oauth-issuer",
-            Section::Http,
-            "Let in callers with OAuth tokens of this issuer",
-        )
-    },
-    Flag {
-        takes: Takes::Raw("URL"),
-        ..setting(
-            "oauth-resource",
-            Section::Http,
-            "This server's endpoint as OAuth clients name it: the audience of tokens",
-        )
-    },
-    Flag {
-        takes: Takes::Switch(|config| &mut config.http.allow_unauthenticated),
-        ..setting(
-            "allow-unauthenticated",
-            Section::Http,
-            "Serve other machines though there is no token",
-        )
-    },
-    Flag {
-        takes: Takes::Many("ADDRESS", |config, text| {
-            push(&mut config.http.trusted_proxies, values::address(text))
-        }),
-        ..setting(
-            "trusted-proxy",
-            Section::Http,
-            "Take the caller's address from X-Forwarded-For of this proxy",
-        )
-    },
-    Flag {
-        takes: Takes::One("COUNT", |config, text| {
-            set(
-                &mut config.http.max_calls_per_minute,
-                count(text, 0, 1_000_000),
-            )
-        }),
-        default: "0",
-        ..setting(
-            "max-calls-per-minute",
-            Section::Http,
-            "Most runs a minute per caller, a chain being several; 0 sets no limit",
-        )
-    },
-    Flag {
-        takes: Takes::One("COUNT", |config, text| {
-            set(
-                &mut config.http.max_runs_per_caller,
-                count(text, 0, MAX_MAX_RUNS),
-            )
-        }),
-        default: "0",
-        ..setting(
-            "max-runs-per-caller",
-            Section::Http,
-            "Most runs at once per caller; 0 sets no limit",
-        )
-    },
-    Flag {
-        takes: Takes::One("COUNT", |config, text| {
-            set(
-                &mut config.http.max_connections,
-                count(text, 1, MAX_MAX_CONNECTIONS),
-            )
-        }),
-        default: "512",
-        ..setting("max-connections", Section::Http, "Most connections at once")
-    },
-    Flag {
-        takes: Takes::One("SECONDS", |config, text| {
-            set(&mut config.http.drain_timeout, seconds(text))
-        }),
-        default: "10",
-        ..setting(
-            "drain-timeout",
-            Section::Server,
-            "How long runs may go on after SIGTERM or SIGINT",
-        )
-    },
-    command(
-        "check",
+    })
+    .default("512")
+    .help(Http, "Most connections at once"),
+    time("drain-timeout", |c| &mut c.http.drain_timeout)
+        .default("10")
+        .help(Server, "How long runs may go on after SIGTERM or SIGINT"),
+    word("check").help(
+        Command,
         "Test the connection to Fabric, report, and exit with 0 or 1",
     ),
-    Flag {
-        takes: Takes::Raw("TOOL"),
-        ..command(
-            "call",
-            "Call a tool, with its arguments as JSON after it; what is piped in is input_text",
-        )
-    },
-    command("json", "With --check and --call: print JSON"),
-    command("list-tools", "Print the tools and their arguments"),
-    Flag {
-        takes: Takes::Raw("WHAT"),
-        choices: &[
+    raw("call", "TOOL").help(
+        Command,
+        "Call a tool, with its arguments as JSON after it; what is piped in is \
+             input_text",
+    ),
+    word("json").help(Command, "With --check and --call: print JSON"),
+    word("list-tools").help(Command, "Print the tools and their arguments"),
+    raw("generate", "WHAT")
+        .choices(&[
             "man",
             "complete-bash",
             "complete-zsh",
@@ -460,64 +269,254 @@ pub(crate) const FLAGS: &[Flag] = &[
             "client-config",
             "client-command",
             "token",
-        ],
-        ..command(
-            "generate",
-            "Print man, complete-bash, complete-zsh, complete-fish, systemd-unit, systemd-template, sysusers, prometheus, \
-             client-config [CLIENT], client-command CLIENT, token NAME ROLE",
-        )
-    },
-    Flag {
-        takes: Takes::Raw("CLIENT"),
-        ..command(
-            "install",
-            "Add the server to a client's configuration file, after asking",
-        )
-    },
-    Flag {
-        takes: Takes::Raw("CLIENT"),
-        ..command("uninstall", "Take it out of that file again, after asking")
-    },
-    Flag {
-        takes: Takes::Raw("URL"),
-        ..command(
-            "url",
-            "With --install and --generate client-…: for a server over http, or --transport sse, at this URL",
-        )
-    },
-    command("yes", "With --install and --uninstall: do not ask"),
-    Flag {
-        short: Some('V'),
-        ..command("version", "Print the version")
-    },
-    Flag {
-        short: Some('h'),
-        ..command(
-            "help",
-            "Print help: -h in short, --help in full, --help TOPIC on one thing",
-        )
-    },
+        ])
+        .help(
+            Command,
+            "Print man, complete-bash, complete-zsh, complete-fish, \
+             systemd-unit, systemd-template, sysusers, prometheus, client-config [CLIENT], \
+             client-command CLIENT, token NAME ROLE",
+        ),
+    raw("install", "CLIENT").help(
+        Command,
+        "Add the server to a client's configuration file, after asking",
+    ),
+    raw("uninstall", "CLIENT").help(Command, "Take it out of that file again, after asking"),
+    raw("url", "URL").help(
+        Command,
+        "With --install and --generate client-…: for a server over http, or --transport sse, \
+             at this URL",
+    ),
+    word("yes").help(Command, "With --install and --uninstall: do not ask"),
+    word("version")
+        .short('V')
+        .help(Command, "Print the version"),
+    word("help").short('h').help(
+        Command,
+        "Print help: -h in short, --help in full, --help TOPIC on one thing",
+    ),
 ];
 
-const fn setting(long: &'static str, section: Section, help: &'static str) -> Flag {
+/// What follows a flag, and the field of the configuration it sets. A name is that of the value in the help.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Takes {
+    /// Nothing: it is a command or a part of one.
+    Nothing,
+    /// Nothing: it is a setting that is off by default.
+    Switch(fn(&mut Config) -> &mut bool),
+    /// A value; the last one wins.
+    One(&'static str, Set),
+    /// Values; all are used.
+    Many(&'static str, Set),
+    /// A time in seconds, and whether it may be 0; the last one wins.
+    Time(fn(&mut Config) -> &mut Duration, bool),
+    /// A path, which need not be UTF-8; the last one wins.
+    Path(&'static str, fn(&mut Config) -> &mut Option<PathBuf>),
+    /// A value for the code that looks it up; the last one wins.
+    Raw(&'static str),
+}
+
+/// Parses a value and sets its field. The error says what is wrong and what to give instead, without the flag's name.
+pub(crate) type Set = fn(&mut Config, &str) -> Result<(), String>;
+
+/// Section of the help, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Section {
+    /// The server and its log.
+    Server,
+    /// The connection to Fabric.
+    Fabric,
+    /// Patterns and runs.
+    Runs,
+    /// Access over HTTP.
+    Http,
+    /// Commands instead of serving.
+    Command,
+}
+
+impl Section {
+    /// Every section.
+    pub(crate) const ALL: [Section; 5] = [
+        Section::Server,
+        Section::Fabric,
+        Section::Runs,
+        Section::Http,
+        Section::Command,
+    ];
+
+    /// The heading.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Section::Server => "Server",
+            Section::Fabric => "Fabric",
+            Section::Runs => "Patterns and runs",
+            Section::Http => "Network (http and sse)",
+            Section::Command => "Instead of serving",
+        }
+    }
+}
+
+/// One flag.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flag {
+    /// Its name without dashes.
+    pub(crate) long: &'static str,
+    /// Its one-letter name.
+    pub(crate) short: Option<char>,
+    /// Another long name.
+    pub(crate) alias: Option<&'static str>,
+    /// What follows it.
+    pub(crate) takes: Takes,
+    /// All allowed values, where they are few.
+    pub(crate) choices: &'static [&'static str],
+    /// Its variable, where that is not called after the flag.
+    variable: Option<&'static str>,
+    /// The default, parsed like a given value; empty for none.
+    pub(crate) default: &'static str,
+    /// What the help adds to it, where the transport matters.
+    note: &'static str,
+    /// What it does, in a line.
+    pub(crate) help: &'static str,
+    /// Its section of the help.
+    pub(crate) section: Section,
+}
+
+const fn one(long: &'static str, name: &'static str, set: Set) -> Flag {
+    flag(long, Takes::One(name, set))
+}
+
+const fn many(long: &'static str, name: &'static str, set: Set) -> Flag {
+    flag(long, Takes::Many(name, set))
+}
+
+const fn time(long: &'static str, field: fn(&mut Config) -> &mut Duration) -> Flag {
+    flag(long, Takes::Time(field, false))
+}
+
+/// A time that may be 0.
+const fn pause(long: &'static str, field: fn(&mut Config) -> &mut Duration) -> Flag {
+    flag(long, Takes::Time(field, true))
+}
+
+const fn switch(long: &'static str, field: fn(&mut Config) -> &mut bool) -> Flag {
+    flag(long, Takes::Switch(field))
+}
+
+const fn path(
+    long: &'static str,
+    name: &'static str,
+    field: fn(&mut Config) -> &mut Option<PathBuf>,
+) -> Flag {
+    flag(long, Takes::Path(name, field))
+}
+
+const fn raw(long: &'static str, name: &'static str) -> Flag {
+    flag(long, Takes::Raw(name))
+}
+
+const fn word(long: &'static str) -> Flag {
+    flag(long, Takes::Nothing)
+}
+
+const fn flag(long: &'static str, takes: Takes) -> Flag {
     Flag {
         long,
         short: None,
         alias: None,
-        takes: Takes::Nothing,
+        takes,
         choices: &[],
-        variable: Variable::Derived,
+        variable: None,
         default: "",
-        default_note: "",
-        help,
-        section,
+        note: "",
+        help: "",
+        section: Command,
     }
 }
 
-const fn command(long: &'static str, help: &'static str) -> Flag {
-    Flag {
-        variable: Variable::None,
-        ..setting(long, Section::Command, help)
+impl Flag {
+    const fn short(mut self, letter: char) -> Flag {
+        self.short = Some(letter);
+        self
+    }
+
+    const fn alias(mut self, long: &'static str) -> Flag {
+        self.alias = Some(long);
+        self
+    }
+
+    const fn choices(mut self, choices: &'static [&'static str]) -> Flag {
+        self.choices = choices;
+        self
+    }
+
+    const fn named(mut self, variable: &'static str) -> Flag {
+        self.variable = Some(variable);
+        self
+    }
+
+    const fn default(mut self, default: &'static str) -> Flag {
+        self.default = default;
+        self
+    }
+
+    const fn note(mut self, note: &'static str) -> Flag {
+        self.note = note;
+        self
+    }
+
+    const fn help(mut self, section: Section, help: &'static str) -> Flag {
+        self.section = section;
+        self.help = help;
+        self
+    }
+
+    /// The name of its variable, if it is a setting.
+    pub(crate) fn env(&self) -> Option<String> {
+        let derived = || {
+            let name = self.long.to_ascii_uppercase().replace('-', "_");
+            format!("FABRIC_MCP_{name}")
+        };
+        (self.section != Command).then(|| self.variable.map_or_else(derived, str::to_owned))
+    }
+
+    /// What the help calls its value; empty for a switch.
+    pub(crate) fn placeholder(&self) -> &'static str {
+        match self.takes {
+            Takes::Nothing | Takes::Switch(_) => "",
+            Takes::One(name, _)
+            | Takes::Many(name, _)
+            | Takes::Path(name, _)
+            | Takes::Raw(name) => name,
+            Takes::Time(..) => "SECONDS",
+        }
+    }
+
+    /// Whether a value follows.
+    pub(crate) fn takes_value(&self) -> bool {
+        !self.placeholder().is_empty()
+    }
+
+    /// Whether all of its values are used.
+    pub(crate) fn is_repeated(&self) -> bool {
+        matches!(self.takes, Takes::Many(..))
+    }
+
+    /// The default as the help shows it; empty for none.
+    pub(crate) fn shown_default(&self) -> String {
+        format!("{}{}", self.default, self.note)
+    }
+
+    /// All values that can be completed.
+    pub(crate) fn values(&self) -> &'static [&'static str] {
+        if self.placeholder() == "CLIENT" {
+            &NAMES
+        } else {
+            self.choices
+        }
+    }
+
+    /// Its long names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
+        [self.long].into_iter().chain(self.alias)
     }
 }
 
@@ -554,7 +553,7 @@ pub(crate) fn closest<'a>(
     wanted: &str,
     candidates: impl IntoIterator<Item = &'a str>,
 ) -> Option<&'a str> {
-    let wanted: Vec<char> = wanted.chars().take(config::MAX_NAME).collect();
+    let wanted: Vec<char> = wanted.chars().take(MAX_NAME).collect();
     candidates
         .into_iter()
         .map(|candidate| {

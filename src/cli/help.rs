@@ -1,26 +1,14 @@
 //! The texts of `--help` and `--version`: lines of 80 characters at most.
 
 use super::Help;
-use super::flags::{self, FLAGS, Flag, Section, VARIABLES};
+use super::flags::{FLAGS, Flag, Section, VARIABLES};
 use super::topics::{HelpBlock, TOPICS, Topic};
 use crate::text::wrapped;
 
+/// What both begin with.
+const HEAD: &str = include_str!("head.txt");
 /// The flags that `-h` shows, each with a line.
-const FIRST_FLAGS: [(&str, &str); 10] = [
-    ("check", "Test the connection to Fabric"),
-    ("demo", "Use a small Fabric built into this program"),
-    ("install", "Add the server to a client's configuration file"),
-    (
-        "generate",
-        "Print client-config [CLIENT], man, systemd-unit, …",
-    ),
-    ("list-tools", "Print the tools and their arguments"),
-    ("call", "Call a tool, with its arguments as JSON after it"),
-    ("fabric-url", "Where fabric --serve listens"),
-    ("transport", "Serve clients over stdio, http or sse"),
-    ("version", "Print the version"),
-    ("help", "Print this, or with --help every flag"),
-];
+const FIRST_FLAGS: &str = include_str!("first_flags.txt");
 
 /// What `--version` prints, without a line end.
 pub(crate) fn version() -> &'static str {
@@ -36,44 +24,24 @@ pub(crate) fn help(how_much: Help) -> String {
     }
 }
 
-fn head() -> String {
+fn short() -> String {
+    let more = format!("More: --help, or --help and one of {}.", topic_names());
     format!(
-        "{}: a Model Context Protocol server in front of Fabric's REST API\n\n\
-         Usage: fabric-mcp [FLAG]...\n\n\
-         Without flags it speaks MCP over stdin and stdout with the Fabric at\n\
-         http://127.0.0.1:8080: that is for clients, which start it themselves.\n\n",
+        "{}\n{HEAD}\n{FIRST_FLAGS}\n{}\n",
+        title(),
+        wrapped(&more, 0)
+    )
+}
+
+fn title() -> String {
+    format!(
+        "{}: a Model Context Protocol server in front of Fabric's REST API\n",
         version()
     )
 }
 
-/// What to type first.
-const EXAMPLES: &str = "  fabric-mcp --demo --check      see it work without any Fabric
-  fabric-mcp --check             test the connection to your Fabric
-  fabric-mcp --install CLIENT    add it to your assistant or editor
-";
-
-fn short() -> String {
-    let mut text = format!("{}{EXAMPLES}\n", head());
-    let heads: Vec<String> = FIRST_FLAGS
-        .iter()
-        .map(|(long, _)| names(flags::get(long)))
-        .collect();
-    let width = heads.iter().map(String::len).max().unwrap_or(0);
-    for ((_, line), head) in FIRST_FLAGS.iter().zip(heads) {
-        text.push_str(&format!("  {head:<width$}  {line}\n"));
-    }
-    text.push_str(&format!(
-        "\n{}\n",
-        wrapped(
-            &format!("More: --help, or --help and one of {}.", topic_names()),
-            0
-        )
-    ));
-    text
-}
-
 fn full() -> String {
-    let mut text = format!("{}{EXAMPLES}", head());
+    let mut text = format!("{}\n{HEAD}", title());
     for section in Section::ALL {
         text.push_str(&flags_of(section));
     }
@@ -100,21 +68,21 @@ pub(crate) const PRECEDENCE: &str = "A flag wins over its variable, and an empty
                                      with true.";
 
 fn about(topic: &Topic) -> String {
-    let mut text = format!("{}\n", topic.title);
-    for block in topic.blocks {
+    let mut text = format!("{}\n", topic.title());
+    for block in topic.blocks() {
+        text.push('\n');
         match block {
-            HelpBlock::Text(paragraph) => text.push_str(&format!("\n{}\n", wrapped(paragraph, 0))),
+            HelpBlock::Text(paragraph) => text.push_str(&format!("{}\n", wrapped(&paragraph, 0))),
             HelpBlock::Code(lines) => {
-                text.push('\n');
                 for line in lines.lines() {
                     text.push_str(format!("    {line}").trim_end());
                     text.push('\n');
                 }
             }
             HelpBlock::List(terms) => {
-                text.push('\n');
-                for (term, meaning) in *terms {
-                    text.push_str(&format!("  {term}\n          {}\n", wrapped(meaning, 10)));
+                for (term, meaning) in terms {
+                    let (term, meaning) = (wrapped(&term, 2), wrapped(&meaning, 10));
+                    text.push_str(&format!("  {term}\n          {meaning}\n"));
                 }
             }
         }
@@ -207,6 +175,14 @@ mod tests {
             "a screenful\n{}",
             help(Help::Short)
         );
+    }
+
+    #[test]
+    fn the_first_flags_are_flags() {
+        for line in FIRST_FLAGS.lines() {
+            let head = line.trim_start().split("  ").next().unwrap();
+            assert!(FLAGS.iter().any(|flag| names(flag) == head), "{head}");
+        }
     }
 
     #[test]

@@ -9,11 +9,9 @@
 //!
 //! Parsing, the names of variables, `--help` and `--generate` all use the table [`flags::FLAGS`].
 
-mod flag;
 pub(crate) mod flags;
 mod help;
 mod launch;
-mod problems;
 mod resolve;
 pub(crate) mod topics;
 mod values;

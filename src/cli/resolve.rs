@@ -53,46 +53,35 @@ pub(super) fn resolve(
 fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
     let issuer = settings.one("oauth-issuer", values::web_url)?;
     let resource = settings.one("oauth-resource", values::web_url)?;
-    let (client_id, client_secret) = (
-        settings.secret(OAUTH_CLIENT_ID)?,
-        settings.secret(OAUTH_CLIENT_SECRET)?,
-    );
-    let missing = [
-        ("--oauth-issuer", issuer.is_none()),
-        ("--oauth-resource", resource.is_none()),
-        (OAUTH_CLIENT_ID, client_id.is_none()),
-        (OAUTH_CLIENT_SECRET, client_secret.is_none()),
-    ];
-    let (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) =
-        (issuer, resource, client_id, client_secret)
-    else {
-        let named = |wanted: bool| {
-            move |(name, is_missing): &(&'static str, bool)| {
-                (*is_missing == wanted).then_some(*name)
-            }
-        };
-        let missed: Vec<&str> = missing.iter().filter_map(named(true)).collect();
-        return match missing.iter().find_map(named(false)) {
+    let client_id = settings.secret(OAUTH_CLIENT_ID)?;
+    let client_secret = settings.secret(OAUTH_CLIENT_SECRET)?;
+    let (given, missing): (Vec<_>, Vec<_>) = [
+        ("--oauth-issuer", issuer.is_some()),
+        ("--oauth-resource", resource.is_some()),
+        (OAUTH_CLIENT_ID, client_id.is_some()),
+        (OAUTH_CLIENT_SECRET, client_secret.is_some()),
+    ]
+    .into_iter()
+    .partition(|(_, is_given)| *is_given);
+    match (issuer, resource, client_id, client_secret) {
+        (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) => {
+            Ok(Some(OAuthFlags {
+                issuer,
+                resource,
+                client_id,
+                client_secret,
+            }))
+        }
+        _ => match given.first() {
             None => Ok(None),
-            Some(given) => Err(named_error(given, &missed)),
-        };
-    };
-    Ok(Some(OAuthFlags {
-        issuer,
-        resource,
-        client_id,
-        client_secret,
-    }))
-}
-
-fn named_error(given: &str, missed: &[&str]) -> UsageError {
-    named(
-        given,
-        format_args!(
-            "OAuth needs {} too; set it, or unset the rest",
-            missed.join(" and ")
-        ),
-    )
+            Some((name, _)) => {
+                let missing: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+                let missing = missing.join(" and ");
+                let reason = format!("OAuth needs {missing} too; set it, or unset the rest");
+                Err(named(name, reason))
+            }
+        },
+    }
 }
 
 /// Requires an allowed default model, since a run without one would get Fabric's own default.
@@ -331,6 +320,12 @@ impl FlagsAndEnv<'_> {
                     values::state_dir(path).map_err(|reason| named(name, reason))?;
                 }
                 *field(config) = given.map(|(path, _)| path);
+            }
+            Takes::Time(field, may_be_0) => {
+                let (name, texts) = self.texts(flag)?;
+                let text = texts.first().map_or(flag.default, String::as_str);
+                *field(config) =
+                    values::seconds(text, may_be_0).map_err(|reason| named(&name, reason))?;
             }
             Takes::One(_, set) | Takes::Many(_, set) => {
                 let (name, mut texts) = self.texts(flag)?;

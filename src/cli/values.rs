@@ -51,38 +51,41 @@ fn wrong(text: &str, rest: impl Display) -> String {
     format!("\"{}\" {rest}", shown(text))
 }
 
+/// The value that is called so, in upper or lower case.
+fn one_of<T: Copy>(text: &str, what: &str, all: &[(&str, T)]) -> Result<T, String> {
+    let found = all.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        let list = match names.as_slice() {
+            [others @ .., last] => format!("{} or {last}", others.join(", ")),
+            [] => String::new(),
+        };
+        wrong(text, format_args!("is not {what}; give {list}"))
+    })
+}
+
 pub(super) fn transport(text: &str) -> Result<Transport, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "stdio" => Ok(Transport::Stdio),
-        "http" => Ok(Transport::Http),
-        "sse" => Ok(Transport::Sse),
-        _ => Err(wrong(text, "is not a transport; give stdio, http or sse")),
-    }
+    let all = [Transport::Stdio, Transport::Http, Transport::Sse];
+    one_of(text, "a transport", &all.map(|one| (one.name(), one)))
 }
 
 pub(super) fn log_level(text: &str) -> Result<LogLevel, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "debug" => Ok(LogLevel::Debug),
-        "info" => Ok(LogLevel::Info),
-        "warning" | "warn" => Ok(LogLevel::Warning),
-        "error" => Ok(LogLevel::Error),
-        "critical" => Ok(LogLevel::Critical),
-        _ => Err(wrong(
-            text,
-            "is not a log level; give debug, info, warning, error or critical",
-        )),
+    if text.eq_ignore_ascii_case("warn") {
+        return Ok(LogLevel::Warning);
     }
+    let all = [
+        ("debug", LogLevel::Debug),
+        ("info", LogLevel::Info),
+        ("warning", LogLevel::Warning),
+        ("error", LogLevel::Error),
+        ("critical", LogLevel::Critical),
+    ];
+    one_of(text, "a log level", &all)
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text.to_ascii_lowercase().as_str() {
-        "logfmt" => Ok(LogFormat::Logfmt),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(wrong(
-            text,
-            "is not a format of the log; give logfmt or json",
-        )),
-    }
+    let all = [("logfmt", LogFormat::Logfmt), ("json", LogFormat::Json)];
+    one_of(text, "a format of the log", &all)
 }
 
 /// The address of a proxy.
@@ -177,8 +180,11 @@ fn whole<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| digits)
 }
 
-/// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`].
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+/// A time in seconds, from [`MIN_TIME`] to [`MAX_TIME`], or 0.
+pub(super) fn seconds(text: &str, may_be_0: bool) -> Result<Duration, String> {
+    if may_be_0 && text == "0" {
+        return Ok(Duration::ZERO);
+    }
     // `parse` alone would take signs, exponents, `inf` and `nan`.
     let digits = text.bytes().all(|b| b.is_ascii_digit() || b == b'.');
     let seconds = text.parse().ok().filter(|_| digits);
@@ -213,15 +219,6 @@ pub(super) fn server_url(text: &str) -> Result<String, String> {
         false => Err(format!(
             "the URL has no path; did you mean {url}/mcp, or {url}/sse with --transport sse?"
         )),
-    }
-}
-
-/// [`seconds`], or 0.
-pub(super) fn seconds_or_none(text: &str) -> Result<Duration, String> {
-    if text == "0" {
-        Ok(Duration::ZERO)
-    } else {
-        seconds(text)
     }
 }
 
@@ -481,7 +478,7 @@ mod tests {
             ("1.0000000019", 1_000_000_002),
         ] {
             assert_eq!(
-                seconds(text),
+                seconds(text, false),
                 Ok(Duration::from_nanos(nanoseconds)),
                 "{text}"
             );

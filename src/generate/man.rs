@@ -30,8 +30,8 @@ pub(super) fn page() -> String {
     });
     let topics = written(&|page| {
         for topic in TOPICS {
-            page.raw(&format!(".SH {}", topic.title.to_ascii_uppercase()));
-            topic.blocks.iter().for_each(|block| page.block(block));
+            page.raw(&format!(".SH {}", topic.title().to_ascii_uppercase()));
+            topic.blocks().iter().for_each(|block| page.block(block));
         }
     });
     let variables = written(&|page| {
@@ -104,7 +104,7 @@ impl Page {
                 self.text(text);
             }
             HelpBlock::List(terms) => {
-                for (term, meaning) in *terms {
+                for (term, meaning) in terms {
                     self.term(term, meaning);
                 }
             }

@@ -146,90 +146,11 @@ pub(crate) fn hint(what: &Generate, env: Env<'_>) -> String {
 mod tests {
     use super::*;
     use crate::cli::flags::{FLAGS, Flag, VARIABLES, get};
-    use crate::cli::topics::{HelpBlock, TOPICS};
     use crate::clients::Key;
     use crate::config;
 
     const README: &str = include_str!("../../README.md");
     const ENV_EXAMPLE: &str = include_str!("../../.env.example");
-
-    #[test]
-    fn the_help_has_the_limits_as_they_are() {
-        let topic = TOPICS.iter().find(|topic| topic.name == "limits").unwrap();
-        let lists = topic.blocks.iter().filter_map(|block| {
-            if let HelpBlock::List(terms) = block {
-                Some(*terms)
-            } else {
-                None
-            }
-        });
-        let rows: Vec<String> = lists
-            .flatten()
-            .map(|(term, meaning)| format!("{term} | {meaning}"))
-            .collect();
-        for row in [
-            format!(
-                "One message in, line or body | {} MiB",
-                config::MAX_MESSAGE >> 20
-            ),
-            format!(
-                "Other strings; names | {} KiB; {} characters",
-                config::MAX_STRING >> 10,
-                config::MAX_NAME
-            ),
-            format!(
-                "Variables; value of one | {}; {} KiB",
-                config::MAX_VARIABLES,
-                config::MAX_VARIABLE_VALUE >> 10
-            ),
-            format!("Attachments | {}", config::MAX_ATTACHMENTS),
-            format!(
-                "Output of a run; other answers of Fabric | {} MiB; {} MiB",
-                config::MAX_RUN_OUTPUT >> 20,
-                config::MAX_FABRIC_BODY >> 20
-            ),
-            format!(
-                "Text of a failed run that is kept | {} KiB",
-                config::MAX_PARTIAL_TEXT >> 10
-            ),
-            format!(
-                "Messages in a batch (2025-03-26); their answers | {}; {} MiB",
-                config::MAX_BATCH,
-                config::MAX_BATCH_ANSWERS >> 20
-            ),
-            format!(
-                "Id of a request; progress token | {} KiB each",
-                config::MAX_ID >> 10
-            ),
-            format!(
-                "All requests, runs and answers in memory | {} MiB, --max-memory; large ones leave a quarter to small \
-                 ones",
-                config::DEFAULT_MEMORY >> 20
-            ),
-            format!(
-                "Runs at once | {} on stdio ({} more wait), {} over HTTP; --max-runs",
-                get("max-runs").default,
-                config::MAX_QUEUED_RUNS,
-                config::HTTP_MAX_RUNS
-            ),
-            format!(
-                "Connections; legacy sessions | {}, --max-connections; {}",
-                get("max-connections").default,
-                config::MAX_SESSIONS
-            ),
-            format!(
-                "Request line and headers; headers | {} KiB; {}",
-                config::HttpLimits::default().max_head >> 10,
-                config::HttpLimits::default().max_headers
-            ),
-        ] {
-            assert!(rows.contains(&row), "--help limits lacks this row:\n{row}");
-        }
-        assert!(README.contains(&format!(
-            "up to {} further patterns",
-            config::MAX_CHAIN_STEPS
-        )));
-    }
 
     #[test]
     fn the_example_of_an_environment_has_every_variable_with_its_default() {

@@ -189,7 +189,7 @@ impl ResourceTarget {
             ResourceTarget::Strategy(name) => {
                 let strategies = fabric
                     .strategies(wait)?
-                    .ok_or_else(|| missing(NO_STRATEGIES))?;
+                    .ok_or_else(|| missing(&NO_STRATEGIES.to_string()))?;
                 let strategy = strategies.into_iter().find(|s| s.name == name.as_str());
                 strategy
                     .ok_or_else(|| {

@@ -62,7 +62,7 @@ fn strategies(context: &Arc<Context>) -> Result<Outcome, Failure> {
     );
     let warnings: Vec<String> = strategies
         .is_none()
-        .then(|| NO_STRATEGIES.to_owned())
+        .then(|| NO_STRATEGIES.to_string())
         .into_iter()
         .collect();
     let strategies = strategies.unwrap_or_default();

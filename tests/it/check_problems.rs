@@ -49,7 +49,7 @@ fn scripts_get_stable_keys() {
             "url": fabric.url(), "demo": false, "reachable": true, "api_key": "accepted", "latency_ms": null,
             "patterns": 13, "models": 3, "vendors": 2, "strategies": 2, "looks_old": false,
         },
-        "mcp": {"2025-11-25": true, "2026-07-28": true},
+        "mcp": {"2024-11-05": true, "2025-03-26": true, "2025-06-18": true, "2025-11-25": true, "2026-07-28": true},
         "demo_run": null,
         "problems": [],
     });
@@ -248,7 +248,7 @@ fn problems_are_printed_with_the_fix_on_its_own_line() {
         .expect_stdout("\n    Fix: ");
     // Checks that do not need Fabric are done nevertheless.
     finished
-        .expect_stdout("ok  MCP 2026-07-28")
+        .expect_stdout("ok  tools ")
         .expect_stdout("Not everything works.");
 }
 

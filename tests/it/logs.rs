@@ -72,7 +72,7 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
             Reply::json(json!([])),
             vec![
                 "error=fabric-api-error status=200",
-                "something that is not a run",
+                "something that is not Fabric's",
             ],
         ),
         (

@@ -158,7 +158,7 @@ fn a_failure_says_what_to_do_is_sent_once_and_names_no_path_nor_video() {
         (
             Reply::json(json!({"error": "x"})),
             API_ERROR,
-            "is not what Fabric answers",
+            "something that is not Fabric's",
         ),
         (
             Reply::failure(500, json!(HOST_PATH)),

@@ -26,9 +26,8 @@ use super::{
     VideoId, Wait, names, sanitize, template, youtube,
 };
 
-/// The message when Fabric has no folder of strategies.
-pub(crate) const NO_STRATEGIES: &str = "Fabric has no strategies: it cannot read their folder (HTTP 500), which mostly \
-    means that they were never fetched. Run `fabric --setup` on Fabric's host and choose Strategies there.";
+/// Fabric has no folder of strategies; shown, it is the message.
+pub(crate) const NO_STRATEGIES: Cause = Cause::NoStrategies;
 
 /// Delays before retries of an empty list of models: Fabric may be querying the vendors for another caller.
 const EMPTY_MODELS_DELAYS: [Duration; 3] = [
@@ -267,14 +266,11 @@ impl Client {
     }
 
     fn unexpected(&self, method: &str, path: &str) -> Error {
-        let detail = format!(
-            "What came back for {method} {path} is not what Fabric answers: another program may listen at {}, or this \
-             version of Fabric is too old or too new. Check FABRIC_BASE_URL.",
-            self.url()
-        );
-        Error::new(Kind::ApiError, detail)
-            .caused_by(Cause::NotFabric)
-            .after_status(200)
+        let values = [
+            ("url", self.url()),
+            ("request", &format!("{method} {path}")),
+        ];
+        Error::of(Kind::ApiError, Cause::NotFabric, &values).after_status(200)
     }
 }
 

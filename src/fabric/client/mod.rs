@@ -16,21 +16,22 @@ mod response;
 
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
 use ureq::unversioned::transport::DefaultConnector;
-use ureq::{Agent, Body, RequestBuilder, SendBody, Timeout};
+use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
+use cause::Failure;
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 pub(super) use response::{FabricResponse, Media};
 
-use crate::agent::{self, Lookups, NoThread, Tls};
+use crate::agent::{self, Lookups, Tls};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
 
@@ -353,12 +354,9 @@ impl<'c> Attempt<'c> {
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
-                let url = &self.client.url;
-                if status == 400 && url.starts_with("http:") && wants_tls(&said) {
-                    failure.error.cause = Some(Cause::WantsTls);
-                    failure.error.detail = format!(
-                        "What listens at {url} wants TLS (HTTP 400): write https:// in FABRIC_BASE_URL."
-                    );
+                let is_http = self.client.url.starts_with("http:");
+                if status == 400 && is_http && wants_tls(&said) {
+                    failure.error = self.answered(Cause::WantsTls, status, "");
                 } else if let Some(explain) = self.explain {
                     failure.error = explain(failure.error, &said);
                 }
@@ -376,32 +374,19 @@ impl<'c> Attempt<'c> {
             .unwrap_or_default()
             .trim()
             .to_ascii_lowercase();
-        if media == "text/html" {
-            let detail = format!(
-                "A web page came back for {self} from {}: another program or a proxy may be answering there. Check \
-                 FABRIC_BASE_URL, its port and its path.",
-                self.client.url
-            );
-            let error = Error::new(Kind::ApiError, detail)
-                .caused_by(Cause::WebPage)
-                .after_status(200);
-            return Err(AttemptError {
-                error,
-                retryable: false,
-            });
-        }
         let encoding = head
             .headers
             .get(header::CONTENT_ENCODING)
             .map(|v| v.as_bytes());
-        if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
-            let detail = format!(
-                "The answer to {self} from {} came compressed, which was not asked for: a proxy may be answering there. \
-                 Switch its compression off, or let FABRIC_BASE_URL name Fabric itself.",
-                self.client.url
-            );
+        let is_plain = encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
+        let wrong = match media.as_str() {
+            "text/html" => Some(Cause::WebPage),
+            _ if !is_plain => Some(Cause::Compressed),
+            _ => None,
+        };
+        if let Some(cause) = wrong {
             return Err(AttemptError {
-                error: Error::new(Kind::ApiError, detail).after_status(200),
+                error: self.answered(cause, 200, ""),
                 retryable: false,
             });
         }
@@ -436,253 +421,109 @@ impl<'c> Attempt<'c> {
     }
 
     fn refused(&self, status: u16, headers: &HeaderMap) -> AttemptError {
-        let url = &self.client.url;
         let retry_after = headers
             .get(header::RETRY_AFTER)
             .filter(|_| matches!(status, 429 | 503))
             .and_then(|value| value.to_str().ok()?.trim().parse::<u64>().ok())
             .map(|seconds| Duration::from_secs(seconds.min(MAX_RETRY_AFTER)));
         let later = match retry_after {
-            Some(time) => format!("Try again in {} s.", time.as_secs()),
-            None => "Try again later.".to_owned(),
+            Some(time) => format!("in {} s", time.as_secs()),
+            None => "later".to_owned(),
         };
-        let (cause, detail) = match status {
-            401 | 403 if self.client.key.is_none() => (
-                Some(Cause::KeyMissing),
-                format!(
-                    "Fabric at {url} wants an API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
-                ),
-            ),
-            401 | 403 => (
-                Some(Cause::KeyRefused),
-                format!(
-                    "Fabric at {url} refused the API key (HTTP {status}): set FABRIC_API_KEY to the one it was started with."
-                ),
-            ),
-            300..=399 => (
-                Some(Cause::Redirect),
-                format!(
-                    "{url} answered {self} with a redirect (HTTP {status}), which is not followed, so that the API key \
-                     goes nowhere else: set FABRIC_BASE_URL to Fabric's own address."
-                ),
-            ),
-            404 => (
-                Some(Cause::NotFound),
-                format!(
-                    "Fabric at {url} does not know {self} (HTTP 404): check the name, and the path in FABRIC_BASE_URL."
-                ),
-            ),
-            429 => (
-                None,
-                format!("Fabric at {url} gets too many requests (HTTP 429). {later}"),
-            ),
-            502..=504 => (
-                Some(Cause::BadGateway),
-                format!(
-                    "Fabric at {url} is not available behind its proxy (HTTP {status}). {later}"
-                ),
-            ),
-            500.. => (
-                None,
-                format!("Fabric at {url} failed on {self} (HTTP {status}). Its own log tells why."),
-            ),
-            _ => (
-                None,
-                format!("Fabric at {url} refused {self} (HTTP {status}). Its own log tells why."),
-            ),
+        let cause = match status {
+            401 | 403 if self.client.key.is_none() => Cause::KeyMissing,
+            401 | 403 => Cause::KeyRefused,
+            300..=399 => Cause::Redirect,
+            404 => Cause::NotFound,
+            429 => Cause::Busy,
+            502..=504 => Cause::BadGateway,
+            500.. => Cause::Failed,
+            _ => Cause::RefusedRequest,
         };
-        let kind = Kind::from_status(status);
-        let retryable = matches!(status, 502..=504);
         AttemptError {
             error: Error {
                 retry_after,
-                cause,
-                ..Error::new(kind, detail).after_status(status)
+                ..self.answered(cause, status, &later)
             },
-            retryable,
+            retryable: matches!(status, 502..=504),
         }
     }
 
-    fn failure(&self, error: ureq::Error, phase: Stage) -> AttemptError {
-        let url = &self.client.url;
-        let is_https = url.starts_with("https:");
-        let cause = if phase == Stage::Body {
-            None
-        } else {
-            cause::of(&error, is_https)
-        };
-        // With a proxy, its name alone is looked up.
-        let by_proxy = self.client.is_proxied && matches!(error, ureq::Error::HostNotFound);
-        let cause = if by_proxy { Some(Cause::Proxy) } else { cause };
-        let unavailable = match phase {
-            Stage::Request | Stage::Head => Kind::ApiUnavailable,
-            Stage::Body => Kind::StreamInterrupted,
-        };
-        let (kind, retryable, detail) = match error {
-            ureq::Error::Other(other) if other.is::<Stop>() => {
-                return AttemptError {
-                    error: Error::cancelled(),
-                    retryable: false,
-                };
-            }
-            // Once sent, a run may continue and cost money: Fabric is reachable, but silent.
-            ureq::Error::Timeout(which)
-                if self.limits.idle.is_some() && phase != Stage::Request =>
-            {
-                let kind = if which == Timeout::PerRead {
-                    Kind::Timeout
-                } else {
-                    Kind::StreamInterrupted
-                };
-                return AttemptError {
-                    error: self.at(phase, Error::new(kind, self.too_slow(which, phase))),
-                    retryable: false,
-                };
-            }
-            ureq::Error::Timeout(which) => (unavailable, false, self.too_slow(which, phase)),
-            ureq::Error::Io(e) if e.kind() == ErrorKind::TimedOut => {
-                (unavailable, false, self.too_slow(Timeout::Connect, phase))
-            }
-            // rustls reports its errors with this kind; nothing else here does.
-            ureq::Error::Io(e) if is_https && e.kind() == ErrorKind::InvalidData => {
-                (unavailable, false, self.no_tls(&e.to_string(), cause))
-            }
-            ureq::Error::Tls(why) => (unavailable, false, self.no_tls(why, cause)),
-            #[cfg(feature = "tls")]
-            ureq::Error::Rustls(e) => (unavailable, false, self.no_tls(&e.to_string(), cause)),
-            ureq::Error::HostNotFound if by_proxy => {
-                let detail = format!(
-                    "The host name of the proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names cannot be resolved. If \
-                     Fabric at {url} needs no proxy, add its host to NO_PROXY."
-                );
-                (unavailable, true, detail)
-            }
-            ureq::Error::HostNotFound => {
-                let detail =
-                    format!("The host name in {url} cannot be resolved. Check FABRIC_BASE_URL.");
-                (unavailable, true, detail)
-            }
-            ureq::Error::Other(other) if other.is::<NoThread>() => {
-                let detail = format!(
-                    "The system has no thread to look up a host name for {url}: nothing was sent. Try again in a moment."
-                );
-                (unavailable, true, detail)
-            }
-            ureq::Error::ConnectProxyFailed(_) => {
-                let detail = format!(
-                    "The proxy that ALL_PROXY, HTTPS_PROXY or HTTP_PROXY names does not connect to Fabric at {url}. If \
-                     Fabric needs no proxy, add its host to NO_PROXY."
-                );
-                (unavailable, true, detail)
-            }
-            // A local limit: restarting Fabric does not help.
-            ureq::Error::Io(e) if agent::is_out_of_sockets(&e) => {
-                let detail = format!(
-                    "This machine let us open no further connection to Fabric at {url}: {e}. Raise its limit on open \
-                     files, or lower --max-runs and --max-connections."
-                );
-                (unavailable, true, detail)
-            }
-            ureq::Error::Io(e) => (unavailable, true, self.lost(e.kind(), phase)),
-            ureq::Error::ConnectionFailed => {
-                (unavailable, true, self.lost(ErrorKind::NotConnected, phase))
-            }
-            ureq::Error::LargeResponseHeader(..) => {
-                let detail =
-                    format!("The headers of the answer to {self} from {url} are too large.");
-                (Kind::ResponseTooLarge, false, detail)
-            }
-            _ if phase == Stage::Body => (
-                Kind::StreamInterrupted,
-                false,
-                self.lost(ErrorKind::InvalidData, phase),
-            ),
-            _ => {
-                let detail = format!(
-                    "What answers at {url} does not speak HTTP as Fabric does: another program may listen there. Check \
-                     FABRIC_BASE_URL, its scheme and its port."
-                );
-                (Kind::ApiError, false, detail)
-            }
-        };
-        AttemptError {
-            error: self.at(phase, Error::new(kind, detail).caused_by(cause)),
-            retryable,
-        }
+    /// The error for an answer with this status; `later` says when to try again.
+    fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
+        let values = [
+            ("url", self.client.url.as_str()),
+            ("request", &self.to_string()),
+            ("status", &status.to_string()),
+            ("later", later),
+        ];
+        Error::of(Kind::from_status(status), cause, &values).after_status(status)
     }
 
     /// Only bodies of a 200 are read.
-    fn at(&self, phase: Stage, error: Error) -> Error {
-        if phase == Stage::Body {
-            error.after_status(200)
-        } else {
-            error
+    fn failure(&self, error: ureq::Error, stage: Stage) -> AttemptError {
+        if matches!(&error, ureq::Error::Other(other) if other.is::<Stop>()) {
+            return AttemptError {
+                error: Error::cancelled(),
+                retryable: false,
+            };
         }
-    }
-
-    fn too_slow(&self, which: Timeout, phase: Stage) -> String {
-        let url = &self.client.url;
         let Limits { total, flag, idle } = self.limits;
-        match (which, idle) {
-            (Timeout::Connect | Timeout::Resolve, _) => format!(
-                "No connection to Fabric at {url} within {} s. Check that it runs and FABRIC_BASE_URL, or raise \
-                 --connect-timeout.",
-                self.client.settings.connect_timeout.as_secs_f64()
-            ),
-            (Timeout::PerWrite, _) => format!("Fabric at {url} stopped taking in {self}."),
-            (Timeout::PerRead, Some(idle)) => format!(
-                "Fabric at {url} was silent for {} s during the run: the model may have failed; Fabric's own log tells. \
-                 A slower model needs a longer --idle-timeout.",
-                idle.as_secs_f64()
-            ),
-            _ if phase != Stage::Body => format!(
-                "Fabric at {url} did not answer {self} within {} s. If that is how slow it is, raise {flag}.",
-                total.as_secs_f64()
-            ),
-            _ => format!(
-                "Fabric at {url} did not finish {self} within {} s. If that is how slow it is, raise {flag}.",
-                total.as_secs_f64()
-            ),
-        }
-    }
-
-    fn no_tls(&self, why: &str, cause: Option<Cause>) -> String {
-        let why = match cause {
-            Some(Cause::CertificateOfAuthority) => {
-                "the server shows an authority's certificate (CA:TRUE) as its own. Make it one with CA:FALSE, and its \
-                 name as subjectAltName."
-                    .to_owned()
-            }
-            _ => format!(
-                "{why}. Check whether it is https at all; if its certificate is of a private authority, set \
-                 SSL_CERT_FILE to that one's certificate."
-            ),
+        let Failure { cause, why } = Failure::of(
+            &error,
+            stage,
+            self.client.url.starts_with("https:"),
+            self.client.is_proxied,
+            idle.is_some(),
+        );
+        let limit = match cause {
+            Cause::ConnectTimeout => self.client.settings.connect_timeout,
+            Cause::RunSilent => idle.unwrap_or(total),
+            _ => total,
         };
-        format!(
-            "No secure connection to Fabric at {}: {why}",
-            self.client.url
-        )
-    }
-
-    fn lost(&self, kind: ErrorKind, phase: Stage) -> String {
-        let url = &self.client.url;
-        match (phase, kind) {
-            (Stage::Body, _) => {
-                format!(
-                    "The connection to Fabric at {url} broke off in the middle of the answer to {self}."
-                )
+        let values = [
+            ("url", self.client.url.as_str()),
+            ("request", &self.to_string()),
+            ("limit", &limit.as_secs_f64().to_string()),
+            ("flag", flag),
+            ("why", &why),
+        ];
+        // Once sent, a run may continue and cost money: Fabric is reachable, but slow.
+        let is_slow_run = idle.is_some() && matches!(cause, Cause::Silent | Cause::Unread);
+        let kind = match cause {
+            Cause::RunSilent => Kind::Timeout,
+            Cause::HeadTooLarge => Kind::ResponseTooLarge,
+            Cause::NotHttp => Kind::ApiError,
+            _ if stage == Stage::Body || (stage == Stage::Head && is_slow_run) => {
+                Kind::StreamInterrupted
             }
-            (_, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
-                format!(
-                    "Fabric at {url} closed the connection without an answer to {self}. Its own log may tell why."
-                )
-            }
-            _ => format!(
-                "No connection to Fabric at {url} ({kind}). Start it with `fabric --serve`, or set FABRIC_BASE_URL to \
-                 where it runs."
-            ),
+            _ => Kind::ApiUnavailable,
+        };
+        let error = Error::of(kind, cause, &values);
+        AttemptError {
+            error: match stage {
+                Stage::Body => error.after_status(200),
+                Stage::Request | Stage::Head => error,
+            },
+            retryable: may_pass(cause),
         }
     }
+}
+
+/// Whether a GET may succeed when it is sent again at once.
+fn may_pass(cause: Cause) -> bool {
+    matches!(
+        cause,
+        Cause::Refused
+            | Cause::NoConnection
+            | Cause::UnknownHost
+            | Cause::Proxy
+            | Cause::Closed
+            | Cause::ClosedTls
+            | Cause::BrokeOff
+            | Cause::NoThread
+            | Cause::NoSocket
+    )
 }
 
 /// Whether a server says so that it got HTTP where it speaks TLS: nginx, Go, Apache.

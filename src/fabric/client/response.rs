@@ -37,14 +37,7 @@ pub(in crate::fabric) struct FabricResponse<'c> {
 impl FabricResponse<'_> {
     /// The error for a run whose 200 response contains something else.
     pub(in crate::fabric) fn not_a_run(&self) -> Error {
-        let detail = format!(
-            "Fabric answered with something that is not a run: another program or a proxy may be answering at {}, or \
-             this version of Fabric is too old or too new. Check FABRIC_BASE_URL before you run the pattern again.",
-            self.call.client.url
-        );
-        Error::new(Kind::ApiError, detail)
-            .caused_by(Cause::NotFabric)
-            .after_status(200)
+        self.call.answered(Cause::NotFabric, 200, "")
     }
 
     /// The next bytes of the body; 0 at its end.

@@ -1,6 +1,7 @@
 use super::super::fixture::settings;
 use super::interruptible::ReadContext;
 use super::*;
+use crate::agent::NoThread;
 
 #[test]
 fn invalid_settings_are_start_up_errors_that_name_the_variable() {
@@ -113,7 +114,7 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     let failure = call.failure(ureq::Error::Other(Box::new(NoThread)), Stage::Request);
     assert_eq!(
         (failure.error.kind, failure.error.cause, failure.retryable),
-        (Kind::ApiUnavailable, None, true)
+        (Kind::ApiUnavailable, Some(Cause::NoThread), true)
     );
     assert_eq!(
         failure.error.detail,

@@ -141,7 +141,7 @@ pub(crate) fn bodies() -> Vec<Fault> {
         .ending(End::KeepAlive)
     };
     let not_a_run = |name, reply| Fault {
-        says: "something that is not a run",
+        says: "something that is not Fabric's",
         ..fault(name, reply, Fails(API_ERROR, ""))
     };
     vec![

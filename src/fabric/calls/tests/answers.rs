@@ -34,7 +34,7 @@ fn json_in_place_of_a_stream_is_one_event() {
     assert!(
         error
             .detail
-            .starts_with("Fabric answered with something that is not a run: "),
+            .contains(" answers POST /chat with something that is not Fabric's: "),
         "{error}"
     );
 }

@@ -131,7 +131,7 @@ fn no_connection_is_unavailable() {
     let error = run(&client).2.unwrap_err();
     assert_eq!(error.kind, Kind::ApiUnavailable);
     assert!(
-        error.detail.contains("connection refused") && error.detail.contains("fabric --serve"),
+        error.cause == Some(Cause::Refused) && error.detail.contains("fabric --serve"),
         "{error}"
     );
     assert_eq!(
@@ -173,7 +173,7 @@ fn no_headers_in_time_is_a_silent_run_and_for_anything_else_unavailable() {
     let error = run(&quick(&idle)).2.unwrap_err();
     assert_eq!(
         (error.kind, error.cause, error.status),
-        (Kind::Timeout, None, None)
+        (Kind::Timeout, Some(Cause::RunSilent), None)
     );
     assert_eq!(
         error.detail,

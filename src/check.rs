@@ -1,0 +1,756 @@
+//! Tests of the connection to Fabric: the log line at start, and `--check` with its report.
+//!
+//! In scope: the requests, their order, what the answers mean, and the report: text, written line by line, or one JSON
+//! object whose keys never change their meaning. Not in scope: the words of problems (`error`). Nothing here starts a
+//! run that costs money.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use crate::access::Access;
+use crate::config::{self, Config};
+use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Source, Wait};
+use crate::url::{Authority, Host};
+use crate::protocol::Revision;
+use crate::server::Server;
+use crate::text::{WIDTH, wrapped};
+use crate::tools::TOOLS;
+
+/// The default port of `fabric --serve`.
+const FABRIC_DEFAULT_PORT: u16 = 8080;
+/// Longest request to [`FABRIC_DEFAULT_PORT`] when another port was configured.
+const OTHER_PORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Delay before a person is told what is waited for.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The pattern that is run with the demo, and its input.
+const DEMO_PATTERN: &str = "write_commit_message";
+const DEMO_INPUT: &str = "Retry a request to the cache twice before falling back to the database.";
+
+/// The next step after problems, after success, and after the demo. `NAME` is a pattern.
+const MEND: &str = "Next: mend the first problem above, and run the check again.\n";
+const NEXT: &str = "Next: try a run, which this check leaves out because it may cost money:\n\
+                    \x20 fabric-mcp --call fabric_run_pattern '{\"pattern_name\":\"NAME\"}' < FILE\n\
+                    Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                    fabric-mcp --generate client-config lists the clients.\n";
+const NEXT_AFTER_DEMO: &str = "Next: fabric-mcp --demo --install CLIENT adds this demo to your assistant or\n\
+                               editor; fabric-mcp --generate client-config lists the clients. Then start your\n\
+                               own Fabric, and check it: fabric-mcp --check\n";
+
+/// Colours of a terminal, as ANSI has them.
+const GREEN: &str = "32";
+const RED: &str = "31";
+const YELLOW: &str = "33";
+
+/// Prints a message; `None` for silence.
+pub(crate) type Say<'a> = Option<&'a (dyn Fn(&str) + Sync)>;
+
+/// How a report looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Lines of text.
+    Plain,
+    /// Lines of text, on a terminal that has colours.
+    Coloured,
+    /// One JSON object.
+    Json,
+}
+
+/// Logs whether Fabric answers.
+pub(crate) fn log_connection(client: &Client) {
+    match client.pattern_names(&no_wait()) {
+        Ok(_) => log::info!("Successfully connected to Fabric API at {}.", client.url()),
+        Err(error) => log::error!(
+            "Failed to connect to Fabric API at {}. Details: {}",
+            client.url(),
+            error.detail
+        ),
+    }
+}
+
+/// Runs `--check` and writes the report to `out`: line by line, or as one object at the end. `say` prints what is
+/// waited for. True unless there are errors; warnings do not count.
+///
+/// # Errors
+/// Those of `out`.
+pub(crate) fn run(
+    server: &Arc<Server>,
+    config: &Config,
+    access: &Access,
+    look: Look,
+    out: &mut dyn Write,
+    say: Say<'_>,
+) -> io::Result<bool> {
+    let mut report = Report::new(config, look, out)?;
+    for warning in &config.warnings {
+        report.found(Cause::Settings, &[("why", warning)]);
+    }
+    let client = &server.backend.fabric;
+    let reachable = ask_for_patterns(client, config, &mut report, say)?;
+    if reachable {
+        ask_for_the_rest(client, config, &mut report, say)?;
+    }
+    if let Err(why) = access.probe() {
+        report.found(Cause::OAuthIssuer, &[("why", &why)]);
+    }
+    report.protocol()?;
+    if config.demo && reachable {
+        run_demo(client, &mut report)?;
+    }
+    report.end()
+}
+
+/// Lists the patterns, which tests address, network and key. True if it worked.
+fn ask_for_patterns(
+    client: &Client,
+    config: &Config,
+    report: &mut Report<'_>,
+    say: Say<'_>,
+) -> io::Result<bool> {
+    let url = &config.fabric.url;
+    let limit = config.fabric.request_timeout;
+    let started = Instant::now();
+    let names = match patiently(say, "Fabric's list of patterns", limit, || {
+        client.pattern_names(&no_wait())
+    }) {
+        Ok(names) => names,
+        Err(error) => {
+            let key = match error.cause {
+                Some(Cause::KeyMissing) => Some(KeyStatus::Missing),
+                Some(Cause::KeyRefused) => Some(KeyStatus::Refused),
+                _ => None,
+            };
+            match key {
+                Some(key) => {
+                    report.address(true, &format!("{url} answers"))?;
+                    report.key(key)?;
+                }
+                None => report.address(false, &format!("no Fabric answers at {url}"))?,
+            }
+            match other_port(config).filter(|_| error.cause == Some(Cause::Refused)) {
+                Some(found) => report.found(Cause::Elsewhere, &[("url", url), ("found", &found)]),
+                None => report.problem(error),
+            }
+            return Ok(false);
+        }
+    };
+    // The second request measures the latency: the first one also connects.
+    let again = Instant::now();
+    let latency = match client.pattern_names(&no_wait()) {
+        Ok(_) => again.elapsed(),
+        Err(_) => again.duration_since(started),
+    };
+    report.fabric("latency_ms", milliseconds(latency));
+    report.address(
+        true,
+        &format!("{url} answers in {} ms", milliseconds(latency)),
+    )?;
+    let key = key_status(config);
+    report.key(key)?;
+    if key == KeyStatus::Unused {
+        report.found(Cause::KeyNotAskedFor, &[]);
+    }
+    report.fabric("patterns", names.len());
+    report.line(!names.is_empty(), "patterns", &names.len().to_string())?;
+    report.has_summarize = names.contains("summarize");
+    if names.is_empty() {
+        report.found(Cause::NoPatterns, &[]);
+    }
+    Ok(true)
+}
+
+/// Whether Fabric needs the key it accepted: asks again without it.
+fn key_status(config: &Config) -> KeyStatus {
+    if config.fabric.api_key.is_none() {
+        return KeyStatus::NotNeeded;
+    }
+    let without = config::Fabric {
+        api_key: None,
+        ..config.fabric.clone()
+    };
+    match Client::new(&without).map(|client| client.pattern_names(&no_wait())) {
+        Ok(Ok(_)) => KeyStatus::Unused,
+        Ok(Err(error)) if error.cause == Some(Cause::KeyMissing) => KeyStatus::Accepted,
+        _ => KeyStatus::Unknown,
+    }
+}
+
+/// The URL of a Fabric on this machine's default port, when nothing listens on the configured one. Sent without the key.
+fn other_port(config: &Config) -> Option<String> {
+    let rest = config.fabric.url.strip_prefix("http://")?;
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let host = Authority::parse(authority)
+        .ok()
+        .map(|authority| authority.host)
+        .filter(Host::is_loopback)?;
+    let url = format!("http://{host}:{FABRIC_DEFAULT_PORT}");
+    if url == config.fabric.url {
+        return None;
+    }
+    let settings = config::Fabric {
+        url: url.clone(),
+        api_key: None,
+        connect_timeout: OTHER_PORT_TIMEOUT,
+        request_timeout: OTHER_PORT_TIMEOUT,
+        ..config.fabric.clone()
+    };
+    let is_fabric = match Client::new(&settings).ok()?.pattern_names(&no_wait()) {
+        Ok(_) => true,
+        Err(error) => error.cause == Some(Cause::KeyMissing),
+    };
+    is_fabric.then_some(url)
+}
+
+/// Sequentially: while Fabric answers another request, it may return an empty list of models.
+fn ask_for_the_rest(
+    client: &Client,
+    config: &Config,
+    report: &mut Report<'_>,
+    say: Say<'_>,
+) -> io::Result<()> {
+    let wait = no_wait();
+    let limit = config.fabric.request_timeout;
+    let models = "Fabric's list of models, for which it asks every vendor";
+    match patiently(say, models, config.fabric.models_timeout, || {
+        client.models(&wait)
+    }) {
+        Ok(models) => {
+            let vendors = models
+                .vendors
+                .values()
+                .filter(|names| !names.is_empty())
+                .count();
+            let count = models.models.len();
+            report.fabric("models", count);
+            report.fabric("vendors", vendors);
+            let plural = if vendors == 1 { "" } else { "s" };
+            report.line(
+                count > 0,
+                "models",
+                &format!("{count}, from {vendors} vendor{plural}"),
+            )?;
+            if count == 0 {
+                report.found(Cause::NoModels, &[]);
+            }
+        }
+        Err(error) => {
+            report.line(false, "models", "cannot be listed")?;
+            // Every version answers so without a vendor.
+            match error.status {
+                Some(500) => report.found(Cause::NoVendor, &[]),
+                _ => report.problem(error),
+            }
+        }
+    }
+    let strategies = patiently(say, "Fabric's strategies", limit, || {
+        client.strategies(&wait)
+    });
+    let count = match &strategies {
+        Ok(strategies) => Some(strategies.as_ref().map_or(0, Vec::len)),
+        Err(_) => None,
+    };
+    report.fabric("strategies", count);
+    let shown = count.map_or("cannot be listed".to_owned(), |count| count.to_string());
+    report.line(count.is_some(), "strategies", &shown)?;
+    match strategies {
+        Ok(Some(_)) => {}
+        Ok(None) => report.found(Cause::NoStrategies, &[]),
+        Err(error) => report.found_behind(Cause::StrategiesUnread, &error),
+    }
+    match patiently(say, "Fabric's configuration", limit, || {
+        client.configuration(&wait)
+    }) {
+        // The demo shows its made-up keys unmasked.
+        Ok(configuration) if !config.demo && looks_old(&configuration) => {
+            report.fabric("looks_old", true);
+            report.found(Cause::OldFabric, &[]);
+        }
+        Ok(_) => {}
+        Err(error) => report.found_behind(Cause::NoConfiguration, &error),
+    }
+    Ok(())
+}
+
+/// Fabric's API does not return its version. Old versions have a setting that newer ones dropped, and show keys unmasked
+/// (v1.4.300 does both, v1.4.470 neither).
+fn looks_old(configuration: &Map<String, Value>) -> bool {
+    let unmasked = |(name, value): (&String, &Value)| {
+        // These hold an address, not a key.
+        !matches!(name.as_str(), "ollama" | "lmstudio")
+            && value
+                .as_str()
+                .is_some_and(|key| key.len() > 4 && !key.contains("://") && !key.starts_with('*'))
+    };
+    configuration.contains_key("anthropic_use_oauth_login") || configuration.iter().any(unmasked)
+}
+
+/// Streams a run of the demo, whose model costs nothing.
+fn run_demo(client: &Client, report: &mut Report<'_>) -> io::Result<()> {
+    let head = format!(
+        "A streamed run of the pattern {DEMO_PATTERN}. The demo's model only says what a real one would be sent:"
+    );
+    report.write(&format!("\n{}\n\n", wrapped(&head, 0)))?;
+    let started = Instant::now();
+    let (mut pieces, mut characters, mut first) = (0, 0, Duration::ZERO);
+    let mut lost = Ok(());
+    let mut show = |event: Event| {
+        if let Event::Content { content, .. } = event {
+            if pieces == 0 {
+                first = started.elapsed();
+            }
+            pieces += 1;
+            characters += content.chars().count();
+            lost = report.stream(&content);
+        }
+        match &lost {
+            Ok(()) => Ok(()),
+            Err(_) => Err(Error::cancelled()),
+        }
+    };
+    let ended = Name::parse("pattern_name", DEMO_PATTERN).and_then(|pattern| {
+        let chat = Chat::new(pattern, DEMO_INPUT.to_owned());
+        client.run(client.check(chat, &no_wait())?, &no_wait(), &mut show)
+    });
+    lost?;
+    report.write("\n\n")?;
+    let why = match ended {
+        Err(error) => error.detail,
+        Ok(()) if pieces < 2 => "its text did not stream".to_owned(),
+        Ok(()) => {
+            let (first, total) = (milliseconds(first), milliseconds(started.elapsed()));
+            report.json["demo_run"] = json!({
+                "pieces": pieces,
+                "characters": characters,
+                "first_piece_ms": first,
+                "total_ms": total,
+            });
+            let text = format!("{pieces} pieces, first after {first} ms, last after {total} ms");
+            return report.line(true, "streaming", &text);
+        }
+    };
+    report.found(Cause::DemoRun, &[("why", why.trim_end_matches('.'))]);
+    Ok(())
+}
+
+fn no_wait() -> Arc<dyn Wait> {
+    Arc::new(NoWait)
+}
+
+/// Does `work`; if it takes longer than [`QUIET`], says what is waited for and the time limit.
+fn patiently<T>(say: Say<'_>, what: &str, limit: Duration, work: impl FnOnce() -> T) -> T {
+    let Some(say) = say else { return work() };
+    let limit = limit.as_secs_f64();
+    let tell = || {
+        say(&format!(
+            "  ..  waiting for {what}, for {limit} s at most\n"
+        ))
+    };
+    after(QUIET, &tell, work)
+}
+
+/// Does `work`, and calls `tell` if it takes longer than `quiet`.
+fn after<T>(quiet: Duration, tell: &(dyn Fn() + Sync), work: impl FnOnce() -> T) -> T {
+    let (done, over) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let watch = move || {
+            if over.recv_timeout(quiet) == Err(RecvTimeoutError::Timeout) {
+                tell();
+            }
+        };
+        // Without the thread, nothing is printed.
+        let _ = thread::Builder::new()
+            .name("patience".into())
+            .spawn_scoped(scope, watch);
+        let result = work();
+        drop(done);
+        result
+    })
+}
+
+/// To a hundredth.
+fn milliseconds(time: Duration) -> f64 {
+    (time.as_secs_f64() * 100_000.0).round() / 100.0
+}
+
+/// How Fabric treats the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KeyStatus {
+    Unknown,
+    NotNeeded,
+    Accepted,
+    /// Sent, but not needed.
+    Unused,
+    Missing,
+    Refused,
+}
+
+impl KeyStatus {
+    /// Its name in JSON, its words in the text, and whether that is good.
+    fn shown(self) -> (&'static str, &'static str, bool) {
+        match self {
+            KeyStatus::Unknown => ("unknown", "not known", true),
+            KeyStatus::NotNeeded => ("not-needed", "none set, none needed", true),
+            KeyStatus::Accepted => ("accepted", "accepted", true),
+            KeyStatus::Unused => ("unused", "sent, but Fabric answers without it too", true),
+            KeyStatus::Missing => ("missing", "missing", false),
+            KeyStatus::Refused => ("refused", "refused", false),
+        }
+    }
+}
+
+/// The report: its text goes out at once, JSON at the end.
+struct Report<'a> {
+    out: &'a mut dyn Write,
+    look: Look,
+    /// All but the problems.
+    json: Value,
+    /// In the order found.
+    problems: Vec<Error>,
+    demo: bool,
+    /// Whether the pattern of the proposed run is one of Fabric's.
+    has_summarize: bool,
+    /// Width of the current line of the demo's run, in characters.
+    column: usize,
+    /// Spaces to be written before its next word.
+    blanks: usize,
+}
+
+impl<'a> Report<'a> {
+    fn new(config: &Config, look: Look, out: &'a mut dyn Write) -> io::Result<Report<'a>> {
+        let (url, demo, version) = (&config.fabric.url, config.demo, env!("CARGO_PKG_VERSION"));
+        let mut report = Report {
+            out,
+            look,
+            json: json!({
+                "schema_version": 1,
+                "version": version,
+                "fabric": {
+                    "url": url,
+                    "demo": demo,
+                    "reachable": false,
+                    "api_key": KeyStatus::Unknown.shown().0,
+                    "latency_ms": null,
+                    "patterns": null,
+                    "models": null,
+                    "vendors": null,
+                    "strategies": null,
+                    "looks_old": false,
+                },
+                "demo_run": null,
+            }),
+            problems: Vec::new(),
+            demo,
+            has_summarize: false,
+            column: 0,
+            blanks: 0,
+        };
+        let demo = if demo { " (the built-in demo)" } else { "" };
+        report.write(&format!(
+            "fabric-mcp {version}: checking Fabric at {url}{demo}\n\n"
+        ))?;
+        Ok(report)
+    }
+
+    /// Notes a fact about Fabric.
+    fn fabric(&mut self, key: &str, value: impl Into<Value>) {
+        self.json["fabric"][key] = value.into();
+    }
+
+    fn address(&mut self, reachable: bool, text: &str) -> io::Result<()> {
+        self.fabric("reachable", reachable);
+        self.line(reachable, "address", text)
+    }
+
+    fn key(&mut self, key: KeyStatus) -> io::Result<()> {
+        let (name, text, good) = key.shown();
+        self.fabric("api_key", name);
+        self.line(good, "key", text)
+    }
+
+    /// What this program speaks, which needs no Fabric.
+    fn protocol(&mut self) -> io::Result<()> {
+        let revisions = Revision::ALL.map(Revision::name);
+        self.json["mcp"] = revisions
+            .iter()
+            .map(|name| ((*name).to_owned(), true))
+            .collect();
+        self.line(true, "MCP", &revisions.join(", "))?;
+        self.line(true, "tools", &TOOLS.len().to_string())
+    }
+
+    fn problem(&mut self, error: Error) {
+        self.problems.push(error);
+    }
+
+    fn found(&mut self, cause: Cause, values: &[(&str, &str)]) {
+        self.problem(Error::of(Kind::ApiError, cause, values));
+    }
+
+    /// A problem whose reason is `error`.
+    fn found_behind(&mut self, cause: Cause, error: &Error) {
+        self.found(cause, &[("why", error.what()), ("fix", error.fix())]);
+    }
+
+    /// Prints one piece of the demo's run, indented and wrapped between words. Spaces are written with the next word, so
+    /// that no line ends with one.
+    fn stream(&mut self, text: &str) -> io::Result<()> {
+        let mut shown = String::with_capacity(text.len() + 8);
+        for piece in text.split_inclusive([' ', '\n']) {
+            let word = piece.trim_end_matches([' ', '\n']);
+            if !word.is_empty() {
+                let length = word.chars().count();
+                if self.column > 0 && self.column + self.blanks + length > WIDTH {
+                    shown.push('\n');
+                    (self.column, self.blanks) = (0, 0);
+                }
+                if self.column == 0 {
+                    shown.push_str("  ");
+                    self.column = 2;
+                }
+                shown.extend(std::iter::repeat_n(' ', self.blanks));
+                shown.push_str(word);
+                self.column += self.blanks + length;
+                self.blanks = 0;
+            }
+            if piece.ends_with('\n') {
+                shown.push('\n');
+                (self.column, self.blanks) = (0, 0);
+            } else if piece.ends_with(' ') {
+                self.blanks += 1;
+            }
+        }
+        self.write(&shown)
+    }
+
+    /// Writes the problems and the verdict. True without errors.
+    fn end(mut self) -> io::Result<bool> {
+        let is_error = |error: &Error| error.cause.is_none_or(Cause::is_error);
+        let good = !self.problems.iter().any(is_error);
+        let problems = std::mem::take(&mut self.problems);
+        if self.look == Look::Json {
+            self.json["ok"] = good.into();
+            self.json["problems"] = problems
+                .iter()
+                .map(|error| {
+                    let severity = if is_error(error) { "error" } else { "warning" };
+                    json!({"code": error.code(), "severity": severity, "what": error.what(), "fix": error.fix()})
+                })
+                .collect();
+            writeln!(self.out, "{:#}", self.json)?;
+            self.out.flush()?;
+            return Ok(good);
+        }
+        for error in &problems {
+            let (colour, severity) = match is_error(error) {
+                true => (RED, "Problem"),
+                false => (YELLOW, "Warning"),
+            };
+            let what = wrapped(
+                &format!("{severity}: {} [{}]", error.what(), error.code()),
+                0,
+            );
+            let what = what.replacen(severity, &self.coloured(colour, severity), 1);
+            let fix = wrapped(&format!("Fix: {}", error.fix()), 4);
+            self.write(&format!("\n{what}\n    {fix}\n"))?;
+        }
+        let (colour, verdict) = match (good, problems.is_empty()) {
+            (false, _) => (RED, "Not everything works."),
+            (true, false) => (YELLOW, "Everything works, but see above."),
+            (true, true) => (GREEN, "Everything works."),
+        };
+        let next = match good {
+            false => MEND,
+            true if self.demo => NEXT_AFTER_DEMO,
+            true => NEXT,
+        };
+        let name = if self.has_summarize {
+            "summarize"
+        } else {
+            "NAME"
+        };
+        let verdict = self.coloured(colour, verdict);
+        self.write(&format!("\n{verdict}\n{}", next.replace("NAME", name)))?;
+        Ok(good)
+    }
+
+    fn line(&mut self, good: bool, name: &str, text: &str) -> io::Result<()> {
+        let (colour, mark) = if good { (GREEN, "ok") } else { (RED, "--") };
+        let mark = self.coloured(colour, mark);
+        self.write(&format!("  {mark}  {name:<15} {text}\n"))
+    }
+
+    fn coloured(&self, colour: &str, text: &str) -> String {
+        match self.look {
+            Look::Coloured => format!("\x1b[{colour}m{text}\x1b[0m"),
+            Look::Plain | Look::Json => text.to_owned(),
+        }
+    }
+
+    fn write(&mut self, text: &str) -> io::Result<()> {
+        if self.look == Look::Json {
+            return Ok(());
+        }
+        self.out.write_all(text.as_bytes())?;
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    /// What `fill` adds to a report, as it is printed.
+    fn written(look: Look, demo: bool, fill: impl FnOnce(&mut Report<'_>)) -> String {
+        let config = Config {
+            fabric: config::Fabric {
+                url: "http://f:1".into(),
+                ..config::Fabric::default()
+            },
+            demo,
+            ..Config::default()
+        };
+        let mut out = Vec::new();
+        let mut report = Report::new(&config, look, &mut out).unwrap();
+        fill(&mut report);
+        report.end().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn the_text_reads_like_this() {
+        let text = written(Look::Plain, false, |report| {
+            report
+                .address(true, "http://f:1 answers in 1.23 ms")
+                .unwrap();
+            report.key(KeyStatus::Accepted).unwrap();
+            report.protocol().unwrap();
+            report.has_summarize = true;
+            report.found(Cause::NoModels, &[]);
+        });
+        assert_eq!(
+            text,
+            format!(
+                "fabric-mcp {}: checking Fabric at http://f:1\n\n\
+                 \x20 ok  address         http://f:1 answers in 1.23 ms\n\
+                 \x20 ok  key             accepted\n\
+                 \x20 ok  MCP             2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28\n\
+                 \x20 ok  tools           10\n\
+                 \n\
+                 Warning: Fabric lists no models: no vendor is set up, or none of them answers.\n\
+                 [no-models]\n\
+                 \x20   Fix: Set one up on Fabric's machine with `fabric --setup`, then restart\n\
+                 \x20   `fabric --serve`.\n\
+                 \n\
+                 Everything works, but see above.\n\
+                 Next: try a run, which this check leaves out because it may cost money:\n\
+                 \x20 fabric-mcp --call fabric_run_pattern '{{\"pattern_name\":\"summarize\"}}' < FILE\n\
+                 Then fabric-mcp --install CLIENT adds it to your assistant or editor;\n\
+                 fabric-mcp --generate client-config lists the clients.\n",
+                env!("CARGO_PKG_VERSION")
+            )
+        );
+    }
+
+    #[test]
+    fn a_terminal_gets_colours_and_the_end_is_the_next_step() {
+        let good = written(Look::Coloured, false, |report| {
+            report.line(true, "patterns", "3").unwrap();
+        });
+        assert!(
+            good.contains("  \x1b[32mok\x1b[0m  patterns        3\n"),
+            "{good}"
+        );
+        assert!(
+            good.contains("\n\x1b[32mEverything works.\x1b[0m\nNext: try a run"),
+            "{good}"
+        );
+        assert!(
+            written(Look::Plain, true, |_| {})
+                .ends_with("own Fabric, and check it: fabric-mcp --check\n")
+        );
+        let warn = |report: &mut Report<'_>| report.found(Cause::Settings, &[("why", "W.")]);
+        let fix = "Fix: Change the setting, or leave it so knowingly.";
+        let warned = written(Look::Coloured, true, warn);
+        assert!(
+            warned.contains(&format!(
+                "\n\x1b[33mWarning\x1b[0m: W. [settings]\n    {fix}\n"
+            )),
+            "{warned}"
+        );
+        let fail = |report: &mut Report<'_>| {
+            report.line(false, "patterns", "0").unwrap();
+            report.found(Cause::NoPatterns, &[]);
+        };
+        let bad = written(Look::Coloured, true, fail);
+        let end = "\n\x1b[31mNot everything works.\x1b[0m\nNext: mend the first problem above, and run the check again.\n";
+        assert!(
+            bad.contains("  \x1b[31m--\x1b[0m  patterns        0\n")
+                && bad.contains("\n\x1b[31mProblem\x1b[0m: Fabric has no patterns")
+                && bad.ends_with(end),
+            "{bad}"
+        );
+        for look in [Look::Plain, Look::Json] {
+            assert!(!written(look, true, fail).contains('\x1b'));
+        }
+    }
+
+    #[test]
+    fn long_lines_of_the_run_are_broken_between_words() {
+        let text = written(Look::Plain, false, |report| {
+            for piece in ["abc ".repeat(40).as_str(), "end ", "\n", "\n", "- ", "next"] {
+                report.stream(piece).unwrap();
+            }
+        });
+        assert!(
+            text.lines().all(|line| line.chars().count() <= WIDTH),
+            "{text}"
+        );
+        assert!(
+            text.contains(" end\n\n  - next\nEverything works."),
+            "{text}"
+        );
+        assert!(text.lines().all(|line| line.trim_end() == line), "{text}");
+        assert_eq!(text.matches("abc").count(), 40);
+    }
+
+    #[test]
+    fn what_takes_long_is_told_and_what_does_not_is_not() {
+        let (told, heard) = mpsc::channel();
+        let told = Mutex::new(told);
+        // The work goes on until it has been told of.
+        let tell = || told.lock().unwrap().send(()).unwrap();
+        assert_eq!(
+            after(Duration::from_millis(1), &tell, || heard.recv()),
+            Ok(())
+        );
+        assert_eq!(
+            after(Duration::from_secs(3600), &|| panic!("told"), || 5),
+            5
+        );
+        assert_eq!(patiently(None, "nothing", QUIET, || 6), 6);
+    }
+
+    #[test]
+    fn old_versions_are_known_by_what_they_configure() {
+        // Recorded from v1.4.300 and v1.4.470, keys made up.
+        let old = json!({"anthropic": "", "anthropic_use_oauth_login": "", "openai": ""});
+        let old_with_key = json!({"groq": "abcde", "mistral": "abcd", "openai": ""});
+        let new = json!({"anthropic": "", "groq": "*bcde", "mistral": "abcd", "openai": "********abcd",
+                         "lmstudio": "http://127.0.0.1:1234/v1", "ollama": "my-host"});
+        for (configuration, is_old) in [
+            (old, true),
+            (old_with_key, true),
+            (new, false),
+            (json!({}), false),
+        ] {
+            let members = configuration.as_object().unwrap();
+            assert_eq!(looks_old(members), is_old, "{configuration}");
+        }
+    }
+}
