@@ -206,7 +206,20 @@ impl<S: Source> Catalog<S> {
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
-        self.snapshot_within(self.ttl, wait)
+        loop {
+            let newest = self.names.latest();
+            let is_outdated = |names: Arc<Names>, snapshot: &Snapshot| names != snapshot.names;
+            self.snapshot
+                .invalidate(|snapshot| newest.is_some_and(|names| is_outdated(names, snapshot)));
+            let (begun, snapshot) = self
+                .snapshot
+                .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
+            // The list of names may have changed during the read.
+            let newest = self.names.latest_since(begun);
+            if !newest.is_some_and(|names| is_outdated(names, &snapshot)) {
+                return Ok(snapshot);
+            }
+        }
     }
 
     /// The same. If that fails, only the names with the error, if the names can be read.
@@ -247,29 +260,6 @@ impl<S: Source> Catalog<S> {
         });
         let known = same.and_then(|latest| latest.card(name)).cloned();
         known.unwrap_or_else(|| card(name, text))
-    }
-
-    fn snapshot_within(
-        &self,
-        max_age: Duration,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Snapshot>, Error> {
-        loop {
-            let newest = self.names.latest();
-            self.snapshot.invalidate(|snapshot| {
-                newest
-                    .as_ref()
-                    .is_some_and(|names| *names != snapshot.names)
-            });
-            let (begun, snapshot) = self
-                .snapshot
-                .get(max_age, wait.as_ref(), |_| self.refresh(wait))?;
-            // The list of names may have changed during the read.
-            let newest = self.names.latest_since(begun);
-            if newest.is_none_or(|names| names == snapshot.names) {
-                return Ok(snapshot);
-            }
-        }
     }
 
     fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
