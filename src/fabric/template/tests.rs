@@ -45,7 +45,7 @@ const CALL: &str = "{{plugin:sys:env:NAME}}";
 /// Pattern, variables, input, and what the error must name. Each was confirmed with at least one real version.
 type Attack<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
-const ATTACKS: [Attack<'_>; 33] = [
+const ATTACKS: [Attack<'_>; 35] = [
     ("{{{x}}}", &[("x", "{input}")], CALL, "`variables.x`"),
     (
         "{{{x}}}",
@@ -148,6 +148,14 @@ const ATTACKS: [Attack<'_>; 33] = [
         &[("x", "FABRIC_INPUT_SENTINEL_TOKEN__")],
         "",
         "`variables`",
+    ),
+    // Braces of the pattern that belong to no token.
+    ("{{ a {{x}} b", &[("x", "y }}")], "", "`variables.x`"),
+    (
+        "{{ext:a:b}} {{x}} }}",
+        &[("x", "NAME")],
+        "",
+        "The pattern p",
     ),
     // The output of a call is unknown.
     (
