@@ -132,33 +132,8 @@ struct DemoStrategy {
     prompt: &'static str,
 }
 
-/// Fabric capitalises the fields of a pattern.
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct DemoPattern<'a> {
-    name: &'a str,
-    description: &'a str,
-    pattern: &'a str,
-}
-
 /// One element of a run's `prompts`.
 struct DemoPrompt<'a>(&'a Value);
-
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum RunEvent<'a> {
-    Content { format: &'a str, content: &'a str },
-    Usage { usage: DemoTokens },
-    Error { format: &'a str, content: &'a str },
-    Complete { format: &'a str },
-}
-
-#[derive(Serialize)]
-struct DemoTokens {
-    input_tokens: usize,
-    output_tokens: usize,
-    total_tokens: usize,
-}
 
 struct Routes;
 
@@ -212,20 +187,21 @@ fn bad_request(exchange: Exchange<'_>, why: &str) {
     json(exchange, 400, &json!({ "error": why }));
 }
 
-fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
-    let name = percent_decode(encoded).unwrap_or_default();
-    match pattern(&name) {
-        Ok(pattern) => json(
-            exchange,
-            200,
-            &DemoPattern {
-                name: &name,
-                description: "",
-                pattern,
-            },
-        ),
+/// Responds with a pattern's text, or with Fabric's error message.
+fn respond_pattern(exchange: Exchange<'_>, name: &str, text: Result<String, String>) {
+    match text {
+        // Fabric capitalises these fields.
+        Ok(text) => {
+            let pattern = json!({"Name": name, "Description": "", "Pattern": text});
+            json(exchange, 200, &pattern)
+        }
         Err(message) => json(exchange, 500, &message),
     }
+}
+
+fn raw_pattern(exchange: Exchange<'_>, encoded: &str) {
+    let name = percent_decode(encoded).unwrap_or_default();
+    respond_pattern(exchange, &name, pattern(&name).map(str::to_owned));
 }
 
 fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
@@ -237,19 +213,9 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
         Ok(asked) => asked,
         Err(e) => return bad_request(exchange, &e.to_string()),
     };
-    match pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input")))
-    {
-        Ok(pattern) => json(
-            exchange,
-            200,
-            &DemoPattern {
-                name: &name,
-                description: "",
-                pattern: &pattern,
-            },
-        ),
-        Err(message) => json(exchange, 500, &message),
-    }
+    let text =
+        pattern(&name).and_then(|text| fill_in(text, &asked["variables"], field(&asked, "input")));
+    respond_pattern(exchange, &name, text);
 }
 
 /// The body as text; `None` if it cannot be read or is not UTF-8.
@@ -269,25 +235,19 @@ fn chat(mut exchange: Exchange<'_>) {
         ("Cache-Control", "no-cache"),
         ("X-Accel-Buffering", "no"),
     ]);
-    let mut send = |event: RunEvent<'_>| stream.event(&serde_json::to_vec(&event).expect(WRITABLE));
-    for prompt in chat["prompts"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(DemoPrompt)
-    {
+    let mut send = |event: Value| stream.event(event.to_string().as_bytes());
+    for prompt in chat["prompts"].as_array().into_iter().flatten() {
+        let prompt = DemoPrompt(prompt);
         let sent = match prompt.text(field(&chat, "language")) {
             Ok(text) => answer(&text, prompt.pause(), &mut send),
-            Err(message) => send(RunEvent::Error {
-                format: "plain",
-                content: &format!("Error: {message}"),
-            }),
+            Err(message) => {
+                let content = format!("Error: {message}");
+                send(json!({"type": "error", "format": "plain", "content": content}))
+            }
         };
         // A failed write means that the caller disconnected; like Fabric, end the run.
-        if sent
-            .and_then(|()| send(RunEvent::Complete { format: "plain" }))
-            .is_err()
-        {
+        let sent = sent.and_then(|()| send(json!({"type": "complete", "format": "plain"})));
+        if sent.is_err() {
             return;
         }
     }
@@ -325,7 +285,7 @@ fn field<'a>(object: &'a Value, name: &str) -> &'a str {
 fn answer(
     text: &str,
     pause: Duration,
-    send: &mut impl FnMut(RunEvent<'_>) -> io::Result<()>,
+    send: &mut impl FnMut(Value) -> io::Result<()>,
 ) -> io::Result<()> {
     let format = if text.starts_with("flowchart") {
         "mermaid"
@@ -338,16 +298,12 @@ fn answer(
             std::thread::sleep(pause);
         }
         words += 1;
-        send(RunEvent::Content { format, content })?;
+        send(json!({"type": "content", "format": format, "content": content}))?;
     }
     let input = text.split_whitespace().count();
-    send(RunEvent::Usage {
-        usage: DemoTokens {
-            input_tokens: input,
-            output_tokens: words,
-            total_tokens: input + words,
-        },
-    })
+    let usage =
+        json!({"input_tokens": input, "output_tokens": words, "total_tokens": input + words});
+    send(json!({"type": "usage", "usage": usage}))
 }
 
 impl<'a> DemoPrompt<'a> {
@@ -366,17 +322,13 @@ impl<'a> DemoPrompt<'a> {
     /// The prompt: strategy, context, pattern with input, and the language to answer in. Errors have Fabric's wording.
     fn text(&self, language: &str) -> Result<String, String> {
         let (vendor, model) = (self.field("vendor"), self.field("model"));
-        let known = ["", DRY_RUN, INSTANT]
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(model));
-        if !["", VENDOR]
-            .iter()
-            .any(|known| known.eq_ignore_ascii_case(vendor))
-        {
+        let is_one_of =
+            |known: &[&str], name| known.iter().any(|one| one.eq_ignore_ascii_case(name));
+        if !is_one_of(&["", VENDOR], vendor) {
             let model = if model.is_empty() { DRY_RUN } else { model };
             return Err(format!("model {model} not available for vendor {vendor}"));
         }
-        if !known {
+        if !is_one_of(&["", DRY_RUN, INSTANT], model) {
             let defaults = format!("Default Model = {DRY_RUN}\n Default Vendor = {VENDOR}.");
             return Err(format!(
                 " Requested Model = {model}\n {defaults}\n\ncould not find vendor"
@@ -535,13 +487,13 @@ mod tests {
                 "GET /patterns/summarize",
                 "",
                 200,
-                r##"{"Name":"summarize","Description":"","Pattern":"# IDENTITY and PU"##,
+                r##"{"Description":"","Name":"summarize","Pattern":"# IDENTITY and PU"##,
             ),
             (
                 "GET /patterns/summ%61rize",
                 "",
                 200,
-                r#"{"Name":"summarize""#,
+                r#"{"Description":"","Name":"summarize""#,
             ),
             ("GET /patterns/nope", "", 500, not_found),
             ("POST /patterns/nope/apply", "{}", 500, not_found),
@@ -626,11 +578,11 @@ mod tests {
         );
         assert_eq!(
             body,
-            "data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"one \"}\n\n\
-             data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"two\\n\"}\n\n\
-             data: {\"type\":\"content\",\"format\":\"markdown\",\"content\":\"three\"}\n\n\
+            "data: {\"content\":\"one \",\"format\":\"markdown\",\"type\":\"content\"}\n\n\
+             data: {\"content\":\"two\\n\",\"format\":\"markdown\",\"type\":\"content\"}\n\n\
+             data: {\"content\":\"three\",\"format\":\"markdown\",\"type\":\"content\"}\n\n\
              data: {\"type\":\"usage\",\"usage\":{\"input_tokens\":3,\"output_tokens\":3,\"total_tokens\":6}}\n\n\
-             data: {\"type\":\"complete\",\"format\":\"plain\"}\n\n"
+             data: {\"format\":\"plain\",\"type\":\"complete\"}\n\n"
         );
         let whole = json!({"model": INSTANT, "vendor": "demo", "userInput": "Hallo {{x}}", "patternName": "translate",
             "strategyName": "cot", "contextName": "plain_english", "variables": {"lang_code": "fr"}});
@@ -686,12 +638,10 @@ mod tests {
             (json!({}), "no session, pattern or user messages provided"),
         ] {
             let body = run(&demo, prompt);
-            let start = format!(
-                "data: {{\"type\":\"error\",\"format\":\"plain\",\"content\":\"Error: {message}"
-            );
+            let start = format!("data: {{\"content\":\"Error: {message}");
             assert!(body.starts_with(&start), "{body}");
             assert!(
-                body.ends_with("}\n\ndata: {\"type\":\"complete\",\"format\":\"plain\"}\n\n"),
+                body.ends_with("}\n\ndata: {\"format\":\"plain\",\"type\":\"complete\"}\n\n"),
                 "{body}"
             );
         }

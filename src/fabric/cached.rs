@@ -9,7 +9,7 @@
 //! and callers that arrive during a read share the next one. A read in flight for longer than `patience` is abandoned:
 //! the next caller starts another.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::wait::SLICE;
@@ -26,62 +26,48 @@ pub(crate) struct Cached<T> {
 struct CacheState<T> {
     /// The newest value, and the start of its read.
     value: Option<(Instant, Arc<T>)>,
-    flight: Option<Flight>,
-    /// The last flight that failed, and its error.
-    failed: Option<(u64, Error)>,
-    flights: u64,
-}
-
-/// A read in flight.
-#[derive(Clone, Copy)]
-struct Flight {
-    number: u64,
-    begun: Instant,
+    /// The start of the read in flight.
+    flight: Option<Instant>,
+    /// The start of the last read that failed, and its error.
+    failed: Option<(Instant, Error)>,
 }
 
 impl<T> Cached<T> {
     /// An empty cache. `patience` bounds how long a read in flight is waited for.
     pub(crate) const fn new(patience: Duration) -> Cached<T> {
-        let entry = CacheState {
+        let state = CacheState {
             value: None,
             flight: None,
             failed: None,
-            flights: 0,
         };
         Cached {
             patience,
-            state: Mutex::new(entry),
+            state: Mutex::new(state),
             landed: Condvar::new(),
         }
     }
 
     /// The newest value, however old.
     pub(crate) fn latest(&self) -> Option<Arc<T>> {
-        lock(&self.state)
-            .value
-            .as_ref()
-            .map(|(_, value)| Arc::clone(value))
+        self.newest(|_| true)
     }
 
     /// The newest value if its read began after `begun`.
     pub(crate) fn latest_since(&self, begun: Instant) -> Option<Arc<T>> {
-        lock(&self.state)
-            .value
-            .as_ref()
-            .filter(|(at, _)| *at > begun)
-            .map(|(_, value)| Arc::clone(value))
+        self.newest(|at| at > begun)
+    }
+
+    fn newest(&self, is_good: impl FnOnce(Instant) -> bool) -> Option<Arc<T>> {
+        let state = lock(&self.state);
+        let (_, value) = state.value.as_ref().filter(|(begun, _)| is_good(*begun))?;
+        Some(Arc::clone(value))
     }
 
     /// Drops the value if `outdated` says so.
     pub(crate) fn invalidate(&self, outdated: impl FnOnce(&T) -> bool) {
-        let mut entry = lock(&self.state);
-        if entry
+        lock(&self.state)
             .value
-            .as_ref()
-            .is_some_and(|(_, value)| outdated(value))
-        {
-            entry.value = None;
-        }
+            .take_if(|(_, value)| outdated(value));
     }
 
     /// A value whose read began at most `max_age` ago, with the start of that read. If there is none, calls `read` with
@@ -98,100 +84,68 @@ impl<T> Cached<T> {
     ) -> Result<(Instant, Arc<T>), Error> {
         let asked = Instant::now();
         let is_young = |begun: Instant| asked.saturating_duration_since(begun) <= max_age;
-        let mut waited_for = None;
-        let mut entry = lock(&self.state);
+        let mut shared = None;
+        let mut state = lock(&self.state);
         loop {
-            if let Some((begun, value)) = entry.value.as_ref().filter(|(begun, _)| is_young(*begun))
+            if let Some((begun, value)) = &state.value
+                && is_young(*begun)
             {
                 return Ok((*begun, Arc::clone(value)));
             }
-            if let Some((_, error)) = entry
-                .failed
-                .as_ref()
-                .filter(|(number, _)| waited_for == Some(*number))
+            if let Some((flight, error)) = &state.failed
+                && shared == Some(*flight)
             {
                 return Err(error.clone());
             }
-            let Some(flight) = entry
-                .flight
-                .filter(|flight| flight.begun.elapsed() < self.patience)
-            else {
+            let is_patient = |begun: &Instant| begun.elapsed() < self.patience;
+            let Some(flight) = state.flight.filter(is_patient) else {
                 break;
             };
-            if is_young(flight.begun) {
-                waited_for = Some(flight.number);
-            }
-            entry = self
-                .landed
-                .wait_timeout(entry, SLICE)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-            if entry.flight.is_some_and(|now| now.number == flight.number) {
-                drop(entry);
+            shared = shared.max(Some(flight).filter(|begun| is_young(*begun)));
+            let waited = self.landed.wait_timeout(state, SLICE);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.flight == Some(flight) {
+                drop(state);
                 wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-                entry = lock(&self.state);
+                state = lock(&self.state);
             }
         }
-        self.read(entry, read)
-    }
-
-    fn read(
-        &self,
-        mut entry: MutexGuard<'_, CacheState<T>>,
-        read: impl FnOnce(Option<&Arc<T>>) -> Result<Arc<T>, Error>,
-    ) -> Result<(Instant, Arc<T>), Error> {
-        entry.flights += 1;
-        let flight = Flight {
-            number: entry.flights,
-            begun: Instant::now(),
-        };
-        entry.flight = Some(flight);
-        let before = entry.value.as_ref().map(|(_, value)| Arc::clone(value));
-        drop(entry);
-        // Also on a panic, so that nobody waits for it.
-        let landing = Landing {
-            cached: self,
-            flight,
-        };
+        let begun = Instant::now();
+        state.flight = Some(begun);
+        let before = state.value.as_ref().map(|(_, value)| Arc::clone(value));
+        drop(state);
+        let landing = Landing(self, begun);
         let result = read(before.as_ref());
-        let mut entry = lock(&self.state);
+        let mut state = lock(&self.state);
         match &result {
             Ok(value)
-                if entry
+                if state
                     .value
                     .as_ref()
-                    .is_none_or(|(newest, _)| *newest <= flight.begun) =>
+                    .is_none_or(|(newest, _)| *newest <= begun) =>
             {
-                entry.value = Some((flight.begun, Arc::clone(value)));
+                state.value = Some((begun, Arc::clone(value)));
             }
             Err(error) if error.kind != Kind::Cancelled => {
-                entry.failed = Some((flight.number, error.clone()))
+                state.failed = Some((begun, error.clone()))
             }
             _ => {}
         }
-        drop(entry);
+        drop(state);
         drop(landing);
-        Ok((flight.begun, result?))
+        Ok((begun, result?))
     }
 }
 
-/// Ends a flight when dropped.
-struct Landing<'a, T> {
-    cached: &'a Cached<T>,
-    flight: Flight,
-}
+/// Ends the flight that began then, also on a panic, so that nobody waits for it.
+struct Landing<'a, T>(&'a Cached<T>, Instant);
 
 impl<T> Drop for Landing<'_, T> {
     fn drop(&mut self) {
-        let mut entry = lock(&self.cached.state);
-        if entry
+        lock(&self.0.state)
             .flight
-            .is_some_and(|flight| flight.number == self.flight.number)
-        {
-            entry.flight = None;
-        }
-        drop(entry);
-        self.cached.landed.notify_all();
+            .take_if(|flight| *flight == self.1);
+        self.0.landed.notify_all();
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use super::template::SENTINEL;
+use super::template::{SENTINEL, is_template};
 use super::{Error, Kind, Names};
 use crate::config::{MAX_NAME, MAX_VARIABLE_VALUE, MAX_VARIABLES};
 use crate::text;
@@ -165,34 +165,31 @@ pub(crate) fn variables(variables: &BTreeMap<String, String>) -> Result<(), Erro
         ));
     }
     for (name, value) in variables {
+        let is_odd = |c: char| c.is_control() && !c.is_whitespace();
+        let shown = name.escape_debug();
         if name.is_empty() || name.chars().nth(MAX_NAME).is_some() {
             return refused(format!(
                 "`variables` has a name that is empty or longer than {MAX_NAME} characters."
             ));
         }
-        if name.contains("{{")
-            || name.contains(SENTINEL)
-            || name.chars().any(|c| c.is_control() && !c.is_whitespace())
-        {
-            return refused(
-                "`variables` has a name with `{{`, control characters or Fabric's mark for the input in it.".into(),
-            );
+        if is_template(name) || name.contains(is_odd) {
+            let why = "`variables` has a name with `{{`, control characters or Fabric's mark for the input in it.";
+            return refused(why.into());
         }
-        let name = name.escape_debug();
         if value.len() > MAX_VARIABLE_VALUE {
+            let kib = MAX_VARIABLE_VALUE >> 10;
             return refused(format!(
-                "`variables.{name}` is too long: at most {} KiB are allowed.",
-                MAX_VARIABLE_VALUE >> 10
+                "`variables.{shown}` is too long: at most {kib} KiB are allowed."
             ));
         }
         if value.contains("{{") {
             return refused(format!(
-                "`variables.{name}` must not contain `{{{{`: Fabric would run it as a template."
+                "`variables.{shown}` must not contain `{{{{`: Fabric would run it as a template."
             ));
         }
         if value.contains(SENTINEL) {
             return refused(format!(
-                "`variables.{name}` must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
+                "`variables.{shown}` must not contain `{SENTINEL}`: Fabric would put the input there. Leave it out."
             ));
         }
     }

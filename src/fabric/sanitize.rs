@@ -147,32 +147,7 @@ impl Scrubber {
 }
 
 fn is_delimiter(c: char) -> bool {
-    matches!(
-        c,
-        ' ' | '"'
-            | '\''
-            | '`'
-            | '('
-            | ')'
-            | '<'
-            | '>'
-            | '['
-            | ']'
-            | '{'
-            | '}'
-            | ','
-            | ';'
-            | '|'
-            | '='
-            | '&'
-            | '@'
-            | '“'
-            | '”'
-            | '‘'
-            | '’'
-            | '«'
-            | '»'
-    )
+    " \"'`()<>[]{},;|=&@“”‘’«»".contains(c)
 }
 
 /// Absolute, or relative to the home or working directory; not `and/or` or `vendor/model`.
@@ -197,45 +172,17 @@ fn is_windows_path(piece: &str) -> bool {
 
 /// Labels whose value is a secret.
 fn is_secret(name: &str) -> bool {
-    [
-        "key",
-        "apikey",
-        "password",
-        "passwd",
-        "pwd",
-        "secret",
-        "authorization",
-    ]
-    .iter()
-    .any(|end| name.ends_with(end))
+    let mut labels = "key password passwd pwd secret authorization".split(' ');
+    labels.any(|end| name.ends_with(end))
 }
 
-/// Known prefixes of vendors' keys, or a long run of letters *and* digits; names of models are broken up by dashes and
-/// dots.
+/// How vendors' keys begin.
+const PREFIXES: &str = "sk- sk_ pk- pk_ rk_ xai- gsk_ ghp_ gho_ ghs_ github_pat_ glpat- hf_ r8_ nvapi- pplx- xoxb- \
+                        xoxp- AIza eyJ";
+
+/// One of [`PREFIXES`], or a long run of letters *and* digits; names of models are broken up by dashes and dots.
 fn is_key(part: &str) -> bool {
-    const PREFIXES: [&str; 20] = [
-        "sk-",
-        "sk_",
-        "pk-",
-        "pk_",
-        "rk_",
-        "xai-",
-        "gsk_",
-        "ghp_",
-        "gho_",
-        "ghs_",
-        "github_pat_",
-        "glpat-",
-        "hf_",
-        "r8_",
-        "nvapi-",
-        "pplx-",
-        "xoxb-",
-        "xoxp-",
-        "AIza",
-        "eyJ",
-    ];
-    let has_prefix = PREFIXES.iter().any(|prefix| {
+    let has_prefix = PREFIXES.split(' ').any(|prefix| {
         part.strip_prefix(prefix)
             .is_some_and(|rest| rest.len() >= 6)
     });

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::de::Error as _;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
@@ -13,7 +12,6 @@ use serde_json::{Map, Value};
 use super::Name;
 use super::template::tokens;
 use crate::config::MAX_NAME;
-use crate::json::Foreign;
 
 /// Longest description of a pattern, in characters.
 const MAX_DESCRIPTION: usize = 300;
@@ -206,14 +204,31 @@ impl Serialize for Chat {
 }
 
 /// The models that Fabric can use.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Models {
     /// All of them, in Fabric's order.
-    #[serde(default, deserialize_with = "or_empty")]
     pub(crate) models: Vec<String>,
     /// The same, by vendor.
-    #[serde(default, deserialize_with = "lists_or_empty")]
     pub(crate) vendors: BTreeMap<String, Vec<String>>,
+}
+
+impl Models {
+    /// Reads the body of `GET /models/names`; `None` if something in it is not a list of texts.
+    pub(super) fn from_body(mut body: Map<String, Value>) -> Option<Models> {
+        let mut take = |key| body.remove(key).unwrap_or_default();
+        let models = texts(take("models"))?;
+        let vendors = match take("vendors") {
+            Value::Null => BTreeMap::new(),
+            Value::Object(lists) => {
+                let lists = lists.into_iter();
+                lists
+                    .map(|(vendor, list)| Some((vendor, texts(list)?)))
+                    .collect::<Option<_>>()?
+            }
+            _ => return None,
+        };
+        Some(Models { models, vendors })
+    }
 }
 
 /// A prompting strategy.
@@ -248,20 +263,6 @@ fn or_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     deserializer: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
-fn lists_or_empty<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<String, Vec<String>>, D::Error> {
-    let lists: BTreeMap<String, Foreign> = or_empty(deserializer)?;
-    let mut filled = BTreeMap::new();
-    for (vendor, Foreign(list)) in lists {
-        filled.insert(
-            vendor,
-            texts(list).ok_or_else(|| D::Error::custom("a list of texts was expected"))?,
-        );
-    }
-    Ok(filled)
 }
 
 #[cfg(test)]
@@ -426,7 +427,7 @@ mod tests {
 
     #[test]
     fn null_is_empty_everywhere() {
-        let models = |json| serde_json::from_str::<Models>(json).unwrap();
+        let models = |json| Models::from_body(serde_json::from_str(json).unwrap()).unwrap();
         assert_eq!(
             models(r#"{"models":null,"vendors":null}"#),
             Models::default()

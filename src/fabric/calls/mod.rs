@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::account::Full;
 use crate::config::MAX_NAME;
@@ -18,7 +18,7 @@ use crate::json;
 use crate::text;
 
 use super::catalog::Source;
-use super::client::{Media, pause};
+use super::client::{Limits, Media, pause};
 use super::events::{self, Decoder};
 use super::types::can_be_given;
 use super::{
@@ -81,9 +81,9 @@ impl Client {
 
     /// `GET /config` as received, **with vendors' keys in plain text**: redact it before showing any of it.
     pub(crate) fn configuration(&self, wait: &Arc<dyn Wait>) -> Result<Map<String, Value>, Error> {
-        let path = "/config";
-        let body = self.get(path, self.request_limits(), wait)?;
-        members(&body).ok_or_else(|| self.unexpected("GET", path))
+        self.read("/config", self.request_limits(), wait, |body| {
+            members(&body)
+        })
     }
 
     /// `POST /youtube/transcript`, sent once: it starts yt-dlp on Fabric's host. Uses the timeout of the list of
@@ -95,34 +95,17 @@ impl Client {
         timestamps: bool,
         wait: &Arc<dyn Wait>,
     ) -> Result<Transcript, Error> {
-        #[derive(Serialize)]
-        struct Video<'a> {
-            url: String,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            language: Option<&'a str>,
-            timestamps: bool,
+        let mut request = json!({"url": video.url(), "timestamps": timestamps});
+        if let Some(language) = language {
+            request["language"] = language.into();
         }
         let path = "/youtube/transcript";
-        let request = encode(
-            &Video {
-                url: video.url(),
-                language,
-                timestamps,
-            },
-            wait,
-        )?;
-        let response = self
-            .post(
-                path,
-                request,
-                self.models_limits(),
-                wait,
-                Some(youtube::explain),
-            )
-            .map_err(|error| Error {
-                detail: self.without_key(&error.detail),
-                ..error
-            })?;
+        let (request, limits) = (encode(&request, wait)?, self.models_limits());
+        let response = self.post(path, request, limits, wait, Some(youtube::explain));
+        let response = response.map_err(|error| Error {
+            detail: self.without_key(&error.detail),
+            ..error
+        })?;
         let found: Transcript = decode(&response.into_bytes(self.max_body)?)
             .ok_or_else(|| self.unexpected("POST", path))?;
         match found.transcript.trim().is_empty() {
@@ -228,12 +211,7 @@ impl Client {
         if variables.is_empty() && !template::is_suspicious(input) {
             return Ok(None);
         }
-        match self.pattern(name, wait) {
-            Ok(pattern) => {
-                template::check(&pattern, variables, input)?;
-                lacks_nothing("variables", name, &pattern.variables(), variables)?;
-                Ok(Some(pattern))
-            }
+        let pattern = match self.pattern(name, wait) {
             // Before 1.4.429, Fabric runs patterns of a custom folder but does not return them: accept code as input,
             // but nothing that could be a template.
             Err(error)
@@ -241,10 +219,13 @@ impl Client {
                     && !template::is_template(input)
                     && is_unreadable(&error) =>
             {
-                Ok(None)
+                return Ok(None);
             }
-            Err(error) => Err(error),
-        }
+            pattern => pattern?,
+        };
+        template::check(&pattern, variables, input)?;
+        lacks_nothing("variables", name, &pattern.variables(), variables)?;
+        Ok(Some(pattern))
     }
 
     /// Replaces the `error` of a run or read of `name` by "not found" if Fabric does not list that pattern. Errors with
@@ -265,12 +246,31 @@ impl Client {
         }
     }
 
+    /// `GET path`; `decode` returns `None` for a body that is not Fabric's.
+    fn read<T>(
+        &self,
+        path: &str,
+        limits: Limits,
+        wait: &Arc<dyn Wait>,
+        decode: impl FnOnce(Vec<u8>) -> Option<T>,
+    ) -> Result<T, Error> {
+        decode(self.get(path, limits, wait)?).ok_or_else(|| self.unexpected("GET", path))
+    }
+
     fn unexpected(&self, method: &str, path: &str) -> Error {
         let values = [
             ("url", self.url()),
             ("request", &format!("{method} {path}")),
         ];
         Error::of(Kind::ApiError, Cause::NotFabric, &values).after_status(200)
+    }
+}
+
+/// `None` on a 500, which means that Fabric has no such folder.
+fn in_folder<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Err(error) if error.status == Some(500) => Ok(None),
+        read => read.map(Some),
     }
 }
 
@@ -281,40 +281,31 @@ impl Source for Client {
         before: Option<&Arc<Names>>,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Names>, Error> {
-        let path = "/patterns/names";
-        let body = self.get(path, self.request_limits(), wait)?;
-        match before.filter(|names| names.is_from(&body)) {
-            Some(same) => Ok(Arc::clone(same)),
-            None => Names::read(body)
-                .map(Arc::new)
-                .ok_or_else(|| self.unexpected("GET", path)),
-        }
+        let limits = self.request_limits();
+        self.read("/patterns/names", limits, wait, |body| match before {
+            Some(same) if same.is_from(&body) => Some(Arc::clone(same)),
+            _ => Names::read(body).map(Arc::new),
+        })
     }
 
     /// `GET /patterns/:name`.
     fn listed_pattern(&self, name: &Name, wait: &Arc<dyn Wait>) -> Result<Pattern, Error> {
         let path = format!("/patterns/{}", name.percent_encoded());
-        let body = self.get(&path, self.request_limits(), wait)?;
-        members(&body)
-            .and_then(|body| Pattern::from_body(body, name))
-            .ok_or_else(|| self.unexpected("GET", &path))
+        self.read(&path, self.request_limits(), wait, |body| {
+            Pattern::from_body(members(&body)?, name)
+        })
     }
 
     /// `GET /strategies`, sorted by name. A 500 means that there is no such folder: see [`NO_STRATEGIES`].
     fn strategies(&self, wait: &Arc<dyn Wait>) -> Result<Option<Vec<Strategy>>, Error> {
-        let path = "/strategies";
-        let body = match self.get(path, self.request_limits(), wait) {
-            Err(Error {
-                status: Some(500), ..
-            }) => return Ok(None),
-            body => body?,
-        };
-        // Go writes an empty list as `null`.
-        let strategies =
-            decode::<Option<Vec<Strategy>>>(&body).ok_or_else(|| self.unexpected("GET", path))?;
-        let mut strategies = strategies.unwrap_or_default();
-        strategies.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Some(strategies))
+        in_folder(
+            self.read("/strategies", self.request_limits(), wait, |body| {
+                // Go writes an empty list as `null`.
+                let mut strategies = decode::<Option<Vec<Strategy>>>(&body)?.unwrap_or_default();
+                strategies.sort_by(|a, b| a.name.cmp(&b.name));
+                Some(strategies)
+            }),
+        )
     }
 
     /// `GET /models/names`. The first time, Fabric asks every vendor, so this has its own timeout.
@@ -322,17 +313,13 @@ impl Source for Client {
     /// Meanwhile it returns an empty list to every other caller (seen up to 1.4.470), so an empty list is requested
     /// again after each of [`EMPTY_MODELS_DELAYS`].
     fn models(&self, wait: &Arc<dyn Wait>) -> Result<Models, Error> {
-        let path = "/models/names";
         let mut delays = EMPTY_MODELS_DELAYS.iter();
         loop {
-            let body = self.get(path, self.models_limits(), wait)?;
-            let models: Models = decode::<Option<_>>(&body)
-                .ok_or_else(|| self.unexpected("GET", path))?
-                .unwrap_or_default();
+            let models = self.read("/models/names", self.models_limits(), wait, |body| {
+                Models::from_body(members(&body)?)
+            })?;
             match delays.next() {
-                Some(delay) if models.models.is_empty() && models.vendors.is_empty() => {
-                    pause(*delay, wait.as_ref())?
-                }
+                Some(delay) if models == Models::default() => pause(*delay, wait.as_ref())?,
                 _ => return Ok(models),
             }
         }
@@ -341,14 +328,7 @@ impl Source for Client {
     /// `GET /contexts/names` or `GET /sessions/names`. `None` on a 500, which means that there is no such folder.
     fn stored(&self, what: Stored, wait: &Arc<dyn Wait>) -> Result<Option<Names>, Error> {
         let path = format!("/{}/names", what.plural());
-        match self.get(&path, self.request_limits(), wait) {
-            Err(Error {
-                status: Some(500), ..
-            }) => Ok(None),
-            body => Names::read(body?)
-                .map(Some)
-                .ok_or_else(|| self.unexpected("GET", &path)),
-        }
+        in_folder(self.read(&path, self.request_limits(), wait, Names::read))
     }
 }
 

@@ -3,12 +3,9 @@
 //! In scope: single-flight reads, expiry, and detecting that the list of patterns has changed. Not in scope: how
 //! callers share one read (`cached`), when to poll (`calls`), what subscribers are sent (`features`).
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::{Duration, Instant};
 
 use super::cached::Cached;
@@ -18,12 +15,9 @@ use super::{
     Client, Error, Kind, Models, Name, Names, Pattern, Stop, Stored, Strategy, Until, Wait,
 };
 use crate::search::{Card, Index, card};
-use crate::sync::lock;
 
 /// Limit of all kept pattern texts together, in bytes. Of patterns beyond it, only the name is kept.
 const MOST_TEXT: usize = 32 << 20;
-/// Most cards kept of patterns that were read one by one; each takes up to about 1 KiB.
-const MOST_CARDS: usize = 1024;
 /// Concurrent requests to Fabric during a refresh.
 const CATALOG_REQUESTS: usize = 8;
 
@@ -180,9 +174,6 @@ pub(crate) struct Catalog<S: Source = Client> {
     models: Cached<Models>,
     stored: [Cached<Option<Names>>; 2],
     snapshot: Cached<Snapshot>,
-    /// Of patterns that were read one by one, each with the hash of its text.
-    cards: Mutex<HashMap<String, (u64, Card)>>,
-    hasher: RandomState,
     on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -198,14 +189,12 @@ impl<S: Source> Catalog<S> {
             stored: [Cached::new(PATIENCE), Cached::new(PATIENCE)],
             // A refresh is many requests, each with its own timeout.
             snapshot: Cached::new(Duration::MAX),
-            cards: Mutex::default(),
-            hasher: RandomState::new(),
             on_change: OnceLock::new(),
         }
     }
 
     /// Sets the hook for a changed list of pattern names; the first list is not a change. It runs on the reading thread
-    /// and must not block. Only the first hook is kept.
+    /// and must neither block nor read from the catalogue. Only the first hook is kept.
     pub(crate) fn on_change(&self, hook: impl Fn() + Send + Sync + 'static) {
         let _ = self.on_change.set(Box::new(hook));
     }
@@ -217,7 +206,20 @@ impl<S: Source> Catalog<S> {
 
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
-        self.snapshot_within(self.ttl, wait)
+        loop {
+            let newest = self.names.latest();
+            let is_outdated = |names: Arc<Names>, snapshot: &Snapshot| names != snapshot.names;
+            self.snapshot
+                .invalidate(|snapshot| newest.is_some_and(|names| is_outdated(names, snapshot)));
+            let (begun, snapshot) = self
+                .snapshot
+                .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
+            // The list of names may have changed during the read.
+            let newest = self.names.latest_since(begun);
+            if !newest.is_some_and(|names| is_outdated(names, &snapshot)) {
+                return Ok(snapshot);
+            }
+        }
     }
 
     /// The same. If that fails, only the names with the error, if the names can be read.
@@ -249,67 +251,20 @@ impl<S: Source> Catalog<S> {
     }
 
     /// The card of the pattern of this name and text: the snapshot's, whose purpose is unique, unless the text has
-    /// changed. Cached, because analysing a text costs more than the rest of a call.
+    /// changed.
     pub(crate) fn card(&self, name: &str, text: &str) -> Card {
         let latest = self.latest();
-        let is_same = |latest: &&Arc<Snapshot>| {
-            latest
-                .pattern(name)
-                .is_some_and(|e| e.text.as_deref() == Some(text))
-        };
-        if let Some(card) = latest
-            .as_ref()
-            .filter(is_same)
-            .and_then(|latest| latest.card(name))
-        {
-            return card.clone();
-        }
-        let hash = self.hasher.hash_one(text);
-        if let Some((_, card)) = lock(&self.cards).get(name).filter(|(of, _)| *of == hash) {
-            return card.clone();
-        }
-        let card = card(name, text);
-        let mut cards = lock(&self.cards);
-        if cards.len() >= MOST_CARDS {
-            cards.clear();
-        }
-        cards.insert(name.to_owned(), (hash, card.clone()));
-        card
+        let same = latest.as_ref().filter(|latest| {
+            let listed = latest.pattern(name);
+            listed.is_some_and(|listed| listed.text.as_deref() == Some(text))
+        });
+        let known = same.and_then(|latest| latest.card(name)).cloned();
+        known.unwrap_or_else(|| card(name, text))
     }
 
-    fn snapshot_within(
-        &self,
-        max_age: Duration,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Snapshot>, Error> {
-        loop {
-            let newest = self.names.latest();
-            self.snapshot.invalidate(|snapshot| {
-                newest
-                    .as_ref()
-                    .is_some_and(|names| *names != snapshot.names)
-            });
-            let changed = Cell::new(false);
-            let (begun, snapshot) = self
-                .snapshot
-                .get(max_age, wait.as_ref(), |_| self.refresh(&changed, wait))?;
-            if changed.get() {
-                self.tell();
-            }
-            // The list of names may have changed during the read.
-            if self
-                .names
-                .latest_since(begun)
-                .is_none_or(|names| names == snapshot.names)
-            {
-                return Ok(snapshot);
-            }
-        }
-    }
-
-    fn refresh(&self, changed: &Cell<bool>, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
-        let begun = Instant::now();
-        let names = self.names_within(Age::Fresh, changed, wait)?;
+    fn refresh(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
+        let until = Instant::now() + self.ttl;
+        let names = self.names(Age::Fresh, wait)?;
         let patterns = self.read_patterns(&names, wait)?;
         let strategies = match self.strategies(Age::Fresh, wait) {
             // A Fabric without strategies still has patterns.
@@ -319,22 +274,22 @@ impl<S: Source> Catalog<S> {
             }
             strategies => strategies?.as_ref().clone().unwrap_or_default(),
         };
-        Ok(Arc::new(Snapshot::new(
-            begun + self.ttl,
-            names,
-            patterns,
-            strategies,
-        )))
+        Ok(Arc::new(Snapshot::new(until, names, patterns, strategies)))
     }
 
     /// Only the names of all patterns: one request.
     pub(crate) fn names(&self, age: Age, wait: &Arc<dyn Wait>) -> Result<Arc<Names>, Error> {
-        let changed = Cell::new(false);
-        let names = self.names_within(age, &changed, wait);
-        if changed.get() {
-            self.tell();
+        let mut changed = false;
+        let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
+            let names = self.source.names(before, wait)?;
+            changed = before.is_some_and(|before| *before != names);
+            Ok(names)
+        });
+        // Not during the read: who is told gets the new list.
+        if changed && let Some(hook) = self.on_change.get() {
+            hook();
         }
-        names
+        read.map(|(_, names)| names)
     }
 
     fn max_age(&self, age: Age) -> Duration {
@@ -343,21 +298,6 @@ impl<S: Source> Catalog<S> {
         } else {
             Duration::ZERO
         }
-    }
-
-    /// Sets `changed` if this caller found a changed list.
-    fn names_within(
-        &self,
-        age: Age,
-        changed: &Cell<bool>,
-        wait: &Arc<dyn Wait>,
-    ) -> Result<Arc<Names>, Error> {
-        let read = self.names.get(self.max_age(age), wait.as_ref(), |before| {
-            let names = self.source.names(before, wait)?;
-            changed.set(before.is_some_and(|before| *before != names));
-            Ok(names)
-        });
-        read.map(|(_, names)| names)
     }
 
     /// Only the strategies, sorted by name: one request. `None` if there is no such folder.
@@ -416,12 +356,7 @@ impl<S: Source> Catalog<S> {
         what: Stored,
         wait: &Arc<dyn Wait>,
     ) -> Result<Arc<Option<Names>>, Error> {
-        let [contexts, sessions] = &self.stored;
-        let cached = if what == Stored::Contexts {
-            contexts
-        } else {
-            sessions
-        };
+        let cached = &self.stored[usize::from(what == Stored::Sessions)];
         cached.invalidate(Option::is_none);
         let read = cached.get(self.max_age(age), wait.as_ref(), |_| {
             self.source.stored(what, wait).map(Arc::new)
@@ -429,101 +364,42 @@ impl<S: Source> Catalog<S> {
         read.map(|(_, names)| names)
     }
 
-    /// Calls the hook for changed names.
-    fn tell(&self) {
-        if let Some(hook) = self.on_change.get() {
-            hook();
-        }
-    }
-
     /// Reads every pattern, up to [`CATALOG_REQUESTS`] at once. One that cannot be read stays listed by name; if too
     /// many fail because Fabric is gone, the refresh fails.
     fn read_patterns(&self, names: &Names, wait: &Arc<dyn Wait>) -> Result<Vec<Entry>, Error> {
-        let mut entries: Vec<Option<Entry>> = vec![None; names.len()];
         let next = AtomicUsize::new(0);
         // Only this thread calls `wait`, which need not support several threads.
-        let stop = Arc::new(StopFlag(AtomicBool::new(false)));
-        let helpers_wait: Arc<dyn Wait> = Arc::clone(&stop) as Arc<dyn Wait>;
-        std::thread::scope(|scope| {
+        let stop = Arc::new(AtomicBool::new(false));
+        let entries = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::channel();
-            let mut helpers = 0;
-            while helpers < CATALOG_REQUESTS.min(names.len()) {
-                let sender = sender.clone();
-                let (next, stop, wait) = (&next, &stop, &helpers_wait);
+            for _ in 0..CATALOG_REQUESTS.min(names.len()) {
+                let (sender, stop, next) = (sender.clone(), Arc::clone(&stop), &next);
                 let helper = move || {
-                    while stop.still_waiting().is_ok() {
+                    let wait: Arc<dyn Wait> = stop;
+                    while wait.still_waiting().is_ok() {
                         let at = next.fetch_add(1, Ordering::Relaxed);
                         let Some(name) = names.get(at) else { return };
-                        if sender.send((at, self.read_pattern(name, wait))).is_err() {
+                        if sender.send((at, self.read_pattern(name, &wait))).is_err() {
                             return;
                         }
                     }
                 };
+                let thread = std::thread::Builder::new().name("catalog".into());
                 // If the system has no more threads, fewer will do.
-                if std::thread::Builder::new()
-                    .name("catalog".into())
-                    .spawn_scoped(scope, helper)
-                    .is_err()
-                {
+                if thread.spawn_scoped(scope, helper).is_err() {
                     break;
                 }
-                helpers += 1;
             }
             drop(sender);
-            if helpers == 0 && !names.is_empty() {
-                return Err(Error::new(
-                    Kind::Internal,
-                    "No thread is left to read the patterns with. Try again later.",
-                ));
-            }
-            // Stops the helpers on every return path.
-            let _stop = StopOnDrop(&stop);
-            let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
-            let mut asked = Instant::now();
-            loop {
-                let received = receiver.recv_timeout(SLICE);
-                // By the clock: a steady flow of patterns must not delay the check.
-                if asked.elapsed() >= SLICE {
-                    wait.still_waiting().map_err(|Stop| Error::cancelled())?;
-                    asked = Instant::now();
-                }
-                let (at, result) = match received {
-                    Ok(read) => read,
-                    Err(mpsc::RecvTimeoutError::Timeout) => continue,
-                    Err(mpsc::RecvTimeoutError::Disconnected) => break,
-                };
-                entries[at] = match result {
-                    Ok(mut entry) => {
-                        match room.checked_sub(entry.text.as_deref().map_or(0, str::len)) {
-                            Some(rest) => room = rest,
-                            None => {
-                                entry.text = None;
-                                left_out += 1;
-                            }
-                        }
-                        Some(entry)
-                    }
-                    Err(error) => {
-                        general += usize::from(is_general(&error));
-                        if general >= CATALOG_REQUESTS.min(names.len()) {
-                            return Err(error);
-                        }
-                        log::debug!("a pattern could not be read for the catalogue: {error}");
-                        None
-                    }
-                };
-            }
-            if left_out > 0 {
-                log::warn!(
-                    "the patterns' texts have more than {} MiB together: {left_out} are known by name only",
-                    MOST_TEXT >> 20
-                );
-            }
-            Ok(())
+            let entries = collect(names, &receiver, wait.as_ref());
+            stop.store(true, Ordering::Relaxed);
+            entries
         })?;
-        let listed =
-            |(entry, name): (Option<Entry>, &str)| entry.unwrap_or_else(|| Entry::unread(name));
-        Ok(entries.into_iter().zip(names.iter()).map(listed).collect())
+        if next.into_inner() == 0 && !names.is_empty() {
+            let detail = "No thread is left to read the patterns with. Try again later.";
+            return Err(Error::new(Kind::Internal, detail));
+        }
+        Ok(entries)
     }
 
     fn read_pattern(&self, name: &str, wait: &Arc<dyn Wait>) -> Result<Entry, Error> {
@@ -539,6 +415,53 @@ impl<S: Source> Catalog<S> {
     }
 }
 
+/// The patterns of these names, as `received` says: the place of each, and its entry.
+fn collect(
+    names: &Names,
+    received: &mpsc::Receiver<(usize, Result<Entry, Error>)>,
+    wait: &dyn Wait,
+) -> Result<Vec<Entry>, Error> {
+    let mut entries: Vec<Entry> = names.iter().map(Entry::unread).collect();
+    let (mut general, mut room, mut left_out) = (0, MOST_TEXT, 0);
+    let mut asked = Instant::now();
+    loop {
+        let next = received.recv_timeout(SLICE);
+        // By the clock: a steady flow of patterns must not delay the check.
+        if asked.elapsed() >= SLICE {
+            wait.still_waiting().map_err(|Stop| Error::cancelled())?;
+            asked = Instant::now();
+        }
+        match next {
+            Ok((at, Ok(mut entry))) => {
+                match room.checked_sub(entry.text.as_deref().map_or(0, str::len)) {
+                    Some(rest) => room = rest,
+                    None => {
+                        entry.text = None;
+                        left_out += 1;
+                    }
+                }
+                entries[at] = entry;
+            }
+            Ok((_, Err(error))) => {
+                general += usize::from(is_general(&error));
+                if general >= CATALOG_REQUESTS.min(names.len()) {
+                    return Err(error);
+                }
+                log::debug!("a pattern could not be read for the catalogue: {error}");
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    if left_out > 0 {
+        log::warn!(
+            "the patterns' texts have more than {} MiB together: {left_out} are known by name only",
+            MOST_TEXT >> 20
+        );
+    }
+    Ok(entries)
+}
+
 /// Failures of Fabric as a whole, not of one request.
 fn is_general(error: &Error) -> bool {
     matches!(
@@ -547,24 +470,13 @@ fn is_general(error: &Error) -> bool {
     ) || error.retry_after.is_some()
 }
 
-/// A flag that stops every wait that checks it.
-struct StopFlag(AtomicBool);
-
-impl Wait for StopFlag {
+/// A flag that stops what waits.
+impl Wait for AtomicBool {
     fn still_waiting(&self) -> Result<(), Stop> {
-        if self.0.load(Ordering::Relaxed) {
-            Err(Stop)
-        } else {
-            Ok(())
+        match self.load(Ordering::Relaxed) {
+            true => Err(Stop),
+            false => Ok(()),
         }
-    }
-}
-
-struct StopOnDrop<'a>(&'a StopFlag);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.0.store(true, Ordering::Relaxed);
     }
 }
 

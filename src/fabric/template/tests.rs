@@ -1,5 +1,3 @@
-use std::cell::Cell;
-
 use super::engine::{EngineRun, Rendering, VERSIONS, Version, apply};
 use super::*;
 use crate::fabric::names;
@@ -20,7 +18,11 @@ fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// The checks of a run, in their order.
-fn guard(text: &str, variables: &BTreeMap<String, String>, input: &str) -> Result<(), Error> {
+pub(super) fn guard(
+    text: &str,
+    variables: &BTreeMap<String, String>,
+    input: &str,
+) -> Result<(), Error> {
     names::variables(variables)?;
     if variables.is_empty() && !is_suspicious(input) {
         return Ok(());
@@ -43,7 +45,7 @@ const CALL: &str = "{{plugin:sys:env:NAME}}";
 /// Pattern, variables, input, and what the error must name. Each was confirmed with at least one real version.
 type Attack<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a str, &'a str);
 
-const ATTACKS: [Attack<'_>; 33] = [
+const ATTACKS: [Attack<'_>; 35] = [
     ("{{{x}}}", &[("x", "{input}")], CALL, "`variables.x`"),
     (
         "{{{x}}}",
@@ -51,18 +53,18 @@ const ATTACKS: [Attack<'_>; 33] = [
         CALL,
         "`variables.x`",
     ),
-    ("{{{{x}}}}", &[("x", "input")], CALL, "`variables.x`"),
+    ("{{{{x}}}}", &[("x", "input")], CALL, "The pattern p"),
     (
         "{{{a}}{{b}}}",
         &[("a", ""), ("b", "{input}}")],
         CALL,
-        "`variables.b`",
+        "`variables.a`",
     ),
     (
         "{{{{a}}{{b}}}}",
         &[("a", "plug"), ("b", "in:sys:env:NAME")],
         "",
-        "`variables.b`",
+        "The pattern p",
     ),
     (
         "{{{x}}}",
@@ -74,7 +76,7 @@ const ATTACKS: [Attack<'_>; 33] = [
         "{{x}}{{y}}",
         &[("x", "{"), ("y", "{plugin:sys:env:NAME}}")],
         "",
-        "`variables.y`",
+        "`variables.x`",
     ),
     (
         "{{x}}{{y}}",
@@ -86,13 +88,13 @@ const ATTACKS: [Attack<'_>; 33] = [
         "{{plugin:sys:env:{{x}}}}",
         &[("x", "NAME")],
         "",
-        "`variables.x`",
+        "The pattern p",
     ),
     (
         "{{ext:a:b:{{x}}}}",
         &[("x", "; reboot")],
         "",
-        "`variables.x`",
+        "The pattern p",
     ),
     // No byte of the token is the caller's.
     (
@@ -107,7 +109,7 @@ const ATTACKS: [Attack<'_>; 33] = [
         "{{{x}}{{y}}}",
         &[("x", "{x}"), ("y", "}")],
         "",
-        "`variables.y`",
+        "`variables.x`",
     ),
     // Found although Fabric fails later.
     (
@@ -127,44 +129,52 @@ const ATTACKS: [Attack<'_>; 33] = [
         "{{x}}{{y}}",
         &[("x", "__FABRIC_INPUT_"), ("y", "SENTINEL_TOKEN__")],
         "",
-        "`variables.y`",
+        "`variables`",
     ),
     (
         "__FABRIC_INPUT_SENTINEL_TOKEN{{x}}",
         &[("x", "__")],
         "",
-        "`variables.x`",
+        "`variables`",
     ),
     (
         "{{x}}{{input}}",
         &[("x", "__FABRIC_INPUT_SENTINEL_TOKEN")],
         "",
-        "`variables.x`",
+        "`variables`",
     ),
     (
         "{{input}}{{x}}",
         &[("x", "FABRIC_INPUT_SENTINEL_TOKEN__")],
         "",
-        "`variables.x`",
+        "`variables`",
+    ),
+    // Braces of the pattern that belong to no token.
+    ("{{ a {{x}} b", &[("x", "y }}")], "", "`variables.x`"),
+    (
+        "{{ext:a:b}} {{x}} }}",
+        &[("x", "NAME")],
+        "",
+        "The pattern p",
     ),
     // The output of a call is unknown.
     (
         "{{plugin:sys:env:A}}{{x}}}}",
         &[("x", "NAME")],
         "",
-        "`variables.x`",
+        "The pattern p",
     ),
     (
-        "{{plugin:file:read:/a}}{{x}}",
+        "{{plugin:file:read:/a}} {{x}}",
         &[("x", "NAME}}")],
         "",
-        "`variables.x` must not contain braces",
+        "`variables.x` must not be empty or contain braces",
     ),
     (
         "{{ext:a:b}} {{x}}",
         &[("x", "{input}")],
         "",
-        "`variables.x` must not contain braces",
+        "`variables.x` must not be empty or contain braces",
     ),
     ("{{{ext:a:b}}", &[("x", "")], "", "The pattern p"),
     (
@@ -183,7 +193,7 @@ const ATTACKS: [Attack<'_>; 33] = [
         "{{{plugin:text:trim: }}{{x}}",
         &[("x", "{a}}")],
         "",
-        "`variables.x`",
+        "The pattern p",
     ),
     (
         "{{plugin:file:read:/a}}",
@@ -192,25 +202,25 @@ const ATTACKS: [Attack<'_>; 33] = [
         "`input_text` must not contain `{{`",
     ),
     // Only the input.
-    ("{{{{input}}}}", &[], CALL, "`input_text`"),
+    ("{{{{input}}}}", &[], CALL, "The pattern p"),
     (
         "{{{{{input}}}}}",
         &[],
         "{plugin:sys:env:NAME}",
-        "`input_text`",
+        "The pattern p",
     ),
     (
         "{{__FABRIC_INPUT_SENTINEL_TOKEN__}}",
         &[],
         CALL,
-        "`input_text`",
+        "The pattern p",
     ),
-    ("{{ext:a:b:{{input}}}}", &[], CALL, "`input_text`"),
+    ("{{ext:a:b:{{input}}}}", &[], CALL, "The pattern p"),
     (
         "{{plugin:sys:env:{{{{input}}}}}}",
         &[("x", "")],
         "NAME",
-        "`input_text`",
+        "The pattern p",
     ),
 ];
 
@@ -232,17 +242,18 @@ fn harmless_combinations_pass() {
             map(&[("x", json), ("y", "fn f() { g({}) }")]),
             CALL,
         ),
-        (r#"{"data": {{x}}}"#, map(&[("x", json)]), ""),
+        (r#"{"data": {{x}}}"#, map(&[("x", "[1]")]), ""),
+        (r#"{"data": {"is": "{{x}}"}}"#, map(&[("x", json)]), ""),
         ("{ {{x}} }", map(&[("x", json)]), ""),
-        ("{{x}}}}", map(&[("x", "a {")]), ""),
-        ("{{x}}{{y}}", map(&[("x", "}"), ("y", "}")]), ""),
+        ("{{x}} }}", map(&[("x", "a {")]), ""),
+        ("{{x}}{{y}}", map(&[("x", "a"), ("y", "b")]), CALL),
         ("{{{x}}}", map(&[("x", "plain")]), CALL),
-        ("{{{input}}}", map(&[("x", "")]), CALL),
+        ("{{{input}}}", map(&[("x", "a")]), CALL),
         ("{{input}}", map(&[]), "{{{{input}}}}"),
         ("", map(&[("unused", "{")]), ""),
         ("{{plugin:datetime:now}} {{x}}", map(&[("x", json)]), CALL),
         (
-            "{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}}{{plugin:text:upper:a:b}}",
+            "{{plugin:sys:user}}@{{plugin:sys:hostname}} {{x}} {{plugin:text:upper:a:b}}",
             map(&[("x", "}}")]),
             "{",
         ),
@@ -252,22 +263,11 @@ fn harmless_combinations_pass() {
             "{ }",
         ),
         (
-            "{{plugin:x}} {{ext::}} {{plugin:a:b:}}",
-            map(&[("plugin:x", "}{"), ("ext::", ""), ("plugin:a:b:", "{")]),
-            "",
-        ),
-        (
-            "{{ext::b}} {{ext:b:}}",
-            map(&[("ext::b", "{"), ("ext:b:", "{")]),
-            "",
-        ),
-        (
             "__FABRIC_INPUT_SENTINEL_TOKEN__ {{x}}",
             map(&[("x", "__FABRIC_INPUT_")]),
             "{",
         ),
         ("{{gone}} {{x}}", map(&[("x", "{")]), ""),
-        ("{{{{gone}}}}", map(&[("x", "")]), ""),
         (
             "{{x}}",
             map(&[("x", "_____FABRIC_INPUT_SENTINEL_TOKEN_")]),
@@ -304,16 +304,16 @@ fn the_whole_text_counts_and_the_input_wherever_it_would_stand() {
         "{error}"
     );
     let error = guard(&"{{x}}".repeat(129), &x, "").unwrap_err();
-    assert!(error.detail.contains("shorten `variables.x`"), "{error}");
+    assert!(error.detail.contains("8 MiB"), "{error}");
     // Every way to place the input, including the sentinel in a pattern.
     for place in ["{{input}}", SENTINEL] {
         assert_eq!(
-            guard(&place.repeat(2), &map(&[("y", "")]), &kib(1024)),
+            guard(&place.repeat(2), &map(&[("y", "z")]), &kib(1024)),
             Ok(()),
             "{place}"
         );
         assert!(
-            guard(&place.repeat(9), &map(&[("y", "")]), &kib(1024)).is_err(),
+            guard(&place.repeat(9), &map(&[("y", "z")]), &kib(1024)).is_err(),
             "{place}"
         );
         // Without variables the size is the pattern's own.
@@ -369,7 +369,7 @@ fn foreign_names_are_shortened_in_errors() {
     assert!(
         error
             .detail
-            .contains(&format!("pattern {} into", "a".repeat(128))),
+            .contains(&format!("pattern {}: ", "a".repeat(128))),
         "{error}"
     );
     let error = guard("{{{a\u{85}}}}", &map(&[("a\u{85}", "{b}")]), "").unwrap_err();
@@ -395,8 +395,11 @@ impl Rng {
     }
 }
 
-/// A hostile pattern, variables and input.
-pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
+/// A pattern, variables and input.
+pub(super) type Case = (String, BTreeMap<String, String>, String);
+
+/// A hostile one.
+pub(super) fn hostile(seed: u64) -> Case {
     const TEXT: [&str; 20] = [
         "{{x}}",
         "{{y}}",
@@ -419,10 +422,13 @@ pub(super) fn hostile(seed: u64) -> (String, BTreeMap<String, String>, String) {
         "__FABRIC_INPUT_",
         "{{{{input}}}}",
     ];
-    const CALLS: [&str; 6] = [
+    const CALLS: [&str; 9] = [
         "{{plugin:text:upper:y}}",
         "{{plugin:text:lower:INPUT}}",
         "{{plugin:sys:env:NONE}}",
+        "{{plugin:sys:env:OPENS}}",
+        "{{plugin:sys:env:CLOSES}}",
+        "{{plugin:sys:env:READS}}",
         SENTINEL,
         "{{gone}}",
         "{{ext:a:b:c}}",
@@ -503,8 +509,12 @@ fn given(
 
 #[test]
 fn accepted_requests_run_only_the_pattern() {
+    only_the_pattern_runs(30_000);
+}
+
+/// Panics if the guard admits anything harmful.
+pub(super) fn only_the_pattern_runs(cases: u64) {
     let (mut admitted, mut harmful, mut overdone) = (0, 0, 0);
-    let cases = 30_000;
     for seed in 0..cases {
         let (text, variables, input) = hostile(seed);
         if variables.is_empty() && !is_suspicious(&input) {
@@ -544,10 +554,10 @@ fn accepted_requests_run_only_the_pattern() {
     );
 }
 
-/// Ordinary values and input in ordinary patterns.
+/// Ordinary values and input in plain patterns.
 #[test]
 fn ordinary_texts_and_values_pass() {
-    const TEXT: [&str; 16] = [
+    const TEXT: [&str; 15] = [
         "You translate into {{x}}.\n",
         "# STEPS\n\n- Read {{input}} twice.\n",
         "{\"lang\": \"{{x}}\", \"n\": 1}\n",
@@ -556,9 +566,8 @@ fn ordinary_texts_and_values_pass() {
         "\\textbf{bold} ",
         "${HOME} ",
         "{ {{y}} }\n",
-        "{\"data\": {{y}}}\n",
+        "{\"data\": {\"is\": \"{{y}}\"}}\n",
         "<b>{{x}}</b>",
-        "{{x}}{{y}}",
         "Today is {{plugin:datetime:today}}. ",
         "{{plugin:text:upper:a}} ",
         "`{{ x }}`",
@@ -651,14 +660,13 @@ fn the_model_agrees_with_output_of_real_engines() {
 }
 
 #[test]
-fn a_long_expansion_is_followed_once_and_ends_at_the_limit() {
-    // A pattern of 2 MB that expands to 26 GB.
-    let text = "{{x}}".repeat(400_000);
-    let read = Cell::new(0_usize);
-    let error = guard(&text, &map(&[("x", &"_{".repeat(32 << 10))]), "").unwrap_err();
-    read.set(read.get() + error.detail.len());
-    assert!(
-        error.detail.contains("8 MiB") && read.get() < 300,
-        "{error}"
+fn a_long_expansion_ends_at_the_limit() {
+    // A pattern of 2.4 MB that expands to 26 GB.
+    let error = guard(
+        &"{{x}} ".repeat(400_000),
+        &map(&[("x", &"_{".repeat(32 << 10))]),
+        "",
     );
+    let detail = error.unwrap_err().detail;
+    assert!(detail.contains("8 MiB") && detail.len() < 300, "{detail}");
 }
