@@ -351,9 +351,9 @@ mod tests {
     #[test]
     fn what_this_server_refuses_is_no_failure_of_fabric() {
         let of_fabric: Vec<_> = Kind::ALL
-            .into_iter()
+            .iter()
             .filter(|kind| kind.is_of_fabric())
-            .map(Kind::name)
+            .map(|kind| kind.name())
             .collect();
         assert_eq!(
             of_fabric,

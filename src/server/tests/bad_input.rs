@@ -21,7 +21,7 @@ fn every_bad_line_gets_its_code_and_a_readable_id_back() {
         "The message has the same field twice.",
     );
     let (id, version) = (
-        "\"id\" must be a string or an integer, of at most 1024 bytes.",
+        "\"id\" must be a string of at most 1024 bytes or a 64-bit integer.",
         "\"jsonrpc\" must be \"2.0\".",
     );
     let (method, no_method) = ("\"method\" must be a string.", "\"method\" is missing.");
@@ -116,12 +116,6 @@ fn every_bad_line_gets_its_code_and_a_readable_id_back() {
         ),
         (
             br#"{"jsonrpc":"2.0","id":1,"method":null}"#.into(),
-            -32600,
-            method,
-            Some("1"),
-        ),
-        (
-            br#"{"jsonrpc":"2.0","id":1,"method":"\ud800"}"#.into(),
             -32600,
             method,
             Some("1"),
@@ -262,7 +256,6 @@ fn params_that_are_no_object_are_wrong_params() {
             for params in [
                 r#"{"_meta":[]}"#,
                 r#"{"_meta":5}"#,
-                r#"{"_meta":{"progressToken":1,"progressToken":1}}"#,
             ] {
                 let line =
                     format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
@@ -272,14 +265,15 @@ fn params_that_are_no_object_are_wrong_params() {
                     "{line}"
                 );
             }
-            let line = format!(
-                r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"_meta":{{}},"_meta":{{}}}}}}"#
-            );
-            assert_eq!(
-                pipe.say(&line),
-                error(ID, -32602, &words("params")),
-                "{line}"
-            );
+            for params in [
+                r#"{"_meta":{"progressToken":1,"progressToken":1}}"#,
+                r#"{"_meta":{},"_meta":{}}"#,
+            ] {
+                let line =
+                    format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+                let words = "params hold an object with the same field twice.";
+                assert_eq!(pipe.say(&line), error(ID, -32602, words), "{line}");
+            }
         }
     }
 }
@@ -314,10 +308,6 @@ fn ids_are_echoed_unchanged() {
             ("0", "0"),
             ("-1", "-1"),
             ("9007199254740993", "9007199254740993"),
-            (
-                "123456789012345678901234567890",
-                "123456789012345678901234567890",
-            ),
             (r#""""#, r#""""#),
             (r#""1""#, r#""1""#),
             (r#""ä\n\"\\漢""#, r#""ä\n\"\\漢""#),

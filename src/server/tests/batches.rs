@@ -57,7 +57,7 @@ fn each_item_is_handled_like_a_single_message() {
             error(
                 "\"id\":null,",
                 -32600,
-                "\"id\" must be a string or an integer, of at most 1024 bytes.",
+                "\"id\" must be a string of at most 1024 bytes or a 64-bit integer.",
             ),
         ),
         (
