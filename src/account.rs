@@ -28,6 +28,8 @@ pub(crate) enum Resource {
     Calls,
     /// Calls that wait for a run of another call.
     Waits,
+    /// Calls that are not over: their answer may still be written, or their run goes on.
+    Open,
     /// Streams that may be open for hours.
     Streams,
     /// Transcripts that Fabric is fetching, each by a process on its host.
@@ -36,12 +38,13 @@ pub(crate) enum Resource {
 
 impl Resource {
     /// All of them.
-    pub(crate) const ALL: [Resource; 7] = [
+    pub(crate) const ALL: [Resource; 8] = [
         Resource::Memory,
         Resource::Runs,
         Resource::Queue,
         Resource::Calls,
         Resource::Waits,
+        Resource::Open,
         Resource::Streams,
         Resource::Transcripts,
     ];
@@ -203,14 +206,8 @@ impl Accounts {
     /// Waits until no call and no run is under way, at most for `limit`. True if none is.
     pub(crate) fn wait_idle(&self, limit: Duration) -> bool {
         let busy = |ledger: &mut Ledger| {
-            [
-                Resource::Runs,
-                Resource::Queue,
-                Resource::Calls,
-                Resource::Waits,
-            ]
-            .iter()
-            .any(|what| ledger.used[*what as usize] > 0)
+            let open = ledger.used[Resource::Open as usize];
+            open + ledger.used[Resource::Runs as usize] > 0
         };
         wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
     }

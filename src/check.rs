@@ -15,11 +15,11 @@ use serde_json::{Map, Value, json};
 use crate::access::Access;
 use crate::config::{self, Config};
 use crate::fabric::{Cause, Chat, Client, Error, Event, Kind, Name, NoWait, Source, Wait};
-use crate::url::{Authority, Host};
 use crate::protocol::Revision;
 use crate::server::Server;
 use crate::text::{WIDTH, wrapped};
 use crate::tools::TOOLS;
+use crate::url::{Authority, Host};
 
 /// The default port of `fabric --serve`.
 const FABRIC_DEFAULT_PORT: u16 = 8080;

@@ -306,6 +306,7 @@ fn bounds(config: &Config) -> Bounds {
         // Over HTTP every call has a thread, or is refused: a queue would only hide that.
         Resource::Queue => 0,
         Resource::Calls | Resource::Waits => calls,
+        Resource::Open => usize::MAX / 2,
         Resource::Streams => http.max_connections,
         Resource::Transcripts => MAX_TRANSCRIPTS,
     };

@@ -14,6 +14,7 @@ mod json;
 mod jsonc;
 
 use std::ffi::OsString;
+use std::fmt;
 use std::path::PathBuf;
 
 /// The name of the server in the client.
@@ -23,7 +24,7 @@ pub(crate) const NAME: &str = "fabric";
 pub(crate) const TOKEN_PLACEHOLDER: &str = "YOUR_TOKEN";
 
 /// A client whose configuration is known.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(PartialEq, Eq)]
 pub(crate) struct McpClient {
     /// The name on the command line.
     pub(crate) name: &'static str,
@@ -338,6 +339,12 @@ impl System {
 
 /// Returns a variable's value, as `std::env::var_os` does.
 type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+impl fmt::Debug for McpClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
 
 impl McpClient {
     /// The file it reads its servers from, for this user or in the current folder. `None` for a dialog, and if the

@@ -103,6 +103,8 @@ pub(crate) struct Context {
     memory: Mutex<Guard>,
     /// Its place among the calls that may work.
     place: Mutex<Option<Guard>>,
+    /// Whoever ends the process waits for it.
+    _open: Option<Guard>,
     answered: AtomicBool,
     /// It had to stop because the process ends.
     aborted: AtomicBool,
@@ -270,6 +272,7 @@ impl Context {
             progress: 0,
             last: Instant::now(),
         };
+        let open = caller.account.take(Resource::Open, 1).ok();
         Context {
             backend,
             caller,
@@ -279,6 +282,7 @@ impl Context {
             notes: Mutex::new(notes),
             memory: Mutex::new(memory),
             place: Mutex::default(),
+            _open: open,
             answered: AtomicBool::new(false),
             aborted: AtomicBool::new(false),
             run: OnceLock::new(),

@@ -235,7 +235,7 @@ fn connections_are_limited_and_the_next_is_refused() {
     // An idle connection is evicted; these three are all busy.
     let held: Vec<Http> = (0..3).map(|_| client.send_apart(&message)).collect();
     fabric.wait_held(3);
-    let told = server.connect().answer().expect("a refusal");
+    let told = client.send_apart(&message).answer().expect("a refusal");
     assert_eq!(told.status, 503, "{}", told.text());
     fabric.release_all();
     for mut http in held {

@@ -104,7 +104,7 @@ fn a_failed_call_is_a_warning_with_its_reason_and_the_status() {
     let error = client.error("prompts/list", json!({}));
     let id = error["data"]["request_id"].as_str().unwrap().to_owned();
     let line = line(&client.process, &[&id]);
-    let begin = "WARN  [fabric_mcp::features] method=prompts/list ok=false code=-32603 error=fabric-internal-error status=500";
+    let begin = "WARN  [fabric_mcp::server] method=prompts/list ok=false code=-32603 error=fabric-internal-error status=500";
     assert!(line.contains(begin), "{line}");
     assert!(!client.stderr().contains("canary"), "{}", client.stderr());
 }

@@ -19,7 +19,7 @@ const MIB: usize = 1 << 20;
 const TOO_MANY: &str = "urn:fabric-mcp:error:too-many-requests";
 const TOO_LARGE: &str = "urn:fabric-mcp:error:response-too-large";
 
-/// The smallest budget: 32 MiB, of which large requests may use 24.
+/// The smallest budget: 32 MiB, of which one of several callers may use 24.
 fn small(fabric: &FakeFabric) -> Program {
     Program::with(fabric).env("FABRIC_MCP_MAX_MEMORY", "32")
 }
@@ -56,7 +56,8 @@ fn unfinished(server: &HttpServer, path: &str, size: usize) -> Http {
     let mut http = server.connect();
     let host = server.address;
     let head = format!(
-        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+        "POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\nX-Forwarded-For: 10.0.0.1\r\n\
+         Content-Length: {size}\r\n\r\n"
     );
     // A server that refuses it may close the connection early.
     let _ = http
@@ -72,7 +73,8 @@ fn small_requests_are_served_while_large_ones_fill_the_budget() {
         (Wire::Streamable, Era::Modern),
         (Wire::Sse, Era::Legacy("2024-11-05")),
     ] {
-        let server = serve(wire, small(&fabric));
+        // Whoever sends the large ones is another caller.
+        let server = serve(wire, small(&fabric).arg("--trusted-proxy").arg("127.0.0.1"));
         let mut sse = (wire == Wire::Sse).then(|| Sse::to(&server, era, None));
         let path = sse
             .as_ref()
@@ -203,6 +205,8 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
     let server = Arc::new(HttpServer::start(
         small(&fabric).arg("--keep-runs").arg("0"),
     ));
+    let held = unfinished(&server, "/mcp", 8 * MIB);
+    wait_charged(&server, |bytes| bytes >= 8 * MIB);
     let mut client = Streamable::to(&server, Era::Modern, None);
     let result = client.request("tools/call", run("in"))["result"].take();
     assert_eq!(
@@ -211,7 +215,7 @@ fn an_output_beyond_the_budget_ends_with_its_partial_text() {
         result["content"][0]
     );
     assert!(expect::partial(&result).len() > 60_000);
-    drop(client);
+    drop((client, held));
     wait_charged(&server, |bytes| bytes < MIB);
     // A text that fits, but not in an answer, which contains it twice.
     fabric.on(

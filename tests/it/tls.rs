@@ -239,7 +239,7 @@ fn an_authority_as_a_server_is_refused() {
     };
     refused(
         server.program().env("SSL_CERT_FILE", &server.authority()),
-        "ca:false, and its name as subjectaltname",
+        "(ca:true), which cannot be a server's own. make one by",
     );
 }
 

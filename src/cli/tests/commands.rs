@@ -33,24 +33,24 @@ fn commands() {
         ("--generate client-config", "Generate(Clients)"),
         (
             "--generate client-config zed --url http://H:8000/mcp",
-            "Generate(ClientConfig(Zed, Url(\"http://h:8000/mcp\")))",
+            "Generate(ClientConfig(zed, Url(\"http://h:8000/mcp\")))",
         ),
         (
             "--generate client-config cline --url http://H:8000/sse --transport sse",
-            "Generate(ClientConfig(Cline, Sse(\"http://h:8000/sse\")))",
+            "Generate(ClientConfig(cline, Sse(\"http://h:8000/sse\")))",
         ),
         (
             "--generate client-command codex --demo",
-            "Generate(ClientCommand(Codex, Program { args: [\"--demo\"], env: [], key: Unused }))",
+            "Generate(ClientCommand(codex, Program { args: [\"--demo\"], env: [], key: Unused }))",
         ),
         (
             "--install zed --yes",
-            "Install { client: Zed, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
+            "Install { client: zed, launch: Some(Program { args: [], env: [(\"FABRIC_BASE_URL\", \
              \"http://127.0.0.1:8080\")], key: Unset }), yes: true }",
         ),
         (
             "--uninstall jetbrains",
-            "Install { client: JetBrains, launch: None, yes: false }",
+            "Install { client: jetbrains, launch: None, yes: false }",
         ),
     ] {
         assert_eq!(command(args), expected, "{args}");

@@ -114,6 +114,8 @@ pub(crate) struct Event {
 pub(crate) struct Http {
     /// The socket with its read buffer.
     reader: BufReader<TcpStream>,
+    /// The server has said that it closes this connection: the next request takes another one.
+    closing: bool,
 }
 
 impl Http {
@@ -129,6 +131,7 @@ impl Http {
             .expect("a write timeout");
         Http {
             reader: BufReader::new(stream),
+            closing: false,
         }
     }
 
@@ -153,6 +156,9 @@ impl Http {
         headers: &[(&str, &str)],
         body: Option<&[u8]>,
     ) -> io::Result<()> {
+        if self.closing {
+            *self = Http::connect(self.reader.get_ref().peer_addr()?);
+        }
         let mut head = format!("{method} {path} HTTP/1.1\r\n");
         if !headers
             .iter()
@@ -236,6 +242,8 @@ impl Http {
                 headers.push((name.to_owned(), value.trim().to_owned()));
             }
             if code != 100 {
+                let close = ("Connection".to_owned(), "close".to_owned());
+                self.closing = headers.contains(&close);
                 return Ok(Answer {
                     status: code,
                     headers,
