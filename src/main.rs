@@ -316,8 +316,17 @@ fn bounds(config: &Config) -> Bounds {
     let has_one_token = http.token.is_some() && http.tokens_file.is_none() && http.oauth.is_none();
     Bounds {
         totals: Resource::ALL.map(total),
-        runs_per_caller: http.max_runs_per_caller,
-        per_minute: http.max_calls_per_minute,
+        // Both are for callers over HTTP.
+        runs_per_caller: if is_stdio {
+            0
+        } else {
+            http.max_runs_per_caller
+        },
+        per_minute: if is_stdio {
+            0
+        } else {
+            http.max_calls_per_minute
+        },
         several: !is_stdio && !is_open_here && !has_one_token,
     }
 }

@@ -29,8 +29,6 @@ pub(super) struct Method {
     capability: Option<Capability>,
     /// Parses the params and returns the action.
     pub(super) read: Read,
-    /// How many copies of its params exist at once: decoded, encoded for Fabric, and a prompt's arguments once more.
-    pub(super) copies: usize,
     /// The answer without memory for the params, if it is a result and not a JSON-RPC error.
     pub(super) overloaded: Option<fn(&Id, Revision) -> Answer>,
 }
@@ -120,7 +118,6 @@ impl Method {
             mirrored: None,
             capability: None,
             read,
-            copies: 3,
             overloaded: None,
         }
     }
@@ -156,7 +153,6 @@ impl Method {
 
     const fn tool(self) -> Method {
         Method {
-            copies: 2,
             overloaded: Some(tools::overloaded),
             ..self
         }

@@ -49,6 +49,9 @@ use call::{ToolCall, Working};
 use methods::Method;
 use subscriptions::Subscriptions;
 
+/// How many copies of a request's params exist at once: decoded, and encoded for Fabric.
+const COPIES: usize = 2;
+
 /// Answers up to this size that need no Fabric are not charged: each connection has at most one. Bytes.
 const UNCOUNTED: usize = 64 << 10;
 
@@ -278,7 +281,7 @@ impl Receiver<'_> {
             return Err(Refusal::params(fault).of_envelope());
         }
         let (method, context) = self.find(request, &meta)?;
-        let size = params.map_or(0, Node::size) * method.copies;
+        let size = params.map_or(0, Node::size) * COPIES;
         let memory = match (self.account.take(Resource::Memory, size), method.overloaded) {
             (Ok(memory), _) => memory,
             (Err(Full), Some(overloaded)) => {

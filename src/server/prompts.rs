@@ -197,8 +197,13 @@ impl GetPrompt {
                     })?,
             ),
         };
-        let mut variables = self.arguments.clone();
-        variables.retain(|name, _| entry.variables.contains(name));
+        // Without the input, which may be large.
+        let variables = self
+            .arguments
+            .iter()
+            .filter(|(name, _)| entry.variables.contains(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         let rendered = backend
             .fabric
             .apply(&self.name, argument(INPUT), &variables, wait)?;
