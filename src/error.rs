@@ -566,8 +566,8 @@ pub(crate) struct Error {
     pub(crate) kind: Kind,
     /// Safe to show to any caller: names what was wrong and what to do next.
     pub(crate) detail: String,
-    /// The part of `detail` that says what to do; empty where the two are one.
-    pub(crate) fix: String,
+    /// How much of the end of `detail` says what to do, in bytes; 0 where the two are one.
+    pub(crate) fix: usize,
     /// How long to wait before a retry, if known.
     pub(crate) retry_after: Option<Duration>,
     /// The cause, where it has a row in the table.
@@ -575,7 +575,7 @@ pub(crate) struct Error {
     /// The HTTP status that Fabric or a proxy answered with; for the log.
     pub(crate) status: Option<u16>,
     /// The argument that was refused; for the log.
-    pub(crate) argument: Option<String>,
+    pub(crate) argument: Option<Box<str>>,
 }
 
 impl Error {
@@ -584,7 +584,7 @@ impl Error {
         Error {
             kind,
             detail: detail.into(),
-            fix: String::new(),
+            fix: 0,
             retry_after: None,
             cause: None,
             status: None,
@@ -593,7 +593,7 @@ impl Error {
     }
 
     /// The same error, about this argument. The part that the tool knows: what follows may be the caller's text.
-    pub(crate) fn about(self, argument: impl Into<String>) -> Error {
+    pub(crate) fn about(self, argument: impl Into<Box<str>>) -> Error {
         Error {
             argument: Some(argument.into()),
             ..self
@@ -611,7 +611,7 @@ impl Error {
         };
         let fix = filled(cause.fix());
         Error {
-            fix: fix.clone(),
+            fix: fix.len(),
             cause: Some(cause),
             ..Error::new(kind, format!("{} {fix}", filled(cause.what())))
         }
@@ -627,18 +627,22 @@ impl Error {
 
     /// What happened.
     pub(crate) fn what(&self) -> &str {
-        self.detail
-            .strip_suffix(&self.fix)
-            .unwrap_or(&self.detail)
-            .trim_end()
+        self.parts().0.trim_end()
     }
 
     /// What to do.
     pub(crate) fn fix(&self) -> &str {
-        match self.fix.as_str() {
+        match self.parts().1 {
             "" => "Look into Fabric's own log.",
             fix => fix,
         }
+    }
+
+    fn parts(&self) -> (&str, &str) {
+        let end = self.detail.len().saturating_sub(self.fix);
+        self.detail
+            .split_at_checked(end)
+            .unwrap_or((&self.detail, ""))
     }
 
     /// The same error with the HTTP status that led to it.

@@ -149,7 +149,6 @@ mod tests {
     use crate::clients::Key;
     use crate::config;
 
-    const README: &str = include_str!("../../README.md");
     const ENV_EXAMPLE: &str = include_str!("../../.env.example");
 
     #[test]

@@ -144,9 +144,9 @@ impl Pipe {
                 Action::Answer(answer) => answers.push(answer),
                 Action::Cancel(id) => {
                     self.inflight.cancel(&id);
-                    calls.retain(|call: &Box<Call>| *call.head().id() != id);
+                    calls.retain(|call: &Call| *call.head().id() != id);
                 }
-                Action::Call(call) => calls.push(call),
+                Action::Call(call) => calls.push(*call),
                 Action::Nothing | Action::Listen(_) | Action::Batch(_) => {}
             }
         }
@@ -155,7 +155,7 @@ impl Pipe {
             return send_batch(&batch, self.line.as_ref());
         }
         for call in calls {
-            self.call(*call, pass, Some(batch.clone()));
+            self.call(call, pass, Some(batch.clone()));
         }
     }
 
