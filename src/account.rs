@@ -109,6 +109,8 @@ struct Ledger {
     used: [usize; Resource::COUNT],
     /// By owner; one that holds nothing is forgotten once its rate is whole again.
     holders: HashMap<String, Arc<Holder>>,
+    /// How many threads wait for a place, or for all to be over.
+    waiting: usize,
     /// The highest use of memory since some was given back to the system.
     peak: usize,
 }
@@ -133,6 +135,7 @@ impl Accounts {
             ledger: Mutex::new(Ledger {
                 used: [0; Resource::COUNT],
                 holders: HashMap::new(),
+                waiting: 0,
                 peak: 0,
             }),
             changed: Condvar::new(),
@@ -209,7 +212,11 @@ impl Accounts {
             let open = ledger.used[Resource::Open as usize];
             open + ledger.used[Resource::Runs as usize] > 0
         };
-        wait_while(&self.0.changed, self.0.ledger(), limit, busy).1
+        let mut ledger = self.0.ledger();
+        ledger.waiting += 1;
+        let (mut ledger, is_idle) = wait_while(&self.0.changed, ledger, limit, busy);
+        ledger.waiting -= 1;
+        is_idle
     }
 }
 
@@ -273,10 +280,13 @@ impl Account {
             }
             let bank = &self.0.bank;
             // Given back meanwhile: then this wait is one slice too long at most.
-            let _ = bank
+            let mut ledger = bank.ledger();
+            ledger.waiting += 1;
+            let (mut ledger, _) = bank
                 .changed
-                .wait_timeout(bank.ledger(), SLICE)
+                .wait_timeout(ledger, SLICE)
                 .unwrap_or_else(PoisonError::into_inner);
+            ledger.waiting -= 1;
         }
     }
 
@@ -378,8 +388,11 @@ impl Account {
         lock(&self.0.held)[what as usize] -= amount;
         ledger.used[what as usize] -= amount;
         if what != Resource::Memory {
+            let is_awaited = ledger.waiting > 0;
             drop(ledger);
-            bank.changed.notify_all();
+            if is_awaited {
+                bank.changed.notify_all();
+            }
         } else if ledger.peak - ledger.used[what as usize] >= MUCH {
             ledger.peak = ledger.used[what as usize];
             drop(ledger);

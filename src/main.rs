@@ -92,7 +92,7 @@ const LOG_FLUSH: Duration = Duration::from_millis(200);
 const FIRST_ANSWER: Duration = Duration::from_millis(10);
 
 /// Least number of calls that are no runs and work at once on stdio.
-const STDIO_CALLS: usize = 16;
+const STDIO_CALLS: usize = 32;
 /// Transcripts that Fabric fetches at once: each is a process on its host.
 const MAX_TRANSCRIPTS: usize = 8;
 

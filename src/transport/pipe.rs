@@ -20,8 +20,9 @@ use crate::server::{Action, Call, Listen, Listener, Registration, Server, refuse
 use crate::tools::{Caller, Peer};
 
 use super::batch::Batch;
+use super::duplicate;
 use super::inflight::{Cancel, Inflight};
-use super::{duplicate, start};
+use super::threads::start;
 
 /// Subscriptions (`subscriptions/listen`) at once on one pipe.
 const MAX_SUBSCRIPTIONS: usize = 64;

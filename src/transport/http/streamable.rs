@@ -25,9 +25,10 @@ use crate::sync::lock;
 use crate::tools::Caller;
 
 use super::super::batch::Batch;
+use super::super::duplicate;
 use super::super::inflight::Cancel;
 use super::super::pipe::{Flush, Line, parsing};
-use super::super::{duplicate, start};
+use super::super::threads::start;
 use super::base64;
 use super::reply::{Accepts, PostPeer, PostReply, revocation, revoked, status};
 use super::sessions::{Live, SessionId, Sessions};
