@@ -17,6 +17,7 @@ const TABLE: &str = include_str!("languages.tsv");
 const PREFIX: usize = 4;
 
 /// The table.
+#[derive(Default)]
 pub(super) struct Language {
     /// English words that mean nothing for a task.
     ignored: HashSet<&'static str>,
@@ -40,14 +41,7 @@ impl Language {
     }
 
     fn parse() -> Language {
-        let mut language = Language {
-            ignored: HashSet::new(),
-            foreign_ignored: HashSet::new(),
-            weights: HashMap::new(),
-            verbs: HashSet::new(),
-            synonyms: HashMap::new(),
-            foreign: HashMap::new(),
-        };
+        let mut language = Language::default();
         for line in TABLE.lines().skip(1) {
             let mut columns = line.split('\t');
             let mut column = || columns.next().unwrap_or_default();
