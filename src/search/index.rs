@@ -1,43 +1,93 @@
 //! The index over patterns, and its ranking.
 //!
 //! ```text
-//! texts → words → stems and thesaurus groups ("terms") → for each term: which pattern, how strongly (postings)
-//! query → the same terms → the sum of idf × strength over them → names, best first
+//! names, sentences, requests → words → stems and their concepts ("terms") → in which of them, and how strongly
+//! query → the same terms → the sum over its words, and the text most like it → names, best first
 //! ```
-//! BM25F in two layers, each with its own idf: a pattern's name and purpose, and the rest of its text. A word of every
-//! text ("output", "summary") may still distinguish names.
+//! A word weighs more the fewer patterns have it; verbs that say what is to be done have weights of their own. A
+//! pattern for which the verb alone is a request ("summarize") beats those that are about something else too
+//! ("summarize_paper"), unless that is asked for.
 
 use std::collections::HashMap;
 
-use super::areas::areas;
-use super::prose::heading;
-use super::purpose::{Candidate, candidates, told_apart};
+use super::language::Language;
+use super::names::humanised;
+use super::own::{headings, sentence};
+use super::query::{Request, Word};
+use super::start_of;
 use super::stem::stem;
-use super::thesaurus::{Group, Thesaurus};
-use super::typing::{Letters, distance};
-use super::vocabulary::{NEARLY, Vocabulary, vocabulary};
-use super::words::{WordKind, is_stop, words};
+use super::table::row;
+use super::words::{plain_letters, words};
 
-/// How much of each text is indexed, in bytes.
-pub(crate) const MOST_TEXT: usize = 16 << 10;
-/// Most different words; further ones are not indexed.
-const MOST_TERMS: usize = 1 << 16;
-/// Most postings; beyond it, only names are added.
-const MOST_POSTINGS: usize = 1 << 20;
+/// How much of each text is read, in bytes.
+const MOST_TEXT: usize = 16 << 10;
 /// Most patterns.
 const MOST_PATTERNS: usize = u16::MAX as usize;
-/// Most words of a query; further ones are ignored.
-const MOST_WORDS: usize = 64;
+/// Most terms; further words are not indexed.
+const MOST_TERMS: usize = 1 << 16;
+/// Most words of a query whose typing errors are looked for, and their lengths in letters.
+const MOST_CORRECTED: usize = 16;
+const CORRECTED: std::ops::RangeInclusive<usize> = 5..=16;
+/// The pattern that suggests patterns; only those who ask which one to use find it.
+const SUGGESTS: &str = "suggest_pattern";
+
+/// Strengths of a word in a name of one word, in a sentence, in a request and in headings.
+const NAME: f32 = 4.0;
+const SENTENCE: f32 = 1.5;
+const REQUEST: f32 = 1.0;
+const HEADING: f32 = 0.5;
+/// Strength of a verb that is all that is said, and of one in a name that says more.
+const ONLY_VERB: f32 = 6.0;
+const NAME_VERB: f32 = 3.0;
+/// How fast several occurrences become worth no more (BM25's k1).
+const SATURATION: f32 = 1.8;
+/// Least weight of a word that many patterns have, and the weight of an unknown word.
+const LEAST_WEIGHT: f32 = 0.2;
+const UNKNOWN_WEIGHT: f32 = 1.0;
+/// Share of a match by another word for the same concept, and after correcting a typing error.
+const SYNONYM: f32 = 0.7;
+const TYPING_ERROR: f32 = 0.8;
+/// How much the sum over words counts, compared to the likeness of the most similar text.
+const WORDS: f32 = 2.0;
+/// A lower score of the best match means that it hardly fits. Found with queries that no pattern is for.
+const WEAK: f32 = 1.25;
+/// Score of a pattern that the query names.
+const NAMED: f32 = 100.0;
 
 /// The index entry of one pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Card {
     /// Its name.
     pub(crate) name: String,
-    /// What it does, in one sentence.
+    /// What it does, in one sentence of at most 140 characters.
     pub(crate) purpose: String,
-    /// Its areas; often none.
-    pub(crate) tags: Vec<&'static str>,
+}
+
+/// How well the best match fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    /// It does what was asked for.
+    Clear,
+    /// It has little to do with what was asked for.
+    Weak,
+    /// There is none, because no word of the query is known.
+    NotUnderstood,
+}
+
+impl Fit {
+    /// What to tell who searched; nothing if the match is clear.
+    pub(crate) fn warning(self) -> Option<&'static str> {
+        match self {
+            Fit::Clear => None,
+            Fit::Weak => Some(
+                "No pattern clearly fits: if no match does the task, none does. Leave query out to see all names.",
+            ),
+            Fit::NotUnderstood => Some(
+                "The query was not understood. Say it in English and in plain words, what goes in and what should \
+                 come out (\"summarize a text\"), or leave query out to see all names.",
+            ),
+        }
+    }
 }
 
 /// The result of a search.
@@ -45,117 +95,171 @@ pub(crate) struct Card {
 pub(crate) struct SearchResult<'a> {
     /// The matching patterns, best first.
     pub(crate) hits: Vec<&'a Card>,
-    /// If nothing matches, the names most similar to the query, at most five.
-    pub(crate) nearest: Vec<&'a str>,
-    /// Words of the query that match no pattern, not even approximately.
-    pub(crate) unknown: Vec<String>,
+    /// How well the first fits.
+    pub(crate) fit: Fit,
 }
 
 /// An index over all patterns. Read-only.
+#[derive(Default)]
 pub(crate) struct Index {
     cards: Vec<Card>,
-    /// Term numbers: groups first, then words.
-    vocabulary: Vocabulary,
-    /// Start of each term's postings; the last element is the end of the last ones.
-    starts: Vec<u32>,
-    postings: Vec<Posting>,
-    /// The idf of each term in names and purposes, and in texts.
-    weights: Vec<[f32; 2]>,
+    /// Patterns by name in lower case, with spaces.
+    names: HashMap<String, u16>,
+    /// The numbers of terms, by word as well as by stem.
+    terms: HashMap<String, u32>,
+    postings: Vec<Postings>,
+    /// Names, sentences, requests: whose each is, and the sum of its words' squared weights.
+    texts: Vec<(u16, f32)>,
 }
 
-/// How strongly a pattern matches a term.
-#[derive(Clone, Copy, Debug)]
-struct Posting {
-    card: u16,
-    /// In its name and purpose, and in its text; 0 to 255.
-    strengths: [u8; 2],
+/// Where a term occurs.
+#[derive(Default)]
+struct Postings {
+    weight: f32,
+    /// In which texts: 1 as such, [`SYNONYM`] as a concept.
+    texts: Vec<(u32, f32)>,
+    /// In which patterns, and how strongly: below 1.
+    cards: Vec<(u16, f32)>,
 }
 
-/// Where a word occurs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Field {
+/// What a text is to its pattern.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
     Name,
-    Purpose,
-    /// Other sentences that may describe the pattern.
-    Lead,
+    Sentence,
+    Request,
     Heading,
-    Body,
 }
-
-/// By field: the weight of a word, and the normalisation by the field's length (BM25's b).
-const FIELDS: [(f32, f32); 5] = [(5.0, 0.9), (2.6, 0.5), (1.2, 0.7), (0.9, 0.9), (1.0, 0.95)];
-/// BM25's k1, for names and purposes, and for texts.
-const SATURATION: [f32; 2] = [4.5, 1.9];
-/// Weight of each layer.
-const LAYERS: [f32; 2] = [1.0, 1.1];
-/// Weight of a thesaurus group relative to the word itself.
-const GROUP: f32 = 1.2;
-/// The same for a group that a whole phrase of the query belongs to.
-const PHRASE: f32 = 1.8;
-/// Weight that the words of such a phrase keep.
-const COVERED: f32 = 0.6;
 
 /// The entry of one pattern, built without the others.
 pub(crate) fn card(name: &str, text: &str) -> Card {
-    let found = candidates(start_of(text, MOST_TEXT));
-    let purpose = told_apart(&[name.to_owned()], &[found])
-        .pop()
-        .unwrap_or_default();
-    let tags = areas(name, &purpose);
+    let purpose = match row(name) {
+        Some(row) => row.sentence.to_owned(),
+        None => sentence(name, start_of(text, MOST_TEXT)),
+    };
     Card {
         name: name.to_owned(),
         purpose,
-        tags,
     }
 }
 
 impl Index {
-    /// Builds an index over names and texts. A text may be empty: then only the name is indexed.
+    /// Builds an index over names and texts. A text may be empty: then the table's row or the name is indexed.
     pub(crate) fn build<N: Into<String>, T: AsRef<str>>(
         patterns: impl IntoIterator<Item = (N, T)>,
     ) -> Index {
-        let mut builder = Builder::default();
-        let mut names: Vec<String> = Vec::new();
-        let mut sentences: Vec<Vec<Candidate>> = Vec::new();
-        for (card, (name, text)) in patterns.into_iter().take(MOST_PATTERNS).enumerate() {
-            let name: String = name.into();
+        let mut index = Index::default();
+        for (name, text) in patterns.into_iter().take(MOST_PATTERNS) {
+            let name = name.into();
             let text = start_of(text.as_ref(), MOST_TEXT);
-            let found = candidates(text);
-            builder.add(Field::Name, &name);
-            if builder.has_room() {
-                for candidate in &found {
-                    builder.add(Field::Lead, &candidate.text);
-                }
-                for line in text.lines() {
-                    let field = if heading(line).is_some() {
-                        Field::Heading
-                    } else {
-                        Field::Body
-                    };
-                    builder.add(field, line);
-                }
+            let entry = card(&name, text);
+            index.names.insert(spaced(&name), index.cards.len() as u16);
+            index.add(Kind::Name, &humanised(&name));
+            index.add(Kind::Sentence, &entry.purpose);
+            match row(&name) {
+                Some(row) => row
+                    .requests()
+                    .for_each(|text| index.add(Kind::Request, text)),
+                None => index.add(Kind::Heading, &headings(text)),
             }
-            builder.end_pattern(card as u16);
-            names.push(name);
-            sentences.push(found);
+            index.cards.push(entry);
         }
-        let purposes = told_apart(&names, &sentences);
-        drop(sentences);
-        for (card, purpose) in purposes.iter().enumerate() {
-            if builder.has_room() {
-                builder.add(Field::Purpose, purpose);
-            }
-            builder.end_pattern(card as u16);
+        index.weigh();
+        index
+    }
+
+    /// Adds a text of the next card.
+    fn add(&mut self, kind: Kind, text: &str) {
+        let language = Language::table();
+        let (card, at) = (self.cards.len() as u16, self.texts.len() as u32);
+        let mut said = words(text);
+        if !said.iter().all(|word| language.is_ignored(word)) {
+            said.retain(|word| !language.is_ignored(word));
         }
-        let cards = names.into_iter().zip(purposes).map(|(name, purpose)| {
-            let tags = areas(&name, &purpose);
-            Card {
-                name,
-                purpose,
-                tags,
+        let verbs: Vec<bool> = said
+            .iter()
+            .map(|word| language.is_verb(&stem(word)))
+            .collect();
+        let says_more = verbs.contains(&false);
+        for (word, is_verb) in said.iter().zip(verbs) {
+            let strength = match kind {
+                _ if is_verb && said.len() == 1 => ONLY_VERB,
+                Kind::Name if is_verb && says_more => NAME_VERB,
+                Kind::Name => NAME / (said.len() as f32).powf(0.8),
+                Kind::Sentence => SENTENCE,
+                Kind::Request => REQUEST,
+                Kind::Heading => HEADING,
+            };
+            let own = self.term(word);
+            let concept = language.concept(&stem(word));
+            let concept = concept.and_then(|concept| self.term_of_stem(concept));
+            for (term, share) in [(own, 1.0), (concept, SYNONYM)] {
+                let Some(postings) = term.and_then(|term| self.postings.get_mut(term as usize))
+                else {
+                    continue;
+                };
+                match postings.texts.last_mut() {
+                    Some((text, most)) if *text == at => *most = share.max(*most),
+                    _ => postings.texts.push((at, share)),
+                }
+                match postings.cards.last_mut() {
+                    // Verbs are in most requests of a pattern: that says nothing about how much it is about them.
+                    Some((last, sum)) if *last == card && is_verb => {
+                        *sum = sum.max(share * strength)
+                    }
+                    Some((last, sum)) if *last == card => *sum += share * strength,
+                    _ => postings.cards.push((card, share * strength)),
+                }
             }
-        });
-        builder.finish(cards.collect())
+        }
+        self.texts.push((card, 0.0));
+    }
+
+    /// The number of a word's term.
+    fn term(&mut self, word: &str) -> Option<u32> {
+        if let Some(term) = self.terms.get(word) {
+            return Some(*term);
+        }
+        let term = self.term_of_stem(&stem(word))?;
+        if self.terms.len() < MOST_TERMS {
+            self.terms.insert(word.to_owned(), term);
+        }
+        Some(term)
+    }
+
+    fn term_of_stem(&mut self, stem: &str) -> Option<u32> {
+        if let Some(term) = self.terms.get(stem) {
+            return Some(*term);
+        }
+        if self.terms.len() >= MOST_TERMS {
+            return None;
+        }
+        let term = self.postings.len() as u32;
+        self.terms.insert(stem.to_owned(), term);
+        self.postings.push(Postings::default());
+        Some(term)
+    }
+
+    /// Weighs terms by how few patterns have them, and texts by their terms.
+    fn weigh(&mut self) {
+        let all = self.cards.len() as f32;
+        for postings in &mut self.postings {
+            let rarity = (all / postings.cards.len() as f32).ln() / (all + 1.0).ln();
+            postings.weight = rarity.max(LEAST_WEIGHT);
+            for (_, strength) in &mut postings.cards {
+                *strength /= *strength + SATURATION;
+            }
+        }
+        for (word, term) in &self.terms {
+            if let Some(weight) = Language::table().weight(word) {
+                self.postings[*term as usize].weight = weight;
+            }
+        }
+        for postings in &self.postings {
+            for (text, _) in postings.texts.iter().filter(|(_, share)| *share == 1.0) {
+                self.texts[*text as usize].1 += postings.weight.powi(2);
+            }
+        }
     }
 
     /// All patterns, in their original order.
@@ -165,549 +269,276 @@ impl Index {
 
     /// At most `limit` patterns that match a query in free text. Deterministic.
     pub(crate) fn search(&self, query: &str, limit: usize) -> SearchResult<'_> {
-        let mut scores = Scores::new(self.cards.len());
-        let asked = self.read(query);
-        for concept in &asked.concepts {
-            scores.begin_concept();
-            for (term, weight) in &concept.terms {
-                let [above, below] = self
-                    .weights
-                    .get(*term as usize)
-                    .copied()
-                    .unwrap_or_default();
-                for posting in self.postings(*term) {
-                    let [name, text] = posting
-                        .strengths
-                        .map(|strength| f32::from(strength) / 255.0);
-                    let score = LAYERS[0] * above * name + LAYERS[1] * below * text;
-                    scores.add(posting.card, weight * score);
+        let request = Request::parse(query);
+        let named = self.named(query);
+        let mut ranked = self.scores(&request.words);
+        for score in &mut ranked {
+            score.0 += NAMED * f32::from(u8::from(named.contains(&score.1)));
+        }
+        ranked.retain(|(score, card)| {
+            *score > 0.0 && (request.asks_which || *score >= NAMED || self.name(*card) != SUGGESTS)
+        });
+        ranked.sort_unstable_by(|a, b| {
+            let by_name = || self.name(a.1).cmp(self.name(b.1)).then(a.1.cmp(&b.1));
+            b.0.total_cmp(&a.0).then_with(by_name)
+        });
+        let fit = match ranked.first() {
+            None => Fit::NotUnderstood,
+            Some((score, _)) if *score < WEAK => Fit::Weak,
+            Some(_) => Fit::Clear,
+        };
+        let hits = ranked.iter().take(limit);
+        SearchResult {
+            hits: hits
+                .filter_map(|(_, card)| self.cards.get(*card as usize))
+                .collect(),
+            fit,
+        }
+    }
+
+    /// The score of each card.
+    fn scores(&self, said: &[Word]) -> Vec<(f32, u16)> {
+        let mut cards = Scores::new(self.cards.len());
+        let mut texts = Scores::new(self.texts.len());
+        let mut corrections = MOST_CORRECTED;
+        let mut length = f32::MIN_POSITIVE;
+        for word in said {
+            let meant = self.meant(word, &mut corrections);
+            let weight = meant
+                .first()
+                .map(|(term, share)| share * self.postings[*term as usize].weight);
+            length += weight.or(word.weight()).unwrap_or(UNKNOWN_WEIGHT).powi(2);
+            for (term, share) in meant {
+                let postings = &self.postings[term as usize];
+                for (card, strength) in &postings.cards {
+                    cards.offer(*card as usize, share * postings.weight * strength);
+                }
+                for (text, part) in &postings.texts {
+                    texts.offer(*text as usize, share * part * postings.weight.powi(2));
                 }
             }
-            scores.end_concept();
+            cards.end_word();
+            texts.end_word();
         }
-        self.add_names(query, &mut scores);
-        let mut ranked: Vec<(f32, u16)> = scores.touched();
-        let better = |a: &(f32, u16), b: &(f32, u16)| {
-            b.0.total_cmp(&a.0)
-                .then_with(|| self.name(a.1).cmp(self.name(b.1)))
-                .then(a.1.cmp(&b.1))
-        };
-        if ranked.len() > limit && limit > 0 {
-            ranked.select_nth_unstable_by(limit - 1, better);
+        let mut likeness = vec![0_f32; self.cards.len()];
+        for (sum, (card, squared)) in texts.sums.iter().zip(&self.texts) {
+            if *sum > 0.0 {
+                let best = &mut likeness[*card as usize];
+                *best = best.max(sum / (squared * length).sqrt());
+            }
         }
-        ranked.truncate(limit);
-        ranked.sort_unstable_by(better);
-        let hits: Vec<&Card> = ranked
-            .iter()
-            .filter_map(|(_, card)| self.cards.get(*card as usize))
-            .collect();
-        let nearest = if hits.is_empty() {
-            self.nearest(query)
-        } else {
-            Vec::new()
-        };
-        SearchResult {
-            hits,
-            nearest,
-            unknown: asked.unknown,
-        }
+        let scores = cards.sums.iter().zip(likeness);
+        let scores = scores.map(|(sum, likeness)| WORDS * sum / length.sqrt() + likeness);
+        scores.zip(0..).collect()
     }
 
     fn name(&self, card: u16) -> &str {
         self.cards.get(card as usize).map_or("", |card| &card.name)
     }
 
-    fn postings(&self, term: u32) -> &[Posting] {
-        let at = |term: u32| {
-            self.starts
-                .get(term as usize)
-                .map_or(0, |&start| start as usize)
-        };
-        self.postings.get(at(term)..at(term + 1)).unwrap_or(&[])
+    /// The terms that a word may mean, each with how sure that is.
+    fn meant(&self, word: &Word, corrections: &mut usize) -> Vec<(u32, f32)> {
+        let known = |stem: &String| self.terms.get(stem).copied();
+        let mut found: Vec<(u32, f32)> = Vec::new();
+        for (stem, share) in word.stems.iter().zip([1.0, SYNONYM]) {
+            found.extend(known(stem).map(|term| (term, share)));
+        }
+        if found.is_empty() {
+            found.extend(
+                word.foreign
+                    .iter()
+                    .filter_map(known)
+                    .map(|term| (term, 1.0)),
+            );
+        }
+        let is_word = word.text.bytes().all(|b| b.is_ascii_lowercase());
+        if found.is_empty() && *corrections > 0 && is_word && CORRECTED.contains(&word.text.len()) {
+            *corrections -= 1;
+            found.extend(
+                edits(&word.text)
+                    .iter()
+                    .filter_map(known)
+                    .map(|term| (term, TYPING_ERROR)),
+            );
+            found.sort_unstable_by_key(|(term, _)| *term);
+            found.dedup();
+        }
+        found
     }
 
-    /// Parses a query: each word with its synonyms.
-    fn read(&self, query: &str) -> Asked {
-        let mut asked = Asked::default();
-        let mut said: Vec<(String, bool)> = Vec::new();
-        words(start_of(query, MOST_WORDS * 64), |word, kind| {
-            if kind == WordKind::Whole || !said.iter().any(|(other, _)| other == word) {
-                said.push((word.to_owned(), kind == WordKind::Whole));
-            }
-            said.len() < MOST_WORDS * 4
-        });
-        // Stop words count only if there are no others.
-        let only_stops = said.iter().all(|(word, _)| is_stop(word));
-        let thesaurus = Thesaurus::get();
-        let stems: Vec<String> = said.iter().map(|(word, _)| stem(word)).collect();
-        let refs: Vec<&str> = stems.iter().map(String::as_str).collect();
-        let mut seen: Vec<&str> = Vec::new();
-        // End of the recognised phrase.
-        let mut covered = 0;
-        for (at, ((word, _), stem)) in said.iter().zip(&stems).enumerate() {
-            let following = refs.get(at + 1..).unwrap_or(&[]);
-            for (group, length) in thesaurus.phrases(stem, following) {
-                asked.add_group(group, PHRASE * (length as f32 / 2.0).sqrt());
-                covered = covered.max(at + length);
-            }
-            let share = if at < covered { COVERED } else { 1.0 };
-            if is_stop(word) && !only_stops
-                || seen.contains(&stem.as_str())
-                || asked.concepts.len() >= MOST_WORDS
-            {
-                continue;
-            }
-            seen.push(stem);
-            let mut concept = Concept::default();
-            if let Some(term) = self.vocabulary.find(stem) {
-                concept.terms.push((term, share));
-            }
-            // `flash cards` and `flashcards`
-            if let Some(next) = said.get(at + 1) {
-                let joined = self::stem(&format!("{word}{}", next.0));
-                if let Some(term) = self.vocabulary.find(&joined) {
-                    concept.terms.push((term, share));
-                }
-                for group in thesaurus.groups(&joined) {
-                    asked.add_group(*group, PHRASE);
-                }
-            }
-            let groups = thesaurus.groups(stem);
-            for group in groups {
-                concept.terms.push((
-                    u32::from(*group),
-                    share * GROUP / three_quarters(groups.len() as f32),
-                ));
-            }
-            if !concept
-                .terms
-                .iter()
-                .any(|(term, _)| !self.postings(*term).is_empty())
-            {
-                concept.terms = self
-                    .vocabulary
-                    .nearly(stem, |term| !self.postings(term).is_empty());
-                let corrected: Vec<u32> = concept.terms.iter().map(|(term, _)| *term).collect();
-                for term in corrected {
-                    for group in thesaurus.groups(self.vocabulary.word(term)) {
-                        concept
-                            .terms
-                            .push((u32::from(*group), GROUP * NEARLY / 2.0));
-                    }
-                }
-            }
-            if concept.terms.is_empty() {
-                asked.unknown.push(word.clone());
-            } else {
-                concept.weight = concept
-                    .terms
-                    .first()
-                    .map_or(0.0, |(term, _)| self.weights[*term as usize][0]);
-                asked.concepts.push(concept);
-            }
-        }
-        asked
-    }
-
-    /// Ranks patterns first that the query names, exactly or nearly.
-    fn add_names(&self, query: &str, scores: &mut Scores) {
-        let wanted = Letters::new(query);
-        if wanted.is_empty() {
-            return;
-        }
-        let most = (wanted.len() / 6).clamp(usize::from(wanted.len() > 4), 3);
-        let pieces: Vec<Letters> = query
-            .split(|c: char| {
-                c.is_whitespace() || matches!(c, ',' | ';' | '"' | '\'' | '`' | '(' | ')')
-            })
-            .filter(|piece| piece.contains(['_', '-']))
-            .take(MOST_WORDS)
-            .map(Letters::new)
-            .collect();
-        for (card, Card { name, .. }) in self.cards.iter().enumerate() {
-            let name = Letters::new(name);
-            let bonus = match distance(&wanted, &name, most) {
-                Some(0) => 1000.0,
-                Some(edits) => 200.0 / edits as f32,
-                None if pieces.contains(&name) => 500.0,
-                None => continue,
-            };
-            scores.raise(card as u16, bonus);
-        }
-    }
-
-    /// The names most similar to the query.
-    fn nearest(&self, query: &str) -> Vec<&str> {
-        let wanted = Letters::new(query);
-        let mut ranked: Vec<(u32, &str)> = self
-            .cards
-            .iter()
-            .map(|card| {
-                (
-                    wanted.likeness(&Letters::new(&card.name)),
-                    card.name.as_str(),
-                )
-            })
-            .collect();
-        ranked.sort_unstable_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-        ranked
-            .into_iter()
-            .take(5)
-            .filter(|(likeness, _)| *likeness > 0)
-            .map(|(_, name)| name)
+    /// The patterns that a query names: as a whole, or by a word with `_` or `-`.
+    fn named(&self, query: &str) -> Vec<u16> {
+        let pieces = query.split(|c: char| c.is_whitespace() || ",;:\"'`()?!".contains(c));
+        let pieces = pieces.filter(|piece| piece.contains(['_', '-']));
+        let names = std::iter::once(query).chain(pieces.take(MOST_CORRECTED));
+        names
+            .filter_map(|name| self.names.get(&spaced(name)).copied())
             .collect()
     }
-
-    /// Approximate memory use, in bytes.
-    #[cfg(test)]
-    pub(crate) fn size(&self) -> usize {
-        let cards: usize = self
-            .cards
-            .iter()
-            .map(|card| card.name.capacity() + card.purpose.capacity() + 16 * card.tags.capacity())
-            .sum();
-        size_of_val(&*self.postings)
-            + size_of_val(&*self.starts)
-            + size_of_val(&*self.weights)
-            + self.vocabulary.size()
-            + size_of_val(&*self.cards)
-            + cards
-    }
 }
 
-/// The longest prefix of at most `most` bytes.
-fn start_of(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len()))
-        .rev()
-        .find(|&at| text.is_char_boundary(at))
-        .unwrap_or(0);
-    &text[..end]
+/// A name in lower case, its separators as spaces.
+fn spaced(name: &str) -> String {
+    plain_letters(name.trim()).replace(['_', '-', '.'], " ")
 }
 
-/// A parsed query.
-#[derive(Default)]
-struct Asked {
-    concepts: Vec<Concept>,
-    unknown: Vec<String>,
-}
-
-/// One word or phrase of a query: its terms, each with a weight.
-#[derive(Default)]
-struct Concept {
-    terms: Vec<(u32, f32)>,
-    weight: f32,
-}
-
-impl Asked {
-    fn add_group(&mut self, group: Group, weight: f32) {
-        let term = u32::from(group);
-        if self
-            .concepts
-            .iter()
-            .all(|concept| concept.terms != [(term, weight)])
-        {
-            self.concepts.push(Concept {
-                terms: vec![(term, weight)],
-                weight: 0.0,
-            });
+/// All words that are one typing error away from one in Latin letters.
+fn edits(word: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for at in 0..=word.len() {
+        let (head, tail) = word.split_at(at);
+        let rest = tail.get(1..).unwrap_or_default();
+        for letter in 'a'..='z' {
+            found.push(format!("{head}{letter}{tail}"));
+            found.push(format!("{head}{letter}{rest}"));
+        }
+        found.push(format!("{head}{rest}"));
+        if let Some(swapped) = rest.get(..1) {
+            found.push(format!("{head}{swapped}{}{}", &tail[..1], &rest[1..]));
         }
     }
+    found
 }
 
-/// The scores of all patterns for one query.
+/// Sums over the words of a query, of each word the best.
 struct Scores {
-    all: Vec<f32>,
-    concept: Vec<f32>,
-    touched: Vec<u16>,
+    sums: Vec<f32>,
+    best: Vec<f32>,
+    /// Where the current word has a value.
+    touched: Vec<usize>,
 }
 
 impl Scores {
-    fn new(cards: usize) -> Scores {
+    fn new(len: usize) -> Scores {
         Scores {
-            all: vec![0.0; cards],
-            concept: vec![0.0; cards],
+            sums: vec![0.0; len],
+            best: vec![0.0; len],
             touched: Vec::new(),
         }
     }
 
-    fn begin_concept(&mut self) {
-        self.touched.clear();
-    }
-
-    fn add(&mut self, card: u16, score: f32) {
-        if let Some(sum) = self.concept.get_mut(card as usize) {
-            if *sum == 0.0 {
-                self.touched.push(card);
-            }
-            *sum += score;
+    /// Offers a value for the current word.
+    fn offer(&mut self, at: usize, value: f32) {
+        if self.best[at] == 0.0 {
+            self.touched.push(at);
         }
+        self.best[at] = self.best[at].max(value);
     }
 
-    fn end_concept(&mut self) {
-        for card in self.touched.drain(..) {
-            let score = std::mem::take(&mut self.concept[card as usize]);
-            // Several weak matches beat one strong match.
-            self.all[card as usize] += three_quarters(score);
-        }
-    }
-
-    fn raise(&mut self, card: u16, score: f32) {
-        if let Some(sum) = self.all.get_mut(card as usize) {
-            *sum += score;
-        }
-    }
-
-    fn touched(&self) -> Vec<(f32, u16)> {
-        (0..)
-            .zip(&self.all)
-            .filter(|(_, score)| **score > 0.0)
-            .map(|(card, score)| (*score, card))
-            .collect()
-    }
-}
-
-/// An index under construction.
-struct Builder {
-    thesaurus: &'static Thesaurus,
-    terms: HashMap<String, u32>,
-    /// The term of a word as it occurs in texts; `None` for a stop word.
-    known: HashMap<String, Option<u32>>,
-    /// By term: its text, whether it begins a phrase, and its groups.
-    words: Vec<(String, bool, &'static [Group])>,
-    /// Word counts of the current pattern by term and field, and the terms with any.
-    counts: Vec<[u8; 5]>,
-    touched: Vec<u32>,
-    /// Word count of each field of each pattern.
-    lengths: Vec<[u16; 5]>,
-    current: [u16; 5],
-    raw: Vec<Raw>,
-}
-
-/// An unweighted posting.
-struct Raw {
-    term: u32,
-    card: u16,
-    counts: [u8; 5],
-}
-
-impl Default for Builder {
-    fn default() -> Builder {
-        let thesaurus = Thesaurus::get();
-        Builder {
-            thesaurus,
-            terms: HashMap::new(),
-            known: HashMap::new(),
-            words: Vec::new(),
-            counts: vec![[0; 5]; thesaurus.len],
-            touched: Vec::new(),
-            lengths: Vec::new(),
-            current: [0; 5],
-            raw: Vec::new(),
+    fn end_word(&mut self) {
+        for at in self.touched.drain(..) {
+            self.sums[at] += std::mem::take(&mut self.best[at]);
         }
     }
 }
 
-impl Builder {
-    /// Whether more than names may be added.
-    fn has_room(&self) -> bool {
-        self.raw.len() < MOST_POSTINGS
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of Fabric's, and people's own patterns.
+    const PATTERNS: [(&str, &str); 9] = [
+        ("summarize", ""),
+        ("summarize_meeting", ""),
+        ("translate", ""),
+        ("extract_recipe", ""),
+        ("find_logical_fallacies", ""),
+        ("suggest_pattern", ""),
+        (
+            "name_rocks",
+            "# IDENTITY\n\nYou tell which mineral a stone is.\n\n# GEOLOGY\n",
+        ),
+        ("要約する", "# IDENTITY\n\n会議の要約を作成します。\n"),
+        ("резюме_текста", "# IDENTITY\n\nСокращает длинный текст.\n"),
+    ];
+
+    fn index() -> Index {
+        Index::build(PATTERNS)
     }
 
-    fn add(&mut self, field: Field, text: &str) {
-        let mut line: Vec<u32> = Vec::new();
-        words(text, |word, kind| {
-            let Some(term) = self.term(word) else {
-                // A stop word interrupts a phrase, unless it is part of it.
-                if kind == WordKind::Whole {
-                    line.push(self.stop_term(word));
-                }
-                return true;
-            };
-            self.count(term, field);
-            if kind == WordKind::Whole {
-                self.current[field as usize] = self.current[field as usize].saturating_add(1);
-                line.push(term);
-            }
-            true
-        });
-        let first = self.thesaurus.len as u32;
-        for (at, term) in line.iter().enumerate() {
-            let Some(&(_, opens, groups)) = self.words.get((term - first) as usize) else {
-                continue;
-            };
-            for group in groups {
-                self.count(u32::from(*group), field);
-            }
-            if opens {
-                let said = |term: &u32| {
-                    self.words
-                        .get((term - first) as usize)
-                        .map(|(word, ..)| word.as_str())
-                };
-                let mut following = line[at..].iter().take(Thesaurus::LONGEST).filter_map(said);
-                let first = following.next().unwrap_or("");
-                let following: Vec<&str> = following.collect();
-                let groups: Vec<Group> = self
-                    .thesaurus
-                    .phrases(first, &following)
-                    .map(|(group, _)| group)
-                    .collect();
-                for group in groups {
-                    self.count(u32::from(group), field);
-                }
-            }
-        }
+    fn first(query: &str) -> Option<&'static str> {
+        let index = index();
+        let found = index.search(query, 3);
+        assert_eq!(found, index.search(query, 3));
+        let name = &found.hits.first()?.name;
+        PATTERNS
+            .iter()
+            .map(|(known, _)| *known)
+            .find(|known| known == name)
     }
 
-    fn count(&mut self, term: u32, field: Field) {
-        let Some(counts) = self.counts.get_mut(term as usize) else {
-            return;
-        };
-        if *counts == [0; 5] {
-            self.touched.push(term);
+    #[test]
+    fn patterns_are_found_by_names_requests_texts_and_other_scripts() {
+        for (query, expected) in [
+            ("summarising a report", "summarize"),
+            ("tl;dr", "summarize"),
+            ("who has to do what after the call", "summarize_meeting"),
+            ("what can I cook", "extract_recipe"),
+            ("which mineral is it", "name_rocks"),
+            ("geology", "name_rocks"),
+            ("要約", "要約する"),
+            ("текста", "резюме_текста"),
+            // Typing errors.
+            ("sumarize", "summarize"),
+            ("a meetng", "summarize_meeting"),
+            ("minreal", "name_rocks"),
+            // Names, also within a sentence.
+            ("Extract Recipe", "extract_recipe"),
+            (
+                "run find_logical_fallacies on the recipe, please",
+                "find_logical_fallacies",
+            ),
+            ("suggest-pattern", "suggest_pattern"),
+            ("which pattern should I use?", "suggest_pattern"),
+        ] {
+            assert_eq!(first(query), Some(expected), "{query}");
         }
-        counts[field as usize] = counts[field as usize].saturating_add(1);
+        let index = index();
+        let found = index.search("help me choose and suggest a task", 10);
+        assert!(found.hits.iter().all(|card| card.name != SUGGESTS));
     }
 
-    fn term(&mut self, word: &str) -> Option<u32> {
-        if let Some(known) = self.known.get(word) {
-            return *known;
+    #[test]
+    fn what_is_not_understood_finds_nothing() {
+        let index = index();
+        for query in ["zzqqxw flumbergast", "", " ", "?!", "\u{301}"] {
+            let found = index.search(query, 5);
+            assert_eq!(
+                (found.hits.len(), found.fit),
+                (0, Fit::NotUnderstood),
+                "{query:?}"
+            );
         }
-        let term = if is_stop(word) {
-            None
-        } else {
-            self.intern(stem(word))
-        };
-        if self.known.len() < MOST_TERMS {
-            self.known.insert(word.to_owned(), term);
-        }
-        term
+        assert_eq!(index.search("summarize", 0).hits.len(), 0);
+        assert_eq!(index.search("summarize", 5).fit, Fit::Clear);
+        assert_eq!(
+            index
+                .search("what is on tonight, stone or snow or sun", 5)
+                .fit,
+            Fit::Weak
+        );
+        let empty = Index::build(Vec::<(String, String)>::new());
+        assert!(empty.search("summarize", 5).hits.is_empty());
     }
 
-    fn stop_term(&mut self, word: &str) -> u32 {
-        self.intern(word.to_owned())
-            .unwrap_or(self.thesaurus.len as u32)
-    }
-
-    fn intern(&mut self, stem: String) -> Option<u32> {
-        if let Some(term) = self.terms.get(&stem) {
-            return Some(*term);
-        }
-        if self.words.len() >= MOST_TERMS {
-            return None;
-        }
-        let term = self.counts.len() as u32;
-        self.counts.push([0; 5]);
-        let groups = if is_stop(&stem) {
-            &[]
-        } else {
-            self.thesaurus.groups(&stem)
-        };
-        self.words
-            .push((stem.clone(), self.thesaurus.opens_phrase(&stem), groups));
-        self.terms.insert(stem, term);
-        Some(term)
-    }
-
-    fn end_pattern(&mut self, card: u16) {
-        for term in self.touched.drain(..) {
-            let counts = std::mem::take(&mut self.counts[term as usize]);
-            self.raw.push(Raw { term, card, counts });
-        }
-        let current = std::mem::take(&mut self.current);
-        match self.lengths.get_mut(card as usize) {
-            Some(lengths) => lengths
-                .iter_mut()
-                .zip(current)
-                .for_each(|(sum, new)| *sum = sum.saturating_add(new)),
-            None => self.lengths.push(current),
+    #[test]
+    fn hostile_texts_are_bounded() {
+        let texts = [
+            "x".repeat(200_000),
+            "漢".repeat(60_000),
+            "You {{a}} <b> **c** ".repeat(10_000),
+            "\u{301}".repeat(50_000),
+            "# \n- \n> ".repeat(20_000),
+            (0..40_000).map(|n| format!("# w{n}\n")).collect(),
+        ];
+        let index =
+            Index::build((0..700).map(|n| (format!("pattern_{n}"), &texts[n % texts.len()])));
+        assert!(index.terms.len() < 20_000);
+        for query in [
+            "pattern_699".to_owned(),
+            format!("pattern_699 {}", "漢".repeat(5_000)),
+        ] {
+            assert_eq!(index.search(&query, 10).hits[0].name, "pattern_699");
         }
     }
-
-    fn finish(mut self, cards: Vec<Card>) -> Index {
-        self.raw.sort_unstable_by_key(|raw| (raw.term, raw.card));
-        let n = cards.len().max(1) as f32;
-        let averages: [f32; 5] = std::array::from_fn(|field| {
-            (self
-                .lengths
-                .iter()
-                .map(|lengths| f32::from(lengths[field]))
-                .sum::<f32>()
-                / n)
-                .max(1.0)
-        });
-        let strengths = |raw: &Raw| {
-            let lengths = self
-                .lengths
-                .get(raw.card as usize)
-                .copied()
-                .unwrap_or_default();
-            let mut sums = [0.0_f32; 2];
-            for (field, (weight, b)) in FIELDS.iter().enumerate() {
-                let length = 1.0 - b + b * f32::from(lengths[field]) / averages[field];
-                sums[usize::from(field > Field::Purpose as usize)] +=
-                    weight * f32::from(raw.counts[field]) / length;
-            }
-            [0, 1]
-                .map(|layer| (255.0 * sums[layer] / (sums[layer] + SATURATION[layer])).ceil() as u8)
-        };
-        let mut starts = Vec::with_capacity(self.counts.len() + 1);
-        let mut weights = Vec::with_capacity(self.counts.len());
-        let mut postings: Vec<Posting> = Vec::with_capacity(self.raw.len());
-        let mut raw = self.raw.iter().peekable();
-        for term in 0..self.counts.len() as u32 {
-            let start = postings.len();
-            starts.push(start as u32);
-            while let Some(first) = raw.next_if(|raw| raw.term == term) {
-                let mut sum = Raw {
-                    term,
-                    card: first.card,
-                    counts: first.counts,
-                };
-                while let Some(more) = raw.next_if(|raw| raw.term == term && raw.card == sum.card) {
-                    sum.counts
-                        .iter_mut()
-                        .zip(more.counts)
-                        .for_each(|(sum, new)| *sum = sum.saturating_add(new));
-                }
-                postings.push(Posting {
-                    card: sum.card,
-                    strengths: strengths(&sum),
-                });
-            }
-            let of_term = postings.get(start..).unwrap_or(&[]);
-            weights.push([0, 1].map(|layer| {
-                let having = of_term
-                    .iter()
-                    .filter(|posting| posting.strengths[layer] > 0)
-                    .count() as f32;
-                ln(1.0 + (n - having + 0.5) / (having + 0.5))
-            }));
-        }
-        starts.push(postings.len() as u32);
-        postings.shrink_to_fit();
-        Index {
-            cards,
-            vocabulary: vocabulary(self.thesaurus.len as u32, &self.words),
-            starts,
-            postings,
-            weights,
-        }
-    }
-}
-
-// std's `powf` and `ln` would be the only users of libm: one more library to load at each start.
-
-/// `x` to the power of 0.75.
-fn three_quarters(x: f32) -> f32 {
-    let root = x.sqrt();
-    root * root.sqrt()
-}
-
-/// The natural logarithm of a number of at least 1, to within 0.01.
-fn ln(x: f32) -> f32 {
-    // Halved until below 2, where a parabola approximates it.
-    let halvings = x.to_bits() / (1 << 23) - 127;
-    let rest = f32::from_bits(x.to_bits() - halvings * (1 << 23)) - 1.0;
-    std::f32::consts::LN_2 * (halvings as f32 + rest * (1.3465 - 0.3465 * rest))
 }

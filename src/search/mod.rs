@@ -1,24 +1,27 @@
 //! Finds the pattern for a task, and describes each pattern in one sentence.
 //!
-//! In scope: an index over names and texts, a thesaurus, purposes, areas, names of skills. Depends on nothing else:
-//! texts in, names out. Not in scope: where the texts come from (`fabric`), and how results are shown (`tools`,
-//! `features`).
+//! In scope: a table of what Fabric's patterns do and how people ask for them, an index over it and over people's own
+//! patterns, names of skills. Depends on nothing else: texts in, names out. Not in scope: where the texts come from
+//! (`fabric`), and how results are shown (`tools`, `features`).
 
-mod areas;
 #[cfg(test)]
 mod evaluation;
 mod index;
-mod phrases;
-mod prose;
-mod purpose;
-mod skill_name;
+mod language;
+mod names;
+mod own;
+mod query;
 mod stem;
-mod thesaurus;
-mod typing;
-mod verbs;
-mod vocabulary;
+mod table;
 mod words;
 
 pub(crate) use index::{Card, Index, card};
-pub(crate) use purpose::humanised;
-pub(crate) use skill_name::skill_names;
+pub(crate) use names::{humanised, skill_names};
+
+/// The longest start of at most `most` bytes.
+fn start_of(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len()))
+        .rev()
+        .find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}

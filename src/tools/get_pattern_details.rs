@@ -115,7 +115,6 @@ impl GetPatternDetails {
         let is_part = self.offset.is_some() || self.max_chars.is_some();
         let name = self.pattern.as_str();
         let card = backend.catalog.card(name, &pattern.system_prompt);
-        let tags = card.tags.iter().map(|tag| (*tag).to_owned()).collect();
         let (system_prompt, next_offset) = part(
             &pattern.system_prompt,
             self.offset.unwrap_or(0),
@@ -137,11 +136,7 @@ impl GetPatternDetails {
             warnings: warnings.clone(),
             system_prompt: system_prompt.to_owned(),
             user_prompt_template: pattern.user_prompt,
-            tags: if pattern.tags.is_empty() {
-                tags
-            } else {
-                pattern.tags
-            },
+            tags: pattern.tags,
         };
         let bytes = Some(details.system_prompt.len());
         Ok(Outcome {

@@ -7,7 +7,6 @@ use serde::Serialize;
 use crate::access::Role;
 use crate::config::MAX_ROWS;
 use crate::fabric::{Age, Error, Names, Snapshot, not_runnable};
-use crate::text::shown;
 
 use super::{
     Argument, ArgumentKind, Arguments, Context, Failure, Json, Outcome, Policy, Prepared, Tool,
@@ -197,33 +196,7 @@ impl Search {
         for found in matches.iter().filter(is_not_runnable) {
             warnings.push(not_runnable("patterns", &found.name).detail);
         }
-        if matches.is_empty() {
-            let nearest: Vec<&str> = found
-                .nearest
-                .into_iter()
-                .filter(|name| policy.allows(name))
-                .collect();
-            let nearest = match nearest.is_empty() {
-                true => String::new(),
-                false => format!(" The names that look most like it: {}.", nearest.join(", ")),
-            };
-            warnings.push(format!(
-                "No pattern fits \"{}\".{nearest} Say in other, plainer words what goes in and what should come out \
-                 (\"summarize a text\"), or leave query out to see all names.",
-                shown(&self.query, 128)
-            ));
-        } else if !found.unknown.is_empty() {
-            let unknown: Vec<String> = found
-                .unknown
-                .iter()
-                .take(8)
-                .map(|word| format!("\"{}\"", shown(word, 32)))
-                .collect();
-            warnings.push(format!(
-                "No pattern knows {}: other words may find more.",
-                unknown.join(", ")
-            ));
-        }
+        warnings.extend(found.fit.warning().map(str::to_owned));
         matches
     }
 }

@@ -26,7 +26,7 @@ fn matches_have_a_purpose_in_every_revision() {
         let found = client.call("fabric_list_patterns", json!({"query": "weigh evidence"}));
         let expected = json!({
             "patterns": ["analyze_claims"],
-            "matches": [{"name": "analyze_claims", "description": "Weigh claims against evidence."}],
+            "matches": [{"name": "analyze_claims", "description": "Weigh a text's truth claims: evidence for and against, fallacies, a rating each."}],
         });
         assert_eq!(expect::success(era, &found), expected, "{era:?}");
     }
@@ -74,7 +74,7 @@ fn without_texts_names_are_searched_and_a_warning_says_so() {
 }
 
 #[test]
-fn without_a_match_the_nearest_names_are_given() {
+fn a_query_that_is_not_understood_finds_nothing_and_says_so() {
     let fabric = FakeFabric::start();
     let mut client = Stdio::ready(&fabric);
     let found = client.call("fabric_list_patterns", json!({"query": "zzqqxw wwwqq"}));
@@ -85,10 +85,22 @@ fn without_a_match_the_nearest_names_are_given() {
     );
     let warning = data["warnings"][0].as_str().unwrap();
     assert!(
-        warning.starts_with("No pattern fits \"zzqqxw wwwqq\".")
-            && warning.contains("other, plainer words")
+        warning.starts_with("The query was not understood. Say it in English"),
+        "{warning}"
     );
     assert_eq!(found["content"][1]["text"], warning);
+}
+
+#[test]
+fn a_weak_match_is_said_to_be_one() {
+    let fabric = FakeFabric::start();
+    let mut client = Stdio::ready(&fabric);
+    let found = search(&mut client, "book a flight and a hotel to read a letter in");
+    assert!(!found["patterns"].as_array().unwrap().is_empty(), "{found}");
+    let warning = found["warnings"][0].as_str().unwrap();
+    assert!(warning.starts_with("No pattern clearly fits"), "{warning}");
+    let clear = search(&mut client, "summarize a text");
+    assert_eq!(clear["warnings"], Value::Null, "{clear}");
 }
 
 #[test]

@@ -108,8 +108,8 @@ fn details_have_the_purpose_and_variables_of_a_pattern() {
     };
     assert_eq!(
         details("summarize"),
-        json!({"name": "summarize", "description": "Shorten a text to its main points.",
-               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": ["summaries"], "variables": []})
+        json!({"name": "summarize", "description": "Summarize any text: one sentence, ten main points, five takeaways.",
+               "system_prompt": prompt("summarize"), "user_prompt_template": "", "tags": [], "variables": []})
     );
     assert_eq!(
         details("translate")["variables"],
@@ -127,13 +127,13 @@ fn details_have_the_purpose_and_variables_of_a_pattern() {
         "plugins and extensions are not variables"
     );
     assert_eq!(
-        details("summarize_meeting")["description"],
-        "Turn a meeting into decisions."
+        details("create_diagram")["description"],
+        "Draw a graph of what you read."
     );
     assert_eq!(details("empty")["system_prompt"], "");
     assert_eq!(
         details("überblick für alle")["description"],
-        "Überblick für alle."
+        "Du gibst einen Überblick."
     );
 }
 

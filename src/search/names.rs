@@ -1,4 +1,4 @@
-//! Names of skills: kebab case, as the Skills extension requires.
+//! Names as people read them, and names of skills: kebab case, as the Skills extension requires.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -53,6 +53,49 @@ fn kebab(name: &str) -> String {
     }
     kebab.truncate(kebab.trim_end_matches('-').len());
     kebab
+}
+
+/// `Extract wisdom` for `extract_wisdom`.
+pub(crate) fn humanised(name: &str) -> String {
+    let mut spaced = String::with_capacity(name.len());
+    let mut before = ' ';
+    for c in name.trim().chars() {
+        if c.is_uppercase() && before.is_lowercase() {
+            spaced.push(' ');
+        }
+        spaced.push(if matches!(c, '_' | '-' | '.') || c.is_control() {
+            ' '
+        } else {
+            c
+        });
+        before = c;
+    }
+    let words: Vec<String> = spaced
+        .split_whitespace()
+        .map(|word| {
+            let lower = word.to_lowercase();
+            let mut acronyms = ACRONYMS.split(' ');
+            let acronym = acronyms.find(|acronym| acronym.to_lowercase() == lower);
+            acronym.map_or(lower, str::to_owned)
+        })
+        .collect();
+    if words.is_empty() {
+        name.to_owned()
+    } else {
+        capitalised(&words.join(" "))
+    }
+}
+
+/// Words of names that keep capitals.
+const ACRONYMS: &str = "AI API ASCII CFP CSS CSV CTF CV DIY DSRP GitHub HackerOne HTML JSON LaTeX LOE MCP NPC \
+    PDF PRD QA RPG SIEM SOC SQL STRIDE URL XML YAML YouTube";
+
+/// The text with an initial capital.
+pub(super) fn capitalised(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| {
+        first.to_uppercase().chain(chars).collect()
+    })
 }
 
 #[cfg(test)]

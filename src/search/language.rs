@@ -1,0 +1,134 @@
+//! What words mean: `languages.tsv`.
+//!
+//! A line is a concept, its weight, and the words for it in English, German, French, Spanish, Portuguese and Chinese. A
+//! foreign word of at least four letters stands for all words that begin with it. Verbs that say what is to be done have
+//! a weight of their own, other words one by how few patterns have them. Lines without a concept are words that say
+//! little or, with weight 0, nothing.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::OnceLock;
+
+use super::stem::stem;
+use super::words::is_unspaced;
+
+const TABLE: &str = include_str!("languages.tsv");
+
+/// Fewest letters of a foreign word that stands for all that begin with it.
+const PREFIX: usize = 4;
+
+/// The table.
+#[derive(Default)]
+pub(super) struct Language {
+    /// English words that mean nothing for a task.
+    ignored: HashSet<&'static str>,
+    /// The same in other languages: they tell that a query is not English.
+    foreign_ignored: HashSet<&'static str>,
+    /// Stems of words that weigh the same everywhere.
+    weights: HashMap<String, f32>,
+    /// Stems of verbs that say what is to be done.
+    verbs: HashSet<String>,
+    /// Stems of English words, with the concept's stem.
+    synonyms: HashMap<String, String>,
+    /// Foreign words, with the stems of the concept.
+    foreign: HashMap<&'static str, String>,
+}
+
+impl Language {
+    /// The table, parsed on first use.
+    pub(super) fn table() -> &'static Language {
+        static TABLE_PARSED: OnceLock<Language> = OnceLock::new();
+        TABLE_PARSED.get_or_init(Language::parse)
+    }
+
+    fn parse() -> Language {
+        let mut language = Language::default();
+        for line in TABLE.lines().skip(1) {
+            let mut columns = line.split('\t');
+            let mut column = || columns.next().unwrap_or_default();
+            let (concept, weight, english) = (stem(column()), column().parse().ok(), column());
+            let foreign = columns
+                .flat_map(|words| words.split(' '))
+                .filter(|word| !word.is_empty());
+            if weight == Some(0.0) {
+                language.ignored.extend(english.split(' '));
+                language.foreign_ignored.extend(foreign);
+                continue;
+            }
+            let stems = english.split(' ').map(stem).chain([concept.clone()]);
+            for word in stems.filter(|word| !word.is_empty()) {
+                if let Some(weight) = weight {
+                    language.weights.insert(word.clone(), weight);
+                    if !concept.is_empty() {
+                        language.verbs.insert(word.clone());
+                    }
+                }
+                if word != concept && !concept.is_empty() {
+                    language.synonyms.insert(word, concept.clone());
+                }
+            }
+            for word in foreign {
+                language.foreign.insert(word, concept.clone());
+            }
+        }
+        language
+    }
+
+    /// Whether this English word says nothing about a task.
+    pub(super) fn is_ignored(&self, word: &str) -> bool {
+        self.ignored.contains(word)
+    }
+
+    /// Whether this word of another language says nothing about a task.
+    pub(super) fn is_foreign_ignored(&self, word: &str) -> bool {
+        self.foreign_ignored.contains(word)
+    }
+
+    /// Whether the stem is of a verb that says what is to be done.
+    pub(super) fn is_verb(&self, stem: &str) -> bool {
+        self.verbs.contains(stem)
+    }
+
+    /// How much the stem weighs, if not by how few patterns have it.
+    pub(super) fn weight(&self, stem: &str) -> Option<f32> {
+        self.weights.get(stem).copied()
+    }
+
+    /// The stem of the concept that an English stem is another word for.
+    pub(super) fn concept(&self, stem: &str) -> Option<&str> {
+        self.synonyms.get(stem).map(String::as_str)
+    }
+
+    /// Whether a query in lower case has words of another language.
+    pub(super) fn is_foreign(&self, words: &[String]) -> bool {
+        words.iter().any(|word| {
+            !word.is_ascii()
+                || self.foreign_ignored.contains(word.as_str()) && !self.is_ignored(word)
+        })
+    }
+
+    /// The stems of the concepts that a foreign word means: one, or of scripts without spaces all within the run.
+    pub(super) fn foreign(&self, run: &str) -> Vec<&str> {
+        let meaning = |word: &str| self.foreign.get(word).map(String::as_str);
+        if run.starts_with(is_unspaced) {
+            let starts: Vec<usize> = run
+                .char_indices()
+                .map(|(at, _)| at)
+                .chain([run.len()])
+                .collect();
+            let within = |length: usize| {
+                starts
+                    .windows(length + 1)
+                    .filter_map(move |w| meaning(&run[w[0]..w[length]]))
+            };
+            return (1..=4).flat_map(within).collect();
+        }
+        let ends = (PREFIX..run.len())
+            .rev()
+            .filter(|&end| run.is_char_boundary(end));
+        let whole = meaning(run);
+        whole
+            .or_else(|| ends.filter_map(|end| meaning(&run[..end])).next())
+            .into_iter()
+            .collect()
+    }
+}

@@ -1,0 +1,223 @@
+//! What a pattern that is not in the table does: the first sentence of its text that says so, and its headings.
+
+use super::names::{capitalised, humanised};
+use super::words::{plain_letters, words};
+
+/// Longest sentence, in characters.
+const LONGEST: usize = 140;
+/// Most sentences that are looked at.
+const MOST_SENTENCES: usize = 24;
+/// Most headings that are read.
+const MOST_HEADINGS: usize = 12;
+
+/// Words of headings that say nothing about the pattern.
+const USUAL: &str = "identity purpose goal goals role task steps output instructions sections format input example \
+                     examples background";
+
+/// What a task is introduced with; what follows says what is done.
+const INTRODUCTIONS: [&str; 18] = [
+    " is to ",
+    " are to ",
+    "expert at ",
+    "expert in ",
+    "expert on ",
+    "specialized in ",
+    "specialised in ",
+    "specializes in ",
+    "specialises in ",
+    "specializing in ",
+    "tasked with ",
+    "responsible for ",
+    "excel at ",
+    "skilled at ",
+    "skilled in ",
+    "you can ",
+    "you will ",
+    "you must ",
+];
+
+/// Sentences with these say how to think or write, not what to do.
+const BOILERPLATE: [&str; 10] = [
+    "deep breath",
+    "step back",
+    "step by step",
+    "step-by-step",
+    "whiteboard",
+    "fully digest",
+    "slow down",
+    "think deeply",
+    "only output",
+    "input:",
+];
+
+/// Verbs after which "You …" says who somebody is, not what they do.
+const STATES: [&str; 4] = ["are", "have", "were", "should"];
+
+/// What a pattern of this name and text does, in one sentence.
+pub(super) fn sentence(name: &str, text: &str) -> String {
+    let found = sentences(text);
+    let aim = found
+        .iter()
+        .find_map(|(sentence, is_goal)| aim(sentence, *is_goal));
+    let any = || found.first().map(|(sentence, _)| sentence.clone());
+    finished(&aim.or_else(any).unwrap_or_else(|| humanised(name)))
+}
+
+/// What the sentence says is to be done, if it does.
+fn aim(sentence: &str, is_goal: bool) -> Option<String> {
+    let lower = sentence.to_lowercase();
+    if lower.len() == sentence.len() {
+        let ends = INTRODUCTIONS
+            .iter()
+            .filter_map(|phrase| Some(lower.find(phrase)? + phrase.len()));
+        if let Some(end) = ends.min() {
+            return Some(sentence[end..].to_owned());
+        }
+    }
+    let does = sentence.strip_prefix("You ");
+    let does = does.filter(|rest| !STATES.contains(&rest.split(' ').next().unwrap_or_default()));
+    does.or(is_goal.then_some(sentence)).map(str::to_owned)
+}
+
+/// The first sentences that may say what is done, without Markdown, and whether each is below a heading that says so.
+fn sentences(text: &str) -> Vec<(String, bool)> {
+    let mut found = Vec::new();
+    let mut is_goal = false;
+    let mut is_fenced = false;
+    for line in text.lines() {
+        is_fenced ^= line.trim_start().starts_with("```");
+        if let Some(heading) = heading(line) {
+            let heading = plain_letters(heading);
+            is_goal = ["goal", "task", "purpose", "objective"]
+                .iter()
+                .any(|word| heading.contains(word))
+                && !heading.contains("identity");
+            continue;
+        }
+        if is_fenced {
+            continue;
+        }
+        let line = line
+            .trim_start_matches(|c: char| !c.is_alphabetic())
+            .replace(['*', '`', '_'], "");
+        for sentence in line
+            .split_inclusive(". ")
+            .flat_map(|part| part.split_inclusive(['。', '！', '？']))
+        {
+            let sentence = sentence.trim();
+            let lower = sentence.to_lowercase();
+            if sentence.is_empty() || BOILERPLATE.iter().any(|phrase| lower.contains(phrase)) {
+                continue;
+            }
+            found.push((sentence.to_owned(), is_goal));
+            if found.len() == MOST_SENTENCES {
+                return found;
+            }
+        }
+    }
+    found
+}
+
+/// The words of a text's headings, without those that every pattern has.
+pub(super) fn headings(text: &str) -> String {
+    let found = text.lines().filter_map(heading).take(MOST_HEADINGS);
+    let found: Vec<String> = found.flat_map(words).collect();
+    let mut telling: Vec<&str> = found.iter().map(String::as_str).collect();
+    telling.retain(|word| !USUAL.split(' ').any(|usual| usual == *word));
+    telling.join(" ")
+}
+
+/// The words of a heading: `# GOAL`, `**Task**`, `GOAL:`.
+fn heading(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let is_bold = line.starts_with("**") && line.trim_end_matches(':').ends_with("**");
+    let is_label =
+        line.len() <= 60 && line.ends_with(':') && !line.contains(|c: char| c.is_lowercase());
+    let words = || line.trim_matches(|c: char| !c.is_alphanumeric());
+    (line.starts_with('#') || is_bold || is_label).then(words)
+}
+
+/// A sentence of at most [`LONGEST`] characters, with an initial capital and a full stop.
+fn finished(text: &str) -> String {
+    let text = text.trim().trim_end_matches(['.', ',', ';', ':']);
+    let mut text = capitalised(&text.replace(char::is_control, " "));
+    if let Some((end, _)) = text.char_indices().nth(LONGEST - 2) {
+        let end = text[..end]
+            .rfind(' ')
+            .filter(|at| *at > end / 2)
+            .unwrap_or(end);
+        text.truncate(end);
+        return text + "….";
+    }
+    if !text.ends_with(['!', '?', '。']) {
+        text.push('.');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_sentence_that_says_what_is_done_is_taken() {
+        for (text, expected) in [
+            ("You extract jokes. You are funny.", "Extract jokes."),
+            (
+                "# IDENTITY\n\nYou are an expert at extracting **jokes** from `texts`.",
+                "Extracting jokes from texts.",
+            ),
+            (
+                "You are a developer.\n\n# GOAL\n\nWrite a note about a diff!",
+                "Write a note about a diff!",
+            ),
+            (
+                "You are a cook.\n\n# STEPS\n\n- Read it.\n\nYour task is to find recipes: all.",
+                "Find recipes: all.",
+            ),
+            (
+                "Take a deep breath.\n```\nYou code.\n```\nYou are Duke.",
+                "You are Duke.",
+            ),
+            ("漢字を書きます。検索", "漢字を書きます。"),
+            ("You split\u{7} lines.", "Split  lines."),
+            ("# GOAL\n", "My name."),
+            ("", "My name."),
+        ] {
+            assert_eq!(sentence("my_name", text), expected, "{text:?}");
+        }
+        let long = sentence(
+            "x",
+            &format!("You list {}.", "many different things, ".repeat(20)),
+        );
+        assert!(
+            long.chars().count() <= LONGEST
+                && long.ends_with("….")
+                && long.starts_with("List many"),
+            "{long}"
+        );
+    }
+
+    #[test]
+    fn headings_come_in_many_shapes() {
+        let text = "# GOAL\n## Tax law\n**Wine**\n**a** b\nCHESS GAMES:\nno: heading\n#### \n# OUTPUT INSTRUCTIONS";
+        assert_eq!(headings(text), "tax law wine chess games");
+    }
+
+    #[test]
+    fn nothing_hostile_costs_more_than_its_length() {
+        for text in [
+            "a. B".repeat(4096),
+            "A. ".repeat(5000),
+            "**".repeat(8000),
+            "# \n".repeat(5000),
+            "```\n".repeat(4000),
+        ] {
+            assert!(
+                sentence("x", &text).chars().count() <= LONGEST,
+                "{text:.20}"
+            );
+            assert!(headings(&text).len() < text.len());
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a query asks for: its words without those that only frame a request.
+
+use super::language::Language;
+use super::start_of;
+use super::stem::stem;
+use super::words::{plain_letters, runs, words};
+
+/// Longest query that is read, in bytes; the rest is ignored.
+const LONGEST: usize = 4 << 10;
+/// Most words of a query, framing ones included; further ones are ignored.
+const MOST_WORDS: usize = 128;
+
+/// What a query asks for.
+pub(super) struct Request {
+    /// The words that say something, in order, each once.
+    pub(super) words: Vec<Word>,
+    /// Whether it asks which pattern to use.
+    pub(super) asks_which: bool,
+}
+
+/// A word of a query.
+pub(super) struct Word {
+    /// As it was said, in lower case and without accents.
+    pub(super) text: String,
+    /// Its stem and that of its concept; none if the query is in another language and the word is known there.
+    pub(super) stems: Vec<String>,
+    /// The stems of what it means as a word of another language.
+    pub(super) foreign: Vec<String>,
+}
+
+impl Word {
+    fn new(text: &str, language: &Language) -> Word {
+        let own = stem(text);
+        let concept = language.concept(&own).map(str::to_owned);
+        let foreign = language.foreign(text);
+        Word {
+            text: text.to_owned(),
+            stems: [own].into_iter().chain(concept).collect(),
+            foreign: foreign.into_iter().map(str::to_owned).collect(),
+        }
+    }
+
+    /// How much it weighs, if not by how few patterns have it.
+    pub(super) fn weight(&self) -> Option<f32> {
+        Language::table().weight(self.stems.first()?)
+    }
+}
+
+impl Request {
+    pub(super) fn parse(query: &str) -> Request {
+        let query = start_of(query, LONGEST);
+        let language = Language::table();
+        let mut said = words(query);
+        said.truncate(MOST_WORDS);
+        let is_foreign = language.is_foreign(&said);
+        let frames = frames(&said, language);
+        let only_frames = !frames.contains(&false);
+        let mut request = Request {
+            words: Vec::new(),
+            asks_which: asks_which(&said),
+        };
+        for (text, is_frame) in said.iter().zip(frames) {
+            let says_nothing = is_frame || is_foreign && language.is_foreign_ignored(text);
+            if says_nothing && !only_frames {
+                continue;
+            }
+            let mut word = Word::new(text, language);
+            if is_foreign && !word.foreign.is_empty() {
+                word.stems.clear();
+            }
+            request.add(word);
+        }
+        let plain = plain_letters(query);
+        // Stretches of a script without spaces, as pairs of characters above, may hold longer words.
+        for run in runs(&plain).into_iter().filter(|run| !run.is_ascii()) {
+            for stem in language.foreign(run) {
+                request.add(Word {
+                    text: run.to_owned(),
+                    stems: vec![stem.to_owned()],
+                    foreign: Vec::new(),
+                });
+            }
+        }
+        request
+    }
+
+    /// Adds a word unless it is already there.
+    fn add(&mut self, word: Word) {
+        let means = |word: &Word| word.stems.first().or(word.foreign.first()).cloned();
+        let wanted = means(&word);
+        if self.words.len() < MOST_WORDS && !self.words.iter().any(|other| means(other) == wanted) {
+            self.words.push(word);
+        }
+    }
+}
+
+/// Whether it asks which pattern to use.
+fn asks_which(said: &[String]) -> bool {
+    let has = |words: &[&str]| said.iter().any(|word| words.contains(&word.as_str()));
+    has(&["which", "what", "suggest", "recommend"]) && has(&["pattern", "patterns"])
+}
+
+/// Which words only frame the request: "a fabric pattern that …", "which prompt …", but not "improve a prompt".
+fn frames(said: &[String], language: &Language) -> Vec<bool> {
+    let is_ours =
+        |word: &String| matches!(word.as_str(), "pattern" | "patterns" | "prompt" | "prompts");
+    let mut frames = Vec::new();
+    let (mut last_is_verb, mut has_verb) = (false, false);
+    for (at, word) in said.iter().enumerate() {
+        let is_ignored = language.is_ignored(word);
+        let is_verb = !is_ignored && language.is_verb(&stem(word));
+        let before = at.checked_sub(1).map_or("", |before| &said[before]);
+        let after = said.get(at + 1).map_or("", String::as_str);
+        frames.push(if is_ours(word) && !last_is_verb {
+            let is_introduced = matches!(before, "which" | "what" | "best" | "right" | "fabric");
+            let goes_on = matches!(after, "to" | "for" | "that" | "which" | "who" | "can" | "i");
+            is_introduced || goes_on || has_verb
+        } else if word == "find" {
+            said.iter().skip(at + 1).take(5).any(is_ours)
+        } else {
+            is_ignored
+        });
+        if !is_ignored {
+            last_is_verb = is_verb;
+            has_verb |= is_verb;
+        }
+    }
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(query: &str) -> String {
+        let request = Request::parse(query);
+        let words = request.words.iter().map(|word| word.text.as_str());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn words_that_frame_a_request_say_nothing() {
+        for (query, expected) in [
+            ("a fabric pattern to summarize a text", "summarize text"),
+            ("Which pattern extracts wisdom?", "extracts wisdom"),
+            (
+                "find me the best fabric prompt that can improve a prompt",
+                "improve prompt",
+            ),
+            ("summarize an article, pattern", "summarize article"),
+            ("extract patterns from data", "extract patterns data"),
+            ("prompt injection", "prompt injection"),
+            ("find patterns in data", "patterns data"),
+            ("which pattern should I use", "which pattern should use"),
+            ("text text texts", "text"),
+            ("", ""),
+        ] {
+            assert_eq!(said(query), expected, "{query}");
+        }
+        assert!(
+            Request::parse("which pattern fits?").asks_which
+                && !Request::parse("a pattern").asks_which
+        );
+    }
+
+    #[test]
+    fn other_languages_are_read_by_their_words() {
+        for (query, expected) in [
+            ("Fasse diesen Artikel zusammen", "summar articl"),
+            ("Résume cet article", "summar articl"),
+            ("resume este texto", "summar text"),
+            ("resuma o texto", "summar text"),
+            ("总结这篇文章", "summar articl"),
+        ] {
+            let request = Request::parse(query);
+            let means = |stem: &str| {
+                request.words.iter().any(|word| {
+                    word.stems
+                        .iter()
+                        .chain(&word.foreign)
+                        .any(|known| known == stem)
+                })
+            };
+            assert!(expected.split(' ').all(means), "{query}");
+        }
+        assert_eq!(Request::parse("my resume").words[0].stems[0], "resum");
+    }
+
+    #[test]
+    fn a_request_has_few_words() {
+        let many: String = (0..2000).map(|n| format!("w{n} ")).collect();
+        assert!(Request::parse(&many).words.len() <= MOST_WORDS);
+        assert!(Request::parse(&"总结漢".repeat(2000)).words.len() <= MOST_WORDS);
+    }
+}
