@@ -61,6 +61,8 @@ impl Resource {
     }
 }
 
+/// Transcripts at once of one of several callers.
+const TRANSCRIPTS_PER_CALLER: usize = 2;
 /// After this much memory was given back, the allocator gives it back to the system. Bytes.
 const MUCH: usize = 16 << 20;
 /// With so many accounts, idle ones are forgotten.
@@ -305,9 +307,15 @@ impl Account {
         self.0.bank.aborting.load(Ordering::Acquire)
     }
 
-    /// Most runs at once of one caller, where there is a limit.
-    pub(crate) fn most_runs(&self) -> Option<usize> {
-        Some(self.0.bank.bounds.runs_per_caller).filter(|most| *most > 0)
+    /// Most of a resource that one caller may hold, where there is a limit besides the rule between callers.
+    pub(crate) fn most(&self, what: Resource) -> Option<usize> {
+        let bounds = &self.0.bank.bounds;
+        let most = match what {
+            Resource::Runs => bounds.runs_per_caller,
+            Resource::Transcripts if bounds.several => TRANSCRIPTS_PER_CALLER,
+            _ => 0,
+        };
+        Some(most).filter(|most| *most > 0)
     }
 
     /// Does the caller's rate have room for so many more?
@@ -367,10 +375,9 @@ impl Account {
         let has_its_share = bank.bounds.several
             && own.saturating_add(before_last)
                 >= (free.saturating_sub(before_last)).saturating_mul(3);
-        let over_limit = what == Resource::Runs
-            && self
-                .most_runs()
-                .is_some_and(|most| own.saturating_add(amount) > most);
+        let over_limit = self
+            .most(what)
+            .is_some_and(|most| own.saturating_add(amount) > most);
         if amount > free || has_its_share || over_limit {
             return Err(Full);
         }
@@ -530,6 +537,12 @@ mod tests {
         drop(held);
         assert!(alone.of("b").take(Resource::Runs, 5).is_ok());
         assert_eq!(alone.used(Resource::Runs), 0);
+    }
+
+    #[test]
+    fn one_of_several_callers_has_two_transcripts_at_once() {
+        let held = |several| all(&accounts(8, several).of("a"), Resource::Transcripts).len();
+        assert_eq!((held(true), held(false)), (2, 8));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::url::reachable;
 /// Timeout of the watchdog's request to this process, which normally takes a millisecond.
 const ANSWER: Duration = Duration::from_secs(10);
 
+/// Shortest time between two of them: a shorter interval would only burn a processor.
+const SHORTEST: Duration = Duration::from_millis(100);
+
 /// Reports that the service listens on `address`. If systemd has a watchdog, starts a thread that requests `/healthz`
 /// and reports each answer.
 pub(crate) fn ready(address: SocketAddr) {
@@ -41,14 +44,14 @@ pub(crate) fn ready(address: SocketAddr) {
     }
 }
 
-/// Half of systemd's watchdog interval; `None` if there is none for this process.
+/// Half of systemd's watchdog interval, at least [`SHORTEST`]; `None` if there is none for this process.
 fn period(microseconds: Option<String>, for_process: Option<String>, own: u32) -> Option<Duration> {
     let is_ours = for_process.is_none_or(|pid| pid.parse() == Ok(own));
     let microseconds = microseconds?
         .parse::<u64>()
         .ok()
         .filter(|time| *time > 0 && is_ours)?;
-    Some(Duration::from_micros(microseconds) / 2)
+    Some((Duration::from_micros(microseconds) / 2).max(SHORTEST))
 }
 
 fn is_alive(address: SocketAddr) -> bool {
@@ -81,7 +84,10 @@ pub(crate) fn tell(state: &str) {
             }
             _ => SocketAddr::from_pathname(&name)?,
         };
-        UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)
+        let socket = UnixDatagram::unbound()?;
+        // A reader that does not read must not keep this process from serving, or from ending.
+        socket.set_nonblocking(true)?;
+        socket.send_to_addr(state.as_bytes(), &address)
     };
     if let Err(error) = send() {
         log::warn!("NOTIFY_SOCKET: systemd cannot be told {state}: {error}");
@@ -101,7 +107,7 @@ mod tests {
             period(Some(time.to_owned()), pid.map(str::to_owned), 7)
         };
         assert_eq!(period("30000000", None), Some(Duration::from_secs(15)));
-        assert_eq!(period("2", Some("7")), Some(Duration::from_micros(1)));
+        assert_eq!(period("2", Some("7")), Some(SHORTEST));
         for (time, pid) in [
             ("30000000", Some("8")),
             ("30000000", Some("x")),

@@ -9,6 +9,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::config::{API_KEY, AUTH_TOKEN};
+use crate::text::for_terminal;
 
 use super::entry::KEYS;
 use super::file::{self, Found};
@@ -176,7 +177,7 @@ fn change(
     for (mark, value) in [('-', before), ('+', after)] {
         let Some(value) = value else { continue };
         for line in format!("\"{NAME}\": {value}").lines() {
-            text.push_str(&format!("  {mark} {line}\n"));
+            text.push_str(&format!("  {mark} {}\n", for_terminal(line)));
         }
     }
     text

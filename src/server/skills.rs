@@ -4,7 +4,7 @@
 //! In scope: `skills/list`, `skills/get`, the content of a `SKILL.md`. Not in scope: reading it (`resources`).
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ const MAX_SKILL: usize = 16 << 20;
 pub(super) struct Shelf(Mutex<Option<Arc<Skills>>>);
 
 impl Shelf {
-    /// The skills of the current snapshot; digests are computed once per snapshot.
+    /// The skills of the current snapshot.
     fn skills(&self, call: &Working<'_>) -> Result<Arc<Skills>, Refusal> {
         let backend = &call.server.backend;
         let snapshot = backend.catalog.snapshot(&call.context.wait())?;
@@ -35,7 +35,6 @@ impl Shelf {
         if let Some(skills) = known.filter(|skills| Arc::ptr_eq(&skills.snapshot, &snapshot)) {
             return Ok(skills);
         }
-        // Without the lock: it takes long, and others may read the skills of before.
         let skills = Arc::new(Skills::new(snapshot, |name| backend.policy.allows(name)));
         *lock(&self.0) = Some(Arc::clone(&skills));
         Ok(skills)
@@ -53,8 +52,9 @@ struct Skills {
 struct Manifest {
     /// The name of its pattern.
     pattern: String,
-    digest: String,
     size: usize,
+    /// Computed when it is first asked for: all of them take long, and whoever asks for one skill waits for one.
+    digest: OnceLock<String>,
 }
 
 impl Skills {
@@ -75,15 +75,12 @@ impl Skills {
                 left_out += 1;
                 continue;
             };
-            let digest = format!("sha256:{}", sha256_hex(document.as_bytes()));
-            all.insert(
-                name.clone(),
-                Manifest {
-                    pattern: entry.name.clone(),
-                    digest,
-                    size: document.len(),
-                },
-            );
+            let manifest = Manifest {
+                pattern: entry.name.clone(),
+                size: document.len(),
+                digest: OnceLock::new(),
+            };
+            all.insert(name.clone(), manifest);
         }
         if left_out > 0 {
             log::warn!(
@@ -94,10 +91,20 @@ impl Skills {
         Skills { snapshot, all }
     }
 
+    /// The whole `SKILL.md`; `None` if there is no such skill.
+    fn document(&self, name: &str) -> Option<String> {
+        let entry = self.snapshot.pattern(&self.all.get(name)?.pattern)?;
+        document(name, entry, &self.snapshot)
+    }
+
     fn entry<'a>(&'a self, name: &'a str, manifest: &'a Manifest) -> SkillEntry<'a> {
         let uri = uri(name);
+        let digest = manifest.digest.get_or_init(|| {
+            let document = self.document(name).unwrap_or_default();
+            format!("sha256:{}", sha256_hex(document.as_bytes()))
+        });
         let resources = [File {
-            digest: &manifest.digest,
+            digest,
             size: manifest.size,
             uri: uri.clone(),
         }];
@@ -223,11 +230,7 @@ pub(super) fn read(
     name: &str,
 ) -> Result<Option<(String, Arc<Snapshot>)>, Refusal> {
     let skills = call.server.skills.skills(call)?;
-    let entry = skills
-        .all
-        .get(name)
-        .and_then(|manifest| skills.snapshot.pattern(&manifest.pattern));
-    let text = entry.and_then(|entry| document(name, entry, &skills.snapshot));
+    let text = skills.document(name);
     Ok(text.map(|text| (text, Arc::clone(&skills.snapshot))))
 }
 

@@ -145,7 +145,7 @@ impl Place {
 /// There is no place for another call.
 fn busy(account: &Account, what: Resource) -> Error {
     let most = account
-        .most_runs()
+        .most(Resource::Runs)
         .filter(|most| what == Resource::Runs && account.held(what) >= *most);
     let detail = match most {
         Some(most) => format!(

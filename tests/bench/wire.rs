@@ -6,8 +6,10 @@ use std::thread;
 
 use crate::clock::now_ns;
 
-/// A kept-alive connection.
+/// A connection, kept alive for as long as the server lets it; then the next request opens another.
 pub(crate) struct Connection {
+    address: SocketAddr,
+    is_over: bool,
     input: BufReader<TcpStream>,
     line: String,
     /// `Mcp-Session-Id` of the last answer.
@@ -16,10 +18,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub(crate) fn open(address: SocketAddr) -> Connection {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_nodelay(true).unwrap();
         Connection {
-            input: BufReader::with_capacity(64 << 10, stream),
+            address,
+            is_over: false,
+            input: connect(address),
             line: String::new(),
             session: None,
         }
@@ -27,6 +29,9 @@ impl Connection {
 
     /// Sends a complete request.
     pub(crate) fn send(&mut self, request: &[u8]) {
+        if std::mem::take(&mut self.is_over) {
+            self.input = connect(self.address);
+        }
         self.input.get_mut().write_all(request).unwrap();
     }
 
@@ -56,6 +61,8 @@ impl Connection {
                 rest = Rest::Bytes(value.trim().parse().unwrap_or(0));
             } else if name.eq_ignore_ascii_case("transfer-encoding") {
                 rest = Rest::Chunk(0);
+            } else if name.eq_ignore_ascii_case("connection") {
+                self.is_over = value.trim().eq_ignore_ascii_case("close");
             } else if name.eq_ignore_ascii_case("mcp-session-id") {
                 self.session = Some(value.trim().to_owned());
             }
@@ -76,6 +83,12 @@ impl Connection {
             "the connection was closed"
         );
     }
+}
+
+fn connect(address: SocketAddr) -> BufReader<TcpStream> {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    BufReader::with_capacity(64 << 10, stream)
 }
 
 /// The unread rest of a body.

@@ -192,15 +192,15 @@ fn a_missing_file_is_created_and_reported() {
 #[test]
 fn nobody_to_ask_means_no() {
     let home = TempFolder::new("home-ask");
-    let before =
-        "{\"mcpServers\": {\"fabric\": {\"command\": \"mine\", \"env\": {\"K\": \"canary\"}}}}";
+    let before = "{\"mcpServers\": {\"fabric\": {\"command\": \"\u{202e}\u{9b}mine\", \"env\": {\"K\": \"canary\"}}}}";
     home.write(".cursor/mcp.json", before);
     for args in [["--install", "cursor"], ["--uninstall", "cursor"]] {
         let finished = home.run(args);
         finished
             .expect_code(1)
             .expect_stdout("--yes")
-            .expect_stdout("- \"fabric\"");
+            .expect_stdout("- \"fabric\"")
+            .expect_stdout("\u{fffd}\u{fffd}mine");
         assert!(!finished.stdout.contains("canary"), "{finished:?}");
         assert_eq!(home.read(".cursor/mcp.json"), before);
     }

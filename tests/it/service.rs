@@ -5,6 +5,8 @@ use serde_json::Value;
 #[cfg(target_os = "linux")]
 use crate::support::DEADLINE;
 use crate::support::fabric::FakeFabric;
+#[cfg(target_os = "linux")]
+use crate::support::folder::TempFolder;
 use crate::support::http::{Http, HttpServer};
 use crate::support::process::Program;
 
@@ -56,6 +58,24 @@ fn systemd_is_notified_of_the_state() {
         assert_eq!(server.process.wait_exit(DEADLINE).code(), Some(0));
         let _ = std::fs::remove_file(&file);
     }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_socket_that_nobody_reads_keeps_nothing_from_starting_or_ending() {
+    use std::os::unix::net::UnixDatagram;
+
+    let fabric = FakeFabric::start();
+    let folder = TempFolder::new("notify");
+    let socket = folder.path("notify");
+    let _unread = UnixDatagram::bind(&socket).unwrap();
+    let sender = UnixDatagram::unbound().unwrap();
+    sender.set_nonblocking(true).unwrap();
+    while sender.send_to(b"x", &socket).is_ok() {}
+    let program = Program::with(&fabric).env("NOTIFY_SOCKET", socket.to_str().unwrap());
+    let mut server = HttpServer::start(program);
+    server.process.signal("TERM");
+    assert_eq!(server.process.wait_exit(DEADLINE).code(), Some(0));
 }
 
 #[test]
