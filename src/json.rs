@@ -1,6 +1,6 @@
 //! Any JSON value, from an untrusted source.
 //!
-//! Not in scope: JSON with known fields (`serde`'s derive), and JSON-RPC (`jsonrpc`).
+//! Not in scope: JSON with known fields (`serde`'s derive), and JSON-RPC (`protocol`).
 
 use std::fmt;
 use std::ops::Deref;

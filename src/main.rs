@@ -1,30 +1,32 @@
 //! fabric-mcp: a Model Context Protocol server in front of Fabric's REST API.
 //!
 //! ```text
-//!   client                                                                            fabric --serve
-//!     │ bytes                                                                               ▲
-//!     ▼                                                                                     │ HTTP
-//!  transport ──────▶ calls ───────▶ features ──────────────▶ tools ──────────────────▶ fabric
-//!  stdio, http       admission,     one file a feature,      one file a tool:          client, guards on
-//!     ▲              in flight,     one table of methods     arguments → result        names and templates,
-//!     │              workers           │                                               catalogue, events
-//!     │                                ▼
-//!     └── one writer ◀── answer ◀── protocol: eras and revisions, `_meta`, handshake, errors
+//!   client                                                                  fabric --serve
+//!     │ bytes                                                                     ▲
+//!     ▼                                                                           │ HTTP
+//!  transport ────────▶ server ─────────────────▶ tools ─────────────────────▶ fabric
+//!  stdio, http,        one file a feature,       one file a tool:             client, guards on
+//!  threads, batches    one table of methods,     arguments → result           names and templates,
+//!     ▲                the steps of a call         │        │                 catalogue, events
+//!     │                     │                      ▼        ▼
+//!     │                     ▼                    runs     search
+//!     └── one writer ◀── protocol: JSON-RPC, eras and revisions, `_meta`, handshake, errors
 //! ```
 //!
-//! Dependencies point one way, which `tests/it/layers.rs` checks. The path of one `tools/call`:
+//! Dependencies point one way, which `tests/it/layers.rs` checks. The road of one `tools/call`:
 //!
 //! 1. [`transport`] reads a line or body of limited size; over HTTP, [`access`](mod@access) knows the caller by then.
-//! 2. [`jsonrpc`] decodes it once; params stay raw until a feature reads them.
-//! 3. [`protocol`] finds era and revision and checks the envelope.
-//! 4. [`features`] finds the method in its table and reads the params; cheap methods are answered here.
-//! 5. [`calls`] admits the call, registers its id and runs it on a thread that may block.
-//! 6. [`tools`] does the work with [`fabric`], the only part that talks to Fabric, and relays output as it comes.
-//! 7. [`protocol`] writes the result as its revision has it, and the transport sends it.
+//! 2. [`protocol`] reads it once into values that borrow from it, finds era and revision, and checks the envelope.
+//! 3. [`server`] finds the method in its table and reads the params; cheap methods are answered here.
+//! 4. The transport gives the call a thread: over HTTP its connection's own, on stdio another, so that cancelling works
+//!    meanwhile. The caller's [`account`] allows it, and hands out all that the call then holds.
+//! 5. [`tools`] does the work with [`fabric`], the only part that talks to Fabric, and relays output as it comes.
+//!    [`runs`] keeps what a run made, so that it outlives the call.
+//! 6. [`protocol`] writes the result as its revision has it, and the transport sends it.
 //!
-//! Reading a message never blocks on Fabric; calls do. There is no async runtime: each connection and each running call
-//! has a thread, and everything is bounded. This file wires the parts together and maps results to exit codes: 0 for
-//! success, 1 for failure, 2 for a mistake in a flag or variable.
+//! Reading a message never blocks on Fabric; calls do. There is no async runtime: each connection and each call has a
+//! thread, and everything is bounded. This file wires the parts together and maps results to exit codes: 0 for success,
+//! 1 for failure, 2 for a mistake in a flag or variable.
 
 mod access;
 mod account;

@@ -194,9 +194,18 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
                 ),
             ));
         }
-        Some((_, why)) => config.warnings.push(format!(
-            "--allow-unauthenticated: {why}, and no token is asked for: whoever reaches this server may use it."
-        )),
+        Some((_, why)) => {
+            let mut warning = format!(
+                "--allow-unauthenticated: {why}, and no token is asked for: whoever reaches this server may use it."
+            );
+            if config.http.trusted_proxies.is_empty() {
+                warning.push_str(
+                    " Limits are for each address: all who come through a proxy are one caller, unless \
+                     --trusted-proxy names it.",
+                );
+            }
+            config.warnings.push(warning);
+        }
         None => {}
     }
     let pages = config

@@ -2,7 +2,7 @@
 //!
 //! In scope: a table of what Fabric's patterns do and how people ask for them, an index over it and over people's own
 //! patterns, names of skills. Depends on nothing else: texts in, names out. Not in scope: where the texts come from
-//! (`fabric`), and how results are shown (`tools`, `features`).
+//! (`fabric`), and how results are shown (`tools`, `server`).
 
 #[cfg(test)]
 mod evaluation;

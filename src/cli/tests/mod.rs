@@ -460,7 +460,8 @@ fn behind_a_name_of_other_machines_a_token_is_needed() {
             told,
             [format!(
                 "--allow-unauthenticated: {host} is what other machines call a server, and no token is asked for: \
-                 whoever reaches this server may use it."
+                 whoever reaches this server may use it. Limits are for each address: all who come through a proxy \
+                 are one caller, unless --trusted-proxy names it."
             )]
         );
     }
