@@ -486,11 +486,14 @@ fn behind_a_name_of_other_machines_a_token_is_needed() {
 #[test]
 fn a_door_that_stands_open_is_told() {
     let warnings = |args: &str| config_with(&format!("--transport http {args}"), &[]).warnings;
+    let proxy = warnings("--host 0.0.0.0 --allow-unauthenticated --trusted-proxy 10.0.0.1");
+    assert!(proxy[0].ends_with("whoever reaches this server may use it."));
     assert_eq!(
         warnings("--host 0.0.0.0 --allow-unauthenticated"),
         [
             "--allow-unauthenticated: 0.0.0.0 can be reached from other machines, and no token is asked for: whoever reaches \
-          this server may use it."
+          this server may use it. Limits are for each address: all who come through a proxy are one caller, unless \
+          --trusted-proxy names it."
         ]
     );
     let pages = "--allowed-origin https://app.example.com --allowed-origin http://localhost:3000 --allowed-origin a-b://c";
