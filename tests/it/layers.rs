@@ -19,7 +19,7 @@ const HEIGHTS: [(&str, u8); 32] = [
     ("protocol", 22),
     ("tools", 30),
     ("fabric", 20),
-    ("clients", 4),
+    ("clients", 5),
     ("cli", 15),
     ("metrics", 10),
     ("runs", 8),
