@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
@@ -17,6 +17,7 @@ use ureq::unversioned::transport::NextTimeout;
 use ureq::{Agent, Proxy, ProxyProtocol};
 
 use crate::sync::{lock, wait_while};
+use crate::url::Host;
 
 /// Most name lookups of one client at once. The system's lookup cannot be ended: with silent name servers it lasts for
 /// half a minute, longer than its caller waits.
@@ -24,104 +25,82 @@ const MAX_LOOKUPS: usize = 8;
 /// Stack of a lookup, in bytes: std's default, because the system may load modules for it.
 const LOOKUP_STACK: usize = 2 << 20;
 
-/// TLS as configured, or proof that none is needed.
-pub(crate) struct Tls {
-    #[cfg(feature = "tls")]
-    roots: Option<ureq::tls::RootCerts>,
+/// The configuration of an agent for the server of `url`, which errors call `name`: with buffers of `buffer` bytes, and
+/// `kept` idle connections. `ca_file` (`SSL_CERT_FILE`) holds the certificates to trust instead of the built-in roots; it
+/// is often set machine-wide, and ignored for http.
+///
+/// # Errors
+/// Why it cannot work, in words for the user.
+pub(crate) fn config(
+    name: &str,
+    url: &str,
+    ca_file: Option<&Path>,
+    buffer: usize,
+    kept: usize,
+) -> Result<AgentBuilder, String> {
+    let wrong = || format!("{name} is not a URL: give it as http://HOST:PORT");
+    let uri: Uri = url.parse().map_err(|_| wrong())?;
+    let host = Host::parse(uri.host().unwrap_or_default()).map_err(|_| wrong())?;
+    let proxy = Proxy::try_from_env().filter(|_| !host.leads_here());
+    let proxy = usable(proxy, &uri)?;
+    let builder = Agent::config_builder()
+        .http_status_as_error(false)
+        // A redirect would take the credentials along to wherever it points.
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .proxy(proxy)
+        .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .input_buffer_size(buffer)
+        .output_buffer_size(buffer)
+        // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
+        .max_response_header_size(buffer - 1)
+        .max_idle_connections(kept)
+        .max_idle_connections_per_host(kept);
+    match uri.scheme_str() {
+        Some("https") => with_tls(builder, name, ca_file),
+        _ => Ok(builder),
+    }
 }
 
-impl Tls {
-    /// For the URL that is called `name`, which is https or not. `ca_file` (`SSL_CERT_FILE`) holds the certificates to
-    /// trust instead of the built-in roots; it is often set machine-wide, and ignored for http.
-    ///
-    /// # Errors
-    /// Why it cannot work, in words for the user.
-    #[cfg(feature = "tls")]
-    pub(crate) fn new(_: &str, ca_file: Option<&Path>, is_https: bool) -> Result<Tls, String> {
-        let Some(file) = ca_file.filter(|_| is_https) else {
-            return Ok(Tls { roots: None });
-        };
-        let shown = file.display();
-        let pem = std::fs::read(file)
-            .map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
-        let mut certificates = Vec::new();
-        for item in ureq::tls::parse_pem(&pem) {
-            match item {
-                Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
-                Ok(_) => {}
-                Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
-            }
+#[cfg(feature = "tls")]
+fn with_tls(
+    builder: AgentBuilder,
+    _: &str,
+    ca_file: Option<&Path>,
+) -> Result<AgentBuilder, String> {
+    let Some(file) = ca_file else {
+        return Ok(builder);
+    };
+    let shown = file.display();
+    let pem = std::fs::read(file)
+        .map_err(|e| format!("SSL_CERT_FILE: cannot read {shown}: {}", e.kind()))?;
+    let mut certificates = Vec::new();
+    for item in ureq::tls::parse_pem(&pem) {
+        match item {
+            Ok(ureq::tls::PemItem::Certificate(certificate)) => certificates.push(certificate),
+            Ok(_) => {}
+            Err(_) => return Err(format!("SSL_CERT_FILE: {shown} is not a readable PEM file")),
         }
-        if certificates.is_empty() {
-            return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
-        }
-        Ok(Tls {
-            roots: Some(ureq::tls::RootCerts::Specific(Arc::new(certificates))),
-        })
     }
+    if certificates.is_empty() {
+        return Err(format!("SSL_CERT_FILE: there is no certificate in {shown}"));
+    }
+    let roots = ureq::tls::RootCerts::Specific(Arc::new(certificates));
+    let tls = ureq::tls::TlsConfig::builder().root_certs(roots);
+    Ok(builder.tls_config(tls.build()))
+}
 
-    #[cfg(not(feature = "tls"))]
-    pub(crate) fn new(name: &str, _: Option<&Path>, is_https: bool) -> Result<Tls, String> {
-        match is_https {
-            true => Err(format!(
-                "{name} is https, but this build has no TLS: use http, or build with `tls`"
-            )),
-            false => Ok(Tls {}),
-        }
-    }
-
-    /// The configuration of an agent: buffers of `buffer` bytes, and `kept` idle connections.
-    pub(crate) fn config(&self, proxy: Option<Proxy>, buffer: usize, kept: usize) -> AgentBuilder {
-        let builder = Agent::config_builder()
-            .http_status_as_error(false)
-            // A redirect would take the credentials along to wherever it points.
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(proxy)
-            .user_agent(concat!("fabric-mcp/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .input_buffer_size(buffer)
-            .output_buffer_size(buffer)
-            // A buffer that is full must be an error, not the end of the stream that ureq takes it for.
-            .max_response_header_size(buffer - 1)
-            .max_idle_connections(kept)
-            .max_idle_connections_per_host(kept);
-        #[cfg(feature = "tls")]
-        if let Some(roots) = &self.roots {
-            return builder.tls_config(
-                ureq::tls::TlsConfig::builder()
-                    .root_certs(roots.clone())
-                    .build(),
-            );
-        }
-        builder
-    }
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: AgentBuilder, name: &str, _: Option<&Path>) -> Result<AgentBuilder, String> {
+    Err(format!(
+        "{name} is https, but this build has no TLS: use http, or build with `tls`"
+    ))
 }
 
 type AgentBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
 
-/// Does `host` name this machine, in whichever spelling?
-pub(crate) fn is_loopback(host: &str) -> bool {
-    let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-    host == "localhost"
-        || host.ends_with(".localhost")
-        || host
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.to_canonical().is_loopback())
-}
-
-/// The proxy of the environment, if `uri`, which is at `host`, is reached through one.
-///
-/// # Errors
-/// Why it cannot be used, in words for the user.
-pub(crate) fn proxy(host: &str, uri: &Uri) -> Result<Option<Proxy>, String> {
-    if is_loopback(host) {
-        Ok(None)
-    } else {
-        usable(Proxy::try_from_env(), uri)
-    }
-}
-
+/// The proxy of the environment, if `uri` is to be reached through it.
 fn usable(proxy: Option<Proxy>, uri: &Uri) -> Result<Option<Proxy>, String> {
     let Some(proxy) = proxy.filter(|proxy| !proxy.is_no_proxy(uri)) else {
         return Ok(None);
@@ -245,16 +224,15 @@ impl Resolver for Lookups {
         let port = uri.port_u16().unwrap_or(if is_https { 443 } else { 80 });
         // musl compares with /etc/hosts by the letter.
         let host = uri.host().unwrap_or_default().to_ascii_lowercase();
-        let found = match host.trim_matches(['[', ']']).parse::<IpAddr>() {
-            Ok(address) => vec![(address, port).into()],
-            // RFC 6761, section 6.3: names below it, too, whatever the system knows.
-            Err(_) if is_loopback(&host) => {
+        let found = match Host::parse(&host) {
+            Ok(Host::Ip(address)) => vec![(address, port).into()],
+            Ok(name) if name.leads_here() => {
                 vec![
                     (Ipv4Addr::LOCALHOST, port).into(),
                     (Ipv6Addr::LOCALHOST, port).into(),
                 ]
             }
-            Err(_) => self.find(host, port, timeout)?,
+            _ => self.find(host, port, timeout)?,
         };
         let mut addresses = self.empty();
         // As many as ureq has room for.
@@ -420,32 +398,6 @@ mod tests {
                 matches!(&full, Err(ureq::Error::Io(error)) if is_out_of_sockets(error)),
                 "{full:?}"
             );
-        }
-    }
-
-    #[test]
-    fn loopback_is_known_in_every_spelling() {
-        for host in [
-            "127.0.0.1",
-            "127.9.9.9",
-            "[::1]",
-            "::1",
-            "[::ffff:127.0.0.1]",
-            "localhost",
-            "LOCALHOST",
-            "a.localhost",
-        ] {
-            assert!(is_loopback(host), "{host}");
-        }
-        for host in [
-            "10.0.0.1",
-            "example.com",
-            "localhost.example.com",
-            "[::2]",
-            "0.0.0.0",
-            "127.0.0.1.example.com",
-        ] {
-            assert!(!is_loopback(host), "{host}");
         }
     }
 

@@ -42,7 +42,6 @@ mod fabric;
 mod generate;
 mod heap;
 mod http;
-mod json;
 mod logging;
 mod metrics;
 mod protocol;

@@ -6,11 +6,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ureq::http::{HeaderValue, Response, Uri, header};
+use ureq::http::{HeaderValue, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
-use crate::agent::{self, Lookups, NoThread, Tls};
+use crate::agent::{self, Lookups, NoThread};
 
 /// Buffer of one connection, in each direction: room for the longest credentials and any sensible head of an answer.
 const BUFFER: usize = 16 << 10;
@@ -40,14 +40,8 @@ impl Outbound {
     /// Prepares everything that does not need the server of `url` to be there. `ca_file` holds the certificates to trust
     /// instead of the built-in roots.
     pub(super) fn new(url: &str, ca_file: Option<&Path>) -> Result<Outbound, String> {
-        let uri: Uri = url.parse().map_err(|_| "it is no URL".to_owned())?;
-        let host = uri.host().ok_or("the URL has no host")?;
-        let proxy = agent::proxy(host, &uri)?;
-        let tls = Tls::new("the URL", ca_file, uri.scheme_str() == Some("https"))?;
-        let config = tls
-            .config(proxy, BUFFER, 0)
-            .accept("application/json")
-            .build();
+        let config = agent::config("the URL", url, ca_file, BUFFER, 0)?;
+        let config = config.accept("application/json").build();
         let lookups = Lookups::new();
         let agent = Agent::with_parts(config, DefaultConnector::new(), lookups);
         Ok(Outbound(agent))

@@ -17,7 +17,6 @@ use crate::account::Accounts;
 use crate::config::DEFAULT_MEMORY;
 use crate::config::HttpLimits;
 use crate::http::{Exchange, Handler, HttpServer, Method};
-use crate::json;
 use crate::text::percent_decode;
 
 /// The default model: one word per [`WORD_PAUSE`], to show streaming.
@@ -209,7 +208,7 @@ fn applied_pattern(mut exchange: Exchange<'_>, encoded: &str) {
     let Some(body) = body(&mut exchange) else {
         return bad_request(exchange, "EOF");
     };
-    let asked: Value = match json::value(&body) {
+    let asked: Value = match serde_json::from_str(&body) {
         Ok(asked) => asked,
         Err(e) => return bad_request(exchange, &e.to_string()),
     };
@@ -226,7 +225,7 @@ fn body(exchange: &mut Exchange<'_>) -> Option<String> {
 
 fn chat(mut exchange: Exchange<'_>) {
     let body = body(&mut exchange).unwrap_or_default();
-    let chat: Value = match json::value(&body) {
+    let chat: Value = match serde_json::from_str(&body) {
         Ok(chat) => chat,
         Err(e) => return bad_request(exchange, &format!("invalid request format: {e}")),
     };
@@ -256,7 +255,7 @@ fn chat(mut exchange: Exchange<'_>) {
 
 fn transcript(mut exchange: Exchange<'_>) {
     let asked = body(&mut exchange)
-        .and_then(|body| json::value(&body).ok())
+        .and_then(|body| serde_json::from_str(&body).ok())
         .unwrap_or(Value::Null);
     let Some((_, id)) = field(&asked, "url").split_once("?v=") else {
         return bad_request(exchange, "invalid request");

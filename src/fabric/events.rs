@@ -53,7 +53,7 @@ pub(crate) struct Usage {
     pub(crate) total_tokens: u64,
 }
 
-/// Decodes bytes into events. Each byte is scanned once; an event that is complete in the input is not copied.
+/// Decodes bytes into events. Each byte is scanned once.
 #[derive(Debug)]
 pub(crate) struct Decoder {
     /// An incomplete line.
@@ -100,36 +100,21 @@ impl Decoder {
         mut bytes: &[u8],
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        // The data of an event that began in this input, borrowed until its blank line is found.
-        let mut whole: Option<&[u8]> = None;
         while let Some(&first) = bytes.first() {
             if std::mem::take(&mut self.after_cr) && first == b'\n' {
                 bytes = &bytes[1..];
                 continue;
             }
-            let Some(end) = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
-                self.grow_line(bytes)?;
+            let end = bytes.iter().position(|byte| matches!(byte, b'\n' | b'\r'));
+            let (line, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.check_size(self.line.len() + line.len())?;
+            self.line.extend_from_slice(line);
+            let Some((&end, rest)) = rest.split_first() else {
                 break;
             };
-            let (line, rest) = bytes.split_at(end);
-            self.after_cr = rest[0] == b'\r';
-            bytes = &rest[1..];
-            if !self.line.is_empty() {
-                // A line across several reads: the only case in which data is copied, once.
-                self.grow_line(line)?;
-                self.take_collected_line(&mut whole, each)?;
-                continue;
-            }
-            match field(line, std::mem::take(&mut self.at_start)) {
-                SseLine::Blank => self.dispatch(&mut whole, each)?,
-                SseLine::Data(data) if whole.is_none() && !self.has_data => whole = Some(data),
-                SseLine::Data(data) => self.append_data(&mut whole, data)?,
-                SseLine::Ignored => {}
-                SseLine::Foreign => self.has_foreign = true,
-            }
-        }
-        if let Some(data) = whole {
-            self.append_data(&mut None, data)?;
+            self.after_cr = end == b'\r';
+            bytes = rest;
+            self.end_line(each)?;
         }
         Ok(())
     }
@@ -145,12 +130,11 @@ impl Decoder {
         &mut self,
         each: &mut dyn FnMut(Event) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let mut whole = None;
         // A prefix of `data:` is cut off, not foreign.
         if !self.line.is_empty() && !b"data".starts_with(&self.line) {
-            self.take_collected_line(&mut whole, each)?;
+            self.end_line(each)?;
         }
-        match self.dispatch(&mut whole, each) {
+        match self.dispatch(each) {
             Err(error)
                 if error.kind == Kind::ApiError
                     && self.data.trim_ascii_start().starts_with(b"{") =>
@@ -174,12 +158,6 @@ impl Decoder {
         self.has_event
     }
 
-    fn grow_line(&mut self, bytes: &[u8]) -> Result<(), Error> {
-        self.check_size(self.line.len() + bytes.len())?;
-        self.line.extend_from_slice(bytes);
-        Ok(())
-    }
-
     fn check_size(&self, size: usize) -> Result<(), Error> {
         if size <= self.limit {
             return Ok(());
@@ -191,60 +169,40 @@ impl Decoder {
         Err(Error::new(Kind::ResponseTooLarge, detail))
     }
 
-    /// Processes and clears `self.line`.
-    fn take_collected_line(
-        &mut self,
-        whole: &mut Option<&[u8]>,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    /// Processes and clears the line, whose end was found.
+    fn end_line(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         let mut line = std::mem::take(&mut self.line);
         match field(&line, std::mem::take(&mut self.at_start)) {
-            SseLine::Blank => self.dispatch(whole, each)?,
+            SseLine::Blank => self.dispatch(each)?,
             SseLine::Ignored => {}
             SseLine::Foreign => self.has_foreign = true,
-            SseLine::Data(data) if whole.is_none() && !self.has_data => {
-                // The first and usually only data line is swapped in, not copied.
-                let start = line.len() - data.len();
-                line.drain(..start);
-                std::mem::swap(&mut self.data, &mut line);
-                self.has_data = true;
+            SseLine::Data(data) if self.has_data => {
+                self.check_size(self.data.len() + data.len() + 1)?;
+                self.data.push(b'\n');
+                self.data.extend_from_slice(data);
             }
-            SseLine::Data(data) => self.append_data(whole, data)?,
+            SseLine::Data(data) => {
+                // The first and usually only data line, which may be large, is swapped in.
+                self.has_data = true;
+                line.drain(..line.len() - data.len());
+                std::mem::swap(&mut self.data, &mut line);
+            }
         }
         clear(&mut line);
         self.line = line;
         Ok(())
     }
 
-    /// Appends a data line.
-    fn append_data(&mut self, whole: &mut Option<&[u8]>, data: &[u8]) -> Result<(), Error> {
-        for line in whole.take().into_iter().chain([data]) {
-            self.check_size(self.data.len() + line.len() + 1)?;
-            if self.has_data {
-                self.data.push(b'\n');
-            }
-            self.has_data = true;
-            self.data.extend_from_slice(line);
-        }
-        Ok(())
-    }
-
     /// A blank line: ends the event.
-    fn dispatch(
-        &mut self,
-        whole: &mut Option<&[u8]>,
-        each: &mut dyn FnMut(Event) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    fn dispatch(&mut self, each: &mut dyn FnMut(Event) -> Result<(), Error>) -> Result<(), Error> {
         self.has_data = false;
-        let data = whole.take().unwrap_or(&self.data);
-        let event = if data.is_empty() {
-            None
-        } else {
-            Some(parse(data)?)
-        };
-        self.has_event |= event.is_some();
+        if self.data.is_empty() {
+            return Ok(());
+        }
+        let event = parse(&self.data)?;
+        self.has_event = true;
         clear(&mut self.data);
-        event.map_or(Ok(()), each)
+        each(event)
     }
 }
 

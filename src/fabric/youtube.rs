@@ -4,9 +4,9 @@
 //! the video's ID, and nothing that the caller wrote.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Error, Kind, sanitize};
-use crate::json;
 
 /// The end of every error about a URL.
 const GIVE: &str = "give the address of one video, such as https://www.youtube.com/watch?v=VIDEO_ID or \
@@ -132,12 +132,10 @@ pub(super) fn explain(error: Error, body: &[u8]) -> Error {
              Update Fabric on its host.",
         );
     }
-    let said = str::from_utf8(body)
-        .ok()
-        .and_then(|text| json::value(text).ok());
-    let said = said
-        .filter(|_| matches!(status, 400 | 500))
-        .unwrap_or_default();
+    let said: Value = match status {
+        400 | 500 => serde_json::from_slice(body).unwrap_or_default(),
+        _ => Value::Null,
+    };
     let Some(said) = said["error"].as_str() else {
         return error;
     };

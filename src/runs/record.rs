@@ -5,7 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use crate::json;
 use crate::random;
 
 /// The id of a run: `run_` and 32 lower-case hex digits that nobody can guess.
@@ -126,25 +125,13 @@ pub(crate) struct Record {
     /// Characters of text.
     pub(crate) chars: u64,
     /// What it used, as its worker reported it.
-    #[serde(
-        default,
-        deserialize_with = "json::field",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) usage: Option<Value>,
     /// Why it failed, as its worker reported it.
-    #[serde(
-        default,
-        deserialize_with = "json::field",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<Value>,
     /// Further members of its result, as its worker reported them.
-    #[serde(
-        default,
-        deserialize_with = "json::field",
-        skip_serializing_if = "Option::is_none"
-    )]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) result: Option<Value>,
 }
 

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Every module and its height: a module may use only lower ones.
-const HEIGHTS: [(&str, u8); 32] = [
+const HEIGHTS: [(&str, u8); 31] = [
     ("main", 100),
     ("check", 90),
     ("call", 90),
@@ -31,7 +31,6 @@ const HEIGHTS: [(&str, u8); 32] = [
     ("signals", 8),
     ("agent", 5),
     ("account", 5),
-    ("json", 4),
     ("heap", 3),
     ("time", 4),
     ("random", 4),

@@ -27,7 +27,6 @@ use super::identity::{Identity, Role};
 use super::outbound::{Credentials, Outbound};
 use super::tokens;
 use crate::config::Secret;
-use crate::json::Foreign;
 use crate::sync::{lock, wait_while};
 use crate::text::percent_encode;
 use crate::time::{Clock, SystemClock};
@@ -524,27 +523,27 @@ struct IssuerMetadata {
 /// An introspection response. `null` counts as absent; a member that is there twice makes it unreadable.
 #[derive(Deserialize)]
 struct Introspection {
-    active: Option<Foreign>,
-    aud: Option<Foreign>,
-    exp: Option<Foreign>,
-    nbf: Option<Foreign>,
-    iss: Option<Foreign>,
-    sub: Option<Foreign>,
-    username: Option<Foreign>,
-    client_id: Option<Foreign>,
-    scope: Option<Foreign>,
-    token_type: Option<Foreign>,
-    cnf: Option<Foreign>,
+    active: Option<Value>,
+    aud: Option<Value>,
+    exp: Option<Value>,
+    nbf: Option<Value>,
+    iss: Option<Value>,
+    sub: Option<Value>,
+    username: Option<Value>,
+    client_id: Option<Value>,
+    scope: Option<Value>,
+    token_type: Option<Value>,
+    cnf: Option<Value>,
 }
 
 impl Introspection {
     /// What the token gives at `date`. What is not understood is refused.
     fn judge(&self, settings: &OAuthSettings, asked: Duration, date: i64) -> Answer {
         let bad = |flaw| Err(AccessError::BadToken(flaw));
-        if self.active.as_deref() != Some(&Value::Bool(true)) {
+        if self.active.as_ref() != Some(&Value::Bool(true)) {
             return bad(Flaw::INACTIVE);
         }
-        let audiences = match self.aud.as_deref() {
+        let audiences = match self.aud.as_ref() {
             Some(Value::Array(audiences)) => audiences.as_slice(),
             audience => audience.map_or(&[][..], slice::from_ref),
         };
@@ -553,7 +552,7 @@ impl Introspection {
             return bad(Flaw::AUDIENCE);
         }
         let issuer = settings.issuer.as_str();
-        if self.iss.as_deref().is_some_and(|iss| iss != issuer) {
+        if self.iss.as_ref().is_some_and(|iss| iss != issuer) {
             return bad(Flaw::ISSUER);
         }
         let is_bearer = |kind: &Value| {
@@ -562,20 +561,20 @@ impl Introspection {
         };
         // A token that is bound to a key (`cnf`) is refused, since that key is not checked here: a thief could use it
         // too.
-        if !self.token_type.as_deref().is_none_or(is_bearer) || self.cnf.is_some() {
+        if !self.token_type.as_ref().is_none_or(is_bearer) || self.cnf.is_some() {
             return bad(Flaw::KIND);
         }
-        let expires = seconds(self.exp.as_deref())?;
+        let expires = seconds(self.exp.as_ref())?;
         if expires.is_some_and(|expires| expires <= date) {
             return bad(Flaw::EXPIRED);
         }
-        let begins = seconds(self.nbf.as_deref())?;
+        let begins = seconds(self.nbf.as_ref())?;
         if begins.is_some_and(|begins| begins > date.saturating_add(CLOCK_SKEW)) {
             return bad(Flaw::EARLY);
         }
         let identity = self.identity(issuer)?;
         let scopes = match &self.scope {
-            Some(Foreign(Value::String(scopes))) => scopes,
+            Some(Value::String(scopes)) => scopes,
             Some(_) => return bad(Flaw::KIND),
             None => "",
         };
@@ -593,7 +592,7 @@ impl Introspection {
 
     fn identity(&self, issuer: &str) -> Result<Identity, AccessError> {
         let nobody = AccessError::BadToken(Flaw::NOBODY);
-        let (sub, client) = (self.sub.as_deref(), self.client_id.as_deref());
+        let (sub, client) = (self.sub.as_ref(), self.client_id.as_ref());
         if sub.is_none() && self.username.is_some() {
             return Err(AccessError::BadToken(Flaw::NO_SUBJECT));
         }

@@ -14,7 +14,6 @@ use serde_json::{Map, Value, json};
 
 use crate::account::Full;
 use crate::config::MAX_NAME;
-use crate::json;
 use crate::text;
 
 use super::catalog::Source;
@@ -428,7 +427,7 @@ fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 
 /// Decodes an object with fields of any type. Go writes an empty one as `null`.
 fn members(body: &[u8]) -> Option<Map<String, Value>> {
-    json::object(str::from_utf8(body).ok()?)
+    decode::<Option<_>>(body).map(Option::unwrap_or_default)
 }
 
 /// Encodes a request, charged to `wait` until it is sent.

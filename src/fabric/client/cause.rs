@@ -8,67 +8,58 @@ use super::Stage;
 use crate::agent::{NoThread, is_out_of_sockets};
 use crate::fabric::Cause;
 
-/// A failure of the transport.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) cause: Cause,
-    /// What the words of the cause quote as `{why}`.
-    pub(super) why: String,
-}
-
-impl Failure {
-    /// `is_run` is a request that may be silent for a while.
-    pub(super) fn of(
-        error: &ureq::Error,
-        stage: Stage,
-        is_https: bool,
-        is_proxied: bool,
-        is_run: bool,
-    ) -> Failure {
-        let (cause, why) = match error {
-            ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => {
-                (Cause::ConnectTimeout, String::new())
+/// Why the transport failed, and what the words of the cause quote as `{why}`. `is_run` is a request that may be silent
+/// for a while.
+pub(super) fn of(
+    error: &ureq::Error,
+    stage: Stage,
+    is_https: bool,
+    is_proxied: bool,
+    is_run: bool,
+) -> (Cause, String) {
+    let plain = |cause| (cause, String::new());
+    let quoting = |cause, why: &str| (cause, why.to_owned());
+    match error {
+        ureq::Error::Timeout(Timeout::Connect | Timeout::Resolve) => plain(Cause::ConnectTimeout),
+        ureq::Error::Timeout(Timeout::PerWrite) => plain(Cause::Unread),
+        ureq::Error::Timeout(Timeout::PerRead) if is_run => plain(Cause::RunSilent),
+        ureq::Error::Timeout(_) if stage == Stage::Body => plain(Cause::Unfinished),
+        ureq::Error::Timeout(_) => plain(Cause::Silent),
+        // With a proxy, its name alone is looked up, and it alone is connected to.
+        ureq::Error::HostNotFound if is_proxied => {
+            quoting(Cause::Proxy, "its name cannot be resolved")
+        }
+        ureq::Error::Io(e) if is_proxied && e.kind() == ErrorKind::ConnectionRefused => {
+            quoting(Cause::Proxy, "nothing listens there")
+        }
+        ureq::Error::HostNotFound => plain(Cause::UnknownHost),
+        ureq::Error::ConnectProxyFailed(_) => quoting(Cause::Proxy, "it refuses"),
+        ureq::Error::Other(other) if other.is::<NoThread>() => plain(Cause::NoThread),
+        ureq::Error::LargeResponseHeader(..) => plain(Cause::HeadTooLarge),
+        ureq::Error::Io(e) if is_out_of_sockets(e) => quoting(Cause::NoSocket, &e.to_string()),
+        _ if stage == Stage::Body => plain(Cause::BrokeOff),
+        ureq::Error::Tls(why) => quoting(tls_cause(why), why),
+        #[cfg(feature = "tls")]
+        ureq::Error::Rustls(e) => quoting(tls_cause(&e.to_string()), &e.to_string()),
+        ureq::Error::Io(e) => match e.kind() {
+            ErrorKind::TimedOut => plain(Cause::ConnectTimeout),
+            ErrorKind::ConnectionRefused => plain(Cause::Refused),
+            // rustls reports its errors with this kind; nothing else here does.
+            ErrorKind::InvalidData if is_https => {
+                quoting(tls_cause(&e.to_string()), &e.to_string())
             }
-            ureq::Error::Timeout(Timeout::PerWrite) => (Cause::Unread, String::new()),
-            ureq::Error::Timeout(Timeout::PerRead) if is_run => (Cause::RunSilent, String::new()),
-            ureq::Error::Timeout(_) if stage == Stage::Body => (Cause::Unfinished, String::new()),
-            ureq::Error::Timeout(_) => (Cause::Silent, String::new()),
-            // With a proxy, its name alone is looked up, and it alone is connected to.
-            ureq::Error::HostNotFound if is_proxied => {
-                (Cause::Proxy, "its name cannot be resolved".to_owned())
+            // So does a server without TLS.
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
+                plain(if is_https {
+                    Cause::ClosedTls
+                } else {
+                    Cause::Closed
+                })
             }
-            ureq::Error::Io(e) if is_proxied && e.kind() == ErrorKind::ConnectionRefused => {
-                (Cause::Proxy, "nothing listens there".to_owned())
-            }
-            ureq::Error::HostNotFound => (Cause::UnknownHost, String::new()),
-            ureq::Error::ConnectProxyFailed(_) => (Cause::Proxy, "it refuses".to_owned()),
-            ureq::Error::Other(other) if other.is::<NoThread>() => (Cause::NoThread, String::new()),
-            ureq::Error::LargeResponseHeader(..) => (Cause::HeadTooLarge, String::new()),
-            ureq::Error::Io(e) if is_out_of_sockets(e) => (Cause::NoSocket, e.to_string()),
-            _ if stage == Stage::Body => (Cause::BrokeOff, String::new()),
-            ureq::Error::Tls(why) => (tls_cause(why), (*why).to_owned()),
-            #[cfg(feature = "tls")]
-            ureq::Error::Rustls(e) => (tls_cause(&e.to_string()), e.to_string()),
-            ureq::Error::Io(e) => match e.kind() {
-                ErrorKind::TimedOut => (Cause::ConnectTimeout, String::new()),
-                ErrorKind::ConnectionRefused => (Cause::Refused, String::new()),
-                // rustls reports its errors with this kind; nothing else here does.
-                ErrorKind::InvalidData if is_https => (tls_cause(&e.to_string()), e.to_string()),
-                // So does a server without TLS.
-                ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => {
-                    let cause = if is_https {
-                        Cause::ClosedTls
-                    } else {
-                        Cause::Closed
-                    };
-                    (cause, String::new())
-                }
-                kind => (Cause::NoConnection, kind.to_string()),
-            },
-            ureq::Error::ConnectionFailed => (Cause::NoConnection, "not connected".to_owned()),
-            _ => (Cause::NotHttp, String::new()),
-        };
-        Failure { cause, why }
+            kind => quoting(Cause::NoConnection, &kind.to_string()),
+        },
+        ureq::Error::ConnectionFailed => quoting(Cause::NoConnection, "not connected"),
+        _ => plain(Cause::NotHttp),
     }
 }
 
@@ -247,16 +238,16 @@ mod tests {
                 "not connected",
             ),
         ] {
-            let found = Failure::of(&error, stage, is_https, false, true);
-            assert_eq!((found.cause, found.why.as_str()), (cause, why), "{error}");
+            let found = of(&error, stage, is_https, false, true);
+            assert_eq!((found.0, found.1.as_str()), (cause, why), "{error}");
         }
-        let proxied = Failure::of(
+        let proxied = of(
             &ureq::Error::HostNotFound,
             Stage::Request,
             http,
             true,
             false,
         );
-        assert_eq!(proxied.cause, Cause::Proxy);
+        assert_eq!(proxied.0, Cause::Proxy);
     }
 }

@@ -12,7 +12,6 @@ use ureq::unversioned::transport::{
     Buffers, ConnectionDetails, Connector, DefaultConnector, NextTimeout, Transport, time,
 };
 
-use crate::account::Full;
 use crate::fabric::Wait;
 use crate::fabric::wait::SLICE;
 
@@ -191,15 +190,6 @@ impl WaitScope {
     /// Has a response been waited for?
     pub(super) fn has_read(&self) -> bool {
         CONTEXT.with_borrow(|watch| watch.as_ref().is_some_and(|watch| watch.has_read))
-    }
-
-    /// Charges `bytes` more to the caller.
-    pub(super) fn hold(&self, bytes: usize) -> Result<(), Full> {
-        CONTEXT.with_borrow(|watch| {
-            watch
-                .as_ref()
-                .map_or(Ok(()), |watch| watch.wait.hold(bytes))
-        })
     }
 
     /// Limits reads to `rest` from now on.

@@ -20,18 +20,17 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ureq::http::{HeaderMap, HeaderValue, Response, Uri, header};
+use ureq::http::{HeaderMap, HeaderValue, Response, header};
 use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body, RequestBuilder, SendBody};
 
 use super::wait::SLICE;
 use super::{Cause, Error, Kind, Stop, Wait};
-use cause::Failure;
 use interruptible::{Interruptible, WaitScope};
 use outgoing::Outgoing;
 pub(super) use response::{FabricResponse, Media};
 
-use crate::agent::{self, Lookups, Tls};
+use crate::agent::{self, Lookups};
 use crate::config::{self, MAX_FABRIC_BODY, MAX_RUN_OUTPUT};
 use crate::logging;
 
@@ -54,8 +53,6 @@ const MAX_RETRY_AFTER: u64 = 24 * 3600;
 
 /// A client for one Fabric. Shared by all threads.
 pub(crate) struct Client {
-    url: String,
-    is_proxied: bool,
     key: Option<HeaderValue>,
     kept: Agent,
     fresh: Agent,
@@ -81,10 +78,14 @@ pub(super) struct Limits {
     idle: Option<Duration>,
 }
 
-/// A failed attempt.
-struct AttemptError {
-    error: Error,
-    retryable: bool,
+impl Limits {
+    fn of(total: Duration, flag: &'static str) -> Limits {
+        Limits {
+            total,
+            flag,
+            idle: None,
+        }
+    }
 }
 
 /// Adds detail to the error of a request, from the response body.
@@ -103,48 +104,29 @@ enum Stage {
 impl Client {
     /// Creates the client without contacting Fabric. The error is one line that names the variable to fix.
     pub(crate) fn new(settings: &config::Fabric) -> Result<Client, String> {
-        let uri: Uri = format!("{}/", settings.url)
-            .parse()
-            .map_err(|_| "FABRIC_BASE_URL is not a URL: give it as http://HOST:PORT".to_owned())?;
-        let Some(host) = uri.host() else {
-            return Err("FABRIC_BASE_URL has no host: give it as http://HOST:PORT".into());
-        };
-        let key = match &settings.api_key {
-            None => None,
-            Some(key) => {
-                let mut value = HeaderValue::from_str(key.expose()).map_err(|_| {
-                    "FABRIC_API_KEY has characters that cannot be sent in a header".to_owned()
-                })?;
-                value.set_sensitive(true);
-                Some(value)
-            }
-        };
-        let proxy = agent::proxy(host, &uri)?;
-        let tls = Tls::new(
-            "FABRIC_BASE_URL",
-            settings.ca_file.as_deref(),
-            uri.scheme_str() == Some("https"),
-        )?;
+        let key = settings.api_key.as_ref().map(|key| {
+            let mut value = HeaderValue::from_str(key.expose())
+                .map_err(|_| "FABRIC_API_KEY has characters that cannot be sent in a header")?;
+            value.set_sensitive(true);
+            Ok::<_, String>(value)
+        });
+        let key = key.transpose()?;
         let lookups = Lookups::new();
         let agent = |kept| {
-            let config = tls
-                .config(proxy.clone(), BUFFER, kept)
+            let url = format!("{}/", settings.url);
+            let ca_file = settings.ca_file.as_deref();
+            let config = agent::config("FABRIC_BASE_URL", &url, ca_file, BUFFER, kept)?
                 .timeout_resolve(Some(settings.connect_timeout))
                 .timeout_connect(Some(settings.connect_timeout))
                 .timeout_per_write(Some(settings.request_timeout))
                 .build();
-            Agent::with_parts(
-                config,
-                Interruptible::new(DefaultConnector::new()),
-                lookups.clone(),
-            )
+            let connector = Interruptible::new(DefaultConnector::new());
+            Ok::<_, String>(Agent::with_parts(config, connector, lookups.clone()))
         };
         Ok(Client {
-            url: settings.url.clone(),
-            is_proxied: proxy.is_some(),
             key,
-            kept: agent(KEPT),
-            fresh: agent(0),
+            kept: agent(KEPT)?,
+            fresh: agent(0)?,
             settings: settings.clone(),
             retry_delays: RETRY_DELAYS,
             after_error: AFTER_ERROR,
@@ -155,48 +137,33 @@ impl Client {
 
     /// Fabric's URL, without user-info and final slash.
     pub(crate) fn url(&self) -> &str {
-        &self.url
+        &self.settings.url
     }
 
     /// Redacts the API key, which may not look like a key. Keys of up to 3 bytes stay: replacing them would garble the
     /// text.
     pub(super) fn without_key(&self, said: &str) -> String {
-        match self
-            .settings
-            .api_key
-            .as_ref()
-            .map(|key| key.expose())
-            .filter(|key| key.len() > 3)
-        {
-            Some(key) => said.replace(key, "[key]"),
-            None => said.to_owned(),
+        match self.settings.api_key.as_ref().map(config::Secret::expose) {
+            Some(key) if key.len() > 3 => said.replace(key, "[key]"),
+            _ => said.to_owned(),
         }
     }
 
     /// The limits of an ordinary request.
     pub(super) fn request_limits(&self) -> Limits {
-        Limits {
-            total: self.settings.request_timeout,
-            flag: "--request-timeout",
-            idle: None,
-        }
+        Limits::of(self.settings.request_timeout, "--request-timeout")
     }
 
     /// The limits of the list of models.
     pub(super) fn models_limits(&self) -> Limits {
-        Limits {
-            total: self.settings.models_timeout,
-            flag: "--models-timeout",
-            idle: None,
-        }
+        Limits::of(self.settings.models_timeout, "--models-timeout")
     }
 
     /// The limits of a run.
     pub(super) fn run_limits(&self) -> Limits {
         Limits {
-            total: self.settings.run_timeout,
-            flag: "--run-timeout",
             idle: Some(self.settings.idle_timeout),
+            ..Limits::of(self.settings.run_timeout, "--run-timeout")
         }
     }
 
@@ -220,7 +187,7 @@ impl Client {
         loop {
             attempt += 1;
             let left = deadline.saturating_duration_since(Instant::now());
-            let request = self.with_key(self.kept.get(format!("{}{path}", self.url)));
+            let request = self.with_key(self.kept.get(format!("{}{path}", self.url())));
             let call = Attempt {
                 client: self,
                 method: "GET",
@@ -229,20 +196,21 @@ impl Client {
                 explain: None,
                 attempt,
                 begun: Instant::now(),
+                wait,
             };
             let waiting = WaitScope::enter(wait);
             let sent = request.config().timeout_global(Some(left)).build().call();
-            let result = call
-                .opened(sent, waiting)
-                .and_then(|response| response.read_all(self.max_body));
-            let AttemptError { error, retryable } = match result {
-                Ok(body) => return Ok(body),
-                Err(failure) => failure,
+            let error = match call.opened(sent, waiting) {
+                Ok(response) => match response.into_bytes(self.max_body) {
+                    Ok(body) => return Ok(body),
+                    Err(error) => error,
+                },
+                Err(error) => error,
             };
-            let delay = delays.next().map(|delay| jittered(*delay));
-            match delay.filter(|delay| retryable && Instant::now() + *delay < deadline) {
-                Some(delay) => pause(delay, wait.as_ref())?,
-                None => return Err(error),
+            let delay = delays.next().filter(|_| error.cause.is_some_and(may_pass));
+            match delay.map(|delay| jittered(*delay)) {
+                Some(delay) if Instant::now() + delay < deadline => pause(delay, wait.as_ref())?,
+                _ => return Err(error),
             }
         }
     }
@@ -254,13 +222,13 @@ impl Client {
         path: &'c str,
         json: Vec<u8>,
         limits: Limits,
-        wait: &Arc<dyn Wait>,
+        wait: &'c Arc<dyn Wait>,
         explain: Option<Explain>,
     ) -> Result<FabricResponse<'c>, Error> {
         wait.still_waiting().map_err(|Stop| Error::cancelled())?;
         let request = self
             .fresh
-            .post(format!("{}{path}", self.url))
+            .post(format!("{}{path}", self.url()))
             .header(header::CONTENT_TYPE, "application/json");
         let request = self.with_key(request);
         let call = Attempt {
@@ -271,6 +239,7 @@ impl Client {
             explain,
             attempt: 1,
             begun: Instant::now(),
+            wait,
         };
         let request = request.header(header::CONTENT_LENGTH, json.len());
         let json = SendBody::from_owned_reader(Outgoing::new(json, Arc::clone(wait)));
@@ -281,14 +250,13 @@ impl Client {
             .timeout_per_read(limits.idle)
             .build();
         call.opened(request.send(json), waiting)
-            .map_err(|failure| failure.error)
     }
 }
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("url", &self.url)
+            .field("url", &self.url())
             .finish_non_exhaustive()
     }
 }
@@ -304,6 +272,7 @@ struct Attempt<'c> {
     /// Its number, from 1.
     attempt: usize,
     begun: Instant,
+    wait: &'c Arc<dyn Wait>,
 }
 
 impl fmt::Display for Attempt<'_> {
@@ -318,33 +287,26 @@ impl<'c> Attempt<'c> {
         self,
         sent: Result<Response<Body>, ureq::Error>,
         waiting: WaitScope,
-    ) -> Result<FabricResponse<'c>, AttemptError> {
+    ) -> Result<FabricResponse<'c>, Error> {
         self.checked(sent, waiting)
-            .inspect_err(|failure| self.log(failure.error.status, Some(failure.error.kind)))
+            .inspect_err(|error| self.log(error.status, Some(error.kind)))
     }
 
     fn checked(
         self,
         sent: Result<Response<Body>, ureq::Error>,
         waiting: WaitScope,
-    ) -> Result<FabricResponse<'c>, AttemptError> {
-        let (head, body) = sent
-            .map_err(|e| {
-                self.failure(
-                    e,
-                    if waiting.has_read() {
-                        Stage::Head
-                    } else {
-                        Stage::Request
-                    },
-                )
-            })?
-            .into_parts();
+    ) -> Result<FabricResponse<'c>, Error> {
+        let reached = match waiting.has_read() {
+            true => Stage::Head,
+            false => Stage::Request,
+        };
+        let (head, body) = sent.map_err(|e| self.failure(e, reached))?.into_parts();
         let length = body.content_length();
         let body = body.into_with_config().limit(u64::MAX).reader();
         if head.status != 200 {
             let status = head.status.as_u16();
-            let mut failure = self.refused(status, &head.headers);
+            let error = self.refused(status, &head.headers);
             // Read, but not waited for long: to reuse the connection, and because it may say why. Else it is not shown,
             // as it is meant for Fabric's operator.
             let is_small =
@@ -354,48 +316,41 @@ impl<'c> Attempt<'c> {
                 let mut said = Vec::new();
                 // Even a truncated body may say why.
                 let _ = body.take(SMALL_BODY).read_to_end(&mut said);
-                let is_http = self.client.url.starts_with("http:");
+                let is_http = self.client.url().starts_with("http:");
                 if status == 400 && is_http && wants_tls(&said) {
-                    failure.error = self.answered(Cause::WantsTls, status, "");
+                    return Err(self.answered(Cause::WantsTls, status, ""));
                 } else if let Some(explain) = self.explain {
-                    failure.error = explain(failure.error, &said);
+                    return Err(explain(error, &said));
                 }
             }
-            return Err(failure);
+            return Err(error);
         }
-        let media = head
-            .headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|v| v.to_str().ok())
-            .unwrap_or_default();
-        let media = media
+        let value = |name| head.headers.get(name).and_then(|v| v.to_str().ok());
+        let media = value(header::CONTENT_TYPE)
+            .unwrap_or_default()
             .split(';')
-            .next()
+            .next();
+        let media = match media
             .unwrap_or_default()
             .trim()
-            .to_ascii_lowercase();
-        let encoding = head
-            .headers
-            .get(header::CONTENT_ENCODING)
-            .map(|v| v.as_bytes());
-        let is_plain = encoding.is_none_or(|encoding| encoding.eq_ignore_ascii_case(b"identity"));
-        let wrong = match media.as_str() {
-            "text/html" => Some(Cause::WebPage),
-            _ if !is_plain => Some(Cause::Compressed),
-            _ => None,
-        };
-        if let Some(cause) = wrong {
-            return Err(AttemptError {
-                error: self.answered(cause, 200, ""),
-                retryable: false,
-            });
-        }
-        let media = match media.as_str() {
+            .to_ascii_lowercase()
+            .as_str()
+        {
+            "text/html" => return Err(self.answered(Cause::WebPage, 200, "")),
             "application/json" => Media::Json,
             // Fabric's own type, and the registered one.
             "text/readystream" | "text/event-stream" => Media::Events,
             _ => Media::Other,
         };
+        let is_plain =
+            |encoding: &HeaderValue| encoding.as_bytes().eq_ignore_ascii_case(b"identity");
+        if !head
+            .headers
+            .get(header::CONTENT_ENCODING)
+            .is_none_or(is_plain)
+        {
+            return Err(self.answered(Cause::Compressed, 200, ""));
+        }
         Ok(FabricResponse {
             call: self,
             media,
@@ -420,7 +375,7 @@ impl<'c> Attempt<'c> {
         line.log(log::Level::Debug, "fabric_mcp::fabric");
     }
 
-    fn refused(&self, status: u16, headers: &HeaderMap) -> AttemptError {
+    fn refused(&self, status: u16, headers: &HeaderMap) -> Error {
         let retry_after = headers
             .get(header::RETRY_AFTER)
             .filter(|_| matches!(status, 429 | 503))
@@ -440,19 +395,16 @@ impl<'c> Attempt<'c> {
             500.. => Cause::Failed,
             _ => Cause::RefusedRequest,
         };
-        AttemptError {
-            error: Error {
-                retry_after,
-                ..self.answered(cause, status, &later)
-            },
-            retryable: matches!(status, 502..=504),
+        Error {
+            retry_after,
+            ..self.answered(cause, status, &later)
         }
     }
 
     /// The error for an answer with this status; `later` says when to try again.
     fn answered(&self, cause: Cause, status: u16, later: &str) -> Error {
         let values = [
-            ("url", self.client.url.as_str()),
+            ("url", self.client.url()),
             ("request", &self.to_string()),
             ("status", &status.to_string()),
             ("later", later),
@@ -461,28 +413,21 @@ impl<'c> Attempt<'c> {
     }
 
     /// Only bodies of a 200 are read.
-    fn failure(&self, error: ureq::Error, stage: Stage) -> AttemptError {
+    fn failure(&self, error: ureq::Error, stage: Stage) -> Error {
         if matches!(&error, ureq::Error::Other(other) if other.is::<Stop>()) {
-            return AttemptError {
-                error: Error::cancelled(),
-                retryable: false,
-            };
+            return Error::cancelled();
         }
         let Limits { total, flag, idle } = self.limits;
-        let Failure { cause, why } = Failure::of(
-            &error,
-            stage,
-            self.client.url.starts_with("https:"),
-            self.client.is_proxied,
-            idle.is_some(),
-        );
+        let is_https = self.client.url().starts_with("https:");
+        let is_proxied = self.client.kept.config().proxy().is_some();
+        let (cause, why) = cause::of(&error, stage, is_https, is_proxied, idle.is_some());
         let limit = match cause {
             Cause::ConnectTimeout => self.client.settings.connect_timeout,
             Cause::RunSilent => idle.unwrap_or(total),
             _ => total,
         };
         let values = [
-            ("url", self.client.url.as_str()),
+            ("url", self.client.url()),
             ("request", &self.to_string()),
             ("limit", &limit.as_secs_f64().to_string()),
             ("flag", flag),
@@ -499,13 +444,9 @@ impl<'c> Attempt<'c> {
             }
             _ => Kind::ApiUnavailable,
         };
-        let error = Error::of(kind, cause, &values);
-        AttemptError {
-            error: match stage {
-                Stage::Body => error.after_status(200),
-                Stage::Request | Stage::Head => error,
-            },
-            retryable: may_pass(cause),
+        Error {
+            status: (stage == Stage::Body).then_some(200),
+            ..Error::of(kind, cause, &values)
         }
     }
 }
@@ -523,6 +464,7 @@ fn may_pass(cause: Cause) -> bool {
             | Cause::BrokeOff
             | Cause::NoThread
             | Cause::NoSocket
+            | Cause::BadGateway
     )
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ureq::BodyReader;
 
 use super::interruptible::WaitScope;
-use super::{Attempt, AttemptError, SMALL_BODY, Stage};
+use super::{Attempt, SMALL_BODY, Stage};
 use crate::account::Full;
 use crate::fabric::{Cause, Error, Kind, no_room};
 
@@ -44,12 +44,7 @@ impl FabricResponse<'_> {
     pub(in crate::fabric) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         self.body
             .read(buffer)
-            .map_err(|e| self.call.failure(e.into(), Stage::Body).error)
-    }
-
-    /// The whole body, of at most `limit` bytes.
-    pub(in crate::fabric) fn into_bytes(self, limit: usize) -> Result<Vec<u8>, Error> {
-        self.read_all(limit).map_err(|failure| failure.error)
+            .map_err(|e| self.call.failure(e.into(), Stage::Body))
     }
 
     /// Limits further waiting to `rest`.
@@ -57,36 +52,24 @@ impl FabricResponse<'_> {
         self.waiting.hurry(rest);
     }
 
-    pub(super) fn read_all(mut self, limit: usize) -> Result<Vec<u8>, AttemptError> {
+    /// The whole body, of at most `limit` bytes.
+    pub(in crate::fabric) fn into_bytes(mut self, limit: usize) -> Result<Vec<u8>, Error> {
         let limit = limit as u64;
-        let too_large = |call: &Attempt<'_>| {
-            let detail = format!(
-                "Fabric's answer to {call} has more than {} MiB, the limit.",
-                limit >> 20
-            );
-            AttemptError {
-                error: Error::new(Kind::ResponseTooLarge, detail),
-                retryable: false,
-            }
-        };
-        if self.length.is_some_and(|length| length > limit) {
-            return Err(too_large(&self.call));
-        }
         // Allocate for what arrives, not for the announced length.
         let mut bytes = Vec::with_capacity(self.length.unwrap_or(0).min(SMALL_BODY) as usize);
         loop {
+            if self.length.unwrap_or(0).max(bytes.len() as u64) > limit {
+                let (call, limit) = (&self.call, limit >> 20);
+                let detail =
+                    format!("Fabric's answer to {call} has more than {limit} MiB, the limit.");
+                return Err(Error::new(Kind::ResponseTooLarge, detail));
+            }
             let most = (limit + 1 - bytes.len() as u64).min(PIECE);
             let read = (&mut self.body).take(most).read_to_end(&mut bytes);
             let read = read.map_err(|e| self.call.failure(e.into(), Stage::Body))? as u64;
-            if bytes.len() as u64 > limit {
-                return Err(too_large(&self.call));
-            }
             // Doubled: the body and the value parsed from it.
-            let full = |Full| AttemptError {
-                error: no_room(),
-                retryable: false,
-            };
-            self.waiting.hold(2 * read as usize).map_err(full)?;
+            let held = self.call.wait.hold(2 * read as usize);
+            held.map_err(|Full| no_room())?;
             if read < most {
                 return Ok(bytes);
             }

@@ -102,6 +102,7 @@ fn callers_on_one_thread_do_not_mix() {
 fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
     let client = Client::new(&settings("http://h:1")).unwrap();
     let limits = client.run_limits();
+    let wait: Arc<dyn Wait> = Arc::new(crate::fabric::NoWait);
     let call = Attempt {
         client: &client,
         method: "GET",
@@ -110,14 +111,19 @@ fn a_lookup_without_a_thread_is_unavailable_and_tried_again() {
         explain: None,
         attempt: 1,
         begun: Instant::now(),
+        wait: &wait,
     };
     let failure = call.failure(ureq::Error::Other(Box::new(NoThread)), Stage::Request);
     assert_eq!(
-        (failure.error.kind, failure.error.cause, failure.retryable),
+        (
+            failure.kind,
+            failure.cause,
+            failure.cause.is_some_and(may_pass)
+        ),
         (Kind::ApiUnavailable, Some(Cause::NoThread), true)
     );
     assert_eq!(
-        failure.error.detail,
+        failure.detail,
         "The system has no thread to look up a host name for http://h:1: nothing was sent. Try again in a moment."
     );
 }
