@@ -31,7 +31,7 @@ use simple_logger::SimpleLogger;
 use crate::config::{LogFormat, LogLevel};
 use crate::error::{Error, Kind};
 use crate::sync::lock;
-use crate::text::is_unprintable;
+use crate::text::{is_unprintable, prefix};
 use crate::time;
 
 /// Lines that may wait for stderr; further ones are dropped and counted.
@@ -90,64 +90,35 @@ pub(crate) fn flush(limit: Duration) -> bool {
     LOGGER.queue.flush(limit)
 }
 
-/// The fields of one line, in their order.
+/// The fields of one line, in their order: text, which is quoted where it must be, or numbers and booleans, which are
+/// written as they are.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line {
-    fields: Vec<Field>,
-    /// Bytes of all values.
+    fields: Vec<(&'static str, Value)>,
+    /// Bytes of all texts.
     size: usize,
 }
 
-#[derive(Debug, PartialEq, Eq)]
-struct Field {
-    key: &'static str,
-    value: String,
-    is_text: bool,
-}
-
-/// What a field can hold. Text is quoted where it must be; numbers and booleans are written as they are.
-pub(crate) trait FieldValue: Display {
-    /// Whether it is text, whatever its characters: ids and names may be all digits.
-    const IS_TEXT: bool;
-}
-
-impl<T: FieldValue + ?Sized> FieldValue for &T {
-    const IS_TEXT: bool = T::IS_TEXT;
-}
-
-macro_rules! field_values {
-    ($is_text:literal: $($type:ty),*) => {
-        $(impl FieldValue for $type {
-            const IS_TEXT: bool = $is_text;
-        })*
-    };
-}
-
-field_values!(true: str, String, fmt::Arguments<'_>);
-field_values!(false: bool, u16, i32, usize, u128);
-
 impl Line {
     /// A line that begins with a sentence.
-    pub(crate) fn sentence(message: impl FieldValue) -> Line {
+    pub(crate) fn sentence(message: impl Into<String>) -> Line {
         let mut line = Line::default();
-        line.field(MESSAGE, message);
+        line.field(MESSAGE, message.into());
         line
     }
 
     /// Adds a field. `key` is of lower-case letters and `_`; a key that comes again has several values.
-    pub(crate) fn field<V: FieldValue>(&mut self, key: &'static str, value: V) -> &mut Line {
-        let mut cut = CutText {
-            text: String::new(),
-            most: MAX_LOG_LINE.saturating_sub(self.size) / 2,
-        };
-        // Fails where the value is cut, and if its Display fails: what was written until then stays.
-        let _ = write!(cut, "{value}");
-        self.size += cut.text.len();
-        self.fields.push(Field {
-            key,
-            value: cut.text,
-            is_text: V::IS_TEXT,
-        });
+    pub(crate) fn field(&mut self, key: &'static str, value: impl Into<Value>) -> &mut Line {
+        let mut value = value.into();
+        if let Value::String(text) = &mut value {
+            let most = MAX_LOG_LINE.saturating_sub(self.size) / 2;
+            if text.len() > most {
+                text.truncate(prefix(text, most).len());
+                text.push('…');
+            }
+            self.size += text.len();
+        }
+        self.fields.push((key, value));
         self
     }
 
@@ -155,7 +126,7 @@ impl Line {
     pub(crate) fn optional(
         &mut self,
         key: &'static str,
-        value: Option<impl FieldValue>,
+        value: Option<impl Into<Value>>,
     ) -> &mut Line {
         if let Some(value) = value {
             self.field(key, value);
@@ -182,10 +153,15 @@ impl Line {
     /// As `key=value`: what is foreign can neither end the line nor look like another field.
     pub(crate) fn to_logfmt(&self) -> String {
         let mut out = String::with_capacity(self.size + 128);
-        for (at, Field { key, value, .. }) in self.fields.iter().enumerate() {
+        for (at, (key, value)) in self.fields.iter().enumerate() {
             if at > 0 {
                 out.push(' ');
             }
+            let Value::String(value) = value else {
+                // Writing to a String cannot fail.
+                let _ = write!(out, "{key}={value}");
+                continue;
+            };
             let is_sentence = at == 0 && *key == MESSAGE;
             let is_plain = |c: char| {
                 !is_unprintable(c)
@@ -213,25 +189,22 @@ impl Line {
         out
     }
 
-    /// As the members of an object. A field has one type whatever its value, which is what collectors of logs want.
+    /// As the members of an object.
     fn add_to(&self, object: &mut Map<String, Value>) {
-        for field in &self.fields {
-            let mut text = String::with_capacity(field.value.len());
-            field
-                .value
-                .chars()
-                .for_each(|c| push_printable(&mut text, c));
-            match object.get_mut(field.key) {
+        for (key, value) in &self.fields {
+            let mut value = value.clone();
+            if let Value::String(text) = &mut value {
+                let mut shown = String::with_capacity(text.len());
+                text.chars().for_each(|c| push_printable(&mut shown, c));
+                *text = shown;
+            }
+            match (object.get_mut(*key), value) {
                 // A chain has several patterns.
-                Some(Value::String(before)) => {
+                (Some(Value::String(before)), Value::String(text)) => {
                     before.push(',');
                     before.push_str(&text);
                 }
-                _ => {
-                    let literal = (!field.is_text).then(|| serde_json::from_str(&text).ok());
-                    let value = literal.flatten().unwrap_or_else(|| text.into());
-                    object.insert(field.key.to_owned(), value);
-                }
+                (_, value) => _ = object.insert((*key).to_owned(), value),
             }
         }
     }
@@ -242,25 +215,6 @@ pub(crate) fn level(error: &Error) -> Level {
     match error.kind {
         Kind::Cancelled => Level::Info,
         _ => Level::Warn,
-    }
-}
-
-/// A text that is cut while it is written.
-struct CutText {
-    text: String,
-    most: usize,
-}
-
-impl fmt::Write for CutText {
-    fn write_str(&mut self, part: &str) -> fmt::Result {
-        for c in part.chars() {
-            if self.text.len() + c.len_utf8() > self.most {
-                self.text.push('…');
-                return Err(fmt::Error);
-            }
-            self.text.push(c);
-        }
-        Ok(())
     }
 }
 
@@ -342,13 +296,11 @@ fn describe(panic: &PanicHookInfo<'_>) -> Line {
     let mut line = Line::sentence("A bug: a thread panicked.");
     if let Some(place) = panic.location() {
         let file = short_path(place.file());
-        let place = format_args!("{file}:{}:{}", place.line(), place.column());
+        let place = format!("{file}:{}:{}", place.line(), place.column());
         line.field("place", place);
     }
     line.field("thread", thread::current().name().unwrap_or("unnamed"));
-    if let Some(id) = Scope::current(&REQUEST) {
-        line.field("request_id", id);
-    }
+    line.optional("request_id", Scope::current(&REQUEST));
     line
 }
 
@@ -383,7 +335,7 @@ impl Log for Logger {
 
     fn log(&self, record: &Record<'_>) {
         if self.enabled(record.metadata()) {
-            let line = Line::sentence(*record.args());
+            let line = Line::sentence(record.args().to_string());
             self.add(record.level(), record.target(), line);
         }
     }
@@ -394,9 +346,7 @@ impl Log for Logger {
 impl Logger {
     /// Puts a line into the queue, with the caller of this thread.
     fn add(&self, level: Level, target: &str, mut line: Line) {
-        if let Some(caller) = Scope::current(&CALLER) {
-            line.field("caller", caller);
-        }
+        line.optional("caller", Scope::current(&CALLER));
         self.queue.push(Entry::new(level, target, line));
         if self.has_writer.swap(true, Ordering::AcqRel) {
             return;
@@ -433,16 +383,14 @@ impl Entry {
         }
     }
 
-    fn dropped(count: u64) -> Entry {
-        let message = format!("stderr was not read in time: {count} log lines were dropped.");
-        Entry::new(Level::Warn, module_path!(), Line::sentence(message))
-    }
-
     fn write(&self, to: &dyn Log) {
-        let priority = if journald_reads_stderr() {
-            priority(self.level)
-        } else {
-            ""
+        // As sd-daemon(3) has it.
+        let priority = match self.level {
+            _ if !journald_reads_stderr() => "",
+            Level::Error => "<3>",
+            Level::Warn => "<4>",
+            Level::Info => "<6>",
+            Level::Debug | Level::Trace => "<7>",
         };
         if FORMAT.get() == Some(&LogFormat::Json) {
             let _ = io::stderr().write_all(format!("{priority}{}\n", self.json()).as_bytes());
@@ -466,26 +414,12 @@ impl Entry {
     /// One object.
     fn json(&self) -> Value {
         let mut object = Map::new();
+        object.insert("time".to_owned(), self.time().into());
         let level = self.level.as_str().to_ascii_lowercase();
-        for (key, value) in [
-            ("time", self.time()),
-            ("level", level),
-            ("target", self.target.clone()),
-        ] {
-            object.insert(key.to_owned(), value.into());
-        }
+        object.insert("level".to_owned(), level.into());
+        object.insert("target".to_owned(), self.target.as_str().into());
         self.line.add_to(&mut object);
         object.into()
-    }
-}
-
-/// The priority of a line for journald, as sd-daemon(3) has it.
-fn priority(level: Level) -> &'static str {
-    match level {
-        Level::Error => "<3>",
-        Level::Warn => "<4>",
-        Level::Info => "<6>",
-        Level::Debug | Level::Trace => "<7>",
     }
 }
 
@@ -530,9 +464,16 @@ struct Lines {
 }
 
 impl Lines {
+    fn take(&mut self) -> Option<Entry> {
+        self.waiting.pop_front().or_else(|| self.take_dropped())
+    }
+
     fn take_dropped(&mut self) -> Option<Entry> {
         let count = std::mem::take(&mut self.dropped);
-        (count > 0).then(|| Entry::dropped(count))
+        (count > 0).then(|| {
+            let message = format!("stderr was not read in time: {count} log lines were dropped.");
+            Entry::new(Level::Warn, module_path!(), Line::sentence(message))
+        })
     }
 }
 
@@ -566,8 +507,7 @@ impl Queue {
 
     /// The next line, if there is one.
     fn pop(&self) -> Option<Entry> {
-        let mut lines = lock(&self.state);
-        lines.waiting.pop_front().or_else(|| lines.take_dropped())
+        lock(&self.state).take()
     }
 
     /// Waits for the next line to write.
@@ -575,7 +515,7 @@ impl Queue {
         let mut lines = lock(&self.state);
         lines.writing = false;
         loop {
-            if let Some(line) = lines.waiting.pop_front().or_else(|| lines.take_dropped()) {
+            if let Some(line) = lines.take() {
                 lines.writing = true;
                 return line;
             }
@@ -619,7 +559,7 @@ mod tests {
 
     /// The first field of a line: its sentence.
     fn message(entry: &Entry) -> String {
-        entry.line.fields[0].value.clone()
+        entry.line.fields[0].1.as_str().unwrap().to_owned()
     }
 
     /// A queue of its own whose writer asks `permit` before each line and tells what it wrote.
@@ -741,7 +681,7 @@ mod tests {
     fn a_line_is_bounded() {
         let fits = "x".repeat(MAX_LOG_LINE / 2);
         assert_eq!(Line::sentence(fits.as_str()).to_logfmt(), fits);
-        for more in [format_args!("{fits}y"), format_args!("{}{}", fits, "more")] {
+        for more in [format!("{fits}y"), format!("{fits}more")] {
             let mut line = Line::sentence(more);
             assert_eq!(line.to_logfmt(), format!("{fits}…"));
             // What comes after a long text has room.
@@ -775,7 +715,7 @@ mod tests {
     #[test]
     fn fields_are_the_members_of_an_object() {
         let mut line = Line::default();
-        line.field("duration_ms", 3_u128)
+        line.field("duration_ms", 3)
             .field("ok", true)
             .field("code", -32602)
             // Hex digits and names may all be decimal digits.

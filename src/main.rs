@@ -442,7 +442,7 @@ fn serve_http(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
         (false, Some(_)) => "oauth",
         (false, None) => "none",
     };
-    let mut line = Line::sentence(format_args!(
+    let mut line = Line::sentence(format!(
         "Fabric MCP Server started on {} transport at http://{}{}",
         config.transport.name(),
         listening.address(),

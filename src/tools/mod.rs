@@ -170,7 +170,7 @@ pub(crate) fn run(
         Some(took),
     );
     let mut line = log_line(tool, fields);
-    line.field("duration_ms", took.as_millis());
+    line.field("duration_ms", took.as_millis() as u64);
     line.field("ok", result.is_ok());
     match &result {
         Ok(outcome) => {
@@ -179,7 +179,7 @@ pub(crate) fn run(
         }
         Err(failure) => log_error(&mut line, &failure.error, failure.logged.as_deref()),
     }
-    line.field("request_id", &context.request_id);
+    line.field("request_id", context.request_id.as_str());
     let level = match &result {
         Ok(_) => Level::Info,
         Err(failure) => logging::level(&failure.error),
@@ -208,7 +208,7 @@ fn log_line(tool: &Tool, fields: &[(&'static str, String)]) -> Line {
     let mut line = Line::default();
     line.field("tool", tool.name);
     for (key, value) in fields {
-        line.field(key, value);
+        line.field(key, value.as_str());
     }
     line
 }

@@ -371,7 +371,7 @@ impl<'c> Attempt<'c> {
             .optional("try", (self.attempt > 1).then_some(self.attempt))
             .optional("status", status)
             .optional("error", error.map(Kind::name))
-            .field("duration_ms", self.begun.elapsed().as_millis());
+            .field("duration_ms", self.begun.elapsed().as_millis() as u64);
         line.log(log::Level::Debug, "fabric_mcp::fabric");
     }
 
