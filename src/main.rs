@@ -114,13 +114,10 @@ fn main() -> ExitCode {
         &|name| std::env::var_os(name),
         &cli::read_secret,
     );
-    let code = command
-        .map_err(ExitReason::from)
-        .and_then(run)
-        .unwrap_or_else(|exit| {
-            tell(&exit.reason);
-            ExitCode::from(exit.code)
-        });
+    let code = command.and_then(run).unwrap_or_else(|exit| {
+        tell(&exit.reason);
+        ExitCode::from(exit.code)
+    });
     logging::flush(LOG_FLUSH);
     code
 }

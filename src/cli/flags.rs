@@ -67,196 +67,160 @@ const MAX_MAX_CONNECTIONS: usize = 65_536;
 
 /// Every flag, in the order of the help.
 pub(crate) const FLAGS: &[Flag] = &[
-    one("transport", "TRANSPORT", |c, t| {
+    one(Server, "transport", "TRANSPORT", |c, t| {
         set(&mut c.transport, values::transport(t))
     })
     .default("stdio")
     .choices(&["stdio", "http", "sse"])
-    .help(Server, "How clients reach the server: stdio, http or sse"),
-    one("host", "ADDRESS", |c, t| set(&mut c.host, values::host(t)))
-        .default("127.0.0.1")
-        .help(Server, "Address to listen on (http and sse)"),
-    one("port", "PORT", |c, t| set(&mut c.port, values::port(t)))
-        .default("8000")
-        .help(
-            Server,
-            "Port to listen on (http and sse); 0 takes a free one",
-        ),
-    one("path", "PATH", |c, t| set(&mut c.path, values::path(t)))
-        .alias("mcp-path")
-        .default("/mcp")
-        .note(", on sse /sse")
-        .help(Server, "Path of the MCP endpoint (http and sse)"),
-    one("log-level", "LEVEL", |c, t| {
+    .help("How clients reach the server: stdio, http or sse"),
+    one(Server, "host", "ADDRESS", |c, t| {
+        set(&mut c.host, values::host(t))
+    })
+    .default("127.0.0.1")
+    .help("Address to listen on (http and sse)"),
+    one(Server, "port", "PORT", |c, t| {
+        set(&mut c.port, values::port(t))
+    })
+    .default("8000")
+    .help("Port to listen on (http and sse); 0 takes a free one"),
+    one(Server, "path", "PATH", |c, t| {
+        set(&mut c.path, values::path(t))
+    })
+    .alias("mcp-path")
+    .default("/mcp")
+    .note(", on sse /sse")
+    .help("Path of the MCP endpoint (http and sse)"),
+    one(Server, "log-level", "LEVEL", |c, t| {
         set(&mut c.log_level, values::log_level(t))
     })
     .default("info")
     .choices(&["debug", "info", "warning", "error", "critical"])
-    .help(
-        Server,
-        "What is logged: debug, info, warning, error or critical",
-    ),
-    one("log-format", "FORMAT", |c, t| {
+    .help("What is logged: debug, info, warning, error or critical"),
+    one(Server, "log-format", "FORMAT", |c, t| {
         set(&mut c.log_format, values::log_format(t))
     })
     .default("logfmt")
     .choices(&["logfmt", "json"])
-    .help(Server, "How a line of the log is written: logfmt or json"),
-    switch("demo", |c| &mut c.demo).help(
-        Server,
-        "Use a small Fabric built into this program, without any model",
-    ),
-    one("fabric-url", "URL", |c, t| {
+    .help("How a line of the log is written: logfmt or json"),
+    switch(Server, "demo", |c| &mut c.demo)
+        .help("Use a small Fabric built into this program, without any model"),
+    one(Fabric, "fabric-url", "URL", |c, t| {
         set(&mut c.fabric.url, base_url(t))
     })
     .named("FABRIC_BASE_URL")
     .default("http://127.0.0.1:8080")
-    .help(Fabric, "Where fabric --serve listens"),
-    time("connect-timeout", |c| &mut c.fabric.connect_timeout)
+    .help("Where fabric --serve listens"),
+    time(Fabric, "connect-timeout", |c| &mut c.fabric.connect_timeout)
         .default("5")
-        .help(Fabric, "Longest time to connect to Fabric"),
-    time("idle-timeout", |c| &mut c.fabric.idle_timeout)
+        .help("Longest time to connect to Fabric"),
+    time(Fabric, "idle-timeout", |c| &mut c.fabric.idle_timeout)
         .default("300")
-        .help(Fabric, "Longest silence of Fabric during a run"),
-    time("run-timeout", |c| &mut c.fabric.run_timeout)
+        .help("Longest silence of Fabric during a run"),
+    time(Fabric, "run-timeout", |c| &mut c.fabric.run_timeout)
         .default("3600")
-        .help(Fabric, "Longest run"),
-    time("request-timeout", |c| &mut c.fabric.request_timeout)
+        .help("Longest run"),
+    time(Fabric, "request-timeout", |c| &mut c.fabric.request_timeout)
         .default("30")
-        .help(Fabric, "Longest time for any other request"),
-    time("models-timeout", |c| &mut c.fabric.models_timeout)
+        .help("Longest time for any other request"),
+    time(Fabric, "models-timeout", |c| &mut c.fabric.models_timeout)
         .default("120")
-        .help(
-            Fabric,
-            "Longest time to list the models or get a transcript",
-        ),
-    time("catalog-ttl", |c| &mut c.catalog_ttl)
+        .help("Longest time to list the models or get a transcript"),
+    time(Fabric, "catalog-ttl", |c| &mut c.catalog_ttl)
         .default("300")
-        .help(Fabric, "How long the list of patterns is kept"),
-    many("allow-pattern", "NAME", |c, t| {
+        .help("How long the list of patterns is kept"),
+    many(Runs, "allow-pattern", "NAME", |c, t| {
         push(&mut c.policy.allowed, values::pattern(t))
     })
-    .help(Runs, "Allow a pattern that is refused by default"),
-    many("deny-pattern", "NAME", |c, t| {
+    .help("Allow a pattern that is refused by default"),
+    many(Runs, "deny-pattern", "NAME", |c, t| {
         push(&mut c.policy.denied, values::pattern(t))
     })
-    .help(Runs, "Refuse to run a pattern"),
-    many("allow-model", "NAME", |c, t| {
+    .help("Refuse to run a pattern"),
+    many(Runs, "allow-model", "NAME", |c, t| {
         push(&mut c.policy.allowed_models, values::model(t))
     })
-    .help(Runs, "Run only this model, and others so allowed"),
-    one("default-model", "NAME", |c, t| {
+    .help("Run only this model, and others so allowed"),
+    one(Runs, "default-model", "NAME", |c, t| {
         set(&mut c.policy.default_model, values::model(t))
     })
-    .help(Runs, "Model of runs that name none"),
-    one("default-vendor", "NAME", |c, t| {
+    .help("Model of runs that name none"),
+    one(Runs, "default-vendor", "NAME", |c, t| {
         set(&mut c.policy.default_vendor, values::model(t))
     })
-    .help(Runs, "Vendor of --default-model"),
-    one("max-runs", "COUNT", |c, t| {
+    .help("Vendor of --default-model"),
+    one(Runs, "max-runs", "COUNT", |c, t| {
         set(&mut c.max_runs, count(t, 1, MAX_MAX_RUNS))
     })
     .default("16")
     .note(", on http and sse 512")
-    .help(Runs, "Most runs at once"),
-    one("max-memory", "MIB", |c, t| {
+    .help("Most runs at once"),
+    one(Runs, "max-memory", "MIB", |c, t| {
         set(&mut c.max_memory, count(t, 32, 65_536).map(|mib| mib << 20))
     })
     .default("256")
-    .help(
-        Runs,
-        "Most memory that requests, runs and their answers may hold together",
-    ),
-    pause("answer-within", |c| &mut c.kept.answer_within)
+    .help("Most memory that requests, runs and their answers may hold together"),
+    pause(Runs, "answer-within", |c| &mut c.kept.answer_within)
         .default("50")
-        .help(
-            Runs,
-            "Answer a call with its run's id if the run takes longer; 0 waits for the end",
-        ),
-    pause("task-after", |c| &mut c.kept.task_after)
+        .help("Answer a call with its run's id if the run takes longer; 0 waits for the end"),
+    pause(Runs, "task-after", |c| &mut c.kept.task_after)
         .default("5")
-        .help(
-            Runs,
-            "The same with an MCP task, for clients that know tasks; 0 at once",
-        ),
-    pause("keep-runs", |c| &mut c.kept.keep)
+        .help("The same with an MCP task, for clients that know tasks; 0 at once"),
+    pause(Runs, "keep-runs", |c| &mut c.kept.keep)
         .default("3600")
-        .help(
-            Runs,
-            "How long runs and their output are kept after their end; 0 keeps none",
-        ),
-    path("state-dir", "DIR", |c| &mut c.kept.state_dir).help(
-        Runs,
-        "Folder where runs are kept too, to survive a restart; processes may share one",
-    ),
-    many("allowed-host", "HOST", |c, t| {
+        .help("How long runs and their output are kept after their end; 0 keeps none"),
+    path(Runs, "state-dir", "DIR", |c| &mut c.kept.state_dir)
+        .help("Folder where runs are kept too, to survive a restart; processes may share one"),
+    many(Http, "allowed-host", "HOST", |c, t| {
         push(&mut c.http.allowed_hosts, values::allowed_host(t))
     })
-    .help(
-        Http,
-        "Let in requests for this Host, with or without a port",
-    ),
-    many("allowed-origin", "ORIGIN", |c, t| {
+    .help("Let in requests for this Host, with or without a port"),
+    many(Http, "allowed-origin", "ORIGIN", |c, t| {
         push(&mut c.http.allowed_origins, values::allowed_origin(t))
     })
-    .help(Http, "Let in web pages of this Origin (https://host)"),
-    path("tokens-file", "FILE", |c| &mut c.http.tokens_file).help(
-        Http,
-        "File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes",
-    ),
-    raw("auth-token-file", "FILE").help(Http, "File that holds the bearer token callers must show"),
-    raw("oauth-issuer", "URL").help(Http, "Let in callers with OAuth tokens of this issuer"),
-    raw("oauth-resource", "URL").help(
-        Http,
-        "This server's endpoint as OAuth clients name it: the audience of tokens",
-    ),
-    switch("allow-unauthenticated", |c| {
+    .help("Let in web pages of this Origin (https://host)"),
+    path(Http, "tokens-file", "FILE", |c| &mut c.http.tokens_file)
+        .help("File of callers' tokens, a line NAME ROLE TOKEN each; read again when it changes"),
+    raw(Http, "auth-token-file", "FILE").help("File that holds the bearer token callers must show"),
+    raw(Http, "oauth-issuer", "URL").help("Let in callers with OAuth tokens of this issuer"),
+    raw(Http, "oauth-resource", "URL")
+        .help("This server's endpoint as OAuth clients name it: the audience of tokens"),
+    switch(Http, "allow-unauthenticated", |c| {
         &mut c.http.allow_unauthenticated
     })
-    .help(Http, "Serve other machines though there is no token"),
-    many("trusted-proxy", "ADDRESS", |c, t| {
+    .help("Serve other machines though there is no token"),
+    many(Http, "trusted-proxy", "ADDRESS", |c, t| {
         push(&mut c.http.trusted_proxies, values::address(t))
     })
-    .help(
-        Http,
-        "Take the caller's address from X-Forwarded-For of this proxy",
-    ),
-    one("max-calls-per-minute", "COUNT", |c, t| {
+    .help("Take the caller's address from X-Forwarded-For of this proxy"),
+    one(Http, "max-calls-per-minute", "COUNT", |c, t| {
         set(&mut c.http.max_calls_per_minute, count(t, 0, 1_000_000))
     })
     .default("0")
-    .help(
-        Http,
-        "Most runs a minute per caller, a chain being several; 0 sets no limit",
-    ),
-    one("max-runs-per-caller", "COUNT", |c, t| {
+    .help("Most runs a minute per caller, a chain being several; 0 sets no limit"),
+    one(Http, "max-runs-per-caller", "COUNT", |c, t| {
         set(&mut c.http.max_runs_per_caller, count(t, 0, MAX_MAX_RUNS))
     })
     .default("0")
-    .help(Http, "Most runs at once per caller; 0 sets no limit"),
-    one("max-connections", "COUNT", |c, t| {
+    .help("Most runs at once per caller; 0 sets no limit"),
+    one(Http, "max-connections", "COUNT", |c, t| {
         set(
             &mut c.http.max_connections,
             count(t, 1, MAX_MAX_CONNECTIONS),
         )
     })
     .default("512")
-    .help(Http, "Most connections at once"),
-    time("drain-timeout", |c| &mut c.http.drain_timeout)
+    .help("Most connections at once"),
+    time(Server, "drain-timeout", |c| &mut c.http.drain_timeout)
         .default("10")
-        .help(Server, "How long runs may go on after SIGTERM or SIGINT"),
-    word("check").help(
-        Command,
-        "Test the connection to Fabric, report, and exit with 0 or 1",
-    ),
-    raw("call", "TOOL").help(
-        Command,
+        .help("How long runs may go on after SIGTERM or SIGINT"),
+    word("check").help("Test the connection to Fabric, report, and exit with 0 or 1"),
+    raw(Command, "call", "TOOL").help(
         "Call a tool, with its arguments as JSON after it; what is piped in is \
              input_text",
     ),
-    word("json").help(Command, "With --check and --call: print JSON"),
-    word("list-tools").help(Command, "Print the tools and their arguments"),
-    raw("generate", "WHAT")
+    word("json").help("With --check and --call: print JSON"),
+    word("list-tools").help("Print the tools and their arguments"),
+    raw(Command, "generate", "WHAT")
         .choices(&[
             "man",
             "complete-bash",
@@ -271,29 +235,22 @@ pub(crate) const FLAGS: &[Flag] = &[
             "token",
         ])
         .help(
-            Command,
             "Print man, complete-bash, complete-zsh, complete-fish, \
              systemd-unit, systemd-template, sysusers, prometheus, client-config [CLIENT], \
              client-command CLIENT, token NAME ROLE",
         ),
-    raw("install", "CLIENT").help(
-        Command,
-        "Add the server to a client's configuration file, after asking",
-    ),
-    raw("uninstall", "CLIENT").help(Command, "Take it out of that file again, after asking"),
-    raw("url", "URL").help(
-        Command,
+    raw(Command, "install", "CLIENT")
+        .help("Add the server to a client's configuration file, after asking"),
+    raw(Command, "uninstall", "CLIENT").help("Take it out of that file again, after asking"),
+    raw(Command, "url", "URL").help(
         "With --install and --generate client-…: for a server over http, or --transport sse, \
              at this URL",
     ),
-    word("yes").help(Command, "With --install and --uninstall: do not ask"),
-    word("version")
-        .short('V')
-        .help(Command, "Print the version"),
-    word("help").short('h').help(
-        Command,
-        "Print help: -h in short, --help in full, --help TOPIC on one thing",
-    ),
+    word("yes").help("With --install and --uninstall: do not ask"),
+    word("version").short('V').help("Print the version"),
+    word("help")
+        .short('h')
+        .help("Print help: -h in short, --help in full, --help TOPIC on one thing"),
 ];
 
 /// What follows a flag, and the field of the configuration it sets. A name is that of the value in the help.
@@ -380,44 +337,53 @@ pub(crate) struct Flag {
     pub(crate) section: Section,
 }
 
-const fn one(long: &'static str, name: &'static str, set: Set) -> Flag {
-    flag(long, Takes::One(name, set))
+const fn one(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
+    flag(section, long, Takes::One(name, set))
 }
 
-const fn many(long: &'static str, name: &'static str, set: Set) -> Flag {
-    flag(long, Takes::Many(name, set))
+const fn many(section: Section, long: &'static str, name: &'static str, set: Set) -> Flag {
+    flag(section, long, Takes::Many(name, set))
 }
 
-const fn time(long: &'static str, field: fn(&mut Config) -> &mut Duration) -> Flag {
-    flag(long, Takes::Time(field, false))
+const fn time(
+    section: Section,
+    long: &'static str,
+    field: fn(&mut Config) -> &mut Duration,
+) -> Flag {
+    flag(section, long, Takes::Time(field, false))
 }
 
 /// A time that may be 0.
-const fn pause(long: &'static str, field: fn(&mut Config) -> &mut Duration) -> Flag {
-    flag(long, Takes::Time(field, true))
+const fn pause(
+    section: Section,
+    long: &'static str,
+    field: fn(&mut Config) -> &mut Duration,
+) -> Flag {
+    flag(section, long, Takes::Time(field, true))
 }
 
-const fn switch(long: &'static str, field: fn(&mut Config) -> &mut bool) -> Flag {
-    flag(long, Takes::Switch(field))
+const fn switch(section: Section, long: &'static str, field: fn(&mut Config) -> &mut bool) -> Flag {
+    flag(section, long, Takes::Switch(field))
 }
 
 const fn path(
+    section: Section,
     long: &'static str,
     name: &'static str,
     field: fn(&mut Config) -> &mut Option<PathBuf>,
 ) -> Flag {
-    flag(long, Takes::Path(name, field))
+    flag(section, long, Takes::Path(name, field))
 }
 
-const fn raw(long: &'static str, name: &'static str) -> Flag {
-    flag(long, Takes::Raw(name))
+const fn raw(section: Section, long: &'static str, name: &'static str) -> Flag {
+    flag(section, long, Takes::Raw(name))
 }
 
 const fn word(long: &'static str) -> Flag {
-    flag(long, Takes::Nothing)
+    flag(Command, long, Takes::Nothing)
 }
 
-const fn flag(long: &'static str, takes: Takes) -> Flag {
+const fn flag(section: Section, long: &'static str, takes: Takes) -> Flag {
     Flag {
         long,
         short: None,
@@ -428,7 +394,7 @@ const fn flag(long: &'static str, takes: Takes) -> Flag {
         default: "",
         note: "",
         help: "",
-        section: Command,
+        section,
     }
 }
 
@@ -463,8 +429,7 @@ impl Flag {
         self
     }
 
-    const fn help(mut self, section: Section, help: &'static str) -> Flag {
-        self.section = section;
+    const fn help(mut self, help: &'static str) -> Flag {
         self.help = help;
         self
     }

@@ -6,7 +6,7 @@ use crate::config::Transport;
 
 use super::flags::{self, API_KEY, CERT_FILE, FLAGS, Flag, Section, Takes};
 use super::resolve::{self, FlagsAndEnv};
-use super::{Env, RawFlags, ReadFile, UsageError, values};
+use super::{Env, ExitReason, RawFlags, ReadFile, values};
 
 /// So many seconds before a client would give up, its call is answered.
 const MARGIN: u64 = 10;
@@ -16,7 +16,7 @@ impl Launch {
     ///
     /// # Errors
     /// A URL for a client that only starts programs, or one over HTTP+SSE for a client that knows no such.
-    pub(super) fn for_client(mut self, client: &McpClient) -> Result<Launch, UsageError> {
+    pub(super) fn for_client(mut self, client: &McpClient) -> Result<Launch, ExitReason> {
         if let Launch::Program { args, .. } = &mut self {
             let flag = flags::get("answer-within");
             let name = format!("--{}", flag.long);
@@ -25,9 +25,9 @@ impl Launch {
                 args.extend([name, within]);
             }
         } else if let Err(why) = client.http {
-            return Err(UsageError(format!("--url: {why}")));
+            return Err(ExitReason::usage(format!("--url: {why}")));
         } else if matches!(self, Launch::Sse(_)) && client.sse.is_none() {
-            return Err(UsageError(format!(
+            return Err(ExitReason::usage(format!(
                 "--transport sse: {} does not connect over HTTP+SSE; start the server with --transport http, and give \
                  --transport http and its /mcp as --url here",
                 client.name
@@ -47,7 +47,7 @@ pub(super) fn launch(
     raw: &RawFlags,
     env: Env<'_>,
     read_file: ReadFile<'_>,
-) -> Result<Launch, UsageError> {
+) -> Result<Launch, ExitReason> {
     let settings = FlagsAndEnv { raw, env };
     if let Some(url) = settings.one("url", values::server_url)? {
         let is_sse = settings.one("transport", values::transport)? == Some(Transport::Sse);

@@ -17,7 +17,6 @@ pub(crate) mod topics;
 mod values;
 
 use std::ffi::{OsStr, OsString};
-use std::fmt;
 use std::io::{self, Read as _};
 use std::path::Path;
 
@@ -97,18 +96,6 @@ pub(crate) enum Generate {
     ClientCommand(&'static McpClient, Launch),
 }
 
-/// A mistake in a flag or variable: one line that names it and says what to do. The process exits with 2.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct UsageError(String);
-
-impl fmt::Display for UsageError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for UsageError {}
-
 /// Why the process ends with an exit code other than 0.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExitReason {
@@ -146,12 +133,6 @@ impl ExitReason {
     }
 }
 
-impl From<UsageError> for ExitReason {
-    fn from(UsageError(reason): UsageError) -> ExitReason {
-        ExitReason::usage(reason)
-    }
-}
-
 /// Returns a variable's value, as `std::env::var_os` does.
 pub(crate) type Env<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 /// Returns a small file's text, as [`read_secret`] does.
@@ -165,7 +146,7 @@ pub(crate) fn parse(
     args: impl IntoIterator<Item = OsString>,
     env: Env<'_>,
     read_file: ReadFile<'_>,
-) -> Result<Command, UsageError> {
+) -> Result<Command, ExitReason> {
     let raw = RawFlags::read(args)?;
     if let Some(written) = raw.last("help") {
         return values::help(written, &raw.words).map(Command::Help);
@@ -252,7 +233,7 @@ struct RawFlags {
 }
 
 impl RawFlags {
-    fn read(args: impl IntoIterator<Item = OsString>) -> Result<RawFlags, UsageError> {
+    fn read(args: impl IntoIterator<Item = OsString>) -> Result<RawFlags, ExitReason> {
         let mut raw = RawFlags::default();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(arg) = parser.next().map_err(explain)? {
@@ -281,11 +262,11 @@ impl RawFlags {
     }
 
     /// Rejects flags that need another one, or conflict with one.
-    fn refuse_strays(&self) -> Result<(), UsageError> {
+    fn refuse_strays(&self) -> Result<(), ExitReason> {
         let asks = ["check", "call", "install", "uninstall"];
         let mut asked = asks.into_iter().filter(|long| self.has(long));
         if let (Some(one), Some(other)) = (asked.next(), asked.next()) {
-            return Err(UsageError(format!(
+            return Err(ExitReason::usage(format!(
                 "--{one} and --{other} are two commands; give one of them"
             )));
         }
@@ -307,7 +288,7 @@ impl RawFlags {
             ("url", clients(), "--install and --generate client-config"),
         ] {
             if self.has(long) && !is_used {
-                return Err(UsageError(format!(
+                return Err(ExitReason::usage(format!(
                     "--{long} only goes with {partners}; add one of them or leave it out"
                 )));
             }
@@ -333,14 +314,14 @@ impl RawFlags {
     }
 }
 
-fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, UsageError> {
+fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, ExitReason> {
     if let Some(value) = parser.optional_value() {
         return Ok(value);
     }
     match parser.value() {
         // No valid value begins with this: the value is missing.
         Ok(value) if !value.as_encoded_bytes().starts_with(b"--") => Ok(value),
-        _ => Err(UsageError(format!(
+        _ => Err(ExitReason::usage(format!(
             "--{} needs a value: --{0} {}",
             flag.long,
             flag.placeholder()
@@ -348,8 +329,8 @@ fn value_of(flag: &Flag, parser: &mut lexopt::Parser) -> Result<OsString, UsageE
     }
 }
 
-fn explain(error: lexopt::Error) -> UsageError {
-    UsageError(match error {
+fn explain(error: lexopt::Error) -> ExitReason {
+    ExitReason::usage(match error {
         lexopt::Error::UnexpectedValue { option, .. } => {
             format!("{option} takes no value; write {option} alone")
         }
@@ -370,16 +351,16 @@ const SECRETS: [(&str, &str); 9] = [
     ("oauth-client-secret", "FABRIC_MCP_OAUTH_CLIENT_SECRET"),
 ];
 
-fn unknown_long(name: &str) -> UsageError {
+fn unknown_long(name: &str) -> ExitReason {
     let name = values::shown(name);
     let usual = name.to_ascii_lowercase().replace('_', "-");
     if let Some((_, variable)) = SECRETS.iter().find(|(secret, _)| *secret == usual) {
-        return UsageError(format!(
+        return ExitReason::usage(format!(
             "--{name} is refused, because every user of this machine can read a command line; set the variable \
              {variable} instead"
         ));
     }
-    UsageError(
+    ExitReason::usage(
         match flags::closest(&usual, flags::FLAGS.iter().flat_map(Flag::names)) {
             Some(close) => format!("--{name} is not a flag; did you mean --{close}?"),
             None => format!("--{name} is not a flag; fabric-mcp --help lists them"),
@@ -387,14 +368,14 @@ fn unknown_long(name: &str) -> UsageError {
     )
 }
 
-fn unknown_short(letter: char) -> UsageError {
+fn unknown_short(letter: char) -> ExitReason {
     let letter = letter.escape_debug();
-    UsageError(format!(
+    ExitReason::usage(format!(
         "-{letter} is not a flag; long flags begin with two dashes, and fabric-mcp --help lists them"
     ))
 }
 
-fn unexpected_word(word: &OsStr, is_call: bool) -> UsageError {
+fn unexpected_word(word: &OsStr, is_call: bool) -> ExitReason {
     let word = word.to_string_lossy();
     let hint = match flags::get("transport")
         .choices
@@ -414,7 +395,7 @@ fn unexpected_word(word: &OsStr, is_call: bool) -> UsageError {
             None => "fabric-mcp takes flags only, and fabric-mcp --help lists them".to_owned(),
         },
     };
-    UsageError(format!(
+    ExitReason::usage(format!(
         "\"{}\" belongs to no flag; {hint}",
         values::shown(&word)
     ))

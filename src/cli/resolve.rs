@@ -10,7 +10,7 @@ use super::flags::{
     self, API_KEY, AUTH_TOKEN, AUTH_TOKEN_FILE, CERT_FILE, FLAGS, Flag, OAUTH_CLIENT_ID,
     OAUTH_CLIENT_SECRET, Takes,
 };
-use super::{Env, RawFlags, ReadFile, UsageError, values};
+use super::{Env, ExitReason, RawFlags, ReadFile, values};
 use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Policy, Secret, Transport};
 use crate::url::Host;
 
@@ -22,7 +22,7 @@ pub(super) fn resolve(
     raw: &RawFlags,
     env: Env<'_>,
     read_file: ReadFile<'_>,
-) -> Result<Config, UsageError> {
+) -> Result<Config, ExitReason> {
     let settings = FlagsAndEnv { raw, env };
     let mut config = Config::default();
     for flag in FLAGS {
@@ -50,7 +50,7 @@ pub(super) fn resolve(
 }
 
 /// All four settings of OAuth, or none.
-fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
+fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, ExitReason> {
     let issuer = settings.one("oauth-issuer", values::web_url)?;
     let resource = settings.one("oauth-resource", values::web_url)?;
     let client_id = settings.secret(OAUTH_CLIENT_ID)?;
@@ -63,29 +63,27 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, UsageError> {
     ]
     .into_iter()
     .partition(|(_, is_given)| *is_given);
-    match (issuer, resource, client_id, client_secret) {
-        (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) => {
-            Ok(Some(OAuthFlags {
-                issuer,
-                resource,
-                client_id,
-                client_secret,
-            }))
-        }
-        _ => match given.first() {
-            None => Ok(None),
-            Some((name, _)) => {
-                let missing: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
-                let missing = missing.join(" and ");
-                let reason = format!("OAuth needs {missing} too; set it, or unset the rest");
-                Err(named(name, reason))
-            }
-        },
+    let Some((name, _)) = given.first() else {
+        return Ok(None);
+    };
+    if let (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) =
+        (issuer, resource, client_id, client_secret)
+    {
+        return Ok(Some(OAuthFlags {
+            issuer,
+            resource,
+            client_id,
+            client_secret,
+        }));
     }
+    let missing: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+    let missing = missing.join(" and ");
+    let reason = format!("OAuth needs {missing} too; set it, or unset the rest");
+    Err(named(name, reason))
 }
 
 /// Requires an allowed default model, since a run without one would get Fabric's own default.
-fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), UsageError> {
+fn require_default_model(settings: &FlagsAndEnv<'_>, policy: &Policy) -> Result<(), ExitReason> {
     let allowed = &policy.allowed_models;
     if policy.default_model.is_empty() && !policy.default_vendor.is_empty() {
         let name = settings.name("default-vendor");
@@ -116,13 +114,13 @@ fn token(
     settings: &FlagsAndEnv<'_>,
     read_file: ReadFile<'_>,
     warnings: &mut Vec<String>,
-) -> Result<Option<Secret>, UsageError> {
+) -> Result<Option<Secret>, ExitReason> {
     let (name, token) = match (
         settings.secret(AUTH_TOKEN)?,
         settings.path(flags::get("auth-token-file")),
     ) {
         (Some(_), Some((_, name))) => {
-            return Err(UsageError(format!(
+            return Err(ExitReason::usage(format!(
                 "{AUTH_TOKEN} and {name} are both set; unset one of them"
             )));
         }
@@ -161,7 +159,7 @@ fn token(
 }
 
 /// Requires a token or `--allow-unauthenticated` if other machines can reach the server, directly or through a proxy.
-fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), UsageError> {
+fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), ExitReason> {
     if config.transport == Transport::Stdio || !config.http.is_open() {
         return Ok(());
     }
@@ -224,8 +222,8 @@ fn require_token(settings: &FlagsAndEnv<'_>, config: &mut Config) -> Result<(), 
     Ok(())
 }
 
-fn named(name: &str, reason: impl Display) -> UsageError {
-    UsageError(format!("{name}: {reason}"))
+fn named(name: &str, reason: impl Display) -> ExitReason {
+    ExitReason::usage(format!("{name}: {reason}"))
 }
 
 /// Flags and variables.
@@ -240,7 +238,7 @@ impl FlagsAndEnv<'_> {
         (self.env)(name).filter(|value| !value.is_empty())
     }
 
-    fn secret(&self, name: &str) -> Result<Option<Secret>, UsageError> {
+    fn secret(&self, name: &str) -> Result<Option<Secret>, ExitReason> {
         let Some(value) = self.variable(name) else {
             return Ok(None);
         };
@@ -274,7 +272,7 @@ impl FlagsAndEnv<'_> {
     }
 
     /// [`FlagsAndEnv::given`] as text. A variable separates several values by commas.
-    pub(super) fn texts(&self, flag: &Flag) -> Result<(String, Vec<String>), UsageError> {
+    pub(super) fn texts(&self, flag: &Flag) -> Result<(String, Vec<String>), ExitReason> {
         let (name, values) = self.given(flag);
         let mut texts = Vec::new();
         for value in values {
@@ -302,7 +300,7 @@ impl FlagsAndEnv<'_> {
         &self,
         long: &str,
         value: fn(&str) -> Result<T, String>,
-    ) -> Result<Option<T>, UsageError> {
+    ) -> Result<Option<T>, ExitReason> {
         let (name, texts) = self.texts(flags::get(long))?;
         texts
             .first()
@@ -312,14 +310,14 @@ impl FlagsAndEnv<'_> {
     }
 
     /// A switch on the command line wins over its variable.
-    pub(super) fn switch(&self, flag: &Flag) -> Result<bool, UsageError> {
+    pub(super) fn switch(&self, flag: &Flag) -> Result<bool, ExitReason> {
         Ok(self.raw.has(flag.long) || self.one(flag.long, values::switch)?.unwrap_or(false))
     }
 
     /// Sets the field of a flag to what was given, or to the default.
-    fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), UsageError> {
+    fn apply(&self, flag: &Flag, config: &mut Config) -> Result<(), ExitReason> {
         match flag.takes {
-            Takes::Nothing | Takes::Raw(_) => {}
+            Takes::Nothing | Takes::Raw(_) => return Ok(()),
             Takes::Switch(field) => *field(config) = self.switch(flag)?,
             Takes::Path(_, field) => {
                 let given = self.path(flag);
@@ -330,19 +328,20 @@ impl FlagsAndEnv<'_> {
                 }
                 *field(config) = given.map(|(path, _)| path);
             }
-            Takes::Time(field, may_be_0) => {
-                let (name, texts) = self.texts(flag)?;
-                let text = texts.first().map_or(flag.default, String::as_str);
-                *field(config) =
-                    values::seconds(text, may_be_0).map_err(|reason| named(&name, reason))?;
-            }
-            Takes::One(_, set) | Takes::Many(_, set) => {
+            Takes::Time(..) | Takes::One(..) | Takes::Many(..) => {
                 let (name, mut texts) = self.texts(flag)?;
                 if texts.is_empty() && !flag.default.is_empty() {
                     texts.push(flag.default.to_owned());
                 }
                 for text in texts {
-                    set(config, &text).map_err(|reason| named(&name, reason))?;
+                    let set = match flag.takes {
+                        Takes::One(_, set) | Takes::Many(_, set) => set(config, &text),
+                        Takes::Time(field, may_be_0) => {
+                            values::seconds(&text, may_be_0).map(|time| *field(config) = time)
+                        }
+                        _ => Ok(()),
+                    };
+                    set.map_err(|reason| named(&name, reason))?;
                 }
             }
         }

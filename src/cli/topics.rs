@@ -1,7 +1,7 @@
 //! The topics of `--help TOPIC` and the man page: the files in `topics`, with values from the code in their holes.
 
 use super::flags::{self, Section};
-use crate::clients::CALL_LIMITS;
+use crate::clients::CLIENTS;
 use crate::config::{self, HttpLimits};
 use crate::error::{Cause, Kind};
 
@@ -137,7 +137,14 @@ fn filled(text: &str) -> String {
             "--max-connections",
             flags::get("max-connections").default.to_owned(),
         ),
-        ("CLIENT_LIMITS", list(CALL_LIMITS)),
+        (
+            "CLIENT_LIMITS",
+            list(
+                CLIENTS
+                    .iter()
+                    .map(|client| (client.name, client.limit_words)),
+            ),
+        ),
         (
             "KINDS",
             list(Kind::ALL.iter().map(|kind| (kind.name(), kind.help()))),

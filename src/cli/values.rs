@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::flags;
 use super::topics::TOPICS;
-use super::{Generate, Help, UsageError};
+use super::{ExitReason, Generate, Help};
 use crate::access::{self, Role};
 use crate::clients::{CLIENTS, Launch, McpClient, NAMES};
 use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, Secret, Transport};
@@ -339,14 +339,14 @@ pub(super) fn secret(text: &str) -> Result<(), String> {
 }
 
 /// Text given for `name`.
-pub(super) fn utf8(value: OsString, name: &str) -> Result<String, UsageError> {
-    value
-        .into_string()
-        .map_err(|_| UsageError(format!("{name}: the value is not UTF-8; write it in UTF-8")))
+pub(super) fn utf8(value: OsString, name: &str) -> Result<String, ExitReason> {
+    value.into_string().map_err(|_| {
+        ExitReason::usage(format!("{name}: the value is not UTF-8; write it in UTF-8"))
+    })
 }
 
 /// Which help: `written` is the letter, if that was used.
-pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, UsageError> {
+pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, ExitReason> {
     let Some(word) = words.first() else {
         return Ok(if written.is_empty() {
             Help::Full
@@ -365,7 +365,7 @@ pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, UsageErr
                 TOPICS.iter().map(|topic| topic.name),
                 "the topics are",
             );
-            UsageError(format!(
+            ExitReason::usage(format!(
                 "--help: {}",
                 wrong(&word, format_args!("is not a topic; {hint}"))
             ))
@@ -376,8 +376,8 @@ pub(super) fn help(written: &OsStr, words: &[OsString]) -> Result<Help, UsageErr
 pub(super) fn generate(
     what: &OsStr,
     words: &[OsString],
-    launch: &dyn Fn() -> Result<Launch, UsageError>,
-) -> Result<Generate, UsageError> {
+    launch: &dyn Fn() -> Result<Launch, ExitReason>,
+) -> Result<Generate, ExitReason> {
     let what = what.to_string_lossy();
     let most_words = match &*what {
         "token" => 2,
@@ -387,7 +387,7 @@ pub(super) fn generate(
         return Err(super::unexpected_word(word, false));
     }
     let word = words.first().map(OsString::as_os_str);
-    let for_client = |name| -> Result<_, UsageError> {
+    let for_client = |name| -> Result<_, ExitReason> {
         let client = client(name, word)?;
         Ok((client, launch()?.for_client(client)?))
     };
@@ -406,7 +406,7 @@ pub(super) fn generate(
                 return Ok(Generate::File(name));
             }
             let hint = flags::hint(&what, choices.iter().copied(), "give one of");
-            return Err(UsageError(format!(
+            return Err(ExitReason::usage(format!(
                 "--generate: {}",
                 wrong(&what, format_args!("is unknown; {hint}"))
             )));
@@ -415,8 +415,8 @@ pub(super) fn generate(
 }
 
 /// A line of the tokens file, whose name is checked where the line is made.
-fn token(words: &[OsString]) -> Result<Generate, UsageError> {
-    let fail = |why: String| Err(UsageError(format!("--generate token: {why}")));
+fn token(words: &[OsString]) -> Result<Generate, ExitReason> {
+    let fail = |why: String| Err(ExitReason::usage(format!("--generate token: {why}")));
     let [name, role] = words else {
         return fail("give a name and a role, as in --generate token alice read".to_owned());
     };
@@ -443,10 +443,10 @@ pub(super) fn state_dir(path: &Path) -> Result<(), String> {
 }
 
 /// The client called `word`, given to `flag`.
-pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<&'static McpClient, UsageError> {
+pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<&'static McpClient, ExitReason> {
     let word = word.map(OsStr::to_string_lossy).unwrap_or_default();
     if word.is_empty() {
-        return Err(UsageError(format!(
+        return Err(ExitReason::usage(format!(
             "{flag} needs a client; add one of {}",
             NAMES.join(", ")
         )));
@@ -456,7 +456,7 @@ pub(super) fn client(flag: &str, word: Option<&OsStr>) -> Result<&'static McpCli
         .find(|client| client.name == word)
         .ok_or_else(|| {
             let hint = flags::hint(&word, NAMES.iter().copied(), "give one of");
-            UsageError(format!(
+            ExitReason::usage(format!(
                 "{flag}: {}",
                 wrong(&word, format_args!("is not a client we know; {hint}"))
             ))

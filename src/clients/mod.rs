@@ -264,17 +264,6 @@ pub(crate) const CLIENTS: &[McpClient] = &[
     },
 ];
 
-/// Name and [`McpClient::limit_words`] of every client, for the help.
-pub(crate) const CALL_LIMITS: [(&str, &str); CLIENTS.len()] = {
-    let mut rows = [("", ""); CLIENTS.len()];
-    let mut at = 0;
-    while at < rows.len() {
-        rows[at] = (CLIENTS[at].name, CLIENTS[at].limit_words);
-        at += 1;
-    }
-    rows
-};
-
 /// The name of every client.
 pub(crate) const NAMES: [&str; CLIENTS.len()] = {
     let mut names = [""; CLIENTS.len()];

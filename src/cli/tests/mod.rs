@@ -11,7 +11,7 @@ mod mistakes;
 
 type Vars<'a> = &'a [(&'a str, &'a str)];
 
-fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, UsageError> {
+fn parse_with(args: &str, vars: Vars<'_>) -> Result<Command, ExitReason> {
     let args: Vec<OsString> = args.split_whitespace().map(OsString::from).collect();
     let env = |name: &str| {
         let known = |flag: &Flag| flag.env().is_some_and(|own| own == name);
@@ -44,7 +44,7 @@ fn error_with(args: &str, vars: Vars<'_>) -> String {
     parse_with(args, vars)
         .map(|command| format!("{command:?}"))
         .expect_err(args)
-        .to_string()
+        .reason
 }
 
 fn command(args: &str) -> String {
@@ -355,7 +355,7 @@ fn values_that_are_not_utf8_are_refused() {
     let none = |_: &Path| Err(io::Error::other("none"));
     let error = parse(["--host".into(), bad()], &|_| None, &none).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        error.reason,
         "--host: the value is not UTF-8; write it in UTF-8"
     );
     for name in [
@@ -366,14 +366,14 @@ fn values_that_are_not_utf8_are_refused() {
     ] {
         let error = parse([], &|wanted| (wanted == name).then(bad), &none).unwrap_err();
         assert_eq!(
-            error.to_string(),
+            error.reason,
             format!("{name}: the value is not UTF-8; write it in UTF-8")
         );
     }
     let error = parse([bad()], &|_| None, &none).unwrap_err();
     assert!(
         error
-            .to_string()
+            .reason
             .starts_with("\"caf\u{fffd}\" belongs to no flag; ")
     );
 }
