@@ -67,7 +67,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use access::{Access, OAuth, OAuthSettings, Tokens};
+use access::{Access, OAuth, Tokens};
 use account::{Accounts, Bounds, Resource};
 use check::Look;
 use cli::{Command, ExitReason, Generate};
@@ -83,7 +83,6 @@ use signals::Signal;
 use tools::Backend;
 use transport::http::Listening;
 use transport::stdio::Stdio;
-use url::WebUrl;
 
 /// How long the process waits at its end for the last log lines.
 const LOG_FLUSH: Duration = Duration::from_millis(200);
@@ -403,21 +402,10 @@ fn serve_stdio(server: Arc<Server>, config: &Config) -> Result<(), ExitReason> {
 
 /// Access control over HTTP, from `config`.
 fn access(config: &Config) -> Result<Access, String> {
-    let oauth = |settings: &config::OAuthFlags| {
-        let url =
-            |flag: &str, text: &str| WebUrl::parse(text).map_err(|why| format!("{flag}: {why}"));
-        OAuth::new(OAuthSettings {
-            issuer: url("--oauth-issuer", &settings.issuer)?,
-            resource: url("--oauth-resource", &settings.resource)?,
-            client_id: settings.client_id.expose().to_owned(),
-            client_secret: settings.client_secret.clone(),
-            ca_file: config.fabric.ca_file.clone(),
-        })
-    };
     let tokens = Tokens::open(config.http.token.clone(), config.http.tokens_file.clone())?;
     Ok(Access::new(
         tokens,
-        config.http.oauth.as_ref().map(oauth).transpose()?,
+        config.http.oauth.clone().map(OAuth::new).transpose()?,
     ))
 }
 

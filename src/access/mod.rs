@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 pub(crate) use error::{AccessError, Flaw};
 pub(crate) use identity::{Identity, Role};
-pub(crate) use oauth::{OAuth, OAuthSettings};
+pub(crate) use oauth::OAuth;
 pub(crate) use tokens::{Tokens, generate};
 
 use digest::Digest;
@@ -172,7 +172,7 @@ fn bearer<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Secret;
+    use crate::config::{OAuthSettings, Secret};
     use std::fs;
 
     const PEER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);

@@ -11,8 +11,8 @@ use super::flags::{
     OAUTH_CLIENT_SECRET, Takes,
 };
 use super::{Env, ExitReason, RawFlags, ReadFile, values};
-use crate::config::{Config, HTTP_MAX_RUNS, OAuthFlags, Policy, Secret, Transport};
-use crate::url::Host;
+use crate::config::{Config, HTTP_MAX_RUNS, OAuthSettings, Policy, Secret, Transport};
+use crate::url::{Host, WebUrl};
 
 /// A token shorter than this many characters is taken, with a warning.
 const SHORT_TOKEN: usize = 16;
@@ -50,9 +50,9 @@ pub(super) fn resolve(
 }
 
 /// All four settings of OAuth, or none.
-fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, ExitReason> {
-    let issuer = settings.one("oauth-issuer", values::web_url)?;
-    let resource = settings.one("oauth-resource", values::web_url)?;
+fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthSettings>, ExitReason> {
+    let issuer = settings.one("oauth-issuer", WebUrl::parse)?;
+    let resource = settings.one("oauth-resource", WebUrl::parse)?;
     let client_id = settings.secret(OAUTH_CLIENT_ID)?;
     let client_secret = settings.secret(OAUTH_CLIENT_SECRET)?;
     let (given, missing): (Vec<_>, Vec<_>) = [
@@ -69,11 +69,12 @@ fn oauth(settings: &FlagsAndEnv<'_>) -> Result<Option<OAuthFlags>, ExitReason> {
     if let (Some(issuer), Some(resource), Some(client_id), Some(client_secret)) =
         (issuer, resource, client_id, client_secret)
     {
-        return Ok(Some(OAuthFlags {
+        return Ok(Some(OAuthSettings {
             issuer,
             resource,
             client_id,
             client_secret,
+            ca_file: settings.variable(CERT_FILE).map(PathBuf::from),
         }));
     }
     let missing: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();

@@ -16,7 +16,7 @@ use super::{ExitReason, Generate, Help};
 use crate::access::{self, Role};
 use crate::clients::{CLIENTS, Launch, McpClient, NAMES};
 use crate::config::{LogFormat, LogLevel, MAX_NAME, MAX_SECRET, Secret, Transport};
-use crate::url::{self, Authority, Host, MAX_ADDRESS, WebUrl};
+use crate::url::{self, Authority, Host, MAX_ADDRESS};
 
 /// Shortest time that can be set.
 const MIN_TIME: Duration = Duration::from_millis(1);
@@ -98,11 +98,6 @@ pub(super) fn address(text: &str) -> Result<IpAddr, String> {
                 "is not an address; give one without a port, such as 127.0.0.1",
             )
         })
-}
-
-/// An URL of OAuth. The error repeats nothing of it.
-pub(super) fn web_url(text: &str) -> Result<String, String> {
-    WebUrl::parse(text).map(|_| text.to_owned())
 }
 
 /// The name of a model or vendor.

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::url::Authority;
+use crate::url::{Authority, WebUrl};
 
 /// Variable of the key of Fabric's API.
 pub(crate) const API_KEY: &str = "FABRIC_API_KEY";
@@ -210,7 +210,7 @@ pub(crate) struct Http {
     /// File of named tokens: `FABRIC_MCP_TOKENS_FILE` or `--tokens-file`.
     pub(crate) tokens_file: Option<PathBuf>,
     /// How OAuth tokens are checked.
-    pub(crate) oauth: Option<OAuthFlags>,
+    pub(crate) oauth: Option<OAuthSettings>,
     /// Proxies whose `X-Forwarded-For` is trusted: `--trusted-proxy`.
     pub(crate) trusted_proxies: Vec<IpAddr>,
     /// `--allow-unauthenticated`: listen beyond loopback without a token; otherwise a start-up error.
@@ -232,17 +232,19 @@ impl Http {
     }
 }
 
-/// This server as an OAuth client and resource.
+/// How this server is known to its authorization server.
 #[derive(Clone, Debug)]
-pub(crate) struct OAuthFlags {
-    /// `--oauth-issuer`, a URL.
-    pub(crate) issuer: String,
-    /// `--oauth-resource`, a URL.
-    pub(crate) resource: String,
+pub(crate) struct OAuthSettings {
+    /// `--oauth-issuer`.
+    pub(crate) issuer: WebUrl,
+    /// `--oauth-resource`: this server's MCP endpoint as clients name it; the audience.
+    pub(crate) resource: WebUrl,
     /// `FABRIC_MCP_OAUTH_CLIENT_ID`.
     pub(crate) client_id: Secret,
     /// `FABRIC_MCP_OAUTH_CLIENT_SECRET`.
     pub(crate) client_secret: Secret,
+    /// `SSL_CERT_FILE`.
+    pub(crate) ca_file: Option<PathBuf>,
 }
 
 /// Interval of the log line about connections that cannot be accepted or are evicted.

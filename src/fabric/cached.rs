@@ -47,20 +47,11 @@ impl<T> Cached<T> {
         }
     }
 
-    /// The newest value, however old.
-    pub(crate) fn latest(&self) -> Option<Arc<T>> {
-        self.newest(|_| true)
-    }
-
-    /// The newest value if its read began after `begun`.
-    pub(crate) fn latest_since(&self, begun: Instant) -> Option<Arc<T>> {
-        self.newest(|at| at > begun)
-    }
-
-    fn newest(&self, is_good: impl FnOnce(Instant) -> bool) -> Option<Arc<T>> {
+    /// The newest value, if its read began after `begun` or there is no such bound.
+    pub(crate) fn latest(&self, begun: Option<Instant>) -> Option<Arc<T>> {
         let state = lock(&self.state);
-        let (_, value) = state.value.as_ref().filter(|(begun, _)| is_good(*begun))?;
-        Some(Arc::clone(value))
+        let newest = state.value.as_ref().filter(|(at, _)| Some(*at) > begun);
+        newest.map(|(_, value)| Arc::clone(value))
     }
 
     /// Drops the value if `outdated` says so.
@@ -227,11 +218,11 @@ mod tests {
             get(&cached, Duration::ZERO, || Ok(Arc::new(2))),
             Ok(Arc::new(2))
         );
-        assert_eq!(cached.latest(), Some(Arc::new(2)));
+        assert_eq!(cached.latest(None), Some(Arc::new(2)));
         cached.invalidate(|value| *value == 3);
-        assert_eq!(cached.latest(), Some(Arc::new(2)));
+        assert_eq!(cached.latest(None), Some(Arc::new(2)));
         cached.invalidate(|value| *value == 2);
-        assert_eq!(cached.latest(), None);
+        assert_eq!(cached.latest(None), None);
     }
 
     #[test]
@@ -333,7 +324,7 @@ mod tests {
             Ok(Arc::new(2))
         });
         assert_eq!(
-            (outer, cached.latest()),
+            (outer, cached.latest(None)),
             (Ok(Arc::new(2)), Some(Arc::new(1)))
         );
     }

@@ -22,7 +22,7 @@ impl OAuthSettings {
         OAuthSettings {
             issuer: WebUrl::parse(issuer).unwrap(),
             resource: WebUrl::parse("http://localhost:8000/mcp").unwrap(),
-            client_id: client_id.into(),
+            client_id: Secret::new(client_id),
             client_secret: Secret::new(client_secret),
             ca_file: None,
         }

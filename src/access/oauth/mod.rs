@@ -13,7 +13,6 @@
 //! chokes on. Only an issuer whose metadata cannot be had is down for everybody.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
 use std::slice;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -26,7 +25,7 @@ use super::error::{AccessError, Flaw};
 use super::identity::{Identity, Role};
 use super::outbound::{Credentials, Outbound};
 use super::tokens;
-use crate::config::Secret;
+use crate::config::{OAuthSettings, Secret};
 use crate::sync::{lock, wait_while};
 use crate::text::percent_encode;
 use crate::time::{Clock, SystemClock};
@@ -63,21 +62,6 @@ const UNAVAILABLE: &str = "who comes with a token of it is answered 503";
 const WELL_KNOWN: &str = "/.well-known/oauth-protected-resource";
 /// Every scope that gives a role.
 const ALL_SCOPES: &str = "fabric:read fabric:run";
-
-/// How this server is known to its authorization server.
-#[derive(Clone, Debug)]
-pub(crate) struct OAuthSettings {
-    /// `--oauth-issuer`.
-    pub(crate) issuer: WebUrl,
-    /// `--oauth-resource`: this server's MCP endpoint as clients name it; the audience.
-    pub(crate) resource: WebUrl,
-    /// `FABRIC_MCP_OAUTH_CLIENT_ID`.
-    pub(crate) client_id: String,
-    /// `FABRIC_MCP_OAUTH_CLIENT_SECRET`.
-    pub(crate) client_secret: Secret,
-    /// `SSL_CERT_FILE`.
-    pub(crate) ca_file: Option<PathBuf>,
-}
 
 /// Validates tokens by asking their issuer.
 pub(crate) struct OAuth {
@@ -155,7 +139,7 @@ impl OAuth {
         clock: Box<dyn Clock>,
     ) -> Result<OAuth, String> {
         // RFC 6749, 2.3.1: as in a form, then as in Basic. Encoded like this, both kinds of decoders read the same.
-        let id = percent_encode(&settings.client_id);
+        let id = percent_encode(settings.client_id.expose());
         let secret = percent_encode(settings.client_secret.expose());
         let basic = base64(format!("{id}:{secret}").as_bytes());
         let credentials = Credentials::new(&format!("Basic {basic}"))

@@ -207,7 +207,7 @@ impl<S: Source> Catalog<S> {
     /// All patterns and strategies, refreshed if expired (single-flight; an error goes to every caller that waited).
     pub(crate) fn snapshot(&self, wait: &Arc<dyn Wait>) -> Result<Arc<Snapshot>, Error> {
         loop {
-            let newest = self.names.latest();
+            let newest = self.names.latest(None);
             let is_outdated = |names: Arc<Names>, snapshot: &Snapshot| names != snapshot.names;
             self.snapshot
                 .invalidate(|snapshot| newest.is_some_and(|names| is_outdated(names, snapshot)));
@@ -215,7 +215,7 @@ impl<S: Source> Catalog<S> {
                 .snapshot
                 .get(self.ttl, wait.as_ref(), |_| self.refresh(wait))?;
             // The list of names may have changed during the read.
-            let newest = self.names.latest_since(begun);
+            let newest = self.names.latest(Some(begun));
             if !newest.is_some_and(|names| is_outdated(names, &snapshot)) {
                 return Ok(snapshot);
             }
@@ -234,8 +234,7 @@ impl<S: Source> Catalog<S> {
             Err(error) => error,
         };
         // The refresh that just failed has usually read the names already; reuse them.
-        let oldest = asked.checked_sub(self.ttl).unwrap_or(asked);
-        let Some(names) = self.names.latest_since(oldest) else {
+        let Some(names) = self.names.latest(asked.checked_sub(self.ttl)) else {
             return Err(error);
         };
         let patterns = names.iter().map(Entry::unread).collect();
@@ -247,7 +246,7 @@ impl<S: Source> Catalog<S> {
 
     /// The newest snapshot of any age, without a request to Fabric.
     pub(crate) fn latest(&self) -> Option<Arc<Snapshot>> {
-        self.snapshot.latest()
+        self.snapshot.latest(None)
     }
 
     /// The card of the pattern of this name and text: the snapshot's, whose purpose is unique, unless the text has
@@ -324,9 +323,7 @@ impl<S: Source> Catalog<S> {
 
     /// The models of the last read, if that has not expired. Sends no request.
     pub(crate) fn known_models(&self) -> Option<Arc<Models>> {
-        Instant::now()
-            .checked_sub(self.ttl)
-            .and_then(|oldest| self.models.latest_since(oldest))
+        self.models.latest(Instant::now().checked_sub(self.ttl))
     }
 
     /// All models, read after the call; `None` if that takes longer than `time`.
@@ -340,10 +337,8 @@ impl<S: Source> Catalog<S> {
             wait: Arc::clone(wait),
             until,
         });
-        match self.models.get(Duration::ZERO, limited.as_ref(), |_| {
-            self.source.models(&limited).map(Arc::new)
-        }) {
-            Ok((_, models)) => Ok(Some(models)),
+        match self.models(&limited) {
+            Ok(models) => Ok(Some(models)),
             Err(error) if error.kind == Kind::Cancelled && wait.still_waiting().is_ok() => Ok(None),
             Err(error) => Err(error),
         }

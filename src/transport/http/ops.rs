@@ -113,7 +113,7 @@ impl Ready {
                 .map(|(_, found)| found)
         } else {
             // Each waiting probe blocks a thread.
-            self.found.latest()
+            self.found.latest(None)
         };
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         found.map_or(Some(Kind::ApiUnavailable), |found| *found)
